@@ -1,0 +1,1 @@
+//! The history that a dead letter carries, and cycles.

@@ -1,0 +1,1 @@
+//! Every delivery this host holds, from claim to settlement.

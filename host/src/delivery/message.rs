@@ -1,0 +1,118 @@
+//! A message: body, headers, id.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Identifies a delivery on its queue: a stream's entry id (`ms << 64 | seq`), a list's 16-byte
+/// token, or a number of our own where the queue has none.
+///
+/// Opaque to everything but `queue`; it orders stream entries as the stream does.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct DeliveryId(pub u128);
+
+/// The header that counts the starts charged to a message before it was written to this queue.
+pub const RETRY_COUNT: &str = "x-retry-count";
+/// The same, as producers and consumers of the ruststream family write it.
+pub const RUSTSTREAM_RETRY_COUNT: &str = "x-ruststream-retry-count";
+/// The id that stays with a message through requeues and replays.
+pub const MESSAGE_ID: &str = "x-message-id";
+/// When a message stops being worth handling, in epoch milliseconds.
+pub const EXPIRES_AT: &str = "x-expires-at";
+/// W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+/// W3C trace context, vendors' part.
+pub const TRACESTATE: &str = "tracestate";
+/// On reclaimed deliveries: how often Redis has handed the message out.
+pub const REDIS_DELIVERY_COUNT: &str = "redis-delivery-count";
+/// On reclaimed deliveries: for how long nobody had renewed its lease, in milliseconds.
+pub const REDIS_IDLE_MS: &str = "redis-idle-ms";
+
+/// Headers in wire order: bytes, case and repeats kept, because copies must be faithful.
+///
+/// Look-ups ignore ASCII case, and the first of a repeated name wins.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Headers(Vec<(Bytes, Bytes)>);
+
+impl Headers {
+    /// Headers in this order.
+    pub fn new(headers: Vec<(Bytes, Bytes)>) -> Self {
+        Self(headers)
+    }
+
+    /// Append one.
+    pub fn push(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// Remove every header of this name (ASCII case ignored).
+    pub fn remove(&mut self, name: &str) {
+        self.0
+            .retain(|(n, _)| !n.eq_ignore_ascii_case(name.as_bytes()));
+    }
+
+    /// Replace every header of this name by one, at the end.
+    pub fn set(&mut self, name: &str, value: impl Into<Bytes>) {
+        self.remove(name);
+        self.push(Bytes::copy_from_slice(name.as_bytes()), value);
+    }
+
+    /// The first value of this name (ASCII case ignored).
+    pub fn find(&self, name: &str) -> Option<&Bytes> {
+        self.0
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    /// The first value of this name, if it is UTF-8.
+    pub fn find_str(&self, name: &str) -> Option<&str> {
+        self.find(name).and_then(|v| std::str::from_utf8(v).ok())
+    }
+
+    /// The first value of this name, if it is a decimal number.
+    pub fn find_number(&self, name: &str) -> Option<u64> {
+        self.find_str(name).and_then(|v| v.trim().parse().ok())
+    }
+
+    /// All of them, in wire order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &(Bytes, Bytes)> {
+        self.0.iter()
+    }
+
+    /// How many there are, repeats included.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The starts already charged before this delivery: the larger of the two retry counts.
+    /// A value that is no number counts as 0; one that does not fit, as the largest.
+    pub fn retry_count(&self) -> u32 {
+        let count = |name| {
+            self.find_number(name)
+                .map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+        };
+        count(RETRY_COUNT).max(count(RUSTSTREAM_RETRY_COUNT))
+    }
+}
+
+/// A message: body, headers, id. Cheap to clone.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Message {
+    /// The same for every attempt: `x-message-id` if the message carries one, else the id of its
+    /// entry.
+    pub id: Arc<str>,
+    /// The queue it came from (a key, or a channel's name).
+    pub queue: Arc<str>,
+    /// The body, byte for byte.
+    pub body: Bytes,
+    /// The headers as the guest may see them, host-made ones included.
+    pub headers: Headers,
+    /// When it was enqueued, in epoch milliseconds; 0 = unknown.
+    pub enqueued_ms: u64,
+}

@@ -1,0 +1,20 @@
+//! The pure core: what a message is, what an attempt made of it, and what the host decides.
+//!
+//! No async, no I/O, no clock, no randomness: time and jitter come in as arguments, effects go out
+//! as values. `decide` is the page to read first.
+//!
+//! - [`message`]: a message and its headers.
+//! - [`attempt`]: which start comes next, what must be recorded before it, who runs alone.
+//! - [`outcome`]: what an attempt produced, faults included.
+//! - [`policy`]: [`policy::decide`], the one place that turns an outcome into a disposition.
+//! - [`backoff`]: how long a failed message waits.
+//! - [`death`]: the history that a dead letter carries, and cycles.
+//! - [`ledger`]: every delivery this host holds, from claim to settlement.
+
+pub mod attempt;
+pub mod backoff;
+pub mod death;
+pub mod ledger;
+pub mod message;
+pub mod outcome;
+pub mod policy;

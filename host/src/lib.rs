@@ -1,0 +1,34 @@
+//! hostler hosts message handlers compiled to WebAssembly.
+//!
+//! One host process per queue reads messages from Redis, hands each one to a sandboxed component,
+//! and does what the handler says: `ack`, `nack-requeue` or `drop`.
+//!
+//! # The way of one message
+//!
+//! ```text
+//! claim -> decode -> gate -> sandbox -> outcome -> decide -> disposition -> settle
+//! ```
+//!
+//! | step | where it lives |
+//! |---|---|
+//! | claim | [`queue::Queue::fetch`], [`queue::Queue::take_due`], [`queue::Queue::take_orphans`] |
+//! | decode | [`wire`] (called by the queue kind that read it) |
+//! | gate | [`runtime::gate`]: what no handler may see, or has no start left |
+//! | sandbox | [`sandbox`], called by a slot of [`runtime::executor`] |
+//! | outcome | [`delivery::outcome::Outcome`] |
+//! | decide | [`delivery::policy::decide`] |
+//! | disposition | [`delivery::policy::Disposition`] |
+//! | settle | [`queue::Queue::acknowledge`], [`queue::Queue::settle`] |
+//!
+//! Between the steps stands one owner of state, [`delivery::ledger::Ledger`]: which deliveries
+//! this host holds, and what happens next to each. [`runtime`] is the loop around it.
+//!
+//! # Rooms
+//!
+//! `delivery` and `wire` are pure; only `queue` knows Redis; only `sandbox` knows wasmtime; only
+//! `cli` prints. `queue` and `sandbox` never meet but in `runtime`. A test keeps it so.
+
+pub mod delivery;
+pub mod queue;
+pub mod sandbox;
+pub mod wire;

@@ -1,0 +1,3 @@
+//! The `hostler` binary.
+
+fn main() {}

@@ -1,0 +1,214 @@
+//! The only room with Redis in it: claim and settle.
+//!
+//! [`Queue`] is the contract that every queue kind keeps; `runtime` knows nothing else of a queue.
+//! Scripts are files (`*.lua`) that state their KEYS, ARGV, reply and atomicity; Rust never builds
+//! script text.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::delivery::message::{DeliveryId, Message};
+use crate::delivery::policy::{Reason, Rejection};
+use crate::wire::Raw;
+
+mod error;
+
+pub use error::{Class, Error};
+
+/// How a delivery came to this host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// Handed out for the first time (`XREADGROUP >`): its native count is 1 and stands for its
+    /// first start.
+    Fresh,
+    /// Its delay was over, or a host had handed it back: the native count is kept.
+    Returned,
+    /// Its host died (or its reply was lost on the way to us): the native count is kept.
+    Orphan {
+        /// For how long nobody had renewed its lease.
+        idle: Duration,
+    },
+}
+
+/// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Which delivery.
+    pub id: DeliveryId,
+    /// How it came here.
+    pub origin: Origin,
+    /// The count that Redis keeps for it.
+    pub native: u32,
+    /// Starts charged before it came to this queue (its retry-count headers).
+    pub header: u32,
+    /// What the handler sees.
+    pub message: Message,
+    /// What copies are made of: every byte as it stands in Redis.
+    pub raw: Raw,
+    /// What decoding found wrong with it: the gate turns it away unrun.
+    pub defect: Option<Defect>,
+}
+
+/// Something that keeps a message from its handler.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Defect {
+    /// The reason it is dead-lettered for.
+    pub reason: Reason,
+    /// Text for people, bounded, without the payload.
+    pub detail: String,
+}
+
+/// A start to record before the handler runs, or a lease to confirm (`write` = `expect`).
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The delivery.
+    pub claim: Arc<Claim>,
+    /// The native count it must have (or already `write`: a retry of a lost reply).
+    pub expect: u32,
+    /// The native count to write.
+    pub write: u32,
+}
+
+/// How a delivery leaves this host, other than by a plain acknowledgement.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The delivery.
+    pub claim: Arc<Claim>,
+    /// The native count it must still have in Redis.
+    pub count: u32,
+    /// What happens to it.
+    pub step: Step,
+}
+
+/// What a settlement does.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Hold it for later by no host, with this native count.
+    Park {
+        /// The native count it keeps.
+        keep: u32,
+        /// When it is due, from now by the server's clock.
+        after: Duration,
+    },
+    /// A suspect that must run alone, on drain: leave it under this host's name, idle for
+    /// `min_idle`, so that the next orphan scan of another host finds it.
+    Leave,
+    /// Copy it to the dead-letter queue, then take it off this queue.
+    DeadLetter {
+        /// Why.
+        rejection: Rejection,
+        /// The digest of the handler that ran or would have run.
+        handler: Arc<str>,
+    },
+    /// Take it off the queue: given up.
+    Discard,
+}
+
+/// What became of a settlement, a record or a lease.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reply {
+    /// Done, now or by an earlier try whose reply was lost.
+    Done,
+    /// The delivery is no longer pending: somebody settled it.
+    Gone,
+    /// The delivery is pending, but its entry was trimmed or deleted: it is lost.
+    Trimmed,
+    /// Another host owns it now, or its count is not what we left: hands off.
+    Stolen,
+    /// Redis would not write (wrong type, no right, out of memory, dead-letter queue full): the
+    /// delivery is as it was. Try again later.
+    Refused(String),
+}
+
+/// What a look at the waiting deliveries found.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// What was claimed.
+    pub claims: Vec<Claim>,
+    /// Entries found trimmed or deleted while pending: lost, counted.
+    pub trimmed: u64,
+    /// How long until the next parked delivery is due, if one is known.
+    pub next_due: Option<Duration>,
+}
+
+/// What the group looks like from outside.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Backlog {
+    /// Whether something waits that no host has read.
+    pub unread: bool,
+    /// Deliveries that hosts hold, parked ones included.
+    pub pending: u64,
+}
+
+/// What had to be made anew because somebody deleted it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Repaired {
+    /// Nothing was missing.
+    Intact,
+    /// The group was gone, its stream was not: made again behind the last entry this host saw.
+    Group,
+    /// The stream was gone: stream and group made again, empty, at `0`.
+    Stream,
+}
+
+/// The contract of every queue kind.
+///
+/// Methods take `&self` and may run at the same time. None of them retries: an [`Error`] means
+/// that nothing is known about what happened, and the caller asks again; every method that changes
+/// something may be repeated after a lost reply. What Redis answered *about one delivery* is a
+/// [`Reply`], never an `Error`.
+///
+/// Crash windows are named at each method: "dies here" means this host, anywhere between sending
+/// the command and acting on the reply.
+#[async_trait]
+pub trait Queue: Send + Sync + 'static {
+    /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
+    ///
+    /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.
+    async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error>;
+
+    /// Make a waiting [`Queue::fetch`] return early (with what it has).
+    async fn interrupt(&self) -> Result<(), Error>;
+
+    /// Claim parked deliveries that are due, at most `max`, and say when the next one is.
+    ///
+    /// Dies here: owned by this host with the count kept, found as orphans.
+    async fn take_due(&self, max: usize) -> Result<Taken, Error>;
+
+    /// Claim orphans, at most `max`: deliveries of other consumers idle for `min_idle`, and own
+    /// ones idle for half of it that `holds` does not know. Also parked ones that nobody tracks.
+    async fn take_orphans(
+        &self,
+        max: usize,
+        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
+    ) -> Result<Taken, Error>;
+
+    /// Record starts: one reply for each. Renews the lease as well.
+    async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error>;
+
+    /// Take deliveries off the queue, in one round trip, without an owner check: the handler has
+    /// said that they are done, whoever holds them now.
+    async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error>;
+
+    /// Carry out settlements: one reply for each.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error>;
+
+    /// Renew leases: one reply for each (`Done`, `Gone`, `Trimmed` or `Stolen`).
+    async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error>;
+
+    /// Housekeeping that may be late: retention, consumers long gone. Returns how many entries
+    /// were trimmed from the queue.
+    async fn maintain(&self) -> Result<u64, Error>;
+
+    /// After [`Class::Missing`]: make again what is gone, and adopt what this host still holds
+    /// (with these native counts) where its entry is still there.
+    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error>;
+
+    /// What waits, for `--until-empty`.
+    async fn backlog(&self) -> Result<Backlog, Error>;
+
+    /// This host leaves: remove what names it, if nothing is pending under its name.
+    async fn leave(&self) -> Result<(), Error>;
+}

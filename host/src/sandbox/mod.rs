@@ -1,0 +1,1 @@
+//! The only room with wasmtime in it: load a component, call it within limits.
