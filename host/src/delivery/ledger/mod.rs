@@ -45,7 +45,7 @@ pub use types::{
 use crate::delivery::attempt::{Lane, Standing, Start, Tally};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{Disposition, Policy, decide};
+use crate::delivery::policy::{Disposition, Policy, Reason, decide};
 use crate::delivery::rules::Rule;
 use intake::Intake;
 use lanes::Mode;
@@ -228,6 +228,11 @@ impl<M> Ledger<M> {
             Event::SlotReady(key) => self.slot_ready(now, key),
             Event::Recorded { key, leased, reply } => self.recorded(now, key, leased, reply),
             Event::Revoked(key) => self.revoked(now, key),
+            Event::TurnedAway {
+                key,
+                reason,
+                detail,
+            } => self.turned_away(now, key, reason, detail),
             Event::Finished {
                 key,
                 outcome,
@@ -427,10 +432,8 @@ impl<M> Ledger<M> {
                     cause,
                     again: REFUSED_FIRST,
                 });
-                let sent = Sent::Parting(Parting::Park {
-                    keep: self.find(key).map_or(0, |held| held.before),
-                    after: REFUSED_FIRST,
-                });
+                let keep = self.find(key).map_or(0, |held| held.before);
+                let sent = Sent::Parting(Parting::HandBack { keep });
                 self.refuse(key, sent, 1, now + REFUSED_FIRST);
                 self.suspect_done(now, key);
             }
@@ -472,6 +475,21 @@ impl<M> Ledger<M> {
             self.set(key, State::Waiting);
             self.enqueue(key, lane);
         }
+    }
+
+    /// Its time passed between the claim and the start.
+    fn turned_away(&mut self, now: Time, key: Key, reason: Reason, detail: String) {
+        let allowance = self.settings.policy.allowance;
+        let Some(held) = self.find_in(key, |state| matches!(state, State::Released)) else {
+            return;
+        };
+        if held.lost.is_some() || held.successor.is_some() || self.draining {
+            self.revoked(now, key);
+            return;
+        }
+        let attempts = allowance.attempts(held.tally);
+        let disposition = self.settings.policy.turn_away(reason, detail, attempts);
+        self.dispose(now, key, disposition);
     }
 
     fn finished(&mut self, now: Time, key: Key, outcome: Outcome, jitter: f64) {
@@ -571,10 +589,7 @@ impl<M> Ledger<M> {
         };
         let parting = match held.lane {
             Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave,
-            Lane::Normal | Lane::Alone => Parting::Park {
-                keep,
-                after: Duration::ZERO,
-            },
+            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
         };
         self.part(key, parting, 0);
     }
@@ -621,7 +636,10 @@ impl<M> Ledger<M> {
             self.end_or_succeed(now, key, ending);
             return;
         }
-        if matches!(ending, Ending::Parted(Parting::Park { .. })) {
+        if matches!(
+            ending,
+            Ending::Parted(Parting::Park { .. } | Parting::HandBack { .. })
+        ) {
             // What was claimed meanwhile may have come from where we parked it. If not, the
             // record before its start finds that out.
             self.end_or_succeed(now, key, ending);
