@@ -31,4 +31,5 @@
 pub mod delivery;
 pub mod queue;
 pub mod sandbox;
+pub mod telemetry;
 pub mod wire;
