@@ -1,1 +1,4 @@
 //! The tests.
+
+#[cfg(test)]
+mod embedded_server;

@@ -14,6 +14,7 @@ use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
+pub mod embedded;
 mod error;
 
 pub use error::{Class, Error};
