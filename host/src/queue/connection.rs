@@ -3,7 +3,7 @@
 //! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -65,10 +65,11 @@ impl Connector {
             name: format!("{}:{purpose}", self.name),
             session: Mutex::new(None),
             opened: AtomicU64::new(0),
+            client_id: AtomicI64::new(NO_CLIENT_ID),
         }
     }
 
-    async fn open(&self, name: &str, serial: u64) -> Result<Session, Error> {
+    async fn open(&self, name: &str, serial: u64) -> Result<Opened, Error> {
         match timeout(CONNECT_DEADLINE, self.open_and_log_in(name, serial)).await {
             Ok(result) => result,
             Err(_) => Err(Error::Deadline {
@@ -79,7 +80,7 @@ impl Connector {
         }
     }
 
-    async fn open_and_log_in(&self, name: &str, serial: u64) -> Result<Session, Error> {
+    async fn open_and_log_in(&self, name: &str, serial: u64) -> Result<Opened, Error> {
         let target = &self.target;
         let password = self.password()?;
         let (idle, interval, retries) = KEEPALIVE;
@@ -117,11 +118,7 @@ impl Connector {
             .await
             .map_err(|error| self.broken(&error))?;
         let client_id = self.log_in(&mut connection, password, name).await?;
-        Ok(Session {
-            connection,
-            serial,
-            client_id,
-        })
+        Ok((Session { connection, serial }, client_id))
     }
 
     /// Log in, choose the database, say our name, in one round trip. Returns the client id, if the
@@ -258,12 +255,14 @@ fn read(what: &'static str, path: &std::path::Path) -> Result<Vec<u8>, Error> {
     })
 }
 
+/// A new connection, and its id if the user may know it.
+type Opened = (Session, Option<i64>);
+
 /// An open connection.
 #[derive(Clone)]
 struct Session {
     connection: MultiplexedConnection,
     serial: u64,
-    client_id: Option<i64>,
 }
 
 /// A connection that is opened when it is used, and opened anew by the first use after a failure.
@@ -274,7 +273,12 @@ pub struct Link {
     name: String,
     session: Mutex<Option<Session>>,
     opened: AtomicU64,
+    /// Of the last connection that was opened.
+    client_id: AtomicI64,
 }
+
+/// Redis counts clients from 1.
+const NO_CLIENT_ID: i64 = 0;
 
 impl Link {
     /// Ask one command; Redis' refusal is an error.
@@ -341,9 +345,10 @@ impl Link {
         self.judge(reply, serial).await
     }
 
-    /// The id of the open connection, if there is one and the user may know it.
-    pub async fn client_id(&self) -> Option<i64> {
-        self.session.lock().await.as_ref().and_then(|s| s.client_id)
+    /// The id of the connection, if one was opened and the user may know it.
+    pub fn client_id(&self) -> Option<i64> {
+        let id = self.client_id.load(Ordering::Acquire);
+        (id != NO_CLIENT_ID).then_some(id)
     }
 
     /// How often a connection was opened.
@@ -362,7 +367,9 @@ impl Link {
             return Ok(session.clone());
         }
         let serial = self.opened();
-        let session = self.connector.open(&self.name, serial).await?;
+        let (session, client_id) = self.connector.open(&self.name, serial).await?;
+        self.client_id
+            .store(client_id.unwrap_or(NO_CLIENT_ID), Ordering::Release);
         self.opened.fetch_add(1, Ordering::Relaxed);
         *slot = Some(session.clone());
         Ok(session)

@@ -98,24 +98,27 @@ impl Script {
 ///
 /// # Errors
 /// `Connection` or `Deadline`; `Unavailable` with `NOSCRIPT` if Redis forgets faster than we load.
-pub async fn run_all(link: &Link, script: Script, calls: &[Cmd]) -> Result<Vec<Value>, Error> {
+pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec<Value>, Error> {
     let name = script.name();
-    let mut replies = link.pipeline(name, &pipeline(calls.iter())).await?;
-    let unknown: Vec<usize> = replies
-        .iter()
-        .enumerate()
-        .filter(|(_, reply)| is_unknown(reply))
-        .map(|(index, _)| index)
-        .collect();
-    if unknown.is_empty() {
+    let mut pipeline = Pipeline::with_capacity(calls.len());
+    for call in calls {
+        pipeline.add_command(call);
+    }
+    let mut replies = link.pipeline(name, &pipeline).await?;
+    if !replies.iter().any(is_unknown) {
         return Ok(replies);
     }
     load(link).await?;
-    let again = link
-        .pipeline(name, &pipeline(unknown.iter().map(|&index| &calls[index])))
-        .await?;
-    for (index, reply) in unknown.into_iter().zip(again) {
-        replies[index] = reply;
+    let mut again = Pipeline::new();
+    let mut places = Vec::new();
+    for (place, (call, reply)) in pipeline.cmd_iter().zip(&replies).enumerate() {
+        if is_unknown(reply) {
+            again.add_command(call.clone());
+            places.push(place);
+        }
+    }
+    for (place, reply) in places.into_iter().zip(link.pipeline(name, &again).await?) {
+        replies[place] = reply;
     }
     Ok(replies)
 }
@@ -144,14 +147,6 @@ async fn load(link: &Link) -> Result<(), Error> {
         super::reply::accepted("SCRIPT LOAD", reply)?;
     }
     Ok(())
-}
-
-fn pipeline<'a>(calls: impl Iterator<Item = &'a Cmd>) -> Pipeline {
-    let mut pipeline = Pipeline::new();
-    for call in calls {
-        pipeline.add_command(call.clone());
-    }
-    pipeline
 }
 
 fn is_unknown(reply: &Value) -> bool {
