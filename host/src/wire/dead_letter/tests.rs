@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::delivery::policy::Reason;
+use crate::wire::decoded::MESSAGE_ID_MAX;
 use crate::wire::stream;
 
 fn rejection(reason: Reason, handled: bool) -> Rejection {
@@ -183,7 +184,7 @@ fn an_expiration_that_is_none_stays() {
 #[test]
 fn an_unusable_message_id_is_replaced_by_the_entry_id() {
     let rejection = rejection(Reason::Dropped, true);
-    for bad in ["", &"x".repeat(stream::MESSAGE_ID_MAX + 1)] {
+    for bad in ["", &"x".repeat(MESSAGE_ID_MAX + 1)] {
         let raw = [field("_payload", "x"), field("h:X-Message-Id", bad)];
         let dead = die(&raw, &context("orders", &rejection));
         assert_eq!(get(&dead, MESSAGE_ID), ["7-1"]);

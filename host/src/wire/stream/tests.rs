@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::delivery::policy::Reason;
+use crate::wire::decoded::MESSAGE_ID_MAX;
 
 fn field(name: &str, value: &str) -> (Bytes, Bytes) {
     (
