@@ -30,6 +30,7 @@
 
 pub mod delivery;
 pub mod queue;
+pub mod runtime;
 pub mod sandbox;
 pub mod telemetry;
 pub mod wire;
