@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
@@ -14,13 +14,14 @@ use crate::delivery::ledger::{
     Action, Delivery, Ending, Event, Key, Ledger, Note, Parting, Reply, Time,
 };
 use crate::delivery::message::DeliveryId;
-use crate::delivery::outcome::Outcome;
+use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
 use crate::queue::{Claim, Class, Error, Queue, Record, Repaired, Settlement, Step, Taken};
 use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Report, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::{Clock, Settings, gate, wall_clock_ms};
+use crate::sandbox::Cancellation;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::Metrics;
 
@@ -125,7 +126,7 @@ impl Driver {
         let (online, online_rx) = watch::channel(true);
         let cap = settings.ledger.policy.allowance.cap;
         let shared = Arc::new(Shared {
-            cancelled: Arc::new(AtomicBool::new(false)),
+            cancellation: Cancellation::default(),
             max_attempts: AtomicU32::new(cap.unwrap_or(0)),
             min_idle: settings.ledger.min_idle,
             clock,
@@ -250,7 +251,7 @@ impl Driver {
         let now = self.clock.now();
         self.drain_deadline = Some(now + self.settings.drain_timeout);
         self.health.impede(Cause::Draining, why);
-        self.shared.cancelled.store(true, Ordering::Relaxed);
+        self.shared.cancellation.cancel();
         info!(why, held = self.ledger.len(), "draining");
         self.ledger.apply(now, Event::Drain);
     }
@@ -517,6 +518,11 @@ impl Driver {
         self.tickets.remove(&key);
         self.metrics.attempt(&report.outcome);
         self.metrics.handler_seconds.observe(took);
+        if report.log_bytes_dropped > 0 {
+            self.metrics
+                .guest_log_bytes_dropped
+                .inc_by(report.log_bytes_dropped);
+        }
         if report.outcome != Outcome::Ack {
             if let Outcome::NackRequeue(Some(delay)) = report.outcome
                 && delay > DELAY_MAX
@@ -527,6 +533,9 @@ impl Driver {
                 let id = &*job.claim.message.id;
                 let digest = &*report.digest;
                 if let Outcome::Fault(fault) = &report.outcome {
+                    if fault.kind == FaultKind::HostPanic {
+                        self.metrics.host_panics.inc();
+                    }
                     let kind = fault.kind.label();
                     info!(
                         id,
