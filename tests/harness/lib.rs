@@ -1,1 +1,3 @@
 //! The harness of the tests.
+
+pub mod redis;
