@@ -1,6 +1,14 @@
 //! Pure: how messages look in Redis. Stream fields, frames, envelopes, dead-letter records.
+//!
+//! - [`stream`]: a stream entry's fields.
+//! - [`dead_letter`]: what a dead letter looks like, and which headers the host owns.
+//! - [`death`]: the header `x-death`.
 
 use bytes::Bytes;
+
+pub mod dead_letter;
+pub mod death;
+pub mod stream;
 
 /// A message as it stands in Redis, byte for byte: what copies are made of. Cheap to clone.
 #[derive(Clone, Debug, Eq, PartialEq)]
