@@ -31,6 +31,7 @@
 pub mod config;
 pub mod delivery;
 pub mod queue;
+pub mod runtime;
 pub mod sandbox;
 pub mod telemetry;
 pub mod wire;

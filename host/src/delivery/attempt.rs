@@ -1,14 +1,49 @@
 //! Which start comes next, what must be recorded before it, and who runs alone.
 //!
 //! Redis counts deliveries, not starts. The count that it keeps for a delivery (*native count*)
-//! and the starts charged before the message came to this queue (*header*) add up to the starts
-//! charged so far; the rules below say how the two move. `docs/attempts.md` explains each rule by
-//! what goes wrong without it.
+//! and the starts charged before the message came to this queue (*header*) tell the starts charged
+//! so far; the rules below say how. `docs/attempts.md` explains each rule by what goes wrong
+//! without it.
+
+use crate::delivery::rules::Rule;
+
+/// How starts are counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Accounting {
+    /// The count that Redis gives a first delivery stands for its first start, started or not:
+    /// no extra write per message, and a host that dies charges what it had only prefetched.
+    #[default]
+    Lazy,
+    /// Every start is recorded: a hand-out that never started costs nothing. All hosts of a group
+    /// must agree on it.
+    Exact,
+}
+
+/// How often a message may start, and how its starts are counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Allowance {
+    /// Starts in all; `None` = no cap.
+    pub cap: Option<u32>,
+    /// How starts are counted.
+    pub accounting: Accounting,
+}
+
+/// The counts of one delivery.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Tally {
+    /// Starts charged before the message came to this queue.
+    pub header: u32,
+    /// The count that Redis keeps.
+    pub native: u32,
+    /// Handed out for the first time and not started yet: under [`Accounting::Lazy`] its native
+    /// count of 1 stands for the start that is still to come.
+    pub fresh: bool,
+}
 
 /// What may happen next to a delivery that this host holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Standing {
-    /// It may be started, once this is recorded.
+    /// It may be started, once its start is recorded.
     Start(Start),
     /// It has no start left.
     Exhausted {
@@ -26,35 +61,7 @@ pub struct Start {
     pub record: Option<u32>,
 }
 
-/// The native count of a recorded start where the first delivery is already the last
-/// (`header + 1 = cap`), whatever it was before: so there a count of 1 or less proves that the
-/// message never started.
-const LAST_START: u32 = 2;
-
-/// What comes next for a delivery with this retry-count header and native count.
-///
-/// `fresh`: read with `XREADGROUP >` (or popped for the first time) and not started yet, so that
-/// its native count of 1 already stands for its first start.
-pub fn standing(header: u32, native: u32, fresh: bool, cap: Option<u32>) -> Standing {
-    let start = |attempt, record| Standing::Start(Start { attempt, record });
-    match cap.map(|cap| cap.saturating_sub(header)) {
-        Some(0) => Standing::Exhausted { attempts: header },
-        Some(1) if native >= LAST_START => Standing::Exhausted {
-            attempts: header + 1,
-        },
-        Some(1) => start(header + 1, Some(LAST_START)),
-        Some(_) | None if fresh => start(header.saturating_add(1), None),
-        Some(budget) if native >= budget => Standing::Exhausted {
-            attempts: header + native,
-        },
-        Some(_) | None => start(
-            header.saturating_add(native).saturating_add(1),
-            Some(native.saturating_add(1)),
-        ),
-    }
-}
-
-/// Where an orphan may run: with everything else, or alone on its host.
+/// Where a delivery may run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lane {
     /// Beside other deliveries.
@@ -63,19 +70,193 @@ pub enum Lane {
     Alone,
 }
 
-/// The lane of a delivery whose host died: one charge runs with the others, so that a deploy that
-/// kills a host does not stall its successors; two charges, or one start left, run alone, so that
-/// a message that kills hosts takes no innocent with it.
-pub fn orphan_lane(header: u32, native: u32, cap: Option<u32>) -> Lane {
-    let budget = cap.map(|cap| cap.saturating_sub(header));
-    let never_started = native == 0 || (budget == Some(1) && native < LAST_START);
-    if never_started {
-        return Lane::Normal;
+impl Allowance {
+    /// Starts left to this queue after those of the header.
+    fn budget(&self, header: u32) -> Option<u32> {
+        self.cap.map(|cap| cap.saturating_sub(header))
     }
-    let one_left = budget.is_some_and(|budget| budget.saturating_sub(native) <= 1);
-    if native >= 2 || one_left {
-        Lane::Alone
-    } else {
-        Lane::Normal
+
+    /// Whether the native count runs one ahead of the starts: then a count of 1 or less proves
+    /// that the message never started. So it is where the first delivery is already the last
+    /// (without it, an entry handed back at a cap of 1 could start twice), and everywhere under
+    /// exact accounting.
+    fn runs_ahead(&self, header: u32) -> bool {
+        let last = self.budget(header) == Some(1) && Rule::LastStartIsTwo.holds();
+        self.accounting == Accounting::Exact || last
+    }
+
+    /// Starts charged by this queue.
+    fn charged(&self, tally: Tally) -> u32 {
+        if self.runs_ahead(tally.header) {
+            tally.native.saturating_sub(1)
+        } else if tally.fresh {
+            0
+        } else {
+            tally.native
+        }
+    }
+
+    /// Starts charged to a message so far, its header included.
+    pub fn attempts(&self, tally: Tally) -> u32 {
+        let charged = self.charged(tally);
+        let charged = self
+            .budget(tally.header)
+            .map_or(charged, |budget| charged.min(budget));
+        tally.header.saturating_add(charged)
+    }
+
+    /// What may happen next.
+    pub fn standing(&self, tally: Tally) -> Standing {
+        let charged = self.charged(tally);
+        if self
+            .budget(tally.header)
+            .is_some_and(|budget| charged >= budget)
+        {
+            return Standing::Exhausted {
+                attempts: self.attempts(tally),
+            };
+        }
+        let ahead = u32::from(self.runs_ahead(tally.header));
+        let write = charged.saturating_add(1).saturating_add(ahead);
+        Standing::Start(Start {
+            attempt: tally.header.saturating_add(charged).saturating_add(1),
+            record: (write != tally.native).then_some(write),
+        })
+    }
+
+    /// The lane of a delivery whose host died (a *suspect*, if it may have started).
+    ///
+    /// One charge runs with the others, so that a host killed by a deploy does not stall its
+    /// successors; two charges, or one start left, run alone, so that a message that kills hosts
+    /// takes no innocent with it.
+    pub fn orphan_lane(&self, tally: Tally) -> Lane {
+        let charged = self.charged(tally);
+        let one_left = self
+            .budget(tally.header)
+            .is_some_and(|budget| budget.saturating_sub(charged) <= 1);
+        if charged >= 2 || (charged >= 1 && one_left) {
+            Lane::Alone
+        } else {
+            Lane::Normal
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(header: u32, native: u32, fresh: bool) -> Tally {
+        Tally {
+            header,
+            native,
+            fresh,
+        }
+    }
+
+    fn allowance(cap: Option<u32>) -> Allowance {
+        Allowance {
+            cap,
+            accounting: Accounting::Lazy,
+        }
+    }
+
+    fn start(attempt: u32, record: Option<u32>) -> Standing {
+        Standing::Start(Start { attempt, record })
+    }
+
+    #[test]
+    fn a_first_delivery_needs_no_record() {
+        assert_eq!(allowance(None).standing(tally(0, 1, true)), start(1, None));
+        assert_eq!(
+            allowance(Some(2)).standing(tally(0, 1, true)),
+            start(1, None)
+        );
+        assert_eq!(
+            allowance(Some(9)).standing(tally(3, 1, true)),
+            start(4, None)
+        );
+    }
+
+    #[test]
+    fn every_later_start_is_recorded() {
+        assert_eq!(
+            allowance(None).standing(tally(0, 1, false)),
+            start(2, Some(2))
+        );
+        assert_eq!(
+            allowance(Some(5)).standing(tally(1, 3, false)),
+            start(5, Some(4))
+        );
+        // Handed back before it ever started.
+        assert_eq!(
+            allowance(Some(5)).standing(tally(0, 0, false)),
+            start(1, Some(1))
+        );
+    }
+
+    #[test]
+    fn where_the_first_delivery_is_the_last_a_recorded_start_is_2() {
+        for native in [0, 1] {
+            for fresh in [false, true] {
+                assert_eq!(
+                    allowance(Some(1)).standing(tally(0, native, fresh)),
+                    start(1, Some(2))
+                );
+                assert_eq!(
+                    allowance(Some(4)).standing(tally(3, native, fresh)),
+                    start(4, Some(2))
+                );
+            }
+        }
+        assert_eq!(
+            allowance(Some(1)).standing(tally(0, 2, false)),
+            Standing::Exhausted { attempts: 1 }
+        );
+        assert_eq!(
+            allowance(Some(4)).standing(tally(3, 2, false)),
+            Standing::Exhausted { attempts: 4 }
+        );
+    }
+
+    #[test]
+    fn a_header_can_use_the_whole_cap() {
+        assert_eq!(
+            allowance(Some(3)).standing(tally(3, 1, true)),
+            Standing::Exhausted { attempts: 3 }
+        );
+        assert_eq!(
+            allowance(Some(3)).standing(tally(u32::MAX, 1, true)),
+            Standing::Exhausted { attempts: u32::MAX }
+        );
+    }
+
+    #[test]
+    fn exact_accounting_charges_only_recorded_starts() {
+        let exact = Allowance {
+            cap: Some(3),
+            accounting: Accounting::Exact,
+        };
+        assert_eq!(exact.standing(tally(0, 1, true)), start(1, Some(2)));
+        assert_eq!(exact.standing(tally(0, 1, false)), start(1, Some(2)));
+        assert_eq!(exact.standing(tally(0, 3, false)), start(3, Some(4)));
+        assert_eq!(
+            exact.standing(tally(0, 4, false)),
+            Standing::Exhausted { attempts: 3 }
+        );
+        assert_eq!(exact.orphan_lane(tally(0, 1, false)), Lane::Normal);
+    }
+
+    #[test]
+    fn two_charges_or_one_start_left_run_alone() {
+        let lane = |cap, header, native| allowance(cap).orphan_lane(tally(header, native, false));
+        assert_eq!(lane(None, 0, 1), Lane::Normal);
+        assert_eq!(lane(None, 0, 2), Lane::Alone);
+        assert_eq!(lane(Some(5), 0, 1), Lane::Normal);
+        assert_eq!(lane(Some(2), 0, 1), Lane::Alone);
+        assert_eq!(lane(Some(5), 3, 1), Lane::Alone);
+        // Never started: no suspect.
+        assert_eq!(lane(Some(5), 0, 0), Lane::Normal);
+        assert_eq!(lane(Some(1), 0, 1), Lane::Normal);
     }
 }

@@ -18,3 +18,4 @@ pub mod ledger;
 pub mod message;
 pub mod outcome;
 pub mod policy;
+pub(crate) mod rules;

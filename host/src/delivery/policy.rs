@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::outcome::{FaultKind, Outcome};
 
@@ -131,8 +132,8 @@ pub enum OnFault {
 /// The rules that the operator wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Policy {
-    /// Starts in all (`max_deliveries`); `None` = no cap.
-    pub cap: Option<u32>,
+    /// How often a message may start (`max_deliveries`), and how starts are counted.
+    pub allowance: Allowance,
     /// What happens at the cap.
     pub on_cap: OnCap,
     /// What a fault means.
@@ -187,7 +188,7 @@ impl Policy {
         jitter: f64,
         detail: impl FnOnce() -> String,
     ) -> Disposition {
-        if self.cap.is_some_and(|cap| attempt >= cap) {
+        if self.allowance.cap.is_some_and(|cap| attempt >= cap) {
             let rejection = Rejection::new(Reason::MaxDeliveries, detail(), attempt, true);
             return match self.on_cap {
                 OnCap::Discard => Disposition::Discard(rejection),

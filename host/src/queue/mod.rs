@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use crate::delivery::ledger::{Origin, Reply};
 use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
@@ -16,21 +17,6 @@ use crate::wire::Raw;
 mod error;
 
 pub use error::{Class, Error};
-
-/// How a delivery came to this host.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Origin {
-    /// Handed out for the first time (`XREADGROUP >`): its native count is 1 and stands for its
-    /// first start.
-    Fresh,
-    /// Its delay was over, or a host had handed it back: the native count is kept.
-    Returned,
-    /// Its host died (or its reply was lost on the way to us): the native count is kept.
-    Orphan {
-        /// For how long nobody had renewed its lease.
-        idle: Duration,
-    },
-}
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
 #[derive(Clone, Debug)]
@@ -106,22 +92,6 @@ pub enum Step {
     Discard,
 }
 
-/// What became of a settlement, a record or a lease.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Reply {
-    /// Done, now or by an earlier try whose reply was lost.
-    Done,
-    /// The delivery is no longer pending: somebody settled it.
-    Gone,
-    /// The delivery is pending, but its entry was trimmed or deleted: it is lost.
-    Trimmed,
-    /// Another host owns it now, or its count is not what we left: hands off.
-    Stolen,
-    /// Redis would not write (wrong type, no right, out of memory, dead-letter queue full): the
-    /// delivery is as it was. Try again later.
-    Refused(String),
-}
-
 /// What a look at the waiting deliveries found.
 #[derive(Debug, Default)]
 pub struct Taken {
@@ -163,7 +133,7 @@ pub enum Repaired {
 /// Crash windows are named at each method: "dies here" means this host, anywhere between sending
 /// the command and acting on the reply.
 #[async_trait]
-pub trait Queue: Send + Sync + 'static {
+pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
     /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.

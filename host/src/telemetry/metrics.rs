@@ -402,6 +402,7 @@ impl EncodeMetric for Handler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::attempt::Allowance;
     use crate::delivery::backoff::Backoff;
     use crate::delivery::outcome::Fault;
     use crate::delivery::policy::{OnCap, OnFault, Policy};
@@ -432,7 +433,10 @@ mod tests {
     fn summary_and_scrape_agree() {
         let metrics = Metrics::new();
         let policy = Policy {
-            cap: Some(1),
+            allowance: Allowance {
+                cap: Some(1),
+                ..Allowance::default()
+            },
             on_cap: OnCap::DeadLetter,
             on_fault: OnFault::Requeue,
             has_dead_letter: true,

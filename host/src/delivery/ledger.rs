@@ -1,1 +1,0 @@
-//! Every delivery this host holds, from claim to settlement.

@@ -1,0 +1,250 @@
+//! What is read next, and how much of it.
+//!
+//! The prefetch adapts: about [`AHEAD`] of work at the measured rate, at least the free slots, at
+//! most `prefetch_max`. Slow handlers hoard nothing; fast ones read hundreds per round trip.
+
+use super::{Action, Key, Ledger, Settings, State, Time};
+use crate::delivery::rules::Rule;
+
+/// How much work is read ahead.
+const AHEAD: Time = Time::from_millis(20);
+
+/// Over how long the rate of finished attempts is measured.
+const RATE_WINDOW: Time = Time::from_millis(20);
+
+/// Unconfirmed settlements beyond which nothing more is read: Redis is slower than the handler.
+const SETTLING_MAX: usize = 8192;
+
+/// Places beyond the prefetch that only orphans and due deliveries may take, so that a saturated
+/// host still takes them.
+const RESERVED: usize = 1;
+
+#[derive(Debug)]
+pub(super) struct Intake {
+    online: bool,
+    fetching: bool,
+    taking_due: bool,
+    taking_orphans: bool,
+    renewing: bool,
+    caught_up: bool,
+    next_due: Time,
+    next_orphans: Time,
+    next_renewal: Time,
+    due_scan: Time,
+    rate: Rate,
+}
+
+/// Finished attempts per second: an exponential average over windows.
+#[derive(Debug)]
+struct Rate {
+    since: Time,
+    finished: u32,
+    per_second: f64,
+}
+
+impl Intake {
+    pub(super) fn new(now: Time, settings: &Settings) -> Self {
+        Self {
+            online: true,
+            fetching: false,
+            taking_due: false,
+            taking_orphans: false,
+            renewing: false,
+            caught_up: false,
+            next_due: now,
+            next_orphans: now,
+            next_renewal: now + settings.min_idle / 3,
+            due_scan: settings.due_scan,
+            rate: Rate {
+                since: now,
+                finished: 0,
+                per_second: 0.0,
+            },
+        }
+    }
+
+    pub(super) fn is_online(&self) -> bool {
+        self.online
+    }
+
+    pub(super) fn is_fetching(&self) -> bool {
+        self.fetching
+    }
+
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.caught_up
+    }
+
+    /// No answer is outstanding that could bring a delivery.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.fetching && !self.taking_due && !self.taking_orphans
+    }
+
+    pub(super) fn fetched(&mut self, asked: usize, got: usize) {
+        self.fetching = false;
+        self.caught_up = got < asked;
+    }
+
+    pub(super) fn due_taken(&mut self, now: Time, next: Option<Time>) {
+        self.taking_due = false;
+        self.next_due = now + next.unwrap_or(self.due_scan).min(self.due_scan);
+    }
+
+    /// Something was parked that is due so soon.
+    pub(super) fn due_in(&mut self, now: Time, delay: Time) {
+        self.next_due = self.next_due.min(now + delay);
+    }
+
+    pub(super) fn orphans_taken(&mut self) {
+        self.taking_orphans = false;
+    }
+
+    pub(super) fn renewed(&mut self) {
+        self.renewing = false;
+    }
+
+    pub(super) fn finished(&mut self, now: Time) {
+        self.rate.finished += 1;
+        self.rate.measure(now);
+    }
+
+    pub(super) fn offline(&mut self) {
+        self.online = false;
+    }
+
+    /// Rule 12: after a reconnect a host renews first, and looks for orphans half a `min_idle`
+    /// later, so that the others can renew as well.
+    pub(super) fn online(&mut self, now: Time, min_idle: Time) {
+        if !self.online {
+            self.online = true;
+            self.next_renewal = now;
+            self.next_orphans = now + min_idle / 2;
+        }
+    }
+
+    pub(super) fn halted(&mut self) {
+        self.caught_up = false;
+    }
+}
+
+impl Rate {
+    fn measure(&mut self, now: Time) {
+        let elapsed = now.saturating_sub(self.since);
+        if elapsed >= RATE_WINDOW {
+            let measured = f64::from(self.finished) / elapsed.as_secs_f64();
+            self.per_second = (self.per_second + measured) / 2.0;
+            self.since = now;
+            self.finished = 0;
+        }
+    }
+}
+
+impl<M> Ledger<M> {
+    pub(super) fn take_in(&mut self, now: Time) {
+        if let Some(halt) = &mut self.halt {
+            // One message shows whether an instance can be made again.
+            halt.probing |= halt.until <= now;
+        }
+        if !self.intake.online {
+            return;
+        }
+        if !self.intake.renewing && now >= self.intake.next_renewal {
+            self.renew(now);
+        }
+        if !self.is_open() {
+            return;
+        }
+        self.intake.rate.measure(now);
+        let target = self.target();
+        let work = self.work();
+        if !self.intake.fetching && self.counts.settling < SETTLING_MAX {
+            let want = target.saturating_sub(work);
+            // A free slot asks at once; with work at hand a larger batch is worth waiting for.
+            if want > 0 && (work < self.settings.concurrency || want >= target / 2) {
+                self.intake.fetching = true;
+                // The first look must not wait: whether there is normal traffic decides when a
+                // suspect may run.
+                let wait = self.intake.caught_up;
+                self.out.push(Action::Fetch { want, wait });
+            }
+        }
+        let reserved = if Rule::ReservedSlot.holds() {
+            RESERVED
+        } else {
+            0
+        };
+        let room = (target + reserved).saturating_sub(work);
+        if room > 0 && !self.intake.taking_due && now >= self.intake.next_due {
+            self.intake.taking_due = true;
+            self.out.push(Action::TakeDue { max: room });
+        }
+        let suspects_max = self.settings.concurrency;
+        if room > 0
+            && !self.intake.taking_orphans
+            && now >= self.intake.next_orphans
+            && self.suspects() < suspects_max
+        {
+            self.intake.taking_orphans = true;
+            self.intake.next_orphans = now + self.settings.orphan_scan;
+            self.out.push(Action::TakeOrphans { max: room });
+        }
+    }
+
+    pub(super) fn intake_deadline(&self) -> Option<Time> {
+        let intake = &self.intake;
+        if !intake.online {
+            return None;
+        }
+        let open = self.is_open();
+        let due = (open && !intake.taking_due).then_some(intake.next_due);
+        let orphans = (open && !intake.taking_orphans).then_some(intake.next_orphans);
+        let renewal = (!intake.renewing && !self.held.is_empty()).then_some(intake.next_renewal);
+        let halt = self
+            .halt
+            .and_then(|halt| (!halt.probing).then_some(halt.until));
+        [due, orphans, renewal, halt].into_iter().flatten().min()
+    }
+
+    /// How many deliveries to hold at most, what settles not counted.
+    fn target(&self) -> usize {
+        let ahead = self.intake.rate.per_second * AHEAD.as_secs_f64();
+        // A rate is far below 2^52: the cast is exact enough, and saturates.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a non-negative rate; the cast saturates"
+        )]
+        let ahead = ahead as usize;
+        if self.halt.is_some() {
+            return 1;
+        }
+        let concurrency = self.settings.concurrency;
+        ahead.clamp(concurrency, self.settings.prefetch_max.max(concurrency))
+    }
+
+    /// What is held and not yet decided, the suspects that wait for their turn left out.
+    fn work(&self) -> usize {
+        let counts = &self.counts;
+        let all =
+            counts.waiting + counts.released + counts.recording + counts.running + counts.refused;
+        all.saturating_sub(self.suspects())
+    }
+
+    /// Leases of everything that may still be started, runs, or waits for its settlement.
+    fn renew(&mut self, now: Time) {
+        self.intake.next_renewal = now + self.settings.min_idle / 3;
+        let keys: Vec<Key> = self
+            .held
+            .iter()
+            .filter(|(_, held)| !matches!(held.state, State::Settling { .. }))
+            .map(|(&id, held)| Key {
+                id,
+                generation: held.generation,
+            })
+            .collect();
+        if !keys.is_empty() {
+            self.intake.renewing = true;
+            self.out.push(Action::Renew(keys));
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What goes into the ledger, and what comes out.
+
+use std::time::Duration;
+
+use crate::delivery::message::DeliveryId;
+use crate::delivery::outcome::Outcome;
+use crate::delivery::policy::{Policy, Reason, Rejection};
+
+/// Monotonic time since some fixed moment of this process.
+pub type Time = Duration;
+
+/// One holding of a delivery: the same id claimed again has another generation, so that what
+/// belongs to the earlier holding is told apart.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Key {
+    /// Which delivery.
+    pub id: DeliveryId,
+    /// Which holding of it, counted over this process.
+    pub generation: u64,
+}
+
+/// How a delivery came to this host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// Handed out for the first time: its native count is 1, and stands for its first start.
+    Fresh,
+    /// Its delay was over, or a host had handed it back: the native count is kept.
+    Returned,
+    /// Its host died (or its reply was lost on the way to us): the native count is kept.
+    Orphan {
+        /// For how long nobody had renewed its lease.
+        idle: Duration,
+    },
+}
+
+/// A delivery as it is claimed. `M` is whatever the caller wants to keep with it.
+#[derive(Clone, Debug)]
+pub struct Delivery<M> {
+    /// Which delivery.
+    pub id: DeliveryId,
+    /// How it came here.
+    pub origin: Origin,
+    /// Starts charged before it came to this queue.
+    pub header: u32,
+    /// The count that Redis keeps.
+    pub native: u32,
+    /// The gate's word: no handler may see it.
+    pub turned_away: Option<(Reason, String)>,
+    /// The caller's own.
+    pub cargo: M,
+}
+
+/// What became of a settlement, a record or a lease in Redis.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reply {
+    /// Done, now or by an earlier try whose reply was lost.
+    Done,
+    /// The delivery is no longer pending: somebody settled it.
+    Gone,
+    /// The delivery is pending, but its entry was trimmed or deleted: it is lost.
+    Trimmed,
+    /// Another host owns it now, or its count is not what we left: hands off.
+    Stolen,
+    /// Redis would not write (wrong type, no right, out of memory, dead-letter queue full): the
+    /// delivery is as it was. Try again later.
+    Refused(String),
+}
+
+/// How a delivery leaves this host, other than by a plain acknowledgement.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Parting {
+    /// Hold it for later by no host, with this native count, for this long.
+    Park {
+        /// The native count it keeps.
+        keep: u32,
+        /// How long until it is due.
+        after: Duration,
+    },
+    /// It did not start here: park it, due now, with the native count from before.
+    HandBack {
+        /// The native count it keeps.
+        keep: u32,
+    },
+    /// A suspect that must run alone, on drain: leave it for the next orphan scan of another host.
+    Leave,
+    /// Move it to the dead-letter queue.
+    DeadLetter(Rejection),
+    /// Take it off the queue: given up.
+    Discard(Rejection),
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event<M> {
+    /// A fetch has ended.
+    Fetched {
+        /// How many it had asked for.
+        asked: usize,
+        /// When it was sent, or when it last began to wait: no lease is older.
+        leased: Time,
+        /// What it brought; empty if it failed.
+        deliveries: Vec<Delivery<M>>,
+    },
+    /// A look for due deliveries has ended.
+    DueTaken {
+        /// When it was sent.
+        leased: Time,
+        /// What it brought.
+        deliveries: Vec<Delivery<M>>,
+        /// How long until the next one is due, if one is known.
+        next: Option<Duration>,
+    },
+    /// A look for orphans has ended.
+    OrphansTaken {
+        /// When it was sent.
+        leased: Time,
+        /// What it brought.
+        deliveries: Vec<Delivery<M>>,
+    },
+    /// A slot of the executor holds this delivery and may not start it without leave.
+    SlotReady(Key),
+    /// A record was written, or not.
+    Recorded {
+        /// Whose.
+        key: Key,
+        /// When it was sent: a new lease.
+        leased: Time,
+        /// What Redis said.
+        reply: Reply,
+    },
+    /// The executor took back a delivery before it started.
+    Revoked(Key),
+    /// The gate turned it away just before its start.
+    TurnedAway {
+        /// Which.
+        key: Key,
+        /// Why.
+        reason: Reason,
+        /// Text for people, bounded.
+        detail: String,
+    },
+    /// An attempt has ended.
+    Finished {
+        /// Whose.
+        key: Key,
+        /// What it produced.
+        outcome: Outcome,
+        /// A random number in `0.0..1.0`, for the backoff.
+        jitter: f64,
+    },
+    /// Acknowledgements are confirmed.
+    Acknowledged(Vec<Key>),
+    /// A settlement is confirmed, or not.
+    Settled(Key, Reply),
+    /// Leases were renewed, or found lost.
+    Renewed {
+        /// When that was sent.
+        leased: Time,
+        /// Each with what Redis said.
+        replies: Vec<(Key, Reply)>,
+    },
+    /// Redis is away: nothing new is asked of it.
+    Offline,
+    /// Redis is back.
+    Online,
+    /// The stream was deleted: what had not started is gone.
+    StreamLost,
+    /// The operator changed the rules.
+    PolicyChanged(Box<Policy>),
+    /// Stop: hand back what has not started, end the rest.
+    Drain,
+}
+
+/// Something to do. Effects are values until the caller carries them out.
+#[derive(Clone, Debug)]
+pub enum Action<M> {
+    /// Read new messages; answered by [`Event::Fetched`].
+    Fetch {
+        /// At most this many.
+        want: usize,
+        /// Whether it may wait for them.
+        wait: bool,
+    },
+    /// Make a waiting fetch return.
+    Interrupt,
+    /// Take what is due; answered by [`Event::DueTaken`].
+    TakeDue {
+        /// At most this many.
+        max: usize,
+    },
+    /// Take orphans; answered by [`Event::OrphansTaken`].
+    TakeOrphans {
+        /// At most this many.
+        max: usize,
+    },
+    /// Renew these leases; answered by [`Event::Renewed`].
+    Renew(Vec<Key>),
+    /// Give it to the executor.
+    Release {
+        /// Which.
+        key: Key,
+        /// The attempt it will be, if the slot may start it without asking first.
+        attempt: Option<u32>,
+        /// When its lease was last confirmed.
+        leased: Time,
+    },
+    /// Record a start; answered by [`Event::Recorded`].
+    Record {
+        /// Which.
+        key: Key,
+        /// The native count it must have.
+        expect: u32,
+        /// The native count to write.
+        write: u32,
+    },
+    /// The slot that waits with it may start it.
+    Go {
+        /// Which.
+        key: Key,
+        /// Which start this is.
+        attempt: u32,
+    },
+    /// The slot that waits with it must let it go.
+    Deny(Key),
+    /// Take it back from the executor, if it has not started; answered by [`Event::Revoked`] then.
+    Revoke(Key),
+    /// Take it off the queue; answered by [`Event::Acknowledged`].
+    Acknowledge(Key),
+    /// Settle it; answered by [`Event::Settled`].
+    Settle {
+        /// Which.
+        key: Key,
+        /// The native count it must have.
+        count: u32,
+        /// What to do.
+        parting: Parting,
+    },
+    /// It is no longer held.
+    Ended {
+        /// Which.
+        key: Key,
+        /// The caller's own, given back.
+        cargo: M,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// Something worth counting, or telling.
+    Note(Note),
+}
+
+/// How the holding of a delivery ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// Off the queue: handled.
+    Acknowledged,
+    /// Settled as this.
+    Parted(Parting),
+    /// Claimed again while its earlier holding was still settling, and settled by that.
+    Superseded,
+    /// Somebody else had settled it.
+    Gone,
+    /// Its entry was trimmed while it was pending: lost.
+    Trimmed,
+    /// Another host has it.
+    Stolen,
+}
+
+/// Something worth counting, or telling.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Note {
+    /// This many orphans were taken.
+    OrphansTaken(usize),
+    /// A requeue at once: it stays with this host.
+    RequeuedHere,
+    /// A start was recorded.
+    Recorded,
+    /// A settlement was refused; it is tried again after this long.
+    SettlementRefused {
+        /// Whose.
+        key: Key,
+        /// What Redis said.
+        cause: String,
+        /// When it is tried again.
+        again: Duration,
+    },
+    /// A running attempt lost its lease.
+    LeaseLost(Key),
+    /// Leases were confirmed.
+    LeasesRenewed(usize),
+    /// A suspect begins its run alone.
+    AloneBegan(Key),
+    /// A run alone has ended; intake had paused for this long.
+    AloneEnded {
+        /// Whose.
+        key: Key,
+        /// From the pause to the settlement.
+        took: Duration,
+    },
+    /// No instance could be made: intake stops for this long, and what was held goes back.
+    Halted {
+        /// What the sandbox said.
+        detail: String,
+        /// When one message is tried again.
+        again: Duration,
+    },
+    /// An instance could be made again.
+    Resumed,
+}
+
+/// What the ledger goes by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The operator's rules.
+    pub policy: Policy,
+    /// Attempts at the same time.
+    pub concurrency: usize,
+    /// The most deliveries that are read ahead.
+    pub prefetch_max: usize,
+    /// How long a lease lasts without renewal.
+    pub min_idle: Duration,
+    /// How often orphans are looked for.
+    pub orphan_scan: Duration,
+    /// How often due deliveries are looked for, at the least.
+    pub due_scan: Duration,
+}
