@@ -9,6 +9,7 @@ use crate::config::setting::Setting;
 use crate::config::settings::{dead_letters, failures, handler, process, queue, redis};
 use crate::config::value::{RedisAt, Value};
 use crate::config::{Config, DeadLetter, Handler, Loaded, Process, QueueKind, Redis};
+use crate::delivery::attempt::{Accounting, Allowance};
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, Policy};
 
@@ -329,7 +330,10 @@ impl Collected {
             );
         }
         Policy {
-            cap: cap.map(Into::into),
+            allowance: Allowance {
+                cap: cap.map(Into::into),
+                accounting: Accounting::Lazy,
+            },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),
             has_dead_letter,

@@ -275,7 +275,7 @@ impl Metrics {
             queue::Error::Unavailable { code, .. } | queue::Error::Configuration { code, .. } => {
                 code
             }
-            queue::Error::Reply { .. } => {
+            queue::Error::Reply { .. } | queue::Error::File { .. } => {
                 self.redis_reply.inc();
                 return;
             }

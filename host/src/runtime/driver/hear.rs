@@ -9,7 +9,7 @@ use super::Driver;
 use crate::delivery::ledger::{Delivery, Event, Key, Reply, Time};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
-use crate::queue::{Claim, Error, Taken};
+use crate::queue::{Claim, Error, Maintenance, Taken};
 use crate::runtime::errands::Told;
 use crate::runtime::executor::{Report, Word};
 use crate::runtime::job::Job;
@@ -180,13 +180,33 @@ impl Driver {
             }
             Told::Maintained(result) => {
                 self.errands.maintain.done();
-                let trimmed = self.answer(result).unwrap_or_default();
-                self.metrics.retention_trimmed.inc_by(trimmed);
+                let done = self.answer(result).unwrap_or_default();
+                self.maintained(done);
             }
             Told::Looked(result) => self.looked(now, result),
             Told::Repaired(result) => self.repaired(now, result),
             Told::Failed(error) => self.failed(error),
         }
+    }
+
+    fn maintained(&mut self, done: Maintenance) {
+        self.metrics.retention_trimmed.inc_by(done.trimmed);
+        let dropped = done.dead_letters_dropped;
+        if dropped > 0 {
+            self.metrics.dead_letters_trimmed.inc_by(dropped);
+            warn!(
+                dropped,
+                "the dead-letter queue is full: its oldest entries were dropped"
+            );
+        }
+        if done.consumers_removed > 0 {
+            let consumers = done.consumers_removed;
+            debug!(consumers, "removed consumers that were long gone");
+        }
+        if done.held_back && !self.held_back {
+            warn!("the queue is longer than its retention says: what is over is unread or pending");
+        }
+        self.held_back = done.held_back;
     }
 
     pub(super) fn take(&mut self, result: Result<Taken, Error>) -> Taken {

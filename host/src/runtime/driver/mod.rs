@@ -58,7 +58,6 @@ pub enum Exit {
 }
 
 /// A host that is running: see the module.
-#[derive(Debug)]
 pub struct Driver {
     queue: Arc<dyn Queue>,
     settings: Settings,
@@ -89,6 +88,8 @@ pub struct Driver {
     drain_deadline: Option<Time>,
     refusal_logged: Option<Time>,
     refusals_unlogged: u64,
+    /// Retention is held back by what is unread or pending: said once.
+    held_back: bool,
 }
 
 /// Whether the queue holds nothing to do, for `--until-empty`.
@@ -157,6 +158,7 @@ impl Driver {
             drain_deadline: None,
             refusal_logged: None,
             refusals_unlogged: 0,
+            held_back: false,
         }
     }
 
