@@ -217,9 +217,7 @@ impl Queue for StreamQueue {
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
-        self.record_starts(records)
-            .await
-            .map_err(|e| self.about(e))
+        self.record_starts(records).await.map_err(|e| self.about(e))
     }
 
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
@@ -270,12 +268,18 @@ mod tests {
 
     #[test]
     fn entry_ids_keep_all_their_bits() {
-        for text in ["0-0", "1700000000000-5", "18446744073709551615-18446744073709551615"] {
+        for text in [
+            "0-0",
+            "1700000000000-5",
+            "18446744073709551615-18446744073709551615",
+        ] {
             let (id, _) = parse_entry_id(text).unwrap();
             assert_eq!(entry_id(id), text);
         }
         assert!(parse_entry_id("1-0").unwrap().0 < parse_entry_id("2-0").unwrap().0);
-        assert!(parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0);
+        assert!(
+            parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0
+        );
         for text in ["", "-", "1", "1-", "-1", "a-b", "18446744073709551616-0"] {
             assert_eq!(parse_entry_id(text), None, "{text}");
         }

@@ -1,0 +1,413 @@
+//! From single values to a whole that makes sense: what is missing, and what does not go together.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::collect::Collected;
+use crate::config::problem::{Error, Problem, ProblemKind, Source};
+use crate::config::secret::Secret;
+use crate::config::setting::Setting;
+use crate::config::settings::{dead_letters, failures, handler, process, queue, redis};
+use crate::config::value::{RedisAt, Value};
+use crate::config::{Config, DeadLetter, Handler, Loaded, Process, QueueKind, Redis};
+use crate::delivery::attempt::{Accounting, Allowance};
+use crate::delivery::backoff::Backoff;
+use crate::delivery::policy::{OnCap, Policy};
+
+/// A password file is one line.
+const PASSWORD_MAX: usize = 4096;
+
+impl Collected {
+    /// The whole configuration, for `run`.
+    ///
+    /// # Errors
+    /// Every problem: of single values, and of all of them together.
+    pub fn config(mut self) -> Result<Loaded<Config>, Error> {
+        let redis = self.check_redis();
+        let queue = self.check_queue();
+        let handler = self.check_handler();
+        let dead_letter = self.check_dead_letter(queue.as_ref());
+        let policy = self.check_policy(queue.as_ref(), dead_letter.is_some());
+        let process = self.process();
+        let config = match (redis, queue, handler) {
+            (Some(redis), Some(queue), Some(handler)) if self.problems.is_empty() => Config {
+                redis,
+                queue,
+                consumer: self.value(&queue::CONSUMER),
+                min_idle: self.or_default(&queue::MIN_IDLE),
+                retention: self.or_default(&queue::RETENTION),
+                accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
+                body_field: self.or_default(&queue::BODY_FIELD),
+                missing_body: self.or_default(&queue::MISSING_BODY),
+                handler,
+                policy,
+                dead_letter,
+                max_payload: self.or_default(&handler::MAX_PAYLOAD),
+                concurrency: self.or_default(&handler::CONCURRENCY),
+                prefetch: self.or_default(&handler::PREFETCH),
+                process,
+            },
+            _ => return Err(self.error()),
+        };
+        Ok(Loaded {
+            value: config,
+            warnings: self.warnings,
+        })
+    }
+
+    /// Only how to reach Redis: for the commands that look at queues. Values of other settings
+    /// that cannot be read are told as well.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn redis(mut self) -> Result<Loaded<Redis>, Error> {
+        match self.check_redis() {
+            Some(redis) if self.problems.is_empty() => Ok(Loaded {
+                value: redis,
+                warnings: self.warnings,
+            }),
+            _ => Err(self.error()),
+        }
+    }
+
+    /// How to reach Redis, and which queue is meant.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn redis_and_queue(
+        mut self,
+    ) -> Result<Loaded<(Redis, QueueKind, Option<DeadLetter>)>, Error> {
+        let redis = self.check_redis();
+        let queue = self.check_queue();
+        let dead_letter = self.check_dead_letter(queue.as_ref());
+        match (redis, queue) {
+            (Some(redis), Some(queue)) if self.problems.is_empty() => Ok(Loaded {
+                value: (redis, queue, dead_letter),
+                warnings: self.warnings,
+            }),
+            _ => Err(self.error()),
+        }
+    }
+
+    fn error(self) -> Error {
+        Error {
+            problems: self.problems,
+        }
+    }
+
+    fn check_redis(&mut self) -> Option<Redis> {
+        self.check_password();
+        let ca = self.readable(&redis::REDIS_CA);
+        let cert = self.readable(&redis::REDIS_CERT);
+        let key = self.readable(&redis::REDIS_KEY);
+        for (one, other) in [
+            (&redis::REDIS_CERT, &redis::REDIS_KEY),
+            (&redis::REDIS_KEY, &redis::REDIS_CERT),
+        ] {
+            if let (Some(source), None) = (self.source(one).cloned(), self.source(other)) {
+                let what = format!("`{}` needs `{}`", one.key(), other.key());
+                let hint = "a certificate and its key go together".to_owned();
+                self.conflict(Some(&source), what, hint);
+            }
+        }
+        let at = self.value(&redis::REDIS);
+        if at.is_none() && self.source(&redis::REDIS).is_none() {
+            let hint =
+                "give `--redis redis://host:6379`, or `--redis embedded` for a private server";
+            self.conflict(None, "`redis` is not set".to_owned(), hint.to_owned());
+        }
+        let tls = matches!(&at, Some(RedisAt::Url(url)) if url.expose().starts_with("rediss:"));
+        let tls_source = [&redis::REDIS_CA, &redis::REDIS_CERT].map(|s| self.source(s).cloned());
+        if let (Some(_), false, Some(source)) = (&at, tls, tls_source.into_iter().flatten().next())
+        {
+            let what = "certificates are set, but the URL asks for no TLS".to_owned();
+            self.conflict(Some(&source), what, "write `rediss://`".to_owned());
+        }
+        Some(Redis {
+            at: at?,
+            password: self.password(),
+            ca,
+            identity: cert.zip(key),
+            wait: self.or_default(&redis::WAIT_REDIS),
+        })
+    }
+
+    fn check_password(&mut self) {
+        let in_url =
+            matches!(self.value(&redis::REDIS), Some(RedisAt::Url(url)) if url.has_password());
+        let sources = [
+            self.source(&redis::REDIS_PASSWORD_FILE).cloned(),
+            self.source(&redis::REDIS_PASSWORD).cloned(),
+        ];
+        let mut given: Vec<Source> = sources.into_iter().flatten().collect();
+        let url_source = self.source(&redis::REDIS).filter(|_| in_url).cloned();
+        if let Some(source @ Source::Flag(_)) = &url_source {
+            let what = "the password in the URL can be read by every user of this machine (`ps`)";
+            let kind = ProblemKind::Conflict(what.to_owned());
+            let hint = "use `--redis-password-file`, or the variable HOSTLER_REDIS_PASSWORD";
+            self.warnings
+                .push(Problem::new(source.clone(), kind).hint(hint.to_owned()));
+        }
+        given.extend(url_source);
+        if given.len() > 1 {
+            let places: Vec<String> = given.iter().map(Source::to_string).collect();
+            let what = format!("there are {} passwords: {}", given.len(), places.join(", "));
+            self.conflict(None, what, "keep one of them".to_owned());
+        }
+    }
+
+    fn password(&mut self) -> Option<Secret> {
+        if let Some(secret) = self.value(&redis::REDIS_PASSWORD) {
+            return Some(secret);
+        }
+        let file = self.value(&redis::REDIS_PASSWORD_FILE)?;
+        match std::fs::read_to_string(&file) {
+            Ok(text) if text.trim_end().is_empty() => {
+                self.bad_value(
+                    &redis::REDIS_PASSWORD_FILE,
+                    format!("{} is empty", file.display()),
+                );
+                None
+            }
+            Ok(text) if text.len() > PASSWORD_MAX => {
+                let what = format!("{} is larger than {PASSWORD_MAX} bytes", file.display());
+                self.bad_value(&redis::REDIS_PASSWORD_FILE, what);
+                None
+            }
+            Ok(text) => Some(Secret::new(text.trim_end())),
+            Err(error) => {
+                let what = format!("cannot read {}: {error}", file.display());
+                self.bad_value(&redis::REDIS_PASSWORD_FILE, what);
+                None
+            }
+        }
+    }
+
+    fn check_queue(&mut self) -> Option<QueueKind> {
+        let kinds = [
+            &queue::STREAM,
+            &queue::LIST,
+            &queue::CHANNEL,
+            &queue::PATTERN,
+        ];
+        let set: Vec<&'static str> = kinds
+            .iter()
+            .filter(|setting| self.source(setting).is_some())
+            .map(|setting| setting.key())
+            .collect();
+        if set.len() != 1 {
+            let what = if set.is_empty() {
+                "no queue is set".to_owned()
+            } else {
+                format!("more than one queue is set: `{}`", set.join("`, `"))
+            };
+            let hint =
+                "give exactly one of `stream` (with `group`), `list`, `channel` and `pattern`";
+            self.conflict(None, what, hint.to_owned());
+        }
+        self.only_with(&queue::GROUP, &queue::STREAM);
+        self.only_with(&queue::GROUP_START, &queue::STREAM);
+        self.only_with(&queue::RETENTION, &queue::STREAM);
+        self.only_with(&queue::RELIABLE, &queue::LIST);
+        let group = self.value(&queue::GROUP);
+        if set == ["stream"] && self.source(&queue::GROUP).is_none() {
+            let hint = "give `--group NAME`: hosts with the same group share the stream";
+            self.conflict(None, "`stream` needs `group`".to_owned(), hint.to_owned());
+        }
+        if set.len() != 1 {
+            return None;
+        }
+        if let Some(key) = self.value(&queue::STREAM) {
+            return Some(QueueKind::Stream {
+                key: key.into(),
+                group: group?.into(),
+                start: self.or_default(&queue::GROUP_START),
+            });
+        }
+        if let Some(key) = self.value(&queue::LIST) {
+            return Some(QueueKind::List {
+                key: key.into(),
+                reliable: self.or_default(&queue::RELIABLE),
+            });
+        }
+        let pattern = self.value(&queue::PATTERN);
+        let is_pattern = pattern.is_some();
+        Some(QueueKind::Channel {
+            name: pattern.or_else(|| self.value(&queue::CHANNEL))?.into(),
+            is_pattern,
+        })
+    }
+
+    fn check_handler(&mut self) -> Option<Handler> {
+        let file = self.value(&handler::HANDLER);
+        if file.is_none() && self.source(&handler::HANDLER).is_none() {
+            let hint = "give `--handler FILE.wasm`";
+            self.conflict(None, "`handler` is not set".to_owned(), hint.to_owned());
+        }
+        let (timeout, cpu) = (
+            self.or_default(&handler::TIMEOUT),
+            self.or_default(&handler::CPU),
+        );
+        if let (Some(source), true) = (self.source(&handler::CPU), cpu > timeout) {
+            let what = format!(
+                "`cpu` ({}) is more than `timeout` ({}): it is never reached",
+                cpu.show(),
+                timeout.show()
+            );
+            self.warnings
+                .push(Problem::new(source.clone(), ProblemKind::Conflict(what)));
+        }
+        Some(Handler {
+            file: file?,
+            digest: self.value(&handler::HANDLER_DIGEST),
+            reuse: self.or_default(&handler::REUSE),
+            timeout,
+            cpu,
+            memory: self.or_default(&handler::MEMORY),
+            tables: self.or_default(&handler::TABLES),
+            stack: self.or_default(&handler::STACK),
+        })
+    }
+
+    fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_MAX_LEN,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_ON_FULL,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        let key = self.value(&dead_letters::DEAD_LETTER_KEY)?;
+        let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();
+        if queue.is_some_and(|queue| **queue.name() == *key) {
+            let what = format!("`dead_letter.key` is the queue itself (`{key}`)");
+            let hint = format!("give another key, such as `{key}:dead`");
+            self.conflict(source.as_ref(), what, hint);
+        }
+        if queue.is_some_and(QueueKind::is_at_most_once) {
+            self.at_most_once(&dead_letters::DEAD_LETTER_KEY);
+        }
+        Some(DeadLetter {
+            key: key.into(),
+            max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
+            on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
+        })
+    }
+
+    fn check_policy(&mut self, queue: Option<&QueueKind>, has_dead_letter: bool) -> Policy {
+        let cap = self.value(&failures::MAX_DELIVERIES);
+        let on_cap = self.or_default(&failures::ON_CAP);
+        self.idle_without(&failures::ON_CAP, &failures::MAX_DELIVERIES);
+        let source = self.source(&failures::MAX_DELIVERIES).cloned();
+        let dead_letter_given = self.source(&dead_letters::DEAD_LETTER_KEY).is_some();
+        if cap.is_some() && queue.is_some_and(QueueKind::is_at_most_once) {
+            self.at_most_once(&failures::MAX_DELIVERIES);
+        } else if cap.is_some() && on_cap == OnCap::DeadLetter && !dead_letter_given {
+            let what = "`max_deliveries` needs `dead_letter.key`: where should the message go?";
+            let hint = "give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose";
+            self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+        }
+        let backoff = Backoff {
+            first: self.or_default(&failures::BACKOFF_FIRST),
+            factor: self.or_default(&failures::BACKOFF_FACTOR),
+            max: self.or_default(&failures::BACKOFF_MAX),
+            jitter: self.or_default(&failures::BACKOFF_JITTER),
+        };
+        if backoff.first > backoff.max {
+            let given = self
+                .source(&failures::BACKOFF_FIRST)
+                .or(self.source(&failures::BACKOFF_MAX));
+            let source = given.cloned();
+            let what = format!(
+                "`backoff.first` ({}) is more than `backoff.max` ({})",
+                backoff.first.show(),
+                backoff.max.show()
+            );
+            self.conflict(
+                source.as_ref(),
+                what,
+                "the first wait is the shortest".to_owned(),
+            );
+        }
+        Policy {
+            allowance: Allowance {
+                cap: cap.map(Into::into),
+                accounting: Accounting::Lazy,
+            },
+            on_cap,
+            on_fault: self.or_default(&failures::ON_FAULT),
+            has_dead_letter,
+            backoff,
+        }
+    }
+
+    fn process(&mut self) -> Process {
+        self.only_with(&process::UNTIL_EMPTY_TIMEOUT, &process::UNTIL_EMPTY);
+        Process {
+            until_empty: self.or_default(&process::UNTIL_EMPTY),
+            until_empty_timeout: self.value(&process::UNTIL_EMPTY_TIMEOUT),
+            drain_timeout: self.or_default(&process::DRAIN_TIMEOUT),
+            summary: self.or_default(&process::SUMMARY),
+            admin: self.value(&process::ADMIN),
+            log_format: self.or_default(&process::LOG_FORMAT),
+            log_level: self.or_default(&process::LOG_LEVEL),
+        }
+    }
+
+    /// A setting that needs a queue which keeps what it hands out.
+    fn at_most_once<T: Value>(&mut self, setting: &'static Setting<T>) {
+        let source = self.source(setting).cloned();
+        let what = format!(
+            "`{}` cannot be honoured: this queue forgets a message when it hands it out",
+            setting.key()
+        );
+        let hint = "read a `stream`, or a `list` with `reliable`".to_owned();
+        self.conflict(source.as_ref(), what, hint);
+    }
+
+    /// A setting that has no effect for now: another one may still be made at run time.
+    fn idle_without<T: Value, U: Value>(
+        &mut self,
+        setting: &'static Setting<T>,
+        other: &'static Setting<U>,
+    ) {
+        if let (Some(source), None) = (self.source(setting).cloned(), self.source(other)) {
+            let what = format!("`{}` does nothing without `{}`", setting.key(), other.key());
+            self.warnings
+                .push(Problem::new(source, ProblemKind::Conflict(what)));
+        }
+    }
+
+    /// A setting that makes no sense without another one.
+    fn only_with<T: Value, U: Value>(
+        &mut self,
+        setting: &'static Setting<T>,
+        other: &'static Setting<U>,
+    ) {
+        if let (Some(source), None) = (self.source(setting).cloned(), self.source(other)) {
+            let what = format!(
+                "`{}` means nothing without `{}`",
+                setting.key(),
+                other.key()
+            );
+            let hint = format!("set `{}` as well, or neither", other.key());
+            self.conflict(Some(&source), what, hint);
+        }
+    }
+
+    /// A file that must be there and readable.
+    fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
+        let path = self.value(setting)?;
+        if let Err(error) = std::fs::File::open::<&Path>(&path) {
+            self.bad_value(setting, format!("cannot read {}: {error}", path.display()));
+        }
+        Some(path)
+    }
+
+    fn bad_value<T: Value>(&mut self, setting: &'static Setting<T>, what: String) {
+        let key = setting.key();
+        let source = self.source(setting).cloned();
+        self.problems
+            .push(Problem::new(source, ProblemKind::Value { key, what }));
+    }
+}
