@@ -7,38 +7,31 @@
 //! server is in a process group of its own, so that Ctrl-C drains hostler before Redis is gone.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-/// The servers that we can run, the first that is there.
-const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
+mod place;
+mod probe;
+mod programs;
+
+use place::{Mode, Place, SOCKET_PATH_MAX, url_of};
+use probe::{Health, probe, shut_down};
+use programs::Programs;
+
 const SUPERVISE: &str = include_str!("embedded/supervise.sh");
 
-/// The longest path of a Unix socket, in bytes.
-const SOCKET_PATH_MAX: usize = 107;
 /// How long a server may stay silent at start; while it says that it is loading, it may take longer.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the supervisor takes at most to end a server, and a bit.
 const END_DEADLINE: Duration = Duration::from_secs(15);
 /// How often we look.
 const POLL: Duration = Duration::from_millis(10);
-/// How long a server may take to answer a `PING` before it counts as silent.
-const PING_DEADLINE: Duration = Duration::from_secs(2);
-/// When the log is put aside at a start, in bytes.
-const LOG_MAX: u64 = 1024 * 1024;
-/// How much of the log an error shows, in bytes.
-const LOG_SHOWN: u64 = 1024;
-
 /// Why there is no embedded server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -247,306 +240,5 @@ impl Embedded {
             .map_err(|source| Error::Spawn { source })?;
         self.supervisor = Some(supervisor);
         Ok(())
-    }
-}
-
-/// The programs that we run.
-struct Programs {
-    server: PathBuf,
-    sh: PathBuf,
-}
-
-impl Programs {
-    fn find(search: Option<&OsStr>) -> Result<Self, Error> {
-        let find = |name: &str| find_program(name, search);
-        let tool = |tool, package| find(tool).ok_or(Error::NoTool { tool, package });
-        let server = SERVERS
-            .iter()
-            .find_map(|name| find(name))
-            .ok_or(Error::NoServer)?;
-        tool("flock", "util-linux")?;
-        Ok(Self {
-            server,
-            sh: tool("sh", "dash")?,
-        })
-    }
-}
-
-fn find_program(name: &str, search: Option<&OsStr>) -> Option<PathBuf> {
-    std::env::split_paths(search?)
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(name))
-        .find(|path| {
-            path.metadata()
-                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-        })
-}
-
-/// What is where.
-#[derive(Debug)]
-struct Place {
-    data: PathBuf,
-    socket: PathBuf,
-    log: PathBuf,
-    start: PathBuf,
-    alive: PathBuf,
-    users: PathBuf,
-    watch: PathBuf,
-}
-
-#[derive(Clone, Copy)]
-enum Mode {
-    Shared,
-    Exclusive,
-}
-
-impl Place {
-    fn make(dir: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Directory {
-            path: dir.to_owned(),
-            source,
-        };
-        let dir = make_private(dir)
-            .and_then(|()| fs::canonicalize(dir))
-            .map_err(failed)?;
-        let data = dir.join("redis");
-        make_private(&data).map_err(|source| Error::Directory {
-            path: data.clone(),
-            source,
-        })?;
-        let socket = dir.join("redis.sock");
-        let len = socket.as_os_str().len();
-        if len > SOCKET_PATH_MAX {
-            return Err(Error::SocketPath { path: socket, len });
-        }
-        Ok(Self {
-            log: dir.join("redis.log"),
-            start: data.join("start.lock"),
-            alive: data.join("alive.lock"),
-            users: data.join("users.lock"),
-            watch: data.join("watch.lock"),
-            socket,
-            data,
-        })
-    }
-
-    /// Wait for a lock; the one who holds it is starting or ending the server.
-    async fn lock(&self, path: &Path, mode: Mode) -> Result<File, Error> {
-        let failed = |source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        let file = open_private(path).map_err(failed)?;
-        let since = Instant::now();
-        // Starting includes loading, which has no deadline of its own: the process that holds the
-        // lock is alive, and says itself when it gives up.
-        while since.elapsed() < START_DEADLINE + END_DEADLINE {
-            let locked = match mode {
-                Mode::Shared => file.try_lock_shared(),
-                Mode::Exclusive => file.try_lock(),
-            };
-            match locked {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::WouldBlock) => sleep(POLL).await,
-                Err(TryLockError::Error(source)) => return Err(failed(source)),
-            }
-        }
-        let what = "another process is starting or ending it";
-        Err(self.late(what, START_DEADLINE + END_DEADLINE))
-    }
-
-    fn is_held(&self, path: &Path) -> Result<bool, Error> {
-        let failed = |source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        match open_private(path).map_err(failed)?.try_lock() {
-            Ok(()) => Ok(false),
-            Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
-        }
-    }
-
-    fn append_to_log(&self) -> Result<File, Error> {
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&self.log)
-            .map_err(|source| self.log_failed(source))
-    }
-
-    /// Keep the log bounded: the one before stays as `redis.log.old`.
-    fn put_log_aside(&self) -> Result<(), Error> {
-        match fs::metadata(&self.log) {
-            Ok(log) if log.len() > LOG_MAX => {
-                fs::rename(&self.log, self.log.with_extension("log.old"))
-                    .map_err(|source| self.log_failed(source))
-            }
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
-
-    fn end_of_log(&self) -> String {
-        let read = || -> io::Result<Vec<u8>> {
-            let mut file = File::open(&self.log)?;
-            let len = file.metadata()?.len();
-            file.seek(SeekFrom::Start(len.saturating_sub(LOG_SHOWN)))?;
-            let mut end = Vec::new();
-            file.take(LOG_SHOWN).read_to_end(&mut end)?;
-            Ok(end)
-        };
-        let end = read().unwrap_or_default();
-        let text = String::from_utf8_lossy(&end);
-        let lines: Vec<&str> = text.lines().rev().take(3).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
-    }
-
-    fn log_failed(&self, source: io::Error) -> Error {
-        Error::Directory {
-            path: self.log.clone(),
-            source,
-        }
-    }
-
-    fn late(&self, what: &'static str, after: Duration) -> Error {
-        Error::Deadline {
-            what,
-            after,
-            path: self.log.clone(),
-        }
-    }
-}
-
-fn make_private(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    fs::set_permissions(dir, Permissions::from_mode(0o700))
-}
-
-fn open_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-}
-
-/// `unix://` and the path, percent-encoded where a URL needs it.
-fn url_of(socket: &Path) -> String {
-    let mut url = String::from("unix://");
-    for &byte in socket.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    url
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Health {
-    /// It answers.
-    Ready,
-    /// It answers, and reads its data.
-    Loading,
-    /// Somebody listens and says nothing.
-    Silent,
-    /// Nobody listens.
-    Absent,
-}
-
-async fn probe(socket: &Path) -> Health {
-    match timeout(PING_DEADLINE, ask(socket, b"PING\r\n")).await {
-        Ok(Ok(reply)) if reply.starts_with("-LOADING") => Health::Loading,
-        // Any other answer comes from a server that is up, even if it is not well.
-        Ok(Ok(reply)) if reply.starts_with(['+', '-']) => Health::Ready,
-        Ok(Err(error)) if is_absence(&error) => Health::Absent,
-        Ok(Ok(_) | Err(_)) | Err(_) => Health::Silent,
-    }
-}
-
-fn is_absence(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-    )
-}
-
-/// Ask the server to end. It closes the connection when it has written everything and removed
-/// its socket.
-async fn shut_down(socket: &Path) {
-    let _reply = timeout(END_DEADLINE, ask(socket, b"SHUTDOWN\r\n")).await;
-}
-
-async fn ask(socket: &Path, command: &[u8]) -> io::Result<String> {
-    let mut stream = BufReader::new(UnixStream::connect(socket).await?);
-    stream.write_all(command).await?;
-    let mut line = String::new();
-    stream.read_line(&mut line).await?;
-    Ok(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use super::*;
-
-    fn programs(names: &[&str]) -> (tempfile::TempDir, OsString) {
-        let dir = tempfile::tempdir().unwrap();
-        for name in names {
-            let path = dir.path().join(name);
-            fs::write(&path, "").unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
-        }
-        let search = dir.path().as_os_str().to_owned();
-        (dir, search)
-    }
-
-    #[tokio::test]
-    async fn missing_programs_are_named_with_their_remedy() {
-        let place = tempfile::tempdir().unwrap();
-        for (installed, remedy) in [
-            (&["sh", "flock"][..], "apt-get install redis-server"),
-            (&["sh", "redis-server"], "apt-get install util-linux"),
-            (&["flock", "valkey-server"], "apt-get install dash"),
-        ] {
-            let (_dir, search) = programs(installed);
-            let error = Embedded::start_with(place.path(), Some(&search))
-                .await
-                .unwrap_err();
-            assert!(error.to_string().contains(remedy), "{error}");
-        }
-        assert!(matches!(Programs::find(None), Err(Error::NoServer)));
-    }
-
-    #[test]
-    fn what_is_no_program_is_passed_over() {
-        let (dir, search) = programs(&["flock", "sh", "valkey-server"]);
-        fs::create_dir(dir.path().join("redis-server")).unwrap();
-        let found = Programs::find(Some(&search)).unwrap();
-        assert_eq!(found.server, dir.path().join("valkey-server"));
-        fs::set_permissions(&found.server, Permissions::from_mode(0o600)).unwrap();
-        assert!(matches!(
-            Programs::find(Some(&search)),
-            Err(Error::NoServer)
-        ));
-    }
-
-    #[test]
-    fn any_path_fits_into_a_url() {
-        assert_eq!(url_of(Path::new("/a/b-c_d.sock")), "unix:///a/b-c_d.sock");
-        let odd = OsStr::from_bytes(b"/a b/#?%\xff");
-        assert_eq!(url_of(Path::new(odd)), "unix:///a%20b/%23%3F%25%FF");
-    }
-
-    #[test]
-    fn a_long_path_is_refused_with_its_length() {
-        let dir = tempfile::tempdir().unwrap();
-        let deep = dir.path().join("x".repeat(120));
-        let error = Place::make(&deep).unwrap_err();
-        assert!(matches!(error, Error::SocketPath { len, .. } if len > 120));
     }
 }
