@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod embedded_server;
+#[cfg(test)]
+mod publish_pipeline;

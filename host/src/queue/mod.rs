@@ -18,6 +18,7 @@ pub mod connection;
 pub mod embedded;
 mod error;
 pub mod keys;
+pub mod publish;
 mod reply;
 pub mod script;
 pub mod startup;
