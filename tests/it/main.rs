@@ -1,1 +1,3 @@
 //! The tests.
+
+mod loop_stream;
