@@ -16,7 +16,9 @@ use crate::delivery::ledger::{
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
-use crate::queue::{Claim, Class, Error, Queue, Record, Repaired, Settlement, Step, Taken};
+use crate::queue::{
+    Claim, Class, Error, Maintenance, Queue, Record, Repaired, Settlement, Step, Taken,
+};
 use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Report, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
@@ -92,6 +94,8 @@ pub struct Driver {
     acknowledgements: Vec<(Key, Arc<Claim>)>,
     settlements: Vec<(Key, Settlement)>,
     next_maintenance: Time,
+    /// Whether retention was held back when it was last looked at: said once.
+    retention_held_back: bool,
     empty: Emptiness,
     drain_deadline: Option<Time>,
     refusal_logged: Option<Time>,
@@ -161,6 +165,7 @@ impl Driver {
             acknowledgements: Vec::new(),
             settlements: Vec::new(),
             next_maintenance: Time::ZERO,
+            retention_held_back: false,
             drain_deadline: None,
             refusal_logged: None,
             refusals_unlogged: 0,
@@ -633,8 +638,9 @@ impl Driver {
             }
             Told::Maintained(result) => {
                 self.errands.maintain.done();
-                let trimmed = self.answer(result).unwrap_or_default();
-                self.metrics.retention_trimmed.inc_by(trimmed);
+                if let Some(done) = self.answer(result) {
+                    self.maintained(done);
+                }
             }
             Told::Looked(result) => self.looked(now, result),
             Told::Repaired(result) => self.repaired(now, result),
@@ -759,6 +765,29 @@ impl Driver {
                 self.ask_again(&error);
             }
         }
+    }
+
+    /// What housekeeping did.
+    fn maintained(&mut self, done: Maintenance) {
+        self.metrics.retention_trimmed.inc_by(done.trimmed);
+        self.metrics
+            .dead_letters_trimmed
+            .inc_by(done.dead_letters_dropped);
+        if done.dead_letters_dropped > 0 {
+            let dropped = done.dead_letters_dropped;
+            warn!(
+                dropped,
+                "the dead-letter queue is full: its oldest were dropped"
+            );
+        }
+        if done.consumers_removed > 0 {
+            let removed = done.consumers_removed;
+            info!(removed, "removed consumers that were long gone");
+        }
+        if done.held_back && !self.retention_held_back {
+            warn!("the stream is longer than its retention: what is over it is unread or pending");
+        }
+        self.retention_held_back = done.held_back;
     }
 
     /// A look at the backlog: is Redis back, is the queue empty?

@@ -275,6 +275,7 @@ impl Metrics {
             queue::Error::Unavailable { code, .. } | queue::Error::Configuration { code, .. } => {
                 code
             }
+            queue::Error::File { .. } => "file",
             queue::Error::Reply { .. } => {
                 self.redis_reply.inc();
                 return;
