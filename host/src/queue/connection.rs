@@ -99,9 +99,7 @@ impl Connector {
                     .set_nodelay(true)
                     .set_keepalive(keepalive),
             )
-            .set_redis_settings(
-                redis::RedisConnectionInfo::default().set_skip_set_lib_name(),
-            );
+            .set_redis_settings(redis::RedisConnectionInfo::default().set_skip_set_lib_name());
         let client = match &target.address {
             ConnectionAddr::TcpTls { .. } => {
                 redis::Client::build_with_tls(info, self.certificates()?)
@@ -182,9 +180,15 @@ impl Connector {
                 "the server wants a password",
             )),
             Some(Value::ServerError(error))
-                if error.details().is_some_and(|d| d.contains("max number of clients")) =>
+                if error
+                    .details()
+                    .is_some_and(|d| d.contains("max number of clients")) =>
             {
-                Err(Error::refused("CONNECT", "MAXCLIENTS", "max number of clients reached"))
+                Err(Error::refused(
+                    "CONNECT",
+                    "MAXCLIENTS",
+                    "max number of clients reached",
+                ))
             }
             _ => Ok(None),
         }

@@ -161,7 +161,13 @@ mod tests {
     fn every_script_states_its_contract() {
         for script in Script::ALL {
             let source = script.source();
-            for part in ["-- KEYS ", "-- ARGV ", "-- reply ", "-- Atomicity: ", "A repeat"] {
+            for part in [
+                "-- KEYS ",
+                "-- ARGV ",
+                "-- reply ",
+                "-- Atomicity: ",
+                "A repeat",
+            ] {
                 assert!(source.contains(part), "{}: no {part}", script.name());
             }
         }

@@ -8,7 +8,9 @@ use super::error::Error;
 #[non_exhaustive]
 pub enum StartError {
     /// No server, or it does not answer.
-    #[error("cannot reach redis: {0}; start it, correct the url, or give it time with --wait-redis")]
+    #[error(
+        "cannot reach redis: {0}; start it, correct the url, or give it time with --wait-redis"
+    )]
     Unreachable(#[source] Error),
     /// Redis refuses.
     #[error("redis refuses: {0}")]

@@ -99,11 +99,7 @@ impl Target {
     ///
     /// # Errors
     /// [`TargetError`] says which part is wrong, without showing it.
-    pub fn parse(
-        url: &str,
-        password: PasswordSource,
-        tls: TlsFiles,
-    ) -> Result<Self, TargetError> {
+    pub fn parse(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
         let parsed = redis::parse_redis_url(url).ok_or(TargetError::Url)?;
         if parsed.fragment().is_some() {
             return Err(TargetError::Part {
@@ -129,8 +125,7 @@ impl Target {
             .into_connection_info()
             .map_err(|error| TargetError::Part {
                 // The category only: the detail may repeat what was given.
-                detail: error.category().to_owned()
-                    + error_text(&error).map_or("", |text| text),
+                detail: error.category().to_owned() + error_text(&error).map_or("", |text| text),
             })?;
         let redis = info.redis_settings();
         let target = Self {
@@ -242,7 +237,10 @@ mod tests {
             ("redis://:s3cret@example.net/x", "Invalid database number"),
             ("redis://:s3cret@example.net/-1", "0 or more"),
             ("redis://:s3cret@example.net?db=1", "unknown parameter `db`"),
-            ("redis://:s3cret@example.net?protocol=s3cret", "protocol version"),
+            (
+                "redis://:s3cret@example.net?protocol=s3cret",
+                "protocol version",
+            ),
             ("rediss://:s3cret@example.net#insecure", "fragment"),
         ] {
             let error = parse(url).unwrap_err();

@@ -5,6 +5,7 @@
 //! - `settle`: record, renew, acknowledge, settle.
 //! - `upkeep`: retention, consumers, repair.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,10 +19,9 @@ use super::error::Error;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Defect, Maintenance, Origin, Queue, Record, Repaired, Reply, Settlement, Taken,
-    keys,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
-use crate::wire::{self, Raw};
+use crate::wire::{self, Raw, keys};
 
 mod claims;
 pub mod options;
@@ -49,6 +49,16 @@ pub struct StreamQueue {
     /// From which consumer the next orphan scan begins.
     rotation: AtomicUsize,
     dead_letters_dropped: AtomicU64,
+}
+
+impl fmt::Debug for StreamQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamQueue")
+            .field("key", &self.options.key)
+            .field("group", &self.options.group)
+            .field("consumer", &self.consumer)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where bounded scans go on.
@@ -217,9 +227,7 @@ impl Queue for StreamQueue {
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
-        self.record_starts(records)
-            .await
-            .map_err(|e| self.about(e))
+        self.record_starts(records).await.map_err(|e| self.about(e))
     }
 
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
@@ -270,12 +278,18 @@ mod tests {
 
     #[test]
     fn entry_ids_keep_all_their_bits() {
-        for text in ["0-0", "1700000000000-5", "18446744073709551615-18446744073709551615"] {
+        for text in [
+            "0-0",
+            "1700000000000-5",
+            "18446744073709551615-18446744073709551615",
+        ] {
             let (id, _) = parse_entry_id(text).unwrap();
             assert_eq!(entry_id(id), text);
         }
         assert!(parse_entry_id("1-0").unwrap().0 < parse_entry_id("2-0").unwrap().0);
-        assert!(parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0);
+        assert!(
+            parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0
+        );
         for text in ["", "-", "1", "1-", "-1", "a-b", "18446744073709551616-0"] {
             assert_eq!(parse_entry_id(text), None, "{text}");
         }

@@ -100,17 +100,21 @@ impl StreamQueue {
                     .arg(round_up_millis(after));
             }
         });
-        self.run(Script::Park, batches, &mut replies, refused).await?;
+        self.run(Script::Park, batches, &mut replies, refused)
+            .await?;
 
         let id_and_count = |place: usize, call: &mut Cmd| {
             let settlement = &settlements[place];
-            call.arg(entry_id(settlement.claim.id)).arg(settlement.count);
+            call.arg(entry_id(settlement.claim.id))
+                .arg(settlement.count);
         };
         let idle = round_up_millis(self.options.min_idle).to_string();
         let batches = self.batches(Script::Leave, &leave, &[&idle], id_and_count);
-        self.run(Script::Leave, batches, &mut replies, refused).await?;
+        self.run(Script::Leave, batches, &mut replies, refused)
+            .await?;
         let batches = self.batches(Script::Discard, &discard, &[], id_and_count);
-        self.run(Script::Discard, batches, &mut replies, refused).await?;
+        self.run(Script::Discard, batches, &mut replies, refused)
+            .await?;
 
         self.dead_letter_all(settlements, &dead_letters, &mut replies)
             .await?;
