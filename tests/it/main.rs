@@ -1,1 +1,8 @@
 //! The tests.
+
+#[cfg(test)]
+mod queue_faults;
+#[cfg(test)]
+mod queue_scene;
+#[cfg(test)]
+mod queue_stream;
