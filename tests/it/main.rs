@@ -1,3 +1,10 @@
 //! The tests.
 
+#[cfg(test)]
 mod loop_stream;
+#[cfg(test)]
+mod queue_faults;
+#[cfg(test)]
+mod queue_scene;
+#[cfg(test)]
+mod queue_stream;

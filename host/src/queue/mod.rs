@@ -16,7 +16,6 @@ use crate::wire::Raw;
 
 pub mod connection;
 mod error;
-pub mod keys;
 mod reply;
 pub mod script;
 pub mod startup;
