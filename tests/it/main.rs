@@ -8,3 +8,4 @@ mod queue_faults;
 mod queue_scene;
 #[cfg(test)]
 mod queue_stream;
+mod embedded_server;

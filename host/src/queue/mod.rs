@@ -15,6 +15,7 @@ use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
 pub mod connection;
+pub mod embedded;
 mod error;
 mod reply;
 pub mod script;
