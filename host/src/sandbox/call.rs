@@ -84,10 +84,7 @@ struct Live {
 impl Live {
     fn new(loaded: &Loaded, meter: &Arc<Meter>, attempt: Attempt) -> Self {
         let limits = &loaded.shared.limits;
-        let mut store = Store::new(
-            &loaded.engine,
-            Host::new(&loaded.shared, meter, attempt),
-        );
+        let mut store = Store::new(&loaded.engine, Host::new(&loaded.shared, meter, attempt));
         store.limiter(|host| &mut host.limiter);
         store.epoch_deadline_callback(on_tick);
         store.set_hostcall_fuel(limits.transfer);

@@ -42,9 +42,7 @@ impl Counter {
             // The guest's own bound, not ours: it fails without being denied by us.
             return Ok(false);
         }
-        let total = self
-            .used
-            .saturating_add(desired.saturating_sub(current));
+        let total = self.used.saturating_add(desired.saturating_sub(current));
         if total > self.limit {
             return Err(total);
         }

@@ -100,11 +100,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
     }
 }
 
-fn build(
-    bytes: &[u8],
-    settings: &Settings,
-    allocation: Allocation,
-) -> Result<Loaded, LoadError> {
+fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Loaded, LoadError> {
     let unusable = |error: wasmtime::Error| LoadError::Engine {
         detail: format!("{error:#}"),
     };
