@@ -1,6 +1,8 @@
 //! The tests.
 
 #[cfg(test)]
+mod embedded_server;
+#[cfg(test)]
 mod loop_stream;
 #[cfg(test)]
 mod queue_faults;
@@ -8,4 +10,3 @@ mod queue_faults;
 mod queue_scene;
 #[cfg(test)]
 mod queue_stream;
-mod embedded_server;

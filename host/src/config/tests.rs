@@ -84,10 +84,9 @@ fn the_least_that_runs_has_the_documented_defaults() {
     }
     .config()
     .unwrap();
-    assert_eq!(config.concurrency.get(), 16);
+    assert_eq!(config.sandbox, sandbox::Settings::default());
     assert_eq!(config.min_idle, Duration::from_secs(30));
-    assert_eq!(config.handler.memory, ByteSize(64 << 20));
-    assert_eq!(config.policy.cap, None);
+    assert_eq!(config.policy.allowance.cap, None);
     assert_eq!(
         config.policy.backoff,
         crate::delivery::backoff::Backoff::default()
@@ -170,14 +169,14 @@ fn flag_over_variable_over_file_over_default() {
         file: MINIMAL,
         ..Given::default()
     };
-    assert_eq!(given.config().unwrap().concurrency.get(), 16);
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 16);
     let file = format!("{MINIMAL}concurrency = 2\n");
     given.file = &file;
-    assert_eq!(given.config().unwrap().concurrency.get(), 2);
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 2);
     given.variables = &[("HOSTLER_CONCURRENCY", "3")];
-    assert_eq!(given.config().unwrap().concurrency.get(), 3);
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 3);
     given.flags = &[("concurrency", "4")];
-    assert_eq!(given.config().unwrap().concurrency.get(), 4);
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 4);
 
     let (collected, dir) = given.collect();
     let effective = collected.effective();
@@ -279,7 +278,7 @@ fn a_cap_without_a_key_is_fine_where_the_message_is_given_up_on_purpose() {
     .config()
     .unwrap();
     assert_eq!(
-        (config.policy.cap, config.policy.on_cap),
+        (config.policy.allowance.cap, config.policy.on_cap),
         (Some(3), OnCap::Discard)
     );
 }
