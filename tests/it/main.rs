@@ -1,6 +1,8 @@
 //! The tests.
 
 #[cfg(test)]
+mod architecture;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod loop_stream;
