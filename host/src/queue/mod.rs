@@ -14,7 +14,14 @@ use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
+pub mod connection;
+pub mod embedded;
 mod error;
+mod reply;
+pub mod script;
+pub mod startup;
+pub mod stream;
+pub mod target;
 
 pub use error::{Class, Error};
 
@@ -112,6 +119,20 @@ pub struct Backlog {
     pub pending: u64,
 }
 
+/// What housekeeping did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Maintenance {
+    /// Entries trimmed from the queue by its retention.
+    pub trimmed: u64,
+    /// The queue is longer than its retention says, because what is over the length is unread or
+    /// pending in some group: worth a warning.
+    pub held_back: bool,
+    /// Consumers removed that were long gone.
+    pub consumers_removed: u64,
+    /// Dead letters dropped since the last call, because their queue is bounded: lost, counted.
+    pub dead_letters_dropped: u64,
+}
+
 /// What had to be made anew because somebody deleted it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repaired {
@@ -133,7 +154,7 @@ pub enum Repaired {
 /// Crash windows are named at each method: "dies here" means this host, anywhere between sending
 /// the command and acting on the reply.
 #[async_trait]
-pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
+pub trait Queue: Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
     /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.
@@ -168,9 +189,8 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Renew leases: one reply for each (`Done`, `Gone`, `Trimmed` or `Stolen`).
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error>;
 
-    /// Housekeeping that may be late: retention, consumers long gone. Returns how many entries
-    /// were trimmed from the queue.
-    async fn maintain(&self) -> Result<u64, Error>;
+    /// Housekeeping that may be late: retention, consumers long gone.
+    async fn maintain(&self) -> Result<Maintenance, Error>;
 
     /// After [`Class::Missing`]: make again what is gone, and adopt what this host still holds
     /// (with these native counts) where its entry is still there.

@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -23,6 +23,7 @@ use crate::delivery::rules::Rule;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::job::Ticket;
 use crate::runtime::{Clock, gate, wall_clock_ms};
+use crate::sandbox::Cancellation;
 
 /// One call of a handler.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +34,8 @@ pub struct Call<'a> {
     pub attempt: u32,
     /// After how many starts the message is given up; 0 = never.
     pub max_attempts: u32,
-    /// Set when the host stops and would like an answer soon.
-    pub cancelled: &'a Arc<AtomicBool>,
+    /// Says that the host stops and would like an answer soon.
+    pub cancellation: &'a Cancellation,
 }
 
 /// What a call produced.
@@ -44,6 +45,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// The digest of the handler that ran.
     pub digest: Arc<str>,
+    /// Bytes of what the guest wrote that were dropped, as over the limits.
+    pub log_bytes_dropped: u64,
 }
 
 /// Whatever can handle messages: the sandbox, or the native no-op that it is measured against.
@@ -86,10 +89,10 @@ pub enum Word {
 /// What the slots share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Set when the host stops.
-    pub cancelled: Arc<AtomicBool>,
+    /// Says that the host stops.
+    pub cancellation: Cancellation,
     /// `max_deliveries`, as guests are told; 0 = no cap.
-    pub max_attempts: std::sync::atomic::AtomicU32,
+    pub max_attempts: AtomicU32,
     /// How long a lease lasts without renewal.
     pub min_idle: Time,
     /// The driver's clock.
@@ -165,7 +168,7 @@ impl<H: Handler> Slot<H> {
             message,
             attempt,
             max_attempts: self.shared.max_attempts.load(Ordering::Relaxed),
-            cancelled: &self.shared.cancelled,
+            cancellation: &self.shared.cancellation,
         };
         fault_point::reach(Point::Start, message);
         let began = Instant::now();
@@ -179,6 +182,7 @@ impl<H: Handler> Slot<H> {
                 Report {
                     outcome: Outcome::Fault(Fault::new(FaultKind::HostPanic, detail)),
                     digest: self.handler.digest(),
+                    log_bytes_dropped: 0,
                 }
             }
         };

@@ -9,7 +9,8 @@ use crate::delivery::message::{
 };
 use crate::delivery::policy::{DETAIL_MAX, Rejection, truncate_utf8};
 use crate::wire::death::{self, X_DEATH};
-use crate::wire::stream::{header_field, header_name, message_id};
+use crate::wire::decoded::message_id;
+use crate::wire::stream::{header_field, header_name};
 
 /// Why it died: the label of a [`crate::delivery::policy::Reason`].
 pub const REASON: &str = "x-dead-letter-reason";

@@ -5,17 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::delivery::message::{Headers, MESSAGE_ID, Message, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
-use crate::delivery::policy::Reason;
+use crate::delivery::message::Headers;
+pub use crate::wire::decoded::{Decoded, Malformed};
 
 /// The field that holds the body, unless another one is named.
 pub const BODY_FIELD: &str = "_payload";
 
 /// What a header's field begins with.
 pub const HEADER_PREFIX: &[u8] = b"h:";
-
-/// The longest `x-message-id` that stands for a message, in bytes; a longer one is ignored.
-pub const MESSAGE_ID_MAX: usize = 1024;
 
 /// How many bytes of a field's name a detail shows.
 const SHOWN_NAME_MAX: usize = 64;
@@ -48,35 +45,6 @@ pub enum MissingBody {
     Malformed,
 }
 
-/// Why something is no message.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Malformed {
-    /// The reason it is dead-lettered for.
-    pub reason: Reason,
-    /// Text for people, bounded, without values.
-    pub detail: String,
-}
-
-impl Malformed {
-    pub(super) fn new(detail: impl Into<String>) -> Self {
-        Self {
-            reason: Reason::Malformed,
-            detail: detail.into(),
-        }
-    }
-}
-
-/// What an entry holds.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Decoded {
-    /// The message; with an empty body if the entry is defective.
-    pub message: Message,
-    /// Starts charged before it was written to this queue ([`Headers::retry_count`]).
-    pub header: u32,
-    /// Why no handler may see it.
-    pub defect: Option<Malformed>,
-}
-
 /// Read an entry. Total: whatever the fields are, there is a message, perhaps a defective one.
 ///
 /// Headers that only the host may set on a delivery (`redis-delivery-count`, `redis-idle-ms`) are
@@ -88,7 +56,6 @@ pub fn decode(
     fields: &[(Bytes, Bytes)],
     options: &Options,
 ) -> Decoded {
-    let headers = headers(fields);
     let body = match find_body(fields, &options.body_field) {
         Some(body) => Ok(body.clone()),
         None => match options.missing_body {
@@ -99,21 +66,7 @@ pub fn decode(
             ))),
         },
     };
-    let (body, defect) = match body {
-        Ok(body) => (body, None),
-        Err(defect) => (Bytes::new(), Some(defect)),
-    };
-    Decoded {
-        header: headers.retry_count(),
-        message: Message {
-            id: message_id(&headers).unwrap_or(entry_id).into(),
-            queue: Arc::clone(queue),
-            body,
-            headers,
-            enqueued_ms,
-        },
-        defect,
-    }
+    Decoded::new(queue, entry_id, enqueued_ms, headers(fields), body)
 }
 
 /// The fields of a new entry: the body, then the headers in their order.
@@ -138,26 +91,15 @@ pub fn header_name(field: &[u8]) -> Option<&[u8]> {
     field.strip_prefix(HEADER_PREFIX)
 }
 
-/// The headers of an entry, in their order, without those that only the host may set.
+/// The headers of an entry, in their order.
 pub fn headers(fields: &[(Bytes, Bytes)]) -> Headers {
-    let mut headers = Headers::new(
+    Headers::new(
         fields
             .iter()
             .filter(|(name, _)| header_name(name).is_some())
             .map(|(name, value)| (name.slice(HEADER_PREFIX.len()..), value.clone()))
             .collect(),
-    );
-    headers.remove(REDIS_DELIVERY_COUNT);
-    headers.remove(REDIS_IDLE_MS);
-    headers
-}
-
-/// The `x-message-id` that stands for a message: text, neither empty nor longer than
-/// [`MESSAGE_ID_MAX`].
-pub fn message_id(headers: &Headers) -> Option<&str> {
-    headers
-        .find_str(MESSAGE_ID)
-        .filter(|id| !id.is_empty() && id.len() <= MESSAGE_ID_MAX)
+    )
 }
 
 fn find_body<'a>(fields: &'a [(Bytes, Bytes)], body_field: &Bytes) -> Option<&'a Bytes> {
