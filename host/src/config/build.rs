@@ -40,7 +40,7 @@ impl Collected {
                 body_field: self.or_default(&queue::BODY_FIELD),
                 missing_body: self.or_default(&queue::MISSING_BODY),
                 handler,
-                sandbox: self.sandbox(),
+                sandbox: self.sandbox_settings(),
                 policy,
                 dead_letter,
                 max_payload: self.or_default(&handler::MAX_PAYLOAD),
@@ -89,7 +89,30 @@ impl Collected {
         }
     }
 
-    fn error(self) -> Error {
+    /// Only how components are run.
+    ///
+    /// # Errors
+    /// Every value that cannot be read.
+    pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
+        if self.problems.is_empty() {
+            Ok(self.sandbox_settings())
+        } else {
+            Err(self.error())
+        }
+    }
+
+    fn error(mut self) -> Error {
+        // What cannot be read may hold what seems to be missing.
+        let is_unread = |p: &Problem| {
+            matches!(
+                p.kind,
+                ProblemKind::Unreadable { .. } | ProblemKind::Syntax { .. }
+            )
+        };
+        if self.problems.iter().any(is_unread) {
+            self.problems
+                .retain(|p| p.source.is_some() || !matches!(p.kind, ProblemKind::Conflict(_)));
+        }
         Error {
             problems: self.problems,
         }
@@ -267,7 +290,7 @@ impl Collected {
     ///
     /// # Panics
     /// Never: a test reads all defaults.
-    fn sandbox(&self) -> sandbox::Settings {
+    fn sandbox_settings(&self) -> sandbox::Settings {
         let size = |setting| self.or_default::<ByteSize>(setting);
         let count = |setting| {
             let count = self.or_default::<NonZeroU32>(setting).get();
