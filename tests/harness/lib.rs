@@ -1,3 +1,4 @@
 //! The harness of the tests.
 
+pub mod inprocess;
 pub mod redis;

@@ -340,7 +340,15 @@ impl RawRedis {
 
     /// Add an entry with this body; returns its id.
     pub async fn add(&self, stream: &str, body: &str) -> String {
-        self.text(&format!("XADD {stream} * _payload {body}")).await
+        let words = [
+            b"XADD".as_slice(),
+            stream.as_bytes(),
+            b"*",
+            b"_payload",
+            body.as_bytes(),
+        ];
+        let id = self.ask_words(&words).await;
+        redis::from_redis_value(id).expect("XADD answers an id")
     }
 
     /// What is pending in a group, in order.

@@ -1,6 +1,16 @@
 //! The tests.
 
 #[cfg(test)]
+mod architecture;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
+mod loop_stream;
+#[cfg(test)]
 mod publish_pipeline;
+#[cfg(test)]
+mod queue_faults;
+#[cfg(test)]
+mod queue_scene;
+#[cfg(test)]
+mod queue_stream;

@@ -1,17 +1,19 @@
 //! From single values to a whole that makes sense: what is missing, and what does not go together.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind, Source};
 use crate::config::secret::Secret;
 use crate::config::setting::Setting;
-use crate::config::settings::{dead_letters, failures, handler, process, queue, redis};
-use crate::config::value::{RedisAt, Value};
+use crate::config::settings::{dead_letters, failures, handler, limits, process, queue, redis};
+use crate::config::value::{ByteSize, RedisAt, Value};
 use crate::config::{Config, DeadLetter, Handler, Loaded, Process, QueueKind, Redis};
-use crate::delivery::attempt::{Accounting, Allowance};
+use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, Policy};
+use crate::sandbox;
 
 /// A password file is one line.
 const PASSWORD_MAX: usize = 4096;
@@ -35,14 +37,13 @@ impl Collected {
                 consumer: self.value(&queue::CONSUMER),
                 min_idle: self.or_default(&queue::MIN_IDLE),
                 retention: self.or_default(&queue::RETENTION),
-                accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
                 body_field: self.or_default(&queue::BODY_FIELD),
                 missing_body: self.or_default(&queue::MISSING_BODY),
                 handler,
+                sandbox: self.sandbox_settings(),
                 policy,
                 dead_letter,
                 max_payload: self.or_default(&handler::MAX_PAYLOAD),
-                concurrency: self.or_default(&handler::CONCURRENCY),
                 prefetch: self.or_default(&handler::PREFETCH),
                 process,
             },
@@ -88,7 +89,30 @@ impl Collected {
         }
     }
 
-    fn error(self) -> Error {
+    /// Only how components are run.
+    ///
+    /// # Errors
+    /// Every value that cannot be read.
+    pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
+        if self.problems.is_empty() {
+            Ok(self.sandbox_settings())
+        } else {
+            Err(self.error())
+        }
+    }
+
+    fn error(mut self) -> Error {
+        // What cannot be read may hold what seems to be missing.
+        let is_unread = |p: &Problem| {
+            matches!(
+                p.kind,
+                ProblemKind::Unreadable { .. } | ProblemKind::Syntax { .. }
+            )
+        };
+        if self.problems.iter().any(is_unread) {
+            self.problems
+                .retain(|p| p.source.is_some() || !matches!(p.kind, ProblemKind::Conflict(_)));
+        }
         Error {
             problems: self.problems,
         }
@@ -259,13 +283,40 @@ impl Collected {
         Some(Handler {
             file: file?,
             digest: self.value(&handler::HANDLER_DIGEST),
-            reuse: self.or_default(&handler::REUSE),
-            timeout,
-            cpu,
-            memory: self.or_default(&handler::MEMORY),
-            tables: self.or_default(&handler::TABLES),
-            stack: self.or_default(&handler::STACK),
         })
+    }
+
+    /// How the component is run. What is among the problems stands at its default.
+    ///
+    /// # Panics
+    /// Never: a test reads all defaults.
+    fn sandbox_settings(&self) -> sandbox::Settings {
+        let size = |setting| self.or_default::<ByteSize>(setting);
+        let count = |setting| {
+            let count = self.or_default::<NonZeroU32>(setting).get();
+            usize::try_from(count).unwrap_or(usize::MAX)
+        };
+        sandbox::Settings {
+            limits: sandbox::Limits {
+                wall: self.or_default(&handler::TIMEOUT),
+                cpu: self.or_default(&handler::CPU),
+                memory: size(&handler::MEMORY).as_usize(),
+                table_elements: count(&limits::TABLE_ELEMENTS),
+                stack: size(&limits::STACK).as_usize(),
+                transfer: size(&limits::TRANSFER).as_usize(),
+                outcome_text: size(&limits::OUTCOME_TEXT).as_usize(),
+                handles: count(&limits::HANDLES),
+                random: size(&limits::RANDOM).0,
+                log_attempt: size(&limits::LOG_ATTEMPT).as_usize(),
+                log_line: size(&limits::LOG_LINE).as_usize(),
+                log_rate: size(&limits::LOG_RATE).as_usize(),
+                component: size(&limits::COMPONENT).0,
+                ..sandbox::Limits::default()
+            },
+            concurrency: count(&handler::CONCURRENCY),
+            reuse: self.or_default(&handler::REUSE).get(),
+            ..sandbox::Settings::default()
+        }
     }
 
     fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {
@@ -332,7 +383,7 @@ impl Collected {
         Policy {
             allowance: Allowance {
                 cap: cap.map(Into::into),
-                accounting: Accounting::Lazy,
+                accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
             },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),

@@ -3,11 +3,13 @@
 use std::num::NonZeroU64;
 
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
+use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::{OnCap, OnFault};
 use crate::wire::stream::MissingBody;
 
 words!(@value OnCap { DeadLetter = "dead-letter", Discard = "discard" });
 words!(@value MissingBody { Json = "json", Malformed = "malformed" });
+words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
 
 words! {
@@ -27,16 +29,6 @@ words! {
         DropOldest = "drop-oldest",
         /// The queue is no longer consumed.
         Stop = "stop",
-    }
-}
-
-words! {
-    /// Which starts are recorded in Redis before the handler runs.
-    Accounting {
-        /// Every start but the first of a fresh delivery, whose hand-out already counts.
-        Lazy = "lazy",
-        /// Every start.
-        Exact = "exact",
     }
 }
 

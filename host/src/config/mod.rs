@@ -13,9 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use choices::{
-    Accounting, Digest, GroupStart, LogFilter, LogFormat, OnFull, Retention, SummaryFormat,
-};
+pub use choices::{Digest, GroupStart, LogFilter, LogFormat, OnFull, Retention, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, VARIABLE_PREFIX};
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use secret::{RedisUrl, Secret};
@@ -23,6 +21,7 @@ pub use setting::{Definition, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::sandbox;
 use crate::wire::stream::MissingBody;
 
 mod build;
@@ -52,22 +51,20 @@ pub struct Config {
     pub min_idle: Duration,
     /// What is trimmed.
     pub retention: Retention,
-    /// Which starts are recorded.
-    pub accounting: Accounting,
     /// How stream entries are read: the body's field.
     pub body_field: String,
     /// How stream entries are read: without that field.
     pub missing_body: MissingBody,
-    /// The component and its limits.
+    /// The component.
     pub handler: Handler,
+    /// What it may use, how many attempts run at the same time, how instances are reused.
+    pub sandbox: sandbox::Settings,
     /// What an outcome leads to.
     pub policy: Policy,
     /// Where dead letters go; `None` = nowhere.
     pub dead_letter: Option<DeadLetter>,
     /// The largest body that a handler is given.
     pub max_payload: ByteSize,
-    /// How many attempts run at the same time.
-    pub concurrency: NonZeroU32,
     /// The most deliveries held beyond those that run.
     pub prefetch: NonZeroU32,
     /// How the process lives and ends.
@@ -137,25 +134,13 @@ impl QueueKind {
     }
 }
 
-/// The component and its limits.
+/// The component and how it is run.
 #[derive(Clone, Debug)]
 pub struct Handler {
     /// The component's file.
     pub file: PathBuf,
     /// The only digest that is accepted.
     pub digest: Option<Digest>,
-    /// How many messages an instance serves.
-    pub reuse: NonZeroU32,
-    /// The wall time of an attempt.
-    pub timeout: Duration,
-    /// The CPU time of an attempt.
-    pub cpu: Duration,
-    /// Linear memory.
-    pub memory: ByteSize,
-    /// Table elements.
-    pub tables: NonZeroU32,
-    /// Stack.
-    pub stack: ByteSize,
 }
 
 /// Where dead letters go.

@@ -106,10 +106,15 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(source) = &self.source {
-            write!(f, "{source}: ")?;
+        match (&self.source, &self.kind) {
+            // The name of a flag or a variable says which setting is meant.
+            (
+                Some(source @ (Source::Flag(_) | Source::Variable(_))),
+                ProblemKind::Value { what, .. },
+            ) => write!(f, "{source}: {what}"),
+            (Some(source), kind) => write!(f, "{source}: {kind}"),
+            (None, kind) => kind.fmt(f),
         }
-        self.kind.fmt(f)
     }
 }
 

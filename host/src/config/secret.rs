@@ -73,11 +73,16 @@ impl RedisUrl {
     }
 
     /// The URL with its password masked.
+    pub fn masked(&self) -> String {
+        Self::mask(&self.0)
+    }
+
+    /// A text that may be a URL, with its password masked.
     ///
     /// Passwords are often pasted without percent-encoding, so the userinfo ends at the *last* `@`:
     /// rather too much is masked than too little.
-    pub fn masked(&self) -> String {
-        let Some((scheme, rest)) = self.0.split_once("://") else {
+    pub fn mask(text: &str) -> String {
+        let Some((scheme, rest)) = text.split_once("://") else {
             return MASK.to_owned();
         };
         let rest = match rest.rsplit_once('@') {

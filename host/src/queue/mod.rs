@@ -17,7 +17,6 @@ use crate::wire::Raw;
 pub mod connection;
 pub mod embedded;
 mod error;
-pub mod keys;
 pub mod publish;
 mod reply;
 pub mod script;

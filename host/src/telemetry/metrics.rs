@@ -275,7 +275,8 @@ impl Metrics {
             queue::Error::Unavailable { code, .. } | queue::Error::Configuration { code, .. } => {
                 code
             }
-            queue::Error::Reply { .. } | queue::Error::File { .. } => {
+            queue::Error::File { .. } => "file",
+            queue::Error::Reply { .. } => {
                 self.redis_reply.inc();
                 return;
             }

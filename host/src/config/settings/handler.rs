@@ -20,8 +20,6 @@ pub(super) static SECTION: Section = Section {
         &TIMEOUT,
         &CPU,
         &MEMORY,
-        &TABLES,
-        &STACK,
         &MAX_PAYLOAD,
     ],
 };
@@ -84,21 +82,6 @@ pub(in crate::config) static MEMORY: Setting<ByteSize> = Setting::new(
 )
 .default("64MiB")
 .check(|size| sized(size, ByteSize(64 << 10), ByteSize(4 << 30)));
-
-pub(in crate::config) static TABLES: Setting<NonZeroU32> = Setting::new(
-    "tables",
-    "N",
-    "The elements of an instance's tables. Fault: `memory-limit`.",
-)
-.default("100000");
-
-pub(in crate::config) static STACK: Setting<ByteSize> = Setting::new(
-    "stack",
-    "SIZE",
-    "The stack of an instance. Fault: `stack-overflow`.",
-)
-.default("512KiB")
-.check(|size| sized(size, ByteSize(64 << 10), ByteSize(64 << 20)));
 
 pub(in crate::config) static MAX_PAYLOAD: Setting<ByteSize> = Setting::new(
     "max_payload",

@@ -9,6 +9,7 @@ use crate::config::value::{ByteSize, Invalid, Value};
 pub(super) mod dead_letters;
 pub(super) mod failures;
 pub(super) mod handler;
+pub(super) mod limits;
 pub(super) mod process;
 pub(super) mod queue;
 pub(super) mod redis;
@@ -22,12 +23,13 @@ pub struct Section {
 }
 
 /// Every setting there is.
-pub static SECTIONS: [&Section; 6] = [
+pub static SECTIONS: [&Section; 7] = [
     &redis::SECTION,
     &queue::SECTION,
     &handler::SECTION,
     &failures::SECTION,
     &dead_letters::SECTION,
+    &limits::SECTION,
     &process::SECTION,
 ];
 

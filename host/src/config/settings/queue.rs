@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::config::choices::{Accounting, GroupStart, Retention};
+use crate::config::choices::{GroupStart, Retention};
 use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, between};
+use crate::delivery::attempt::Accounting;
 use crate::wire::stream::MissingBody;
 
 pub(super) static SECTION: Section = Section {
@@ -105,7 +106,7 @@ pub(in crate::config) static ATTEMPT_ACCOUNTING: Setting<Accounting> = Setting::
     "attempt_accounting",
     "MODE",
     "Which starts are recorded in Redis before the handler runs: `lazy` = all but the first of a \
-     fresh delivery, which the hand-out already stands for, `exact` = all (43-80 % more Redis CPU).",
+     fresh delivery, which the hand-out already stands for, `exact` = all (43-80 % more Redis CPU). All hosts of a group must agree.",
 )
 .default("lazy");
 

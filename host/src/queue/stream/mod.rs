@@ -5,6 +5,7 @@
 //! - `settle`: record, renew, acknowledge, settle.
 //! - `upkeep`: retention, consumers, repair.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,10 +19,9 @@ use super::error::Error;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Defect, Maintenance, Origin, Queue, Record, Repaired, Reply, Settlement, Taken,
-    keys,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
-use crate::wire::{self, Raw};
+use crate::wire::{self, Raw, keys};
 
 mod claims;
 pub mod options;
@@ -49,6 +49,16 @@ pub struct StreamQueue {
     /// From which consumer the next orphan scan begins.
     rotation: AtomicUsize,
     dead_letters_dropped: AtomicU64,
+}
+
+impl fmt::Debug for StreamQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamQueue")
+            .field("key", &self.options.key)
+            .field("group", &self.options.group)
+            .field("consumer", &self.consumer)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where bounded scans go on.
