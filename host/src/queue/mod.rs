@@ -18,7 +18,7 @@ pub mod connection;
 pub mod embedded;
 mod error;
 pub mod publish;
-mod reply;
+pub(crate) mod reply;
 pub mod script;
 pub mod startup;
 pub mod stream;
