@@ -16,3 +16,5 @@ mod queue_faults;
 mod queue_scene;
 #[cfg(test)]
 mod queue_stream;
+#[cfg(test)]
+mod wire_proxy;
