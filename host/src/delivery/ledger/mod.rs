@@ -262,8 +262,10 @@ impl<M> Ledger<M> {
 
     /// When [`Ledger::poll`] has something to do even if nothing happens before.
     pub fn next_deadline(&self) -> Option<Time> {
+        // Without Redis nothing can be tried again: its return is an event.
+        let refused = self.refused_due.filter(|_| self.intake.is_online());
         [
-            self.refused_due,
+            refused,
             self.lanes_deadline(),
             self.intake_deadline(),
         ]
