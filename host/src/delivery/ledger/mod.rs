@@ -397,6 +397,8 @@ impl<M> Ledger<M> {
 
     fn recorded(&mut self, now: Time, key: Key, leased: Time, reply: Reply) {
         let draining = self.draining;
+        let is_old = Rule::LeaseBeforeStart.holds()
+            && now.saturating_sub(leased) >= self.settings.min_idle;
         let Some(held) = self.find_in(key, |state| matches!(state, State::Recording { .. })) else {
             return;
         };
@@ -418,6 +420,12 @@ impl<M> Ledger<M> {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);
+                } else if is_old {
+                    // Rule 12: the answer came so late that the lease may be gone. Ask again.
+                    let (record, expect) = (None, write);
+                    let start = Start { record, ..start };
+                    self.set(key, State::Recording { start, write });
+                    self.out.push(Action::Record { key, expect, write });
                 } else {
                     self.started(key);
                 }
