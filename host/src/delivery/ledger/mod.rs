@@ -569,7 +569,8 @@ impl<M> Ledger<M> {
     }
 
     /// Rule 5: what never started in this delivery is parked, due now, with the count it had
-    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays.
+    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays; it too
+    /// with the count from before, or a record without a start would use up its last one.
     fn hand_back(&mut self, key: Key) {
         let Some(held) = self.find(key) else {
             return;
@@ -580,7 +581,7 @@ impl<M> Ledger<M> {
             held.tally.native
         };
         let parting = match held.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave,
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
             Lane::Normal | Lane::Alone => Parting::Park {
                 keep,
                 after: Duration::ZERO,

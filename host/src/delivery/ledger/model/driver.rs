@@ -401,7 +401,8 @@ impl World<'_> {
             } => {
                 let entry = entry_of(*key);
                 let reply = self.store.settle(now, host, entry, *count, parting);
-                if reply == Reply::Done && matches!(parting, Parting::Park { .. }) {
+                let goes_back = matches!(parting, Parting::Park { .. } | Parting::Leave { .. });
+                if reply == Reply::Done && goes_back {
                     self.audit.parked(entry);
                 }
                 Answer::Reply(reply)

@@ -301,7 +301,11 @@ impl Store {
         {
             return Reply::Done;
         }
-        if held.owner != Owner::Host(host) || held.count != count {
+        let left = match parting {
+            Parting::Leave { keep } => held.count == *keep,
+            _ => false,
+        };
+        if held.owner != Owner::Host(host) || (held.count != count && !left) {
             return Reply::Stolen;
         }
         match parting {
@@ -320,12 +324,19 @@ impl Store {
                     },
                 );
             }
-            Parting::Leave => {
+            Parting::Leave { keep } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
                 }
-                let since = now.saturating_sub(self.min_idle);
-                self.pending.insert(entry, Pending { since, ..held });
+                self.pending.insert(
+                    entry,
+                    Pending {
+                        count: *keep,
+                        since: now.saturating_sub(self.min_idle),
+                        raised: false,
+                        ..held
+                    },
+                );
             }
             Parting::DeadLetter(rejection) => {
                 if self.dead_letters_refused {
