@@ -267,8 +267,10 @@ impl<M> Ledger<M> {
 
     /// When [`Ledger::poll`] has something to do even if nothing happens before.
     pub fn next_deadline(&self) -> Option<Time> {
+        // Without Redis nothing can be tried again: its return is an event.
+        let refused = self.refused_due.filter(|_| self.intake.is_online());
         [
-            self.refused_due,
+            refused,
             self.lanes_deadline(),
             self.intake_deadline(),
         ]
@@ -400,6 +402,8 @@ impl<M> Ledger<M> {
 
     fn recorded(&mut self, now: Time, key: Key, leased: Time, reply: Reply) {
         let draining = self.draining;
+        let is_old = Rule::LeaseBeforeStart.holds()
+            && now.saturating_sub(leased) >= self.settings.min_idle;
         let Some(held) = self.find_in(key, |state| matches!(state, State::Recording { .. })) else {
             return;
         };
@@ -421,6 +425,12 @@ impl<M> Ledger<M> {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);
+                } else if is_old {
+                    // Rule 12: the answer came so late that the lease may be gone. Ask again.
+                    let (record, expect) = (None, write);
+                    let start = Start { record, ..start };
+                    self.set(key, State::Recording { start, write });
+                    self.out.push(Action::Record { key, expect, write });
                 } else {
                     self.started(key);
                 }
@@ -577,7 +587,8 @@ impl<M> Ledger<M> {
     }
 
     /// Rule 5: what never started in this delivery is parked, due now, with the count it had
-    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays.
+    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays; it too
+    /// with the count from before, or a record without a start would use up its last one.
     fn hand_back(&mut self, key: Key) {
         let Some(held) = self.find(key) else {
             return;
@@ -588,7 +599,7 @@ impl<M> Ledger<M> {
             held.tally.native
         };
         let parting = match held.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave,
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
             Lane::Normal | Lane::Alone => Parting::HandBack { keep },
         };
         self.part(key, parting, 0);
