@@ -16,7 +16,9 @@ use crate::wire::Raw;
 
 pub mod connection;
 mod error;
+pub mod inspect;
 mod reply;
+mod rights;
 pub mod script;
 pub mod startup;
 pub mod stream;
