@@ -159,7 +159,7 @@ pub enum Repaired {
 /// Crash windows are named at each method: "dies here" means this host, anywhere between sending
 /// the command and acting on the reply.
 #[async_trait]
-pub trait Queue: Send + Sync + 'static {
+pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
     /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.

@@ -269,14 +269,10 @@ impl<M> Ledger<M> {
     pub fn next_deadline(&self) -> Option<Time> {
         // Without Redis nothing can be tried again: its return is an event.
         let refused = self.refused_due.filter(|_| self.intake.is_online());
-        [
-            refused,
-            self.lanes_deadline(),
-            self.intake_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        [refused, self.lanes_deadline(), self.intake_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn accept_all(&mut self, now: Time, leased: Time, deliveries: Vec<Delivery<M>>) {
@@ -402,8 +398,8 @@ impl<M> Ledger<M> {
 
     fn recorded(&mut self, now: Time, key: Key, leased: Time, reply: Reply) {
         let draining = self.draining;
-        let is_old = Rule::LeaseBeforeStart.holds()
-            && now.saturating_sub(leased) >= self.settings.min_idle;
+        let is_old =
+            Rule::LeaseBeforeStart.holds() && now.saturating_sub(leased) >= self.settings.min_idle;
         let Some(held) = self.find_in(key, |state| matches!(state, State::Recording { .. })) else {
             return;
         };

@@ -19,7 +19,10 @@ use world::{Violation, run};
 /// A number that the environment sets.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+    )
 }
 
 fn seeds(runs: u64) -> std::ops::Range<u64> {
@@ -35,9 +38,14 @@ fn holds(runs: u64, make: impl Fn(&mut Rng) -> Scenario) {
         let scenario = make(&mut Rng::with_seed(seed));
         if let Err(first) = run(&scenario, seed, false) {
             let Err(Violation { what, trace }) = run(&scenario, seed, true) else {
-                panic!("seed {seed}: {}, and not again: the model is not repeatable", first.what);
+                panic!(
+                    "seed {seed}: {}, and not again: the model is not repeatable",
+                    first.what
+                );
             };
-            panic!("HOSTLER_MODEL_SEED={seed}: {what}\n{scenario:#?}\n{trace}HOSTLER_MODEL_SEED={seed}: {what}");
+            panic!(
+                "HOSTLER_MODEL_SEED={seed}: {what}\n{scenario:#?}\n{trace}HOSTLER_MODEL_SEED={seed}: {what}"
+            );
         }
     }
 }

@@ -171,7 +171,11 @@ impl World<'_> {
     fn carry_out(&mut self, host: HostId, action: Action<Cargo>) {
         match action {
             Action::Fetch { want, wait } => {
-                let until = if wait { self.now + FETCH_WAIT } else { self.now };
+                let until = if wait {
+                    self.now + FETCH_WAIT
+                } else {
+                    self.now
+                };
                 self.issue(host, Command::Fetch { want, until });
             }
             Action::Interrupt => self.interrupt(host),
@@ -237,7 +241,11 @@ impl World<'_> {
             _ => Time::ZERO,
         };
         let deadline = self.now + wait + timeout;
-        let most = if self.rng.u32(0..4) == 0 { ms(12) } else { ms(1) };
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
         let mut reach = self.jitter(most);
         let mut is_lost = false;
         if !self.healed && self.rng.u32(0..1000) < faults.lost {
@@ -310,11 +318,18 @@ impl World<'_> {
         let answer = self.perform_command(host, &command);
         if !matches!(
             command,
-            Command::TakeDue { .. } | Command::TakeOrphans { .. } | Command::Fetch { .. } | Command::Renew(_)
+            Command::TakeDue { .. }
+                | Command::TakeOrphans { .. }
+                | Command::Fetch { .. }
+                | Command::Renew(_)
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
         }
-        let most = if self.rng.u32(0..4) == 0 { ms(12) } else { ms(1) };
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
         let back = self.jitter(most);
         let faults = self.scenario.faults;
         let lost = !self.healed && self.rng.u32(0..2000) < faults.lost;
@@ -401,7 +416,10 @@ impl World<'_> {
             } => {
                 let entry = entry_of(*key);
                 let reply = self.store.settle(now, host, entry, *count, parting);
-                let goes_back = matches!(parting, Parting::Park { .. } | Parting::Leave { .. });
+                let goes_back = matches!(
+                    parting,
+                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
+                );
                 if reply == Reply::Done && goes_back {
                     self.audit.parked(entry);
                 }
@@ -595,7 +613,10 @@ impl World<'_> {
     }
 
     pub(super) fn reconnect(&mut self, host: HostId) {
-        if self.hosts[host].cut_until.is_some_and(|until| until > self.now) {
+        if self.hosts[host]
+            .cut_until
+            .is_some_and(|until| until > self.now)
+        {
             let until = self.hosts[host].cut_until.unwrap_or_default();
             self.at(until, Step::Reconnect(host));
             return;

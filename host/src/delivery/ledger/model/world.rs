@@ -123,7 +123,10 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
     };
     world.begin();
     let lived = world.live();
-    if lived && world.audit.violation.is_none() && scenario.plans.iter().all(|p| !scenario.is_endless(p)) {
+    if lived
+        && world.audit.violation.is_none()
+        && scenario.plans.iter().all(|p| !scenario.is_endless(p))
+    {
         world.end();
     }
     let World {
@@ -150,8 +153,10 @@ impl World<'_> {
     fn begin(&mut self) {
         let origin = self.now;
         for (entry, plan) in self.scenario.plans.iter().enumerate() {
-            self.steps
-                .insert((origin + plan.published, entry as u64), Step::Publish(entry));
+            self.steps.insert(
+                (origin + plan.published, entry as u64),
+                Step::Publish(entry),
+            );
         }
         self.next_token = self.scenario.plans.len() as u64;
         for _ in 0..self.scenario.hosts {
@@ -186,14 +191,17 @@ impl World<'_> {
         self.healed = true;
         self.heal();
         self.ending = true;
-        let drained: Vec<_> = (0..self.hosts.len()).filter(|&h| self.hosts[h].alive).collect();
+        let drained: Vec<_> = (0..self.hosts.len())
+            .filter(|&h| self.hosts[h].alive)
+            .collect();
         for &host in &drained {
             self.drain(host);
         }
         let limit = self.now + self.scenario.min_idle * 20;
         while self.audit.violation.is_none() && self.hosts.iter().any(|h| h.alive) {
             if self.now > limit {
-                self.audit.violate(|| "a host that drains never ends".to_owned());
+                self.audit
+                    .violate(|| "a host that drains never ends".to_owned());
             }
             self.step();
         }
@@ -208,7 +216,8 @@ impl World<'_> {
 
     fn step(&mut self) {
         let Some(((at, _), step)) = self.steps.pop_first() else {
-            self.audit.violate(|| "nothing is left to happen".to_owned());
+            self.audit
+                .violate(|| "nothing is left to happen".to_owned());
             return;
         };
         self.now = self.now.max(at);
@@ -467,7 +476,11 @@ impl World<'_> {
         {
             self.check_killed_alone(host, killer);
         }
-        let longest = if self.rng.bool() { ms(20) } else { self.scenario.min_idle * 2 };
+        let longest = if self.rng.bool() {
+            ms(20)
+        } else {
+            self.scenario.min_idle * 2
+        };
         let pause = self.jitter(longest);
         self.after(pause, Step::Birth);
     }
