@@ -1,1 +1,4 @@
 //! The harness of the tests.
+
+pub mod guests;
+pub mod rig;

@@ -1,1 +1,6 @@
 //! The tests.
+
+mod sandbox_call;
+mod sandbox_limits;
+mod sandbox_load;
+mod sandbox_logs;

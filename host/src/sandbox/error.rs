@@ -16,7 +16,9 @@ pub enum LoadError {
     Read(#[from] io::Error),
 
     /// The file is larger than allowed.
-    #[error("is {size} bytes, more than the limit of {limit} bytes for a component (limit `component`)")]
+    #[error(
+        "is {size} bytes, more than the limit of {limit} bytes for a component (limit `component`)"
+    )]
     FileTooLarge {
         /// Bytes of the file.
         size: u64,
@@ -25,7 +27,9 @@ pub enum LoadError {
     },
 
     /// The file is no WebAssembly.
-    #[error("is not WebAssembly: it starts with {found}, a component with `00 61 73 6d 0d 00 01 00`")]
+    #[error(
+        "is not WebAssembly: it starts with {found}, a component with `00 61 73 6d 0d 00 01 00`"
+    )]
     NotWasm {
         /// How the file starts, for people.
         found: String,
@@ -43,7 +47,9 @@ pub enum LoadError {
     Precompiled,
 
     /// The file ends too early.
-    #[error("is truncated: a section ends at byte {wanted}, the file at byte {size}; copy it again")]
+    #[error(
+        "is truncated: a section ends at byte {wanted}, the file at byte {size}; copy it again"
+    )]
     Truncated {
         /// Where the section that is cut off would end.
         wanted: u64,
@@ -86,7 +92,9 @@ pub enum LoadError {
     },
 
     /// The component's export has not the type that its name promises.
-    #[error("exports {export} with another type than this host's: {detail}; rebuild it against hostler's WIT")]
+    #[error(
+        "exports {export} with another type than this host's: {detail}; rebuild it against hostler's WIT"
+    )]
     WrongType {
         /// The function.
         export: String,

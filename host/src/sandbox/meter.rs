@@ -38,10 +38,8 @@ impl Meter {
     pub(super) fn pause(&self) {
         let since = self.since.swap(0, Ordering::Relaxed);
         if since != 0 {
-            self.used.fetch_add(
-                thread_cpu().saturating_sub(since),
-                Ordering::Relaxed,
-            );
+            self.used
+                .fetch_add(thread_cpu().saturating_sub(since), Ordering::Relaxed);
         }
     }
 

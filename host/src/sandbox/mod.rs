@@ -38,10 +38,9 @@ use std::time::Duration;
 pub use call::{Call, Report, Slot};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need};
-pub use host::Cancellation;
 pub use limits::{Allocation, Limits, Settings};
-use load::Loaded;
 pub use load::Description;
+use load::Loaded;
 pub use log::{Capture, LogLine, LogSink, Stream};
 
 /// The wasmtime that runs the guests. A test keeps it equal to the lock file's.
