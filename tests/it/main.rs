@@ -14,3 +14,7 @@ mod queue_scene;
 mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
+mod sandbox_call;
+mod sandbox_limits;
+mod sandbox_load;
+mod sandbox_logs;
