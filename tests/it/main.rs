@@ -12,3 +12,5 @@ mod queue_faults;
 mod queue_scene;
 #[cfg(test)]
 mod queue_stream;
+#[cfg(test)]
+mod queue_upkeep;
