@@ -7,6 +7,8 @@ mod embedded_server;
 #[cfg(test)]
 mod loop_stream;
 #[cfg(test)]
+mod publish_pipeline;
+#[cfg(test)]
 mod queue_faults;
 #[cfg(test)]
 mod queue_scene;
