@@ -17,6 +17,7 @@ mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
 mod sandbox_call;
+mod sandbox_examples;
 mod sandbox_limits;
 mod sandbox_load;
 mod sandbox_logs;
