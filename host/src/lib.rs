@@ -30,6 +30,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod dead_letter;
 pub mod delivery;
 pub mod queue;
 pub mod runtime;
