@@ -18,3 +18,9 @@ mod queue_scene;
 mod queue_stream;
 #[cfg(test)]
 mod wire_proxy;
+mod queue_upkeep;
+mod sandbox_call;
+mod sandbox_examples;
+mod sandbox_limits;
+mod sandbox_load;
+mod sandbox_logs;

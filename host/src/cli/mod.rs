@@ -15,11 +15,13 @@ use crate::config::RedisUrl;
 
 mod check;
 mod completions;
+mod connect;
 pub mod exit;
 mod flags;
 mod invoke;
 mod message;
 mod output;
+mod run;
 mod versions;
 
 /// The environment, as it was when the process started.
@@ -44,6 +46,7 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Examples:
+  hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
   hostler check handler.wasm                        what is this component?
   hostler invoke handler.wasm --body '{\"id\":1}'     run it once, without Redis
   hostler check --config orders.toml                is this configuration right?
@@ -54,6 +57,7 @@ Exit codes: 0 ok, 64 usage or configuration, 65 bad component, 69 Redis not ther
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Args),
     Check(check::Args),
     Invoke(invoke::Args),
     Completions(completions::Args),
@@ -95,6 +99,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         }
     };
     match cli.command {
+        Command::Run(args) => run::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),

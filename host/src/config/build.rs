@@ -1,22 +1,17 @@
 //! From single values to a whole that makes sense: what is missing, and what does not go together.
 
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
 
 use crate::config::collect::Collected;
-use crate::config::problem::{Error, Problem, ProblemKind, Source};
-use crate::config::secret::Secret;
+use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::setting::Setting;
-use crate::config::settings::{dead_letters, failures, handler, limits, process, queue, redis};
-use crate::config::value::{ByteSize, RedisAt, Value};
+use crate::config::settings::{dead_letters, failures, handler, limits, process, queue};
+use crate::config::value::{ByteSize, Value};
 use crate::config::{Config, DeadLetter, Handler, Loaded, Process, QueueKind, Redis};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, Policy};
 use crate::sandbox;
-
-/// A password file is one line.
-const PASSWORD_MAX: usize = 4096;
 
 impl Collected {
     /// The whole configuration, for `run`.
@@ -115,94 +110,6 @@ impl Collected {
         }
         Error {
             problems: self.problems,
-        }
-    }
-
-    fn check_redis(&mut self) -> Option<Redis> {
-        self.check_password();
-        let ca = self.readable(&redis::REDIS_CA);
-        let cert = self.readable(&redis::REDIS_CERT);
-        let key = self.readable(&redis::REDIS_KEY);
-        for (one, other) in [
-            (&redis::REDIS_CERT, &redis::REDIS_KEY),
-            (&redis::REDIS_KEY, &redis::REDIS_CERT),
-        ] {
-            if let (Some(source), None) = (self.source(one).cloned(), self.source(other)) {
-                let what = format!("`{}` needs `{}`", one.key(), other.key());
-                let hint = "a certificate and its key go together".to_owned();
-                self.conflict(Some(&source), what, hint);
-            }
-        }
-        let at = self.value(&redis::REDIS);
-        if at.is_none() && self.source(&redis::REDIS).is_none() {
-            let hint =
-                "give `--redis redis://host:6379`, or `--redis embedded` for a private server";
-            self.conflict(None, "`redis` is not set".to_owned(), hint.to_owned());
-        }
-        let tls = matches!(&at, Some(RedisAt::Url(url)) if url.expose().starts_with("rediss:"));
-        let tls_source = [&redis::REDIS_CA, &redis::REDIS_CERT].map(|s| self.source(s).cloned());
-        if let (Some(_), false, Some(source)) = (&at, tls, tls_source.into_iter().flatten().next())
-        {
-            let what = "certificates are set, but the URL asks for no TLS".to_owned();
-            self.conflict(Some(&source), what, "write `rediss://`".to_owned());
-        }
-        Some(Redis {
-            at: at?,
-            password: self.password(),
-            ca,
-            identity: cert.zip(key),
-            wait: self.or_default(&redis::WAIT_REDIS),
-        })
-    }
-
-    fn check_password(&mut self) {
-        let in_url =
-            matches!(self.value(&redis::REDIS), Some(RedisAt::Url(url)) if url.has_password());
-        let sources = [
-            self.source(&redis::REDIS_PASSWORD_FILE).cloned(),
-            self.source(&redis::REDIS_PASSWORD).cloned(),
-        ];
-        let mut given: Vec<Source> = sources.into_iter().flatten().collect();
-        let url_source = self.source(&redis::REDIS).filter(|_| in_url).cloned();
-        if let Some(source @ Source::Flag(_)) = &url_source {
-            let what = "the password in the URL can be read by every user of this machine (`ps`)";
-            let kind = ProblemKind::Conflict(what.to_owned());
-            let hint = "use `--redis-password-file`, or the variable HOSTLER_REDIS_PASSWORD";
-            self.warnings
-                .push(Problem::new(source.clone(), kind).hint(hint.to_owned()));
-        }
-        given.extend(url_source);
-        if given.len() > 1 {
-            let places: Vec<String> = given.iter().map(Source::to_string).collect();
-            let what = format!("there are {} passwords: {}", given.len(), places.join(", "));
-            self.conflict(None, what, "keep one of them".to_owned());
-        }
-    }
-
-    fn password(&mut self) -> Option<Secret> {
-        if let Some(secret) = self.value(&redis::REDIS_PASSWORD) {
-            return Some(secret);
-        }
-        let file = self.value(&redis::REDIS_PASSWORD_FILE)?;
-        match std::fs::read_to_string(&file) {
-            Ok(text) if text.trim_end().is_empty() => {
-                self.bad_value(
-                    &redis::REDIS_PASSWORD_FILE,
-                    format!("{} is empty", file.display()),
-                );
-                None
-            }
-            Ok(text) if text.len() > PASSWORD_MAX => {
-                let what = format!("{} is larger than {PASSWORD_MAX} bytes", file.display());
-                self.bad_value(&redis::REDIS_PASSWORD_FILE, what);
-                None
-            }
-            Ok(text) => Some(Secret::new(text.trim_end())),
-            Err(error) => {
-                let what = format!("cannot read {}: {error}", file.display());
-                self.bad_value(&redis::REDIS_PASSWORD_FILE, what);
-                None
-            }
         }
     }
 
@@ -430,7 +337,7 @@ impl Collected {
     }
 
     /// A setting that makes no sense without another one.
-    fn only_with<T: Value, U: Value>(
+    pub(super) fn only_with<T: Value, U: Value>(
         &mut self,
         setting: &'static Setting<T>,
         other: &'static Setting<U>,
@@ -446,16 +353,8 @@ impl Collected {
         }
     }
 
-    /// A file that must be there and readable.
-    fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
-        let path = self.value(setting)?;
-        if let Err(error) = std::fs::File::open::<&Path>(&path) {
-            self.bad_value(setting, format!("cannot read {}: {error}", path.display()));
-        }
-        Some(path)
-    }
-
-    fn bad_value<T: Value>(&mut self, setting: &'static Setting<T>, what: String) {
+    /// A value that was read, but cannot be used.
+    pub(super) fn bad_value<T: Value>(&mut self, setting: &'static Setting<T>, what: String) {
         let key = setting.key();
         let source = self.source(setting).cloned();
         self.problems

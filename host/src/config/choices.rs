@@ -5,32 +5,15 @@ use std::num::NonZeroU64;
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::{OnCap, OnFault};
+use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::wire::stream::MissingBody;
 
 words!(@value OnCap { DeadLetter = "dead-letter", Discard = "discard" });
 words!(@value MissingBody { Json = "json", Malformed = "malformed" });
+words!(@value GroupStart { Beginning = "0", End = "$" });
+words!(@value OnFull { DropOldest = "drop-oldest", Stop = "stop" });
 words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
-
-words! {
-    /// Where a new consumer group starts.
-    GroupStart {
-        /// At the first entry that the stream still has.
-        Beginning = "0",
-        /// Behind the last entry: only what comes from now on.
-        End = "$",
-    }
-}
-
-words! {
-    /// What happens at the bound of the dead-letter queue.
-    OnFull {
-        /// The oldest dead letters are dropped, counted.
-        DropOldest = "drop-oldest",
-        /// The queue is no longer consumed.
-        Stop = "stop",
-    }
-}
 
 words! {
     /// What is printed on exit.
@@ -54,17 +37,6 @@ words! {
     }
 }
 
-/// What is trimmed from a stream.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Retention {
-    /// Nothing.
-    Keep,
-    /// What every group has acknowledged.
-    Acked,
-    /// What is older than the newest this many entries, approximately.
-    MaxLen(NonZeroU64),
-}
-
 impl Value for Retention {
     const TYPE: &'static str = "`keep` | `acked` | `maxlen:N`";
     const SHAPE: Shape = Shape::Text;
@@ -73,7 +45,7 @@ impl Value for Retention {
         match text.split_once(':') {
             None if text == "keep" => Ok(Self::Keep),
             None if text == "acked" => Ok(Self::Acked),
-            Some(("maxlen", n)) => NonZeroU64::parse(n).map(Self::MaxLen),
+            Some(("maxlen", n)) => NonZeroU64::parse(n).map(|n| Self::MaxLen(n.get())),
             _ => Err(not_one_of(text, &["keep", "acked", "maxlen:N"])),
         }
     }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use choices::{Digest, GroupStart, LogFilter, LogFormat, OnFull, Retention, SummaryFormat};
+pub use choices::{Digest, LogFilter, LogFormat, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, VARIABLE_PREFIX};
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use secret::{RedisUrl, Secret};
@@ -21,6 +21,8 @@ pub use setting::{Definition, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::queue::target::Target;
 use crate::sandbox;
 use crate::wire::stream::MissingBody;
 
@@ -30,6 +32,7 @@ mod collect;
 pub mod docs;
 mod file;
 mod problem;
+mod reach;
 mod secret;
 mod setting;
 pub mod settings;
@@ -75,15 +78,18 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Redis {
     /// The server.
-    pub at: RedisAt,
-    /// The password, if it is not in the URL.
-    pub password: Option<Secret>,
-    /// Certificates of authorities, PEM.
-    pub ca: Option<PathBuf>,
-    /// This host's certificate and key, PEM.
-    pub identity: Option<(PathBuf, PathBuf)>,
+    pub server: Server,
     /// How long to wait for the server at start.
     pub wait: Duration,
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub enum Server {
+    /// One of our own, started and ended with this process.
+    Embedded,
+    /// One that runs somewhere.
+    At(Target),
 }
 
 /// What is read: one of three kinds.

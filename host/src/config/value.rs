@@ -289,10 +289,8 @@ impl Value for RedisAt {
         if text == "embedded" {
             return Ok(Self::Embedded);
         }
-        RedisUrl::parse(text).map(Self::Url).map_err(|what| {
-            Invalid::new(what).hint(
-                "write `redis://host:6379`, `rediss://host:6379` (TLS), `unix:///path/to.sock`, or `embedded`",
-            )
+        RedisUrl::parse(text).map(Self::Url).map_err(|error| {
+            Invalid::new(error.to_string()).hint("or `embedded`, for a private server")
         })
     }
 

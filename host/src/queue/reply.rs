@@ -143,17 +143,20 @@ impl Info {
         })
     }
 
-    /// The value of this name; nil if there is none.
+    /// The value of this name, moved out; nil if there is none.
     pub(crate) fn take(&mut self, name: &str) -> Value {
-        let named = |key: &Value| match key {
-            Value::BulkString(bytes) => bytes == name.as_bytes(),
-            Value::SimpleString(text) => text == name,
-            _ => false,
-        };
-        self.pairs
-            .iter_mut()
-            .find(|(key, _)| named(key))
+        let mut pairs = self.pairs.iter_mut();
+        pairs
+            .find(|(key, _)| is_named(key, name))
             .map_or(Value::Nil, |(_, value)| std::mem::take(value))
+    }
+
+    /// The value of this name; nil if there is none.
+    pub(crate) fn get(&self, name: &str) -> Value {
+        let mut pairs = self.pairs.iter();
+        pairs
+            .find(|(key, _)| is_named(key, name))
+            .map_or(Value::Nil, |(_, value)| value.clone())
     }
 
     pub(crate) fn count(&mut self, name: &str) -> Result<u64, Error> {
@@ -162,5 +165,13 @@ impl Info {
 
     pub(crate) fn text(&mut self, name: &str) -> Result<String, Error> {
         text(self.command, self.take(name))
+    }
+}
+
+fn is_named(key: &Value, name: &str) -> bool {
+    match key {
+        Value::BulkString(bytes) => bytes == name.as_bytes(),
+        Value::SimpleString(text) => text == name,
+        _ => false,
     }
 }

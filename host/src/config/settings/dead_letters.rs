@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use crate::config::choices::OnFull;
 use crate::config::setting::Setting;
 use crate::config::settings::Section;
+use crate::queue::stream::OnFull;
 
 pub(super) static SECTION: Section = Section {
     title: "Dead letters",

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::config::choices::{GroupStart, Retention};
 use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, between};
 use crate::delivery::attempt::Accounting;
+use crate::queue::stream::{GroupStart, Retention};
 use crate::wire::stream::MissingBody;
 
 pub(super) static SECTION: Section = Section {

@@ -189,7 +189,7 @@ impl StreamQueue {
 }
 
 /// An entry's id, and the epoch milliseconds in it.
-fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
+pub(super) fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
     let (ms, seq) = entry.split_once('-')?;
     let ms: u64 = ms.parse().ok()?;
     let seq: u64 = seq.parse().ok()?;
