@@ -17,10 +17,16 @@ mod queue_scene;
 #[cfg(test)]
 mod queue_stream;
 #[cfg(test)]
-mod wire_proxy;
 mod queue_upkeep;
+#[cfg(test)]
 mod sandbox_call;
+#[cfg(test)]
 mod sandbox_examples;
+#[cfg(test)]
 mod sandbox_limits;
+#[cfg(test)]
 mod sandbox_load;
+#[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod wire_proxy;
