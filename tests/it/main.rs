@@ -2,6 +2,15 @@
 
 #[cfg(test)]
 mod queue_connection;
+mod architecture;
+#[cfg(test)]
+mod dlq_peek;
+#[cfg(test)]
+mod embedded_server;
+#[cfg(test)]
+mod loop_stream;
+#[cfg(test)]
+mod publish_pipeline;
 #[cfg(test)]
 mod queue_faults;
 #[cfg(test)]
@@ -12,3 +21,8 @@ mod queue_startup;
 mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
+mod sandbox_call;
+mod sandbox_examples;
+mod sandbox_limits;
+mod sandbox_load;
+mod sandbox_logs;

@@ -15,9 +15,11 @@ use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
 pub mod connection;
+pub mod embedded;
 mod error;
 pub mod inspect;
-mod reply;
+pub mod publish;
+pub(crate) mod reply;
 mod rights;
 pub mod script;
 pub mod startup;
@@ -88,7 +90,10 @@ pub enum Step {
     },
     /// A suspect that must run alone, on drain: leave it under this host's name, idle for
     /// `min_idle`, so that the next orphan scan of another host finds it.
-    Leave,
+    Leave {
+        /// The native count it keeps: a record whose start never came is taken back.
+        keep: u32,
+    },
     /// Copy it to the dead-letter queue, then take it off this queue.
     DeadLetter {
         /// Why.

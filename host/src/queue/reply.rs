@@ -6,7 +6,7 @@ use redis::Value;
 use super::error::Error;
 
 /// A reply of a shape that we do not know.
-pub(super) fn unexpected(command: &'static str, found: &Value) -> Error {
+pub(crate) fn unexpected(command: &'static str, found: &Value) -> Error {
     // The kind only: what is in it may be a payload.
     let kind = match found {
         Value::Nil => "nil",
@@ -25,7 +25,7 @@ pub(super) fn unexpected(command: &'static str, found: &Value) -> Error {
 }
 
 /// Redis' refusal in a pipeline's reply, as an error.
-pub(super) fn accepted(command: &'static str, value: Value) -> Result<Value, Error> {
+pub(crate) fn accepted(command: &'static str, value: Value) -> Result<Value, Error> {
     match value {
         Value::ServerError(error) => Err(Error::refused(
             command,
@@ -36,7 +36,7 @@ pub(super) fn accepted(command: &'static str, value: Value) -> Result<Value, Err
     }
 }
 
-pub(super) fn bytes(command: &'static str, value: Value) -> Result<Bytes, Error> {
+pub(crate) fn bytes(command: &'static str, value: Value) -> Result<Bytes, Error> {
     match value {
         Value::BulkString(bytes) => Ok(bytes.into()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text.into()),
@@ -45,7 +45,7 @@ pub(super) fn bytes(command: &'static str, value: Value) -> Result<Bytes, Error>
     }
 }
 
-pub(super) fn text(command: &'static str, value: Value) -> Result<String, Error> {
+pub(crate) fn text(command: &'static str, value: Value) -> Result<String, Error> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes).map_err(|_| Error::Reply {
             command,
@@ -58,7 +58,7 @@ pub(super) fn text(command: &'static str, value: Value) -> Result<String, Error>
     }
 }
 
-pub(super) fn integer(command: &'static str, value: &Value) -> Result<i64, Error> {
+pub(crate) fn integer(command: &'static str, value: &Value) -> Result<i64, Error> {
     let parsed = match value {
         Value::Int(number) => Some(*number),
         Value::BulkString(bytes) => std::str::from_utf8(bytes)
@@ -71,7 +71,7 @@ pub(super) fn integer(command: &'static str, value: &Value) -> Result<i64, Error
 }
 
 /// A number that is never negative.
-pub(super) fn count(command: &'static str, value: &Value) -> Result<u64, Error> {
+pub(crate) fn count(command: &'static str, value: &Value) -> Result<u64, Error> {
     let number = integer(command, value)?;
     u64::try_from(number).map_err(|_| Error::Reply {
         command,
@@ -79,7 +79,7 @@ pub(super) fn count(command: &'static str, value: &Value) -> Result<u64, Error> 
     })
 }
 
-pub(super) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, Error> {
+pub(crate) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, Error> {
     match value {
         Value::Array(items) | Value::Set(items) => Ok(items),
         Value::Nil => Ok(Vec::new()),
@@ -88,7 +88,7 @@ pub(super) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, E
 }
 
 /// An array of exactly this many values.
-pub(super) fn tuple<const N: usize>(
+pub(crate) fn tuple<const N: usize>(
     command: &'static str,
     value: Value,
 ) -> Result<[Value; N], Error> {
@@ -101,7 +101,7 @@ pub(super) fn tuple<const N: usize>(
 }
 
 /// Pairs: a map, or an array of alternating names and values.
-pub(super) fn pairs(command: &'static str, value: Value) -> Result<Vec<(Value, Value)>, Error> {
+pub(crate) fn pairs(command: &'static str, value: Value) -> Result<Vec<(Value, Value)>, Error> {
     match value {
         Value::Map(pairs) => Ok(pairs),
         Value::Nil => Ok(Vec::new()),
@@ -122,7 +122,7 @@ pub(super) fn pairs(command: &'static str, value: Value) -> Result<Vec<(Value, V
 }
 
 /// The fields of an entry, in order.
-pub(super) fn fields(command: &'static str, value: Value) -> Result<Vec<(Bytes, Bytes)>, Error> {
+pub(crate) fn fields(command: &'static str, value: Value) -> Result<Vec<(Bytes, Bytes)>, Error> {
     pairs(command, value)?
         .into_iter()
         .map(|(name, value)| Ok((bytes(command, name)?, bytes(command, value)?)))
@@ -130,13 +130,13 @@ pub(super) fn fields(command: &'static str, value: Value) -> Result<Vec<(Bytes, 
 }
 
 /// Named values of an `XINFO`-like reply, looked up by name.
-pub(super) struct Info {
+pub(crate) struct Info {
     command: &'static str,
     pairs: Vec<(Value, Value)>,
 }
 
 impl Info {
-    pub(super) fn new(command: &'static str, value: Value) -> Result<Self, Error> {
+    pub(crate) fn new(command: &'static str, value: Value) -> Result<Self, Error> {
         Ok(Self {
             command,
             pairs: pairs(command, value)?,
@@ -144,7 +144,7 @@ impl Info {
     }
 
     /// The value of this name, moved out; nil if there is none.
-    pub(super) fn take(&mut self, name: &str) -> Value {
+    pub(crate) fn take(&mut self, name: &str) -> Value {
         let mut pairs = self.pairs.iter_mut();
         pairs
             .find(|(key, _)| is_named(key, name))
@@ -152,18 +152,18 @@ impl Info {
     }
 
     /// The value of this name; nil if there is none.
-    pub(super) fn get(&self, name: &str) -> Value {
+    pub(crate) fn get(&self, name: &str) -> Value {
         let mut pairs = self.pairs.iter();
         pairs
             .find(|(key, _)| is_named(key, name))
             .map_or(Value::Nil, |(_, value)| value.clone())
     }
 
-    pub(super) fn count(&mut self, name: &str) -> Result<u64, Error> {
+    pub(crate) fn count(&mut self, name: &str) -> Result<u64, Error> {
         count(self.command, &self.take(name))
     }
 
-    pub(super) fn text(&mut self, name: &str) -> Result<String, Error> {
+    pub(crate) fn text(&mut self, name: &str) -> Result<String, Error> {
         text(self.command, self.take(name))
     }
 }

@@ -256,7 +256,7 @@ impl Server {
                 primary: format!("{}:{}", self.get("master_host"), self.get("master_port")),
             });
         }
-        if self.get("cluster_enabled") == "1" && !keys::can_derive(&options.key) {
+        if self.get("cluster_enabled") == "1" && !keys::can_share_slot(&options.key) {
             return Err(StartError::BrokenTag {
                 key: options.key.clone(),
             });
