@@ -1,7 +1,5 @@
 //! The tests.
 
-#[cfg(test)]
-mod queue_connection;
 mod architecture;
 #[cfg(test)]
 mod dlq_peek;
@@ -11,6 +9,8 @@ mod embedded_server;
 mod loop_stream;
 #[cfg(test)]
 mod publish_pipeline;
+#[cfg(test)]
+mod queue_connection;
 #[cfg(test)]
 mod queue_faults;
 #[cfg(test)]

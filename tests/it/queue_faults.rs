@@ -60,16 +60,17 @@ async fn no_settlement_with_another_count() {
     let scene = Scene::new().await;
     let host = scene.host().await;
     let claims = scene.read(&host, &["a"]).await;
+    scene.give(host.consumer(), claims[0].id, 2, 0).await;
     for step in every_step() {
         assert_eq!(
-            settle(&host, &claims[0], 2, step.clone()).await,
+            settle(&host, &claims[0], 3, step.clone()).await,
             Reply::Stolen,
             "{step:?}"
         );
     }
     assert_eq!(
         scene.held(claims[0].id).await,
-        Some((host.consumer().to_owned(), 1))
+        Some((host.consumer().to_owned(), 2))
     );
     assert_eq!(
         scene.raw.number(&format!("EXISTS {DEAD} {PARKED}")).await,

@@ -24,7 +24,7 @@ const PER_PIPELINE: usize = 20;
 const PER_XACK: usize = 1000;
 /// Most dead letters, and about how many bytes of them, in one round trip.
 const DEAD_LETTERS_PER_PIPELINE: usize = 100;
-const DEAD_LETTER_BYTES_PER_PIPELINE: usize = 4 << 20;
+const DEAD_LETTER_BYTES_PER_PIPELINE: usize = 1 << 20;
 /// Lua's `unpack` cannot pass more than about 8,000 values.
 const FIELDS_IN_SCRIPT: usize = 3500;
 
