@@ -1,6 +1,5 @@
 //! The tests.
 
-#[cfg(test)]
 mod architecture;
 #[cfg(test)]
 mod dlq_peek;
@@ -11,9 +10,13 @@ mod loop_stream;
 #[cfg(test)]
 mod publish_pipeline;
 #[cfg(test)]
+mod queue_connection;
+#[cfg(test)]
 mod queue_faults;
 #[cfg(test)]
 mod queue_scene;
+#[cfg(test)]
+mod queue_startup;
 #[cfg(test)]
 mod queue_stream;
 #[cfg(test)]
