@@ -110,7 +110,9 @@ pub enum LoadError {
     },
 
     /// An import is there, but not as the component wants it.
-    #[error("imports what this host has in another form: {detail}")]
+    #[error(
+        "imports what this host has in another form: {detail}; rebuild it against hostler's WIT"
+    )]
     WrongImport {
         /// What differs.
         detail: String,
