@@ -1,5 +1,23 @@
 //! The tests.
 
+#[cfg(test)]
+mod architecture;
+#[cfg(test)]
+mod dlq_peek;
+#[cfg(test)]
+mod embedded_server;
+#[cfg(test)]
+mod loop_stream;
+#[cfg(test)]
+mod publish_pipeline;
+#[cfg(test)]
+mod queue_faults;
+#[cfg(test)]
+mod queue_scene;
+#[cfg(test)]
+mod queue_stream;
+#[cfg(test)]
+mod queue_upkeep;
 mod sandbox_call;
 mod sandbox_examples;
 mod sandbox_limits;

@@ -14,7 +14,17 @@ use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
+pub mod connection;
+pub mod embedded;
 mod error;
+pub mod inspect;
+pub mod publish;
+pub(crate) mod reply;
+mod rights;
+pub mod script;
+pub mod startup;
+pub mod stream;
+pub mod target;
 
 pub use error::{Class, Error};
 
@@ -80,7 +90,10 @@ pub enum Step {
     },
     /// A suspect that must run alone, on drain: leave it under this host's name, idle for
     /// `min_idle`, so that the next orphan scan of another host finds it.
-    Leave,
+    Leave {
+        /// The native count it keeps: a record whose start never came is taken back.
+        keep: u32,
+    },
     /// Copy it to the dead-letter queue, then take it off this queue.
     DeadLetter {
         /// Why.
@@ -110,6 +123,20 @@ pub struct Backlog {
     pub unread: bool,
     /// Deliveries that hosts hold, parked ones included.
     pub pending: u64,
+}
+
+/// What housekeeping did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Maintenance {
+    /// Entries trimmed from the queue by its retention.
+    pub trimmed: u64,
+    /// The queue is longer than its retention says, because what is over the length is unread or
+    /// pending in some group: worth a warning.
+    pub held_back: bool,
+    /// Consumers removed that were long gone.
+    pub consumers_removed: u64,
+    /// Dead letters dropped since the last call, because their queue is bounded: lost, counted.
+    pub dead_letters_dropped: u64,
 }
 
 /// What had to be made anew because somebody deleted it.
@@ -168,9 +195,8 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Renew leases: one reply for each (`Done`, `Gone`, `Trimmed` or `Stolen`).
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error>;
 
-    /// Housekeeping that may be late: retention, consumers long gone. Returns how many entries
-    /// were trimmed from the queue.
-    async fn maintain(&self) -> Result<u64, Error>;
+    /// Housekeeping that may be late: retention, consumers long gone.
+    async fn maintain(&self) -> Result<Maintenance, Error>;
 
     /// After [`Class::Missing`]: make again what is gone, and adopt what this host still holds
     /// (with these native counts) where its entry is still there.

@@ -13,7 +13,9 @@ use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
-use crate::queue::{Backlog, Claim, Error, Queue, Record, Repaired, Settlement, Taken};
+use crate::queue::{
+    Backlog, Claim, Error, Maintenance, Queue, Record, Repaired, Settlement, Taken,
+};
 use crate::runtime::Clock;
 
 /// Between a failure and the next try, at the least: the driver needs a moment to say that Redis
@@ -64,8 +66,8 @@ pub enum Told {
         /// Each with its reply.
         result: Result<Vec<(Key, Reply)>, Error>,
     },
-    /// Housekeeping has ended: how many entries it trimmed.
-    Maintained(Result<u64, Error>),
+    /// Housekeeping has ended.
+    Maintained(Result<Maintenance, Error>),
     /// What waits in the queue.
     Looked(Result<Backlog, Error>),
     /// What had to be made anew.

@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -33,7 +33,7 @@ pub struct Call<'a> {
     pub attempt: u32,
     /// After how many starts the message is given up; 0 = never.
     pub max_attempts: u32,
-    /// Set when the host stops and would like an answer soon.
+    /// Says that the host stops and would like an answer soon.
     pub cancelled: &'a Arc<AtomicBool>,
 }
 
@@ -44,6 +44,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// The digest of the handler that ran.
     pub digest: Arc<str>,
+    /// Bytes of what the guest wrote that were dropped, as over the limits.
+    pub log_bytes_dropped: u64,
 }
 
 /// Whatever can handle messages: the sandbox, or the native no-op that it is measured against.
@@ -86,10 +88,10 @@ pub enum Word {
 /// What the slots share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Set when the host stops.
+    /// Says that the host stops.
     pub cancelled: Arc<AtomicBool>,
     /// `max_deliveries`, as guests are told; 0 = no cap.
-    pub max_attempts: std::sync::atomic::AtomicU32,
+    pub max_attempts: AtomicU32,
     /// How long a lease lasts without renewal.
     pub min_idle: Time,
     /// The driver's clock.
@@ -179,6 +181,7 @@ impl<H: Handler> Slot<H> {
                 Report {
                     outcome: Outcome::Fault(Fault::new(FaultKind::HostPanic, detail)),
                     digest: self.handler.digest(),
+                    log_bytes_dropped: 0,
                 }
             }
         };

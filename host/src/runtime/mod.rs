@@ -5,6 +5,7 @@
 //! - [`executor`]: the slots in which handlers run, on all cores.
 //! - [`errands`]: the conversations with the queue, at most one of each kind at a time.
 //! - [`gate`]: what no handler may see.
+//! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
 //! - [`job`]: a delivery as the driver and a slot share it.
 //!
 //! ```text
@@ -23,6 +24,8 @@ pub mod executor;
 pub mod fault_point;
 pub mod gate;
 pub mod job;
+pub mod native;
+pub mod sandboxed;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

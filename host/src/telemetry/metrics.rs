@@ -110,8 +110,8 @@ pub struct Metrics {
     pub alone_runs: Counter,
     /// Panics of the host inside a call, caught.
     pub host_panics: Counter,
-    /// Guest log lines dropped because a limit was reached.
-    pub guest_log_lines_dropped: Counter,
+    /// Bytes of guest logs dropped because a limit was reached.
+    pub guest_log_bytes_dropped: Counter,
     /// Handlers swapped in.
     pub swaps: Counter,
 
@@ -224,10 +224,10 @@ impl Metrics {
             recorded_starts: counter(r, "recorded_starts", "Starts recorded beforehand"),
             alone_runs: counter(r, "alone_runs", "Suspects that ran alone"),
             host_panics: counter(r, "host_panics", "Panics of the host inside a call"),
-            guest_log_lines_dropped: counter(
+            guest_log_bytes_dropped: counter(
                 r,
-                "guest_log_lines_dropped",
-                "Guest log lines over a limit",
+                "guest_log_bytes_dropped",
+                "Bytes of guest logs over a limit",
             ),
             swaps: counter(r, "swaps", "Handlers swapped in"),
             in_flight: gauge(r, "in_flight", "Handlers running now"),
@@ -275,6 +275,7 @@ impl Metrics {
             queue::Error::Unavailable { code, .. } | queue::Error::Configuration { code, .. } => {
                 code
             }
+            queue::Error::File { .. } => "file",
             queue::Error::Reply { .. } => {
                 self.redis_reply.inc();
                 return;

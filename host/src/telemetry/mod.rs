@@ -2,7 +2,9 @@
 //!
 //! - [`metrics`]: counters that cost the loop an atomic addition each, and the exit summary.
 //! - [`health`]: ready or not, and why.
+//! - [`logging`]: log lines on stderr, and a bound on repeated ones.
 
 pub mod health;
 pub mod histogram;
+pub mod logging;
 pub mod metrics;

@@ -3,19 +3,24 @@
 //! A cluster hashes what stands between the first `{` and the first `}` behind it, if that is not
 //! empty, and else the whole key.
 
-/// The part of a key that a cluster hashes: keys with the same part share a slot.
-pub fn hashed(key: &str) -> &str {
-    tag(key).unwrap_or(key)
-}
-
-/// Whether two keys are sure to share a slot on a cluster.
-pub fn share_slot(one: &str, other: &str) -> bool {
-    hashed(one) == hashed(other)
+/// The hash slot of a key in a cluster (CRC-16/XMODEM of what is hashed).
+pub fn slot(key: &str) -> u16 {
+    let crc = tag(key).unwrap_or(key).bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    crc % 16384
 }
 
 /// Whether keys derived from this one share its slot. A key with an empty or broken tag (`{}a`,
 /// `a}b`) cannot be put into a tag of its own: a cluster must refuse it.
-pub fn can_derive(key: &str) -> bool {
+pub fn can_share_slot(key: &str) -> bool {
     tag(key).is_some() || !(key.is_empty() || key.contains('}'))
 }
 
@@ -71,18 +76,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_the_cluster_specification_says() {
-        for (key, part) in [
-            ("orders", "orders"),
+    fn slots_are_those_of_the_cluster_specification() {
+        // As `CLUSTER KEYSLOT` answers.
+        for (key, expected) in [("123456789", 12739), ("foo", 12182), ("bar", 5061), ("", 0)] {
+            assert_eq!(slot(key), expected, "{key}");
+        }
+        for (key, hashed) in [
             ("{user1000}.following", "user1000"),
-            ("foo{}{bar}", "foo{}{bar}"),
-            ("foo{{bar}}zap", "{bar"),
+            ("foo{{bar}}zap", "x{{bar}"),
             ("foo{bar}{zap}", "bar"),
-            ("{}a", "{}a"),
             ("a}b{c}", "c"),
-            ("a{b", "a{b"),
         ] {
-            assert_eq!(hashed(key), part, "{key}");
+            assert_eq!(slot(key), slot(hashed), "{key}");
+        }
+        for whole in ["foo{}{bar}", "{}a", "a{b"] {
+            assert_eq!(tag(whole), None, "{whole}");
         }
     }
 
@@ -100,10 +108,10 @@ mod tests {
     #[test]
     fn empty_and_broken_tags_are_found() {
         for bad in ["", "{}", "{}a", "a}b", "}", "a{}b", "}{"] {
-            assert!(!can_derive(bad), "{bad}");
+            assert!(!can_share_slot(bad), "{bad}");
         }
         for good in ["a", "a{b", "{a}", "x{a}y", "a}b{c}", "{{a}", "a:b"] {
-            assert!(can_derive(good), "{good}");
+            assert!(can_share_slot(good), "{good}");
         }
     }
 
@@ -113,7 +121,10 @@ mod tests {
             key in "[a{}:]{0,8}",
             suffix in "[a{}:]{0,8}",
         ) {
-            prop_assert_eq!(share_slot(&key, &derived(&key, &suffix)), can_derive(&key));
+            let derived = derived(&key, &suffix);
+            let same = tag(&key).unwrap_or(&key) == tag(&derived).unwrap_or(&derived);
+            prop_assert_eq!(same, can_share_slot(&key));
+            prop_assert!(!same || slot(&key) == slot(&derived));
         }
     }
 }
