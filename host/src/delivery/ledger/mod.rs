@@ -431,6 +431,11 @@ impl<M> Ledger<M> {
                 self.out.push(Action::Deny(key));
                 self.end_or_succeed(now, key, Ending::Stolen);
             }
+            // What was written is the successor's to use: no start has used it.
+            Reply::Done if held.successor.is_some() => {
+                self.out.push(Action::Deny(key));
+                self.revoked(now, key);
+            }
             Reply::Done => {
                 let Some(held) = self.find_mut(key) else {
                     return;
@@ -438,11 +443,11 @@ impl<M> Ledger<M> {
                 held.tally.native = write;
                 held.tally.fresh &= !is_record;
                 held.leased = leased;
-                let (tally, is_superseded) = (held.tally, held.successor.is_some());
+                let tally = held.tally;
                 if is_record {
                     self.note(Note::Recorded);
                 }
-                if draining || is_superseded {
+                if draining {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);

@@ -479,7 +479,7 @@ impl World<'_> {
             .iter()
             .filter_map(Slot::entry)
             .chain(self.hosts[host].unconfirmed())
-            .filter(|&entry| entry != killer)
+            .filter(|&entry| entry != killer && self.audit.lives[entry].starts > 0)
             .filter(|entry| {
                 self.store
                     .pending
