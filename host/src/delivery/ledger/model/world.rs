@@ -484,7 +484,7 @@ impl World<'_> {
                 self.store
                     .pending
                     .get(entry)
-                    .is_some_and(|p| p.owner == super::store::Owner::Host(host))
+                    .is_some_and(|p| p.owner == super::store::Owner::Host(host) && p.raised)
             })
             .collect();
         self.audit.killed_alone(killer, &beside);
