@@ -470,11 +470,10 @@ impl<M> Ledger<M> {
                     cause,
                     again: REFUSED_FIRST,
                 });
-                let sent = Sent::Parting(Parting::Park {
-                    keep: self.find(key).map_or(0, |held| held.before),
-                    after: REFUSED_FIRST,
-                });
-                self.refuse(key, sent, 1, now + REFUSED_FIRST);
+                if let Some(held) = self.find(key) {
+                    let sent = Sent::Parting(held.way_back(REFUSED_FIRST));
+                    self.refuse(key, sent, 1, now + REFUSED_FIRST);
+                }
                 self.suspect_done(now, key);
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen => {
@@ -601,26 +600,12 @@ impl<M> Ledger<M> {
         }
     }
 
-    /// Rule 5: what never started in this delivery is parked, due now, with the count it had
-    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays; it too
-    /// with the count from before, or a record without a start would use up its last one.
+    /// What never started in this delivery goes back, due now.
     fn hand_back(&mut self, key: Key) {
-        let Some(held) = self.find(key) else {
-            return;
-        };
-        let keep = if Rule::HandBackUncharged.holds() {
-            held.before
-        } else {
-            held.tally.native
-        };
-        let parting = match held.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
-            Lane::Normal | Lane::Alone => Parting::Park {
-                keep,
-                after: Duration::ZERO,
-            },
-        };
-        self.part(key, parting, 0);
+        if let Some(held) = self.find(key) {
+            let parting = held.way_back(Duration::ZERO);
+            self.part(key, parting, 0);
+        }
     }
 
     fn part(&mut self, key: Key, parting: Parting, tries: u32) {
@@ -887,6 +872,23 @@ impl<M> Ledger<M> {
 
     fn note(&mut self, note: Note) {
         self.out.push(Action::Note(note));
+    }
+}
+
+impl<M> Held<M> {
+    /// Rule 5: what never started in this delivery is parked with the count it had before. Rule 8:
+    /// but a suspect that must run alone is left, so that the mark stays; it too with the count
+    /// from before, or a record without a start would use up its last one.
+    fn way_back(&self, after: Duration) -> Parting {
+        let keep = if Rule::HandBackUncharged.holds() {
+            self.before
+        } else {
+            self.tally.native
+        };
+        match self.lane {
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
+            Lane::Normal | Lane::Alone => Parting::Park { keep, after },
+        }
     }
 }
 
