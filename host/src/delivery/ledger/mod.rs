@@ -432,6 +432,11 @@ impl<M> Ledger<M> {
                 self.out.push(Action::Deny(key));
                 self.end_or_succeed(now, key, Ending::Stolen);
             }
+            // What was written is the successor's to use: no start has used it.
+            Reply::Done if held.successor.is_some() => {
+                self.out.push(Action::Deny(key));
+                self.revoked(now, key);
+            }
             Reply::Done => {
                 let Some(held) = self.find_mut(key) else {
                     return;
@@ -439,11 +444,11 @@ impl<M> Ledger<M> {
                 held.tally.native = write;
                 held.tally.fresh &= !is_record;
                 held.leased = leased;
-                let (tally, is_superseded) = (held.tally, held.successor.is_some());
+                let tally = held.tally;
                 if is_record {
                     self.note(Note::Recorded);
                 }
-                if draining || is_superseded {
+                if draining {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);
@@ -466,9 +471,10 @@ impl<M> Ledger<M> {
                     cause,
                     again: REFUSED_FIRST,
                 });
-                let keep = self.find(key).map_or(0, |held| held.before);
-                let sent = Sent::Parting(Parting::HandBack { keep });
-                self.refuse(key, sent, 1, now + REFUSED_FIRST);
+                if let Some(held) = self.find(key) {
+                    let sent = Sent::Parting(held.way_back());
+                    self.refuse(key, sent, 1, now + REFUSED_FIRST);
+                }
                 self.suspect_done(now, key);
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen => {
@@ -610,23 +616,12 @@ impl<M> Ledger<M> {
         }
     }
 
-    /// Rule 5: what never started in this delivery is parked, due now, with the count it had
-    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays; it too
-    /// with the count from before, or a record without a start would use up its last one.
+    /// What never started in this delivery goes back, due now.
     fn hand_back(&mut self, key: Key) {
-        let Some(held) = self.find(key) else {
-            return;
-        };
-        let keep = if Rule::HandBackUncharged.holds() {
-            held.before
-        } else {
-            held.tally.native
-        };
-        let parting = match held.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
-            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
-        };
-        self.part(key, parting, 0);
+        if let Some(held) = self.find(key) {
+            let parting = held.way_back();
+            self.part(key, parting, 0);
+        }
     }
 
     fn part(&mut self, key: Key, parting: Parting, tries: u32) {
@@ -896,6 +891,23 @@ impl<M> Ledger<M> {
 
     fn note(&mut self, note: Note) {
         self.out.push(Action::Note(note));
+    }
+}
+
+impl<M> Held<M> {
+    /// Rule 5: what never started in this delivery is parked with the count it had before. Rule 8:
+    /// but a suspect that must run alone is left, so that the mark stays; it too with the count
+    /// from before, or a record without a start would use up its last one.
+    fn way_back(&self) -> Parting {
+        let keep = if Rule::HandBackUncharged.holds() {
+            self.before
+        } else {
+            self.tally.native
+        };
+        match self.lane {
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
+            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::super::{Action, Delivery, Event, Key, Note, Parting, Reply, Time};
+use super::super::{Action, Delivery, Ending, Event, Key, Note, Parting, Reply, Time};
 use super::audit::Cause;
 use super::scenario::ms;
-use super::store::{Entry, Handed, HostId};
+use super::store::{Entry, Handed, HostId, Owner};
 use super::world::{Cargo, Step, World, entry_of};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::rules::Rule;
@@ -218,7 +218,12 @@ impl World<'_> {
                     parting,
                 },
             ),
-            Action::Ended { .. } => {}
+            Action::Ended { cargo, ending, .. } => {
+                let owner = self.store.pending.get(&cargo).map(|p| p.owner);
+                if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
+                    self.audit.let_go(cargo);
+                }
+            }
             Action::Note(Note::LeaseLost(_)) => {
                 let now = self.now;
                 let h = &mut self.hosts[host];
