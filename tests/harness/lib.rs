@@ -2,3 +2,5 @@
 
 pub mod inprocess;
 pub mod redis;
+pub mod guests;
+pub mod rig;

@@ -16,3 +16,8 @@ mod queue_scene;
 mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
+mod sandbox_call;
+mod sandbox_examples;
+mod sandbox_limits;
+mod sandbox_load;
+mod sandbox_logs;

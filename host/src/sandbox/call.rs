@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline
 use super::Loaded;
 use super::error::LoadError;
 use super::fault::{Circumstances, OutOfCpu, host_panic};
-use super::host::{Attempt, Cancellation, Host};
+use super::host::{Attempt, Host};
 use super::log::LogSink;
 use super::meter::Meter;
 use super::world::{Handle, Headers, MessageParam};
@@ -34,8 +35,8 @@ pub struct Call<'a> {
     pub attempt: u32,
     /// After how many starts the message is given up; 0 = never.
     pub max_attempts: u32,
-    /// Says that the host is stopping.
-    pub cancellation: &'a Cancellation,
+    /// Set when the host stops and would like an answer soon: what `delivery.is-cancelled` says.
+    pub cancelled: &'a Arc<AtomicBool>,
     /// Where the lines go that the guest writes.
     pub logs: &'a LogSink,
 }
@@ -287,7 +288,7 @@ impl Attempt {
             message_id: Arc::clone(&call.message.id),
             number: call.attempt,
             deadline,
-            cancellation: call.cancellation.clone(),
+            cancelled: Arc::clone(call.cancelled),
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
@@ -300,7 +301,7 @@ impl Attempt {
             message_id: Arc::from(""),
             number: 0,
             deadline,
-            cancellation: Cancellation::default(),
+            cancelled: Arc::default(),
             traceparent: None,
             tracestate: None,
             sink: LogSink::Tracing,

@@ -27,6 +27,9 @@ const MEMORY_KEEP_RESIDENT_BLIND: usize = 1 << 20;
 /// The same for tables.
 const TABLE_KEEP_RESIDENT: usize = 1 << 20;
 
+/// Bytes of wasmtime's own records of one instance: large interpreters need a few.
+const INSTANCE_SIZE_MAX: usize = 16 << 20;
+
 /// Bytes of a memory image that are mapped copy-on-write even if mostly zero.
 const IMAGE_MAX: u64 = 32 << 20;
 
@@ -106,8 +109,8 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     pool.total_component_instances(slots)
         // Only counted, not mapped: a component has as many core instances as it likes.
         .total_core_instances(u32::MAX)
-        .max_component_instance_size(usize::MAX)
-        .max_core_instance_size(usize::MAX)
+        .max_component_instance_size(INSTANCE_SIZE_MAX)
+        .max_core_instance_size(INSTANCE_SIZE_MAX)
         .total_memories(slots.saturating_mul(required.num_memories))
         .total_tables(slots.saturating_mul(required.num_tables))
         .total_stacks(slots)

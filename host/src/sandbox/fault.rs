@@ -8,6 +8,7 @@ use wasmtime_wasi::I32Exit;
 
 use super::limiter::Denied;
 use super::limits::Limits;
+use super::log::printable;
 use crate::delivery::outcome::{Fault, FaultKind};
 use crate::delivery::policy::truncate_utf8;
 
@@ -72,7 +73,7 @@ impl Circumstances<'_> {
             return (FaultKind::CpuTimeout, detail);
         }
         if let Some(exit) = error.downcast_ref::<I32Exit>() {
-            let detail = format!("the guest called exit({}) instead of answering", exit.0);
+            let detail = format!("exited with status {} instead of answering", exit.0);
             return (FaultKind::GuestExit, detail);
         }
         if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
@@ -164,22 +165,11 @@ fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
         .filter_map(|frame| frame.func_name())
         .take(FRAMES_NAMED);
     for (position, name) in names.enumerate() {
-        let mut name = rustc_demangled(name);
+        // Names come from the component: no control characters, and bounded.
+        let mut name = printable(&format!("{:#}", rustc_demangle::demangle(name)));
         truncate_utf8(&mut name, NAME_MAX);
         detail.push_str(if position == 0 { ", in " } else { " < " });
         detail.push_str(&name);
     }
     detail
-}
-
-/// A function's name without the hash that Rust appends, and without control characters: names
-/// come from the component.
-fn rustc_demangled(name: &str) -> String {
-    let name = match name.rsplit_once("::h") {
-        Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            path
-        }
-        _ => name,
-    };
-    super::log::printable(name)
 }

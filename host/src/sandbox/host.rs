@@ -14,22 +14,6 @@ use super::limits::Limits;
 use super::log::{Author, Journal, LogSink, Output, Rate, Stream, lossy};
 use super::meter::Meter;
 
-/// Says that the host is stopping: what `delivery.is-cancelled` reads. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Cancellation(Arc<AtomicBool>);
-
-impl Cancellation {
-    /// The host is stopping.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the host is stopping.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// What all instances of a handler share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -43,7 +27,7 @@ pub(super) struct Attempt {
     pub(super) message_id: Arc<str>,
     pub(super) number: u32,
     pub(super) deadline: Instant,
-    pub(super) cancellation: Cancellation,
+    pub(super) cancelled: Arc<AtomicBool>,
     pub(super) traceparent: Option<Bytes>,
     pub(super) tracestate: Option<Bytes>,
     pub(super) sink: LogSink,
@@ -176,7 +160,7 @@ fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
     })?;
     delivery.func_wrap("is-cancelled", |store: StoreContextMut<'_, Host>, ()| {
-        Ok((store.data().attempt.cancellation.is_cancelled(),))
+        Ok((store.data().attempt.cancelled.load(Ordering::Relaxed),))
     })?;
     delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
         let attempt = &store.data().attempt;

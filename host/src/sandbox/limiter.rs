@@ -38,13 +38,13 @@ impl Counter {
         desired: usize,
         maximum: Option<usize>,
     ) -> Result<bool, usize> {
-        if maximum.is_some_and(|maximum| desired > maximum) {
-            // The guest's own bound, not ours: it fails without being denied by us.
-            return Ok(false);
-        }
         let total = self.used.saturating_add(desired.saturating_sub(current));
         if total > self.limit {
             return Err(total);
+        }
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            // The guest's own bound, not ours: it fails without being denied by us.
+            return Ok(false);
         }
         self.used = total;
         Ok(true)

@@ -13,6 +13,7 @@ use wasmtime::ResourcesRequired;
 use wasmtime::component::{Component, InstancePre};
 
 use super::error::LoadError;
+use super::fault::host_panic;
 use super::grants::Import;
 use super::host::{Host, Shared, linker};
 use super::limits::{Allocation, Limits, Settings};
@@ -224,18 +225,23 @@ fn required(component: &Component, limits: &Limits) -> Result<ResourcesRequired,
 
 /// Make an instance on a thread of its own: the caller's may belong to an async runtime.
 fn trial(loaded: &Loaded) -> Result<(), LoadError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()?;
+    let unusable = |error: std::io::Error| LoadError::Engine {
+        detail: format!("the trial did not run: {error}"),
+    };
+    let run = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(unusable)?
+            .block_on(loaded.trial())
+    };
     thread::scope(|scope| {
-        scope
-            .spawn(|| runtime.block_on(loaded.trial()))
+        thread::Builder::new()
+            .name("trial".to_owned())
+            .spawn_scoped(scope, run)
+            .map_err(unusable)?
             .join()
-            .unwrap_or_else(|_| {
-                Err(LoadError::Engine {
-                    detail: "the trial panicked".to_owned(),
-                })
-            })
+            .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload))))
     })
 }
 

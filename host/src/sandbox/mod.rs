@@ -38,7 +38,6 @@ use std::time::Duration;
 pub use call::{Call, Report, Slot};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need};
-pub use host::Cancellation;
 pub use limits::{Allocation, Limits, Settings};
 pub use load::Description;
 use load::Loaded;
