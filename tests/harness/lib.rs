@@ -3,4 +3,7 @@
 pub mod inprocess;
 pub mod redis;
 pub mod guests;
+pub mod guests;
+pub mod inprocess;
+pub mod redis;
 pub mod rig;

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod dlq_peek;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod loop_stream;

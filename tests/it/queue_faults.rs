@@ -18,7 +18,7 @@ use crate::queue_scene::{
 fn every_step() -> [Step; 4] {
     [
         park(1, Duration::ZERO),
-        Step::Leave,
+        Step::Leave { keep: 1 },
         dead_letter(),
         Step::Discard,
     ]
@@ -131,7 +131,7 @@ async fn trimmed_while_pending_is_said_by_everything() {
         Reply::Trimmed
     );
     assert_eq!(
-        settle(&host, &claims[3], 1, Step::Leave).await,
+        settle(&host, &claims[3], 1, Step::Leave { keep: 1 }).await,
         Reply::Trimmed
     );
     let held = [claims[0].id, claims[1].id, claims[2].id, claims[3].id];
@@ -260,7 +260,10 @@ async fn out_of_memory_leaves_the_delivery_pending_and_acks_pass() {
         settle(&host, &claims[1], 1, Step::Discard).await,
         Reply::Done
     );
-    assert_eq!(settle(&host, &claims[2], 1, Step::Leave).await, Reply::Done);
+    assert_eq!(
+        settle(&host, &claims[2], 1, Step::Leave { keep: 1 }).await,
+        Reply::Done
+    );
     host.acknowledge(&claims[3..]).await.unwrap();
     host.maintain().await.unwrap();
     scene.raw.ask("CONFIG SET maxmemory 0").await;

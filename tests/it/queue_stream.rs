@@ -510,8 +510,14 @@ async fn a_suspect_left_on_drain_is_an_orphan_at_once() {
     let (one, two) = (scene.host().await, scene.host().await);
     let claims = scene.read(&one, &["a"]).await;
     scene.give(one.consumer(), claims[0].id, 2, 0).await;
-    assert_eq!(settle(&one, &claims[0], 2, Step::Leave).await, Reply::Done);
-    assert_eq!(settle(&one, &claims[0], 2, Step::Leave).await, Reply::Done);
+    assert_eq!(
+        settle(&one, &claims[0], 2, Step::Leave { keep: 2 }).await,
+        Reply::Done
+    );
+    assert_eq!(
+        settle(&one, &claims[0], 2, Step::Leave { keep: 2 }).await,
+        Reply::Done
+    );
     assert_eq!(
         scene.held(claims[0].id).await,
         Some((one.consumer().to_owned(), 2))

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,7 +14,7 @@ use crate::cli::{Variables, check, output};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
 use crate::delivery::outcome::Outcome;
-use crate::sandbox::{Call, Cancellation, Capture, LogLine, LogSink, Report};
+use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
 
 /// Run a handler once, without any Redis: what does it make of this message?
 #[derive(Debug, clap::Args)]
@@ -85,7 +86,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             message: &message,
             attempt: args.attempt.get(),
             max_attempts: args.max_attempts,
-            cancellation: &Cancellation::default(),
+            cancelled: &Arc::default(),
             logs: &logs,
         };
         sandbox.call(&mut sandbox.slot(), call).await

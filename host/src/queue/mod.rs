@@ -90,7 +90,10 @@ pub enum Step {
     },
     /// A suspect that must run alone, on drain: leave it under this host's name, idle for
     /// `min_idle`, so that the next orphan scan of another host finds it.
-    Leave,
+    Leave {
+        /// The native count it keeps: a record whose start never came is taken back.
+        keep: u32,
+    },
     /// Copy it to the dead-letter queue, then take it off this queue.
     DeadLetter {
         /// Why.
@@ -157,7 +160,7 @@ pub enum Repaired {
 /// Crash windows are named at each method: "dies here" means this host, anywhere between sending
 /// the command and acting on the reply.
 #[async_trait]
-pub trait Queue: Send + Sync + 'static {
+pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
     /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.

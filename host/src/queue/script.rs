@@ -69,6 +69,8 @@ scripts! {
     Repair = "repair";
     /// Hold again what a new group does not know.
     Readopt = "readopt";
+    /// Count dead letters by reason.
+    CountReasons = "count_reasons";
 }
 
 static DIGESTS: LazyLock<HashMap<Script, String>> = LazyLock::new(|| {

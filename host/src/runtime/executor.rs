@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -23,7 +23,6 @@ use crate::delivery::rules::Rule;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::job::Ticket;
 use crate::runtime::{Clock, gate, wall_clock_ms};
-use crate::sandbox::Cancellation;
 
 /// One call of a handler.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +34,7 @@ pub struct Call<'a> {
     /// After how many starts the message is given up; 0 = never.
     pub max_attempts: u32,
     /// Says that the host stops and would like an answer soon.
-    pub cancellation: &'a Cancellation,
+    pub cancelled: &'a Arc<AtomicBool>,
 }
 
 /// What a call produced.
@@ -90,7 +89,7 @@ pub enum Word {
 #[derive(Debug)]
 pub struct Shared {
     /// Says that the host stops.
-    pub cancellation: Cancellation,
+    pub cancelled: Arc<AtomicBool>,
     /// `max_deliveries`, as guests are told; 0 = no cap.
     pub max_attempts: AtomicU32,
     /// How long a lease lasts without renewal.
@@ -168,7 +167,7 @@ impl<H: Handler> Slot<H> {
             message,
             attempt,
             max_attempts: self.shared.max_attempts.load(Ordering::Relaxed),
-            cancellation: &self.shared.cancellation,
+            cancelled: &self.shared.cancelled,
         };
         fault_point::reach(Point::Start, message);
         let began = Instant::now();

@@ -34,7 +34,7 @@ impl Handler for Sandboxed {
             message: call.message,
             attempt: call.attempt,
             max_attempts: call.max_attempts,
-            cancellation: call.cancellation,
+            cancelled: call.cancelled,
             logs: &self.logs,
         };
         let report = self.sandbox.call(slot, call).await;

@@ -168,26 +168,35 @@ impl<M> Ledger<M> {
                 self.out.push(Action::Fetch { want, wait });
             }
         }
+        let room = self.room();
+        if self.may_take_due() && now >= self.intake.next_due {
+            self.intake.taking_due = true;
+            self.out.push(Action::TakeDue { max: room });
+        }
+        if self.may_take_orphans() && now >= self.intake.next_orphans {
+            self.intake.taking_orphans = true;
+            self.intake.next_orphans = now + self.settings.orphan_scan;
+            self.out.push(Action::TakeOrphans { max: room });
+        }
+    }
+
+    fn may_take_due(&self) -> bool {
+        self.is_open() && !self.intake.taking_due && self.room() > 0
+    }
+
+    fn may_take_orphans(&self) -> bool {
+        let is_free = !self.intake.taking_orphans && self.room() > 0;
+        self.is_open() && is_free && self.suspects() < self.settings.concurrency
+    }
+
+    /// How many orphans or due deliveries may come.
+    fn room(&self) -> usize {
         let reserved = if Rule::ReservedSlot.holds() {
             RESERVED
         } else {
             0
         };
-        let room = (target + reserved).saturating_sub(work);
-        if room > 0 && !self.intake.taking_due && now >= self.intake.next_due {
-            self.intake.taking_due = true;
-            self.out.push(Action::TakeDue { max: room });
-        }
-        let suspects_max = self.settings.concurrency;
-        if room > 0
-            && !self.intake.taking_orphans
-            && now >= self.intake.next_orphans
-            && self.suspects() < suspects_max
-        {
-            self.intake.taking_orphans = true;
-            self.intake.next_orphans = now + self.settings.orphan_scan;
-            self.out.push(Action::TakeOrphans { max: room });
-        }
+        (self.target() + reserved).saturating_sub(self.work())
     }
 
     pub(super) fn intake_deadline(&self) -> Option<Time> {
@@ -195,9 +204,9 @@ impl<M> Ledger<M> {
         if !intake.online {
             return None;
         }
-        let open = self.is_open();
-        let due = (open && !intake.taking_due).then_some(intake.next_due);
-        let orphans = (open && !intake.taking_orphans).then_some(intake.next_orphans);
+        // A host without room waits for an attempt to end, not for a time that has passed.
+        let due = self.may_take_due().then_some(intake.next_due);
+        let orphans = self.may_take_orphans().then_some(intake.next_orphans);
         let renewal = (!intake.renewing && !self.held.is_empty()).then_some(intake.next_renewal);
         let halt = self
             .halt

@@ -267,14 +267,12 @@ impl<M> Ledger<M> {
 
     /// When [`Ledger::poll`] has something to do even if nothing happens before.
     pub fn next_deadline(&self) -> Option<Time> {
-        [
-            self.refused_due,
-            self.lanes_deadline(),
-            self.intake_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        // Without Redis nothing can be tried again: its return is an event.
+        let refused = self.refused_due.filter(|_| self.intake.is_online());
+        [refused, self.lanes_deadline(), self.intake_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn accept_all(&mut self, now: Time, leased: Time, deliveries: Vec<Delivery<M>>) {
@@ -305,6 +303,7 @@ impl<M> Ledger<M> {
             }
         };
         if replaceable {
+            let delivery = delivery.at_least(old.tally.native);
             self.end(key, Ending::Superseded);
             self.hold(now, leased, delivery);
         } else {
@@ -384,21 +383,38 @@ impl<M> Ledger<M> {
             self.revoked(now, key);
             return;
         }
+        let leased = held.leased;
         match allowance.standing(held.tally) {
             Standing::Exhausted { attempts } => {
                 self.out.push(Action::Deny(key));
                 self.exhausted(now, key, attempts);
             }
-            Standing::Start(start) => {
-                let expect = held.tally.native;
-                let write = start.record.unwrap_or(expect);
-                self.set(key, State::Recording { start, write });
-                self.out.push(Action::Record { key, expect, write });
+            Standing::Start(start) if start.record.is_some() && self.is_old(now, leased) => {
+                // The count may have moved on since we read it.
+                let record = None;
+                self.record(key, Start { record, ..start });
             }
+            Standing::Start(start) => self.record(key, start),
         }
     }
 
+    /// Write down a start; or, if there is nothing to write, confirm count and lease.
+    fn record(&mut self, key: Key, start: Start) {
+        let Some(expect) = self.find(key).map(|held| held.tally.native) else {
+            return;
+        };
+        let write = start.record.unwrap_or(expect);
+        self.set(key, State::Recording { start, write });
+        self.out.push(Action::Record { key, expect, write });
+    }
+
+    /// Rule 12: a lease that was confirmed so long ago may have run out since.
+    fn is_old(&self, now: Time, leased: Time) -> bool {
+        Rule::LeaseBeforeStart.holds() && now.saturating_sub(leased) >= self.settings.min_idle
+    }
+
     fn recorded(&mut self, now: Time, key: Key, leased: Time, reply: Reply) {
+        let allowance = self.settings.policy.allowance;
         let draining = self.draining;
         let Some(held) = self.find_in(key, |state| matches!(state, State::Recording { .. })) else {
             return;
@@ -406,21 +422,39 @@ impl<M> Ledger<M> {
         let State::Recording { write, start } = held.state else {
             return;
         };
+        let is_record = start.record.is_some();
+        // A record that repeats one whose reply was lost finds its count written already. Only
+        // while the lease cannot have run out is that count surely ours, and not the charge of a
+        // host that had the delivery in between.
+        let is_unsure = is_record && self.is_old(now, held.leased);
         match reply {
+            Reply::Done if is_unsure => {
+                self.out.push(Action::Deny(key));
+                self.end_or_succeed(now, key, Ending::Stolen);
+            }
             Reply::Done => {
-                if start.record.is_some() {
-                    self.note(Note::Recorded);
-                }
                 let Some(held) = self.find_mut(key) else {
                     return;
                 };
                 held.tally.native = write;
-                held.tally.fresh &= start.record.is_none();
+                held.tally.fresh &= !is_record;
                 held.leased = leased;
-                if draining || held.successor.is_some() {
+                let (tally, is_superseded) = (held.tally, held.successor.is_some());
+                if is_record {
+                    self.note(Note::Recorded);
+                }
+                if draining || is_superseded {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);
+                } else if is_record {
+                    self.started(key);
+                } else if self.is_old(now, leased) {
+                    self.record(key, start);
+                } else if let Standing::Start(start) = allowance.standing(tally)
+                    && start.record.is_some()
+                {
+                    self.record(key, start);
                 } else {
                     self.started(key);
                 }
@@ -577,7 +611,8 @@ impl<M> Ledger<M> {
     }
 
     /// Rule 5: what never started in this delivery is parked, due now, with the count it had
-    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays.
+    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays; it too
+    /// with the count from before, or a record without a start would use up its last one.
     fn hand_back(&mut self, key: Key) {
         let Some(held) = self.find(key) else {
             return;
@@ -588,7 +623,7 @@ impl<M> Ledger<M> {
             held.tally.native
         };
         let parting = match held.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave,
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
             Lane::Normal | Lane::Alone => Parting::HandBack { keep },
         };
         self.part(key, parting, 0);
@@ -700,6 +735,7 @@ impl<M> Ledger<M> {
 
     fn renewed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
         self.intake.renewed();
+        let min_idle = self.settings.min_idle;
         let mut confirmed = 0;
         for (key, reply) in replies {
             let Some(held) = self.find_mut(key) else {
@@ -708,7 +744,12 @@ impl<M> Ledger<M> {
             match (reply, &held.state) {
                 (Reply::Done, _) => {
                     confirmed += 1;
-                    held.leased = held.leased.max(leased);
+                    // Once it may have run out, it may have been with another host in between:
+                    // then only a record that checks the count confirms it.
+                    let is_sure = now.saturating_sub(held.leased) < min_idle;
+                    if is_sure || !Rule::LeaseBeforeStart.holds() {
+                        held.leased = held.leased.max(leased);
+                    }
                 }
                 // Its own reply tells; and a refusal says nothing about the lease.
                 (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
@@ -811,10 +852,16 @@ impl<M> Ledger<M> {
 
     /// End a holding; what was claimed again meanwhile takes its place.
     fn end_or_succeed(&mut self, now: Time, key: Key, ending: Ending) {
+        let known = self.find(key).map_or(0, |held| held.tally.native);
         let successor = self.find_mut(key).and_then(|held| held.successor.take());
         if let Some(successor) = successor {
-            self.end(key, ending);
             let (delivery, leased) = *successor;
+            let delivery = match ending {
+                // It may have gone back with a lower count.
+                Ending::Parted(_) => delivery,
+                _ => delivery.at_least(known),
+            };
+            self.end(key, ending);
             self.hold(now, leased, delivery);
         } else {
             self.end(key, ending);
@@ -849,6 +896,14 @@ impl<M> Ledger<M> {
 
     fn note(&mut self, note: Note) {
         self.out.push(Action::Note(note));
+    }
+}
+
+impl<M> Delivery<M> {
+    /// Its claim may have been answered late: what this host has written down since counts too.
+    fn at_least(self, native: u32) -> Self {
+        let native = native.max(self.native);
+        Self { native, ..self }
     }
 }
 

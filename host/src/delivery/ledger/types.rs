@@ -81,8 +81,12 @@ pub enum Parting {
         /// The native count it keeps.
         keep: u32,
     },
-    /// A suspect that must run alone, on drain: leave it for the next orphan scan of another host.
-    Leave,
+    /// A suspect that must run alone, on drain: leave it, with this native count, for the next
+    /// orphan scan of another host.
+    Leave {
+        /// The native count it keeps.
+        keep: u32,
+    },
     /// Move it to the dead-letter queue.
     DeadLetter(Rejection),
     /// Take it off the queue: given up.

@@ -82,7 +82,7 @@ impl StreamQueue {
         for (place, settlement) in settlements.iter().enumerate() {
             match &settlement.step {
                 Step::Park { .. } => park.push(place),
-                Step::Leave => leave.push(place),
+                Step::Leave { .. } => leave.push(place),
                 Step::Discard => discard.push(place),
                 Step::DeadLetter { rejection, handler } => {
                     dead_letters.push((place, rejection, handler));
@@ -109,7 +109,12 @@ impl StreamQueue {
                 .arg(settlement.count);
         };
         let idle = round_up_millis(self.options.min_idle).to_string();
-        let batches = self.batches(Script::Leave, &leave, &[&idle], id_and_count);
+        let batches = self.batches(Script::Leave, &leave, &[&idle], |place, call| {
+            id_and_count(place, call);
+            if let Step::Leave { keep } = settlements[place].step {
+                call.arg(keep);
+            }
+        });
         self.run(Script::Leave, batches, &mut replies, refused)
             .await?;
         let batches = self.batches(Script::Discard, &discard, &[], id_and_count);

@@ -94,7 +94,7 @@ impl Driver {
                 keep,
                 after: Duration::ZERO,
             },
-            Parting::Leave => Step::Leave,
+            Parting::Leave { keep } => Step::Leave { keep },
             Parting::DeadLetter(rejection) => Step::DeadLetter {
                 rejection,
                 handler: job.handler().unwrap_or_else(no_digest),
@@ -120,7 +120,7 @@ impl Driver {
                 debug!(id, delay_ms = after.as_millis(), "requeued");
             }
             Ending::Parted(Parting::HandBack { .. }) => debug!(id, "handed back"),
-            Ending::Parted(Parting::Leave) => debug!(id, "left for another host"),
+            Ending::Parted(Parting::Leave { .. }) => debug!(id, "left for another host"),
             Ending::Parted(Parting::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();

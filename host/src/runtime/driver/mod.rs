@@ -10,7 +10,7 @@ mod send;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use rustc_hash::FxBuildHasher;
@@ -25,7 +25,6 @@ use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::{Clock, Settings};
-use crate::sandbox::Cancellation;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::Metrics;
 
@@ -119,7 +118,7 @@ impl Driver {
         let (online, online_rx) = watch::channel(true);
         let cap = settings.ledger.policy.allowance.cap;
         let shared = Arc::new(Shared {
-            cancellation: Cancellation::default(),
+            cancelled: Arc::new(AtomicBool::new(false)),
             max_attempts: AtomicU32::new(cap.unwrap_or(0)),
             min_idle: settings.ledger.min_idle,
             clock,
@@ -245,7 +244,7 @@ impl Driver {
         let now = self.clock.now();
         self.drain_deadline = Some(now + self.settings.drain_timeout);
         self.health.impede(Cause::Draining, why);
-        self.shared.cancellation.cancel();
+        self.shared.cancelled.store(true, Ordering::Relaxed);
         info!(why, held = self.ledger.len(), "draining");
         self.ledger.apply(now, Event::Drain);
     }

@@ -1,0 +1,293 @@
+//! What must hold, message by message: checked while a run goes on, and at its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::Time;
+use super::scenario::{Nature, Scenario};
+use super::store::{Entry, Fate, Handed, HostId, Store};
+use crate::delivery::attempt::{Accounting, Allowance};
+use crate::delivery::policy::Reason;
+
+/// The life of one message as an onlooker sees it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Life {
+    pub(super) starts: u32,
+    /// The numbers of its attempts.
+    numbers: BTreeSet<u32>,
+    /// Attempts that asked for another one.
+    pub(super) nacks: u32,
+    pub(super) acked: bool,
+    pub(super) dropped: bool,
+    /// Where it runs now.
+    pub(super) runs: Vec<HostId>,
+    pub(super) fate: Option<Fate>,
+    copies: u32,
+    /// A charge that no start has used yet, and whose it is.
+    open: Option<HostId>,
+    /// Charges that no start has ever used.
+    pub(super) wasted: u32,
+    /// Times an owner was lost after it had charged the message.
+    pub(super) orphaned: u32,
+    /// Of these: from outside while it ran alone, or by a lease that ran out.
+    pub(super) outside: u32,
+}
+
+/// Why a process is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Cause {
+    /// The test ended it.
+    Outside,
+    /// This message did.
+    Killer(Entry),
+    /// It left, drained.
+    Left,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Death {
+    pub(super) cause: Cause,
+    /// The suspect that ran alone then.
+    pub(super) alone: Option<Entry>,
+}
+
+#[derive(Debug)]
+pub(super) struct Audit {
+    pub(super) lives: Vec<Life>,
+    pub(super) deaths: BTreeMap<HostId, Death>,
+    pub(super) violation: Option<String>,
+    allowance: Allowance,
+}
+
+/// What is known of a start beyond the message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begin {
+    pub(super) host: HostId,
+    pub(super) entry: Entry,
+    pub(super) attempt: u32,
+    /// The host stood still since it last confirmed the lease.
+    pub(super) frozen: bool,
+}
+
+impl Audit {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        Self {
+            lives: vec![Life::default(); scenario.plans.len()],
+            deaths: BTreeMap::new(),
+            violation: None,
+            allowance: scenario.allowance,
+        }
+    }
+
+    pub(super) fn violate(&mut self, what: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some(what());
+        }
+    }
+
+    fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violate(what);
+        }
+    }
+
+    /// Whether the count that Redis keeps runs one ahead of the starts of such a message.
+    fn runs_ahead(&self, header: u32) -> bool {
+        let budget = self.allowance.cap.map(|cap| cap.saturating_sub(header));
+        self.allowance.accounting == Accounting::Exact || budget == Some(1)
+    }
+
+    /// The count of an entry was raised: a charge that awaits its start.
+    pub(super) fn raised(&mut self, host: HostId, entry: Entry, header: u32, first: bool) {
+        if !(first && self.runs_ahead(header)) {
+            self.lives[entry].open = Some(host);
+        }
+    }
+
+    /// It went back with a count that says so.
+    pub(super) fn parked(&mut self, entry: Entry) {
+        self.lives[entry].open = None;
+    }
+
+    pub(super) fn claimed(&mut self, host: HostId, handed: &Handed) {
+        let Some((from, raised)) = handed.from else {
+            return;
+        };
+        let death = self.deaths.get(&from).copied();
+        let life = &mut self.lives[handed.entry];
+        if life.open.take().is_some() {
+            life.wasted += 1;
+        }
+        if !raised {
+            return;
+        }
+        life.orphaned += 1;
+        let outside = match death {
+            None => true,
+            Some(death) => {
+                death.alone == Some(handed.entry) && death.cause != Cause::Killer(handed.entry)
+            }
+        };
+        if outside || from == host {
+            life.outside += 1;
+        }
+    }
+
+    pub(super) fn started(
+        &mut self,
+        scenario: &Scenario,
+        store: &Store,
+        begin: Begin,
+        lease_may_be_lost: impl Fn(HostId) -> bool,
+    ) {
+        let Begin {
+            host,
+            entry,
+            attempt,
+            frozen,
+        } = begin;
+        let plan = &scenario.plans[entry];
+        let ahead = u32::from(self.runs_ahead(plan.header));
+        let life = &mut self.lives[entry];
+        life.starts += 1;
+        if life.open == Some(host) {
+            life.open = None;
+        }
+        let is_new = life.numbers.insert(attempt);
+        let starts = life.starts;
+        let runs = life.runs.clone();
+        let fate = life.fate;
+        life.runs.push(host);
+
+        self.require(is_new, || {
+            format!("message {entry}: two starts were both attempt {attempt}")
+        });
+        if let Some(budget) = scenario.budget(plan) {
+            self.require(starts <= budget, || {
+                format!("message {entry}: start {starts} of {budget}")
+            });
+        }
+        self.require(attempt > plan.header, || {
+            format!(
+                "message {entry}: attempt {attempt} after {} before",
+                plan.header
+            )
+        });
+        if let Some(pending) = store.pending.get(&entry) {
+            let charged = pending.count.saturating_sub(ahead);
+            self.require(starts <= charged, || {
+                format!("message {entry}: {starts} starts, and Redis knows of {charged}")
+            });
+        }
+        let owned = store
+            .pending
+            .get(&entry)
+            .is_some_and(|p| p.owner == super::store::Owner::Host(host));
+        self.require(owned || frozen || store.deleted.contains(&entry), || {
+            format!("message {entry}: host {host} started it and did not own it ({fate:?})")
+        });
+        for other in runs {
+            self.require(other != host, || {
+                format!("message {entry}: two attempts at once on host {host}")
+            });
+            self.require(lease_may_be_lost(other) || frozen, || {
+                format!("message {entry}: runs on hosts {other} and {host}, and no lease ran out")
+            });
+        }
+    }
+
+    pub(super) fn settled(&mut self, scenario: &Scenario, entry: Entry, fate: Fate) {
+        let life = &mut self.lives[entry];
+        let before = life.fate.replace(fate);
+        life.copies += u32::from(matches!(fate, Fate::DeadLettered(..)));
+        let life = life.clone();
+        self.require(before.is_none() && life.copies <= 1, || {
+            format!("message {entry}: settled twice, {before:?} and {fate:?}")
+        });
+        match fate {
+            Fate::Acknowledged => self.require(life.acked, || {
+                format!("message {entry}: acknowledged, and its handler never said so")
+            }),
+            Fate::Trimmed => {}
+            Fate::DeadLettered(reason, attempts) | Fate::Discarded(reason, attempts) => {
+                match reason {
+                    Reason::Dropped => self.require(life.dropped, || {
+                        format!("message {entry}: dropped, and its handler never said so")
+                    }),
+                    Reason::MaxDeliveries => self.given_up(scenario, entry, attempts, &life),
+                    other => self.violate(|| format!("message {entry}: given up as {other}")),
+                }
+            }
+        }
+    }
+
+    /// No start was left. It must have had them all, and must not be innocent.
+    fn given_up(&mut self, scenario: &Scenario, entry: Entry, attempts: u32, life: &Life) {
+        let plan = &scenario.plans[entry];
+        let Some(budget) = scenario.budget(plan) else {
+            self.violate(|| format!("message {entry}: given up without a cap"));
+            return;
+        };
+        let cap = scenario.allowance.cap.unwrap_or(0);
+        self.require(attempts == cap.max(plan.header), || {
+            format!("message {entry}: given up after {attempts} attempts of {cap}")
+        });
+        self.require(life.starts + life.wasted >= budget, || {
+            format!(
+                "message {entry}: given up after {} starts of {budget}, and {} charges without one",
+                life.starts, life.wasted
+            )
+        });
+        self.require(life.nacks + life.orphaned >= budget, || {
+            format!(
+                "message {entry}: given up after {} failures and {} lost owners of {budget}",
+                life.nacks, life.orphaned
+            )
+        });
+        if let Nature::Ack { nacks } = plan.nature {
+            let harmed = if !scenario.has_killers() {
+                false
+            } else if nacks == 0 {
+                budget >= 2 && life.outside < budget.saturating_sub(2).max(1)
+            } else {
+                budget >= 2 * nacks + 3 && life.outside < budget - 2 * nacks - 2
+            };
+            self.require(!harmed, || {
+                format!("message {entry}: innocent, and given up: {life:?}")
+            });
+        }
+    }
+
+    /// A suspect that ran alone has ended its host: nothing else may be charged for that.
+    pub(super) fn killed_alone(&mut self, killer: Entry, beside: &[Entry]) {
+        self.require(beside.is_empty(), || {
+            format!("message {killer} ran alone, and ended its host beside {beside:?}")
+        });
+    }
+
+    /// Everything has been settled that can be.
+    pub(super) fn is_done(&self, scenario: &Scenario) -> bool {
+        self.lives
+            .iter()
+            .zip(&scenario.plans)
+            .all(|(life, plan)| life.fate.is_some() || scenario.is_endless(plan))
+    }
+
+    pub(super) fn finish(&mut self, scenario: &Scenario, store: &Store, now: Time) {
+        let calm = scenario.faults.is_calm();
+        let kills = scenario.faults.kill > 0 || scenario.has_killers();
+        for (entry, life) in self.lives.clone().into_iter().enumerate() {
+            if scenario.is_endless(&scenario.plans[entry]) {
+                continue;
+            }
+            self.require(life.fate.is_some(), || {
+                let pending = store.pending.get(&entry);
+                format!("message {entry}: not settled at {now:?}: {pending:?} {life:?}")
+            });
+            if calm && !kills && scenario.faults.drain == 0 {
+                self.require(life.wasted == 0, || {
+                    format!("message {entry}: charged without a start, and no host died: {life:?}")
+                });
+            }
+        }
+    }
+}

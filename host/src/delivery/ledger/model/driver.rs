@@ -1,0 +1,661 @@
+//! The model of the driver: carries out what the ledger wants, call by call. A call is sent,
+//! executed, answered and applied in steps of their own; each may be late, or never come.
+
+use std::time::Duration;
+
+use super::super::{Action, Delivery, Event, Key, Note, Parting, Reply, Time};
+use super::audit::Cause;
+use super::scenario::ms;
+use super::store::{Entry, Handed, HostId};
+use super::world::{Cargo, Step, World, entry_of};
+use crate::delivery::message::DeliveryId;
+use crate::delivery::rules::Rule;
+
+/// How long a fetch waits.
+const FETCH_WAIT: Time = Duration::from_millis(300);
+
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Fetch {
+        want: usize,
+        until: Time,
+    },
+    TakeDue {
+        max: usize,
+    },
+    TakeOrphans {
+        max: usize,
+    },
+    /// The other half of a look for orphans: own entries that are not held.
+    Adopt {
+        entries: Vec<Entry>,
+        claimed: Vec<Delivery<Cargo>>,
+        leased: Time,
+    },
+    /// A claim of orphans in two commands, as without [`Rule::ClaimsKeepCounts`].
+    ClaimListed {
+        listed: Vec<(Entry, u32)>,
+        leased: Time,
+    },
+    Record {
+        key: Key,
+        expect: u32,
+        write: u32,
+    },
+    Acknowledge(Key),
+    Settle {
+        key: Key,
+        count: u32,
+        parting: Parting,
+    },
+    Renew(Vec<Key>),
+}
+
+impl Command {
+    pub(super) fn is_weighty(&self) -> bool {
+        !matches!(
+            self,
+            Self::TakeDue { .. } | Self::TakeOrphans { .. } | Self::Renew(_) | Self::Fetch { .. }
+        )
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) host: HostId,
+    pub(super) command: Command,
+    sent: Time,
+    /// Its host has gone on: what it does now, nobody hears of.
+    given_up: bool,
+    executed: bool,
+    /// It is on the server already: the death of its host does not stop it.
+    survives: bool,
+    answer: Option<Answer>,
+    /// A waiting fetch returns.
+    interrupted: bool,
+    waiting: bool,
+    /// When its host gives up on it.
+    deadline: Time,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Claims {
+        deliveries: Vec<Delivery<Cargo>>,
+        next: Option<Time>,
+    },
+    Orphans {
+        deliveries: Vec<Delivery<Cargo>>,
+        own: Vec<Entry>,
+    },
+    Listed(Vec<(Entry, u32)>),
+    Reply(Reply),
+    Replies(Vec<(Key, Reply)>),
+    Done,
+}
+
+impl World<'_> {
+    pub(super) fn apply(&mut self, host: HostId, event: Event<Cargo>) {
+        if matches!(event, Event::Offline) && self.hosts[host].cut_until.is_none() {
+            // It stood still until the connection was back.
+            return;
+        }
+        self.trace(|| format!("host {host} <- {event:?}"));
+        // The driver polls after every batch of events; leave to start goes out at once.
+        let at_once = matches!(event, Event::Recorded { .. }) || self.rng.bool();
+        let now = self.now;
+        self.hosts[host].ledger.apply(now, event);
+        self.check_counts(host);
+        if at_once {
+            self.poll(host);
+        } else {
+            self.wake(host);
+        }
+    }
+
+    /// Have the ledger polled soon.
+    pub(super) fn wake(&mut self, host: HostId) {
+        let delay = self.hop();
+        self.poll_at(host, self.now + delay);
+    }
+
+    fn poll_at(&mut self, host: HostId, at: Time) {
+        if self.hosts[host].next_poll.is_none_or(|next| at < next) {
+            self.hosts[host].next_poll = Some(at);
+            self.at(at, Step::Poll(host));
+        }
+    }
+
+    pub(super) fn poll(&mut self, host: HostId) {
+        let mut actions = Vec::new();
+        let now = self.now;
+        self.hosts[host].ledger.poll(now, &mut actions);
+        self.check_counts(host);
+        for action in actions {
+            if !matches!(
+                action,
+                Action::TakeDue { .. } | Action::TakeOrphans { .. } | Action::Fetch { .. }
+            ) {
+                self.trace(|| format!("host {host} -> {action:?}"));
+            }
+            self.carry_out(host, action);
+        }
+        self.take(host);
+        let h = &self.hosts[host];
+        if h.draining && h.ledger.is_drained() {
+            self.kill(host, Cause::Left);
+        } else if let Some(at) = h.ledger.next_deadline() {
+            if at <= now {
+                let ledger = &h.ledger;
+                let state = format!("{:?} {:?} {:?}", ledger.counts, ledger.mode, ledger.intake);
+                self.audit
+                    .violate(|| format!("host {host} polls for ever: {state}"));
+            }
+            self.poll_at(host, at);
+        }
+    }
+
+    fn check_counts(&mut self, host: HostId) {
+        let ledger = &self.hosts[host].ledger;
+        let mut counts = super::super::Counts::default();
+        for held in ledger.held.values() {
+            *counts.of(&held.state) += 1;
+        }
+        if counts != ledger.counts {
+            let told = ledger.counts;
+            self.audit
+                .violate(|| format!("host {host} counts {told:?} and holds {counts:?}"));
+        }
+    }
+
+    fn carry_out(&mut self, host: HostId, action: Action<Cargo>) {
+        match action {
+            Action::Fetch { want, wait } => {
+                let until = if wait {
+                    self.now + FETCH_WAIT
+                } else {
+                    self.now
+                };
+                self.issue(host, Command::Fetch { want, until });
+            }
+            Action::Interrupt => self.interrupt(host),
+            Action::TakeDue { max } => self.issue(host, Command::TakeDue { max }),
+            Action::TakeOrphans { max } => self.issue(host, Command::TakeOrphans { max }),
+            Action::Renew(keys) => self.issue(host, Command::Renew(keys)),
+            Action::Release {
+                key,
+                attempt,
+                leased,
+            } => self.hosts[host].queue.push_back((key, attempt, leased)),
+            Action::Record { key, expect, write } => {
+                self.issue(host, Command::Record { key, expect, write });
+            }
+            Action::Go { key, attempt } => {
+                let (delay, now) = (self.hop(), self.now);
+                self.after(delay, Step::Go(host, key, attempt, now));
+            }
+            Action::Deny(key) => {
+                let delay = self.hop();
+                self.after(delay, Step::Deny(host, key));
+            }
+            Action::Revoke(key) => {
+                let queue = &mut self.hosts[host].queue;
+                if let Some(place) = queue.iter().position(|(k, ..)| *k == key) {
+                    queue.remove(place);
+                    self.tell(host, Event::Revoked(key));
+                }
+            }
+            Action::Acknowledge(key) => self.issue(host, Command::Acknowledge(key)),
+            Action::Settle {
+                key,
+                count,
+                parting,
+            } => self.issue(
+                host,
+                Command::Settle {
+                    key,
+                    count,
+                    parting,
+                },
+            ),
+            Action::Ended { .. } => {}
+            Action::Note(Note::LeaseLost(_)) => {
+                let now = self.now;
+                let h = &mut self.hosts[host];
+                h.disturbed = h.disturbed.max(now);
+            }
+            Action::Note(_) => {}
+        }
+    }
+
+    pub(super) fn issue(&mut self, host: HostId, command: Command) {
+        if self.hosts[host].cut_until.is_some() {
+            self.fail(host, command);
+            return;
+        }
+        let faults = self.scenario.faults;
+        let id = self.token();
+        let timeout = self.scenario.timeout;
+        let wait = match command {
+            Command::Fetch { until, .. } => until.saturating_sub(self.now),
+            _ => Time::ZERO,
+        };
+        let deadline = self.now + wait + timeout;
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
+        let mut reach = self.jitter(most);
+        let mut is_lost = false;
+        if !self.healed && self.rng.u32(0..1000) < faults.lost {
+            match self.rng.u32(0..3) {
+                // It never reaches Redis.
+                0 => is_lost = true,
+                // Its answer never comes back.
+                1 => {}
+                // It reaches Redis when nobody waits for it anymore.
+                _ => reach = wait + timeout + self.jitter(self.scenario.min_idle),
+            }
+            let h = &mut self.hosts[host];
+            h.disturbed = h.disturbed.max(deadline);
+            self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
+        } else if !self.healed && self.rng.u32(0..1000) < faults.slow {
+            reach = self.jitter(self.scenario.min_idle * 2);
+            let h = &mut self.hosts[host];
+            h.disturbed = h.disturbed.max(self.now + self.scenario.min_idle * 4);
+            self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
+        } else {
+            // An answer in time takes this away again.
+            self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
+        }
+        let survives = self.rng.bool();
+        self.calls.insert(
+            id,
+            Call {
+                host,
+                command,
+                sent: self.now,
+                given_up: false,
+                executed: false,
+                survives,
+                answer: None,
+                interrupted: false,
+                waiting: false,
+                deadline,
+            },
+        );
+        if !is_lost {
+            self.after(reach, Step::Execute(id));
+        }
+    }
+
+    /// Redis executes a call: one step, whatever it reads and writes.
+    pub(super) fn execute(&mut self, id: u64) {
+        let now = self.now;
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let host = call.host;
+        let alive = self.hosts[host].alive;
+        if call.executed || (!alive && (!call.survives || call.waiting)) {
+            return;
+        }
+        if let Command::Fetch { until, .. } = call.command
+            && self.store.unread.is_empty()
+            && now < until
+            && !call.interrupted
+            && !call.given_up
+        {
+            if !call.waiting {
+                call.waiting = true;
+                self.at(until, Step::Execute(id));
+            }
+            return;
+        }
+        call.executed = true;
+        let command = call.command.clone();
+        let answer = self.perform_command(host, &command);
+        if !matches!(
+            command,
+            Command::TakeDue { .. }
+                | Command::TakeOrphans { .. }
+                | Command::Fetch { .. }
+                | Command::Renew(_)
+        ) {
+            self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
+        }
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
+        let back = self.jitter(most);
+        let faults = self.scenario.faults;
+        let lost = !self.healed && self.rng.u32(0..2000) < faults.lost;
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.answer = Some(answer);
+            if call.given_up {
+                self.calls.remove(&id);
+            } else if !lost {
+                self.after(back, Step::Answer(id));
+            } else {
+                let deadline = call.deadline;
+                let h = &mut self.hosts[host];
+                h.disturbed = h.disturbed.max(deadline);
+            }
+        }
+    }
+
+    fn perform_command(&mut self, host: HostId, command: &Command) -> Answer {
+        let now = self.now;
+        let salt = self.rng.u64(..);
+        // Consumers are listed by name, and names are random.
+        let order = |other: HostId| (other as u64 ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match command {
+            Command::Fetch { want, .. } => {
+                let handed = self.store.fetch(now, host, *want);
+                for h in &handed {
+                    let header = self.scenario.plans[h.entry].header;
+                    self.audit.raised(host, h.entry, header, true);
+                }
+                Answer::Claims {
+                    deliveries: self.deliveries(host, &handed),
+                    next: None,
+                }
+            }
+            Command::TakeDue { max } => {
+                let (handed, next) = self.store.take_due(now, host, *max);
+                Answer::Claims {
+                    deliveries: self.deliveries(host, &handed),
+                    next,
+                }
+            }
+            Command::TakeOrphans { max } if !Rule::ClaimsKeepCounts.holds() => {
+                Answer::Listed(self.store.list_orphans(now, host, *max, order))
+            }
+            Command::TakeOrphans { max } => {
+                let handed = self.store.take_orphans(now, host, *max, order);
+                Answer::Orphans {
+                    deliveries: self.deliveries(host, &handed),
+                    own: self.store.own_idle(now, host),
+                }
+            }
+            Command::ClaimListed { listed, .. } => {
+                let handed = self.store.claim_listed(now, host, listed);
+                Answer::Orphans {
+                    deliveries: self.deliveries(host, &handed),
+                    own: self.store.own_idle(now, host),
+                }
+            }
+            Command::Adopt { entries, .. } => {
+                let handed = self.store.adopt(now, host, entries);
+                Answer::Claims {
+                    deliveries: self.deliveries(host, &handed),
+                    next: None,
+                }
+            }
+            Command::Record { key, expect, write } => {
+                let entry = entry_of(*key);
+                let before = self.store.pending.get(&entry).map_or(0, |p| p.count);
+                let reply = self.store.record(now, host, entry, *expect, *write);
+                if reply == Reply::Done && before < *write {
+                    let header = self.scenario.plans[entry].header;
+                    self.audit.raised(host, entry, header, false);
+                }
+                Answer::Reply(reply)
+            }
+            Command::Acknowledge(key) => {
+                self.store.acknowledge(entry_of(*key));
+                Answer::Done
+            }
+            Command::Settle {
+                key,
+                count,
+                parting,
+            } => {
+                let entry = entry_of(*key);
+                let reply = self.store.settle(now, host, entry, *count, parting);
+                let goes_back = matches!(
+                    parting,
+                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
+                );
+                if reply == Reply::Done && goes_back {
+                    self.audit.parked(entry);
+                }
+                Answer::Reply(reply)
+            }
+            Command::Renew(keys) => Answer::Replies(
+                keys.iter()
+                    .map(|&key| (key, self.store.renew(now, host, entry_of(key))))
+                    .collect(),
+            ),
+        }
+    }
+
+    fn deliveries(&mut self, host: HostId, handed: &[Handed]) -> Vec<Delivery<Cargo>> {
+        for h in handed {
+            self.trace(|| format!("Redis hands out {h:?} to host {host}"));
+            self.audit.claimed(host, h);
+        }
+        handed
+            .iter()
+            .map(|h| Delivery {
+                id: DeliveryId(h.entry as u128),
+                origin: h.origin,
+                header: self.scenario.plans[h.entry].header,
+                native: h.native,
+                turned_away: None,
+                cargo: h.entry,
+            })
+            .collect()
+    }
+
+    /// The answer of a call arrives in time.
+    pub(super) fn answer(&mut self, id: u64) {
+        let arrives = |call: &Call| !call.given_up && call.answer.is_some();
+        if !self.calls.get(&id).is_some_and(arrives) {
+            return;
+        }
+        let Some(call) = self.calls.remove(&id) else {
+            return;
+        };
+        let (host, leased) = (call.host, call.sent);
+        let Some(answer) = call.answer else { return };
+        let event = match (call.command, answer) {
+            (Command::Fetch { want, .. }, Answer::Claims { deliveries, .. }) => Event::Fetched {
+                asked: want,
+                leased,
+                deliveries,
+            },
+            (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
+                leased,
+                deliveries,
+                next,
+            },
+            (Command::TakeOrphans { .. }, Answer::Listed(listed)) => {
+                self.issue(host, Command::ClaimListed { listed, leased });
+                return;
+            }
+            (
+                Command::TakeOrphans { .. } | Command::ClaimListed { .. },
+                Answer::Orphans { deliveries, own },
+            ) => {
+                let ledger = &self.hosts[host].ledger;
+                let entries: Vec<_> = own
+                    .into_iter()
+                    .filter(|&entry| !ledger.holds(&DeliveryId(entry as u128)))
+                    .collect();
+                if !entries.is_empty() {
+                    self.issue(
+                        host,
+                        Command::Adopt {
+                            entries,
+                            claimed: deliveries,
+                            leased,
+                        },
+                    );
+                    return;
+                }
+                Event::OrphansTaken { leased, deliveries }
+            }
+            (
+                Command::Adopt {
+                    claimed, leased, ..
+                },
+                Answer::Claims { deliveries, .. },
+            ) => Event::OrphansTaken {
+                leased,
+                deliveries: claimed.into_iter().chain(deliveries).collect(),
+            },
+            (Command::Record { key, .. }, Answer::Reply(reply)) => {
+                Event::Recorded { key, leased, reply }
+            }
+            (Command::Acknowledge(key), Answer::Done) => Event::Acknowledged(vec![key]),
+            (Command::Settle { key, .. }, Answer::Reply(reply)) => Event::Settled(key, reply),
+            (Command::Renew(_), Answer::Replies(replies)) => Event::Renewed { leased, replies },
+            (command, answer) => unreachable!("{command:?} {answer:?}"),
+        };
+        self.apply(host, event);
+    }
+
+    /// The answer of a call does not come in time: nothing is known of it.
+    pub(super) fn give_up(&mut self, id: u64) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        if call.given_up {
+            return;
+        }
+        call.given_up = true;
+        let (host, command) = (call.host, call.command.clone());
+        if call.executed {
+            self.calls.remove(&id);
+        }
+        self.fail(host, command);
+    }
+
+    /// Nothing is known of a command. What must be known is asked again.
+    fn fail(&mut self, host: HostId, command: Command) {
+        let leased = self.now;
+        let event = match command {
+            Command::Fetch { want, .. } => Event::Fetched {
+                asked: want,
+                leased,
+                deliveries: Vec::new(),
+            },
+            Command::TakeDue { .. } => Event::DueTaken {
+                leased,
+                deliveries: Vec::new(),
+                next: None,
+            },
+            Command::TakeOrphans { .. } | Command::ClaimListed { .. } => Event::OrphansTaken {
+                leased,
+                deliveries: Vec::new(),
+            },
+            Command::Adopt {
+                claimed, leased, ..
+            } => Event::OrphansTaken {
+                leased,
+                deliveries: claimed,
+            },
+            Command::Renew(_) => Event::Renewed {
+                leased,
+                replies: Vec::new(),
+            },
+            Command::Record { .. } | Command::Acknowledge(_) | Command::Settle { .. } => {
+                if self.hosts[host].cut_until.is_some() {
+                    self.hosts[host].backlog.push(command);
+                } else {
+                    self.issue(host, command);
+                }
+                return;
+            }
+        };
+        self.tell(host, event);
+    }
+
+    /// The connection of a host is gone: what is under way may have been executed, or not.
+    pub(super) fn cut(&mut self, host: HostId, length: Time) {
+        let until = self.now + length;
+        self.trace(|| format!("host {host} is cut off for {length:?}"));
+        let h = &mut self.hosts[host];
+        let was_cut = h.cut_until.is_some();
+        let until = h.cut_until.map_or(until, |old| old.max(until));
+        h.cut_until = Some(until);
+        h.disturbed = h.disturbed.max(until + self.scenario.min_idle);
+        if was_cut {
+            return;
+        }
+        let mut under_way: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.host == host && !call.given_up)
+            .map(|(&id, _)| id)
+            .collect();
+        under_way.sort_unstable();
+        for id in under_way {
+            if let Some(call) = self.calls.get_mut(&id) {
+                // Still on its way: it arrives, or not.
+                if !call.executed && (call.waiting || !call.survives) {
+                    call.executed = true;
+                }
+            }
+            let delay = self.hop();
+            self.after(delay, Step::GiveUp(id));
+            // Its answer is lost even if it was about to arrive.
+            if let Some(call) = self.calls.get_mut(&id) {
+                call.answer = None;
+            }
+        }
+        self.tell(host, Event::Offline);
+        self.after(length, Step::Reconnect(host));
+    }
+
+    pub(super) fn reconnect(&mut self, host: HostId) {
+        if self.hosts[host]
+            .cut_until
+            .is_some_and(|until| until > self.now)
+        {
+            let until = self.hosts[host].cut_until.unwrap_or_default();
+            self.at(until, Step::Reconnect(host));
+            return;
+        }
+        self.hosts[host].cut_until = None;
+        self.apply(host, Event::Online);
+        for command in std::mem::take(&mut self.hosts[host].backlog) {
+            self.issue(host, command);
+        }
+    }
+
+    fn interrupt(&mut self, host: HostId) {
+        let fetches: Vec<_> = self
+            .calls
+            .iter_mut()
+            .filter(|(_, call)| call.host == host && matches!(call.command, Command::Fetch { .. }))
+            .map(|(&id, call)| {
+                call.interrupted = true;
+                id
+            })
+            .collect();
+        for id in fetches {
+            let delay = self.hop();
+            self.after(delay, Step::Execute(id));
+        }
+    }
+
+    /// Something new is there for the fetches that wait.
+    pub(super) fn wake_fetches(&mut self) {
+        let mut waiting: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.waiting && !call.executed)
+            .map(|(&id, _)| id)
+            .collect();
+        waiting.sort_unstable();
+        for id in waiting {
+            let delay = self.hop();
+            self.after(delay, Step::Execute(id));
+        }
+    }
+}

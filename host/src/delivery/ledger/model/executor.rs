@@ -1,0 +1,204 @@
+//! The model of the executor: a queue of what was released, and slots that take from it. It keeps
+//! one rule of its own: nothing starts unasked whose lease was not confirmed within `min_idle`.
+
+use super::super::lanes::Mode;
+use super::super::{Event, Key, Time};
+use super::audit::{Begin, Cause};
+use super::scenario::{Delay, Nature};
+use super::store::{Entry, HostId};
+use super::world::{Step, World, entry_of};
+use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::delivery::rules::Rule;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slot {
+    Free,
+    /// It has asked for leave.
+    Asking(Key),
+    /// It has leave, and the handler starts in a moment.
+    Starting {
+        key: Key,
+        attempt: u32,
+        token: u64,
+        checked: Time,
+    },
+    Running {
+        key: Key,
+        token: u64,
+    },
+}
+
+impl Slot {
+    /// What runs in it, or is about to.
+    pub(super) fn entry(&self) -> Option<Entry> {
+        match self {
+            Self::Running { key, .. } | Self::Starting { key, .. } => Some(entry_of(*key)),
+            Self::Free | Self::Asking(_) => None,
+        }
+    }
+}
+
+impl World<'_> {
+    /// Free slots take what was released.
+    pub(super) fn take(&mut self, host: HostId) {
+        while let Some(slot) = self.slot(host, |slot| matches!(slot, Slot::Free)) {
+            let Some((key, attempt, leased)) = self.hosts[host].queue.pop_front() else {
+                return;
+            };
+            let is_leased = self.now.saturating_sub(leased) < self.scenario.min_idle;
+            match attempt {
+                Some(attempt) if is_leased || !Rule::LeaseBeforeStart.holds() => {
+                    self.begin_start(host, slot, key, attempt, self.now);
+                }
+                _ => {
+                    self.hosts[host].slots[slot] = Slot::Asking(key);
+                    self.tell(host, Event::SlotReady(key));
+                }
+            }
+        }
+    }
+
+    fn begin_start(&mut self, host: HostId, slot: usize, key: Key, attempt: u32, checked: Time) {
+        let token = self.token();
+        self.hosts[host].slots[slot] = Slot::Starting {
+            key,
+            attempt,
+            token,
+            checked,
+        };
+        let delay = self.hop();
+        self.after(delay, Step::Start(host, token));
+    }
+
+    pub(super) fn go(&mut self, host: HostId, key: Key, attempt: u32, given: Time) {
+        let slot = self.slot(host, |slot| matches!(slot, Slot::Asking(k) if *k == key));
+        match slot {
+            Some(slot) => self.begin_start(host, slot, key, attempt, given),
+            None => self
+                .audit
+                .violate(|| format!("host {host}: leave to start {key:?}, and no slot asked")),
+        }
+    }
+
+    pub(super) fn deny(&mut self, host: HostId, key: Key) {
+        let slot = self.slot(host, |slot| matches!(slot, Slot::Asking(k) if *k == key));
+        match slot {
+            Some(slot) => {
+                self.hosts[host].slots[slot] = Slot::Free;
+                self.take(host);
+            }
+            None => self
+                .audit
+                .violate(|| format!("host {host}: {key:?} denied, and no slot asked")),
+        }
+    }
+
+    pub(super) fn start(&mut self, host: HostId, token: u64) {
+        let slot = self.slot(
+            host,
+            |slot| matches!(slot, Slot::Starting { token: t, .. } if *t == token),
+        );
+        let Some(slot) = slot else { return };
+        let Slot::Starting {
+            key,
+            attempt,
+            checked,
+            ..
+        } = self.hosts[host].slots[slot]
+        else {
+            return;
+        };
+        let entry = entry_of(key);
+        if self.hosts[host].broken_until > self.now {
+            self.finished(host, slot, key, fault(FaultKind::Instantiation));
+            return;
+        }
+        self.trace(|| format!("host {host} starts message {entry}, attempt {attempt}"));
+        if let Mode::Alone { key: alone, .. } = self.hosts[host].ledger.mode
+            && alone.id != key.id
+        {
+            self.audit
+                .violate(|| format!("message {entry} starts beside {}", entry_of(alone)));
+        }
+        let begin = Begin {
+            host,
+            entry,
+            attempt,
+            frozen: self.hosts[host].woke >= checked,
+        };
+        let now = self.now;
+        let reach = self.scenario.min_idle * 4;
+        let hosts = &self.hosts;
+        self.audit
+            .started(self.scenario, &self.store, begin, |other| {
+                hosts[other].disturbed + reach >= now
+            });
+        let plan = self.scenario.plans[entry];
+        if plan.nature == Nature::Killer {
+            self.kill(host, Cause::Killer(entry));
+            return;
+        }
+        self.hosts[host].slots[slot] = Slot::Running { key, token };
+        let delay = plan.takes + self.hop();
+        self.after(delay, Step::End(host, token));
+    }
+
+    pub(super) fn end_attempt(&mut self, host: HostId, token: u64) {
+        let slot = self.slot(
+            host,
+            |slot| matches!(slot, Slot::Running { token: t, .. } if *t == token),
+        );
+        let Some(slot) = slot else { return };
+        let Slot::Running { key, .. } = self.hosts[host].slots[slot] else {
+            return;
+        };
+        let entry = entry_of(key);
+        let plan = self.scenario.plans[entry];
+        let life = &mut self.audit.lives[entry];
+        if let Some(place) = life.runs.iter().position(|&other| other == host) {
+            life.runs.swap_remove(place);
+        }
+        let outcome = match plan.nature {
+            Nature::Ack { nacks } if life.nacks >= nacks => {
+                life.acked = true;
+                Outcome::Ack
+            }
+            Nature::Drop => {
+                life.dropped = true;
+                Outcome::Drop(None)
+            }
+            Nature::Ack { .. } | Nature::Never | Nature::Killer => {
+                life.nacks += 1;
+                match plan.delay {
+                    Delay::Asked(delay) => Outcome::NackRequeue(Some(delay)),
+                    Delay::Backoff => Outcome::NackRequeue(None),
+                    Delay::Trap => fault(FaultKind::Trap),
+                }
+            }
+        };
+        self.trace(|| format!("host {host} ends message {entry}: {outcome:?}"));
+        self.finished(host, slot, key, outcome);
+    }
+
+    fn finished(&mut self, host: HostId, slot: usize, key: Key, outcome: Outcome) {
+        self.hosts[host].slots[slot] = Slot::Free;
+        let jitter = self.rng.f64();
+        self.tell(
+            host,
+            Event::Finished {
+                key,
+                outcome,
+                jitter,
+            },
+        );
+        self.take(host);
+    }
+
+    fn slot(&self, host: HostId, wanted: impl Fn(&Slot) -> bool) -> Option<usize> {
+        self.hosts[host].slots.iter().position(wanted)
+    }
+}
+
+fn fault(kind: FaultKind) -> Outcome {
+    Outcome::Fault(Fault::new(kind, "model"))
+}

@@ -1,0 +1,236 @@
+//! What a run is made of: messages, hosts, and how much goes wrong.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::super::Time;
+use crate::delivery::attempt::{Accounting, Allowance};
+use crate::delivery::backoff::Backoff;
+use crate::delivery::policy::{OnCap, OnFault, Policy};
+
+pub(super) const fn ms(n: u64) -> Time {
+    Duration::from_millis(n)
+}
+
+/// What a message does to its handler.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Nature {
+    /// It fails this often, then it is handled.
+    Ack { nacks: u32 },
+    /// It fails for ever.
+    Never,
+    /// Its handler does not want it.
+    Drop,
+    /// Its host dies at its start, every time.
+    Killer,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) nature: Nature,
+    /// Starts charged before it came here.
+    pub(super) header: u32,
+    pub(super) published: Time,
+    /// How long its handler takes.
+    pub(super) takes: Time,
+    /// What a failing handler asks for: a delay, the backoff, or nothing (it traps).
+    pub(super) delay: Delay,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Delay {
+    Asked(Time),
+    Backoff,
+    Trap,
+}
+
+/// How likely each fault is, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    /// That one of those below happens, at each step of a host.
+    pub(super) at_step: u32,
+    /// At most so many in a run.
+    pub(super) most: u32,
+    /// Weights among them.
+    pub(super) kill: u32,
+    pub(super) pause: u32,
+    pub(super) drain: u32,
+    pub(super) cut: u32,
+    pub(super) redis_away: u32,
+    pub(super) dead_letters_refused: u32,
+    pub(super) out_of_memory: u32,
+    pub(super) parked_set_lost: u32,
+    pub(super) trim: u32,
+    pub(super) no_instance: u32,
+    /// That a command or its reply is lost, per command.
+    pub(super) lost: u32,
+    /// That a command or its reply takes very long, per command.
+    pub(super) slow: u32,
+}
+
+impl Faults {
+    /// Nothing happens between a host and Redis, and no host stands still: no lease runs out.
+    pub(super) fn is_calm(&self) -> bool {
+        let may_happen = self.at_step * self.most > 0;
+        let at_step = self.pause + self.cut + self.redis_away;
+        self.lost == 0 && self.slow == 0 && !(may_happen && at_step > 0)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) hosts: usize,
+    pub(super) concurrency: usize,
+    pub(super) prefetch_max: usize,
+    pub(super) min_idle: Time,
+    /// After how long a host gives up on a reply.
+    pub(super) timeout: Time,
+    /// How long a host that drains has.
+    pub(super) drain_timeout: Time,
+    pub(super) allowance: Allowance,
+    pub(super) on_cap: OnCap,
+    pub(super) plans: Vec<Plan>,
+    pub(super) faults: Faults,
+    /// How long a steady pause between two commands of one claim may be (rule 3 taken out).
+    pub(super) heal_at: Time,
+}
+
+impl Scenario {
+    pub(super) fn policy(&self) -> Policy {
+        Policy {
+            allowance: self.allowance,
+            on_cap: self.on_cap,
+            on_fault: OnFault::Requeue,
+            has_dead_letter: self.on_cap == OnCap::DeadLetter,
+            backoff: Backoff {
+                first: ms(40),
+                factor: 2.0,
+                max: ms(400),
+                jitter: 0.2,
+            },
+        }
+    }
+
+    pub(super) fn budget(&self, plan: &Plan) -> Option<u32> {
+        let cap = self.allowance.cap?;
+        Some(cap.saturating_sub(plan.header))
+    }
+
+    pub(super) fn has_killers(&self) -> bool {
+        self.plans.iter().any(|p| p.nature == Nature::Killer)
+    }
+
+    /// A killer without a cap is never settled.
+    pub(super) fn is_endless(&self, plan: &Plan) -> bool {
+        self.allowance.cap.is_none() && matches!(plan.nature, Nature::Killer | Nature::Never)
+    }
+
+    /// Anything that may happen: hosts killed, paused, drained and cut off, replies lost, Redis
+    /// away or full, killers among the messages.
+    pub(super) fn mixed(rng: &mut Rng) -> Self {
+        let mut scenario = Self::quiet(rng);
+        let steps = [3, 10, 30];
+        scenario.faults = Faults {
+            at_step: steps[rng.usize(..steps.len())],
+            most: rng.u32(0..10),
+            kill: rng.u32(0..3),
+            pause: rng.u32(0..3),
+            drain: rng.u32(0..3),
+            cut: rng.u32(0..2),
+            redis_away: rng.u32(0..2),
+            dead_letters_refused: rng.u32(0..2),
+            out_of_memory: rng.u32(0..2),
+            parked_set_lost: rng.u32(0..2),
+            trim: u32::from(rng.u32(0..4) == 0),
+            no_instance: u32::from(rng.u32(0..4) == 0),
+            lost: [0, 0, 20, 60][rng.usize(..4)],
+            slow: [0, 0, 20][rng.usize(..3)],
+        };
+        let killers = [0, 0, 1, 2, 5, 10][rng.usize(..6)];
+        if scenario.allowance.cap.is_some() {
+            scenario.add_killers(rng, killers);
+        }
+        scenario
+    }
+
+    /// Hosts and messages of every kind but killers, and no faults.
+    pub(super) fn quiet(rng: &mut Rng) -> Self {
+        let cap = [None, Some(1), Some(2), Some(3), Some(5)][rng.usize(..5)];
+        let min_idle = ms(1000);
+        let mut scenario = Self {
+            hosts: rng.usize(1..=4),
+            concurrency: rng.usize(1..=4),
+            prefetch_max: rng.usize(1..=8),
+            min_idle,
+            timeout: [min_idle / 10, min_idle / 2, min_idle * 2][rng.usize(..3)],
+            drain_timeout: min_idle * rng.u32(1..=4),
+            allowance: Allowance {
+                cap,
+                accounting: if rng.u32(0..5) == 0 {
+                    Accounting::Exact
+                } else {
+                    Accounting::Lazy
+                },
+            },
+            on_cap: if rng.u32(0..5) == 0 {
+                OnCap::Discard
+            } else {
+                OnCap::DeadLetter
+            },
+            plans: Vec::new(),
+            faults: Faults::default(),
+            heal_at: ms(rng.u64(3000..12_000)),
+        };
+        for _ in 0..rng.usize(1..=20) {
+            scenario.add_message(rng);
+        }
+        scenario
+    }
+
+    pub(super) fn add_message(&mut self, rng: &mut Rng) {
+        let nature = match rng.u32(0..10) {
+            0..=4 => Nature::Ack { nacks: 0 },
+            5..=6 => Nature::Ack {
+                nacks: rng.u32(1..4),
+            },
+            7..=8 if self.allowance.cap.is_some() => Nature::Never,
+            7..=8 => Nature::Ack { nacks: 6 },
+            _ => Nature::Drop,
+        };
+        self.add(rng, nature);
+    }
+
+    pub(super) fn add_killers(&mut self, rng: &mut Rng, killers: usize) {
+        for _ in 0..killers {
+            self.add(rng, Nature::Killer);
+            // Among the others, not behind them.
+            let (last, place) = (self.plans.len() - 1, rng.usize(..self.plans.len()));
+            self.plans.swap(last, place);
+        }
+    }
+
+    fn add(&mut self, rng: &mut Rng, nature: Nature) {
+        let min_idle = u64::try_from(self.min_idle.as_millis()).unwrap();
+        self.plans.push(Plan {
+            nature,
+            header: if rng.u32(0..6) == 0 { rng.u32(1..4) } else { 0 },
+            published: if rng.bool() {
+                Time::ZERO
+            } else {
+                ms(rng.u64(..3 * min_idle))
+            },
+            takes: match rng.u32(0..10) {
+                0..=6 => ms(rng.u64(0..30)),
+                7..=8 => ms(rng.u64(..min_idle)),
+                _ => ms(rng.u64(..4 * min_idle)),
+            },
+            delay: match rng.u32(0..4) {
+                0 => Delay::Asked(Time::ZERO),
+                1 => Delay::Asked(ms(rng.u64(1..300))),
+                2 => Delay::Backoff,
+                _ => Delay::Trap,
+            },
+        });
+    }
+}

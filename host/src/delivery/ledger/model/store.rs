@@ -1,0 +1,422 @@
+//! What Redis knows of the group: unread entries, the pending list, the set of parked deliveries,
+//! and what was settled. Each operation is one script, so it is one step; counts, owners and idle
+//! times change exactly as the scripts change them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::super::{Origin, Parting, Reply, Time};
+use crate::delivery::policy::Reason;
+use crate::delivery::rules::Rule;
+
+/// Which message; also its place in the stream.
+pub(super) type Entry = usize;
+/// Which process. A process that starts anew is another one.
+pub(super) type HostId = usize;
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Owner {
+    Parked,
+    Host(HostId),
+}
+
+/// One line of the pending list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) owner: Owner,
+    pub(super) count: u32,
+    /// Nobody has touched it since.
+    pub(super) since: Time,
+    /// Whether its owner has raised the count since it claimed it.
+    pub(super) raised: bool,
+}
+
+/// What a claim hands out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handed {
+    pub(super) entry: Entry,
+    pub(super) native: u32,
+    pub(super) origin: Origin,
+    /// For an orphan: whose it was, and whether that one had raised the count.
+    pub(super) from: Option<(HostId, bool)>,
+}
+
+/// How a message ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fate {
+    Acknowledged,
+    DeadLettered(Reason, u32),
+    Discarded(Reason, u32),
+    Trimmed,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    pub(super) unread: VecDeque<Entry>,
+    pub(super) pending: BTreeMap<Entry, Pending>,
+    pub(super) due: BTreeMap<Entry, Time>,
+    pub(super) deleted: BTreeSet<Entry>,
+    pub(super) settled: Vec<(Entry, Fate)>,
+    /// The dead-letter queue takes nothing.
+    pub(super) dead_letters_refused: bool,
+    /// Out of memory: only what frees memory passes.
+    pub(super) out_of_memory: bool,
+    pub(super) min_idle: Time,
+}
+
+impl Store {
+    /// `XREADGROUP >`.
+    pub(super) fn fetch(&mut self, now: Time, host: HostId, want: usize) -> Vec<Handed> {
+        let mut handed = Vec::new();
+        while handed.len() < want {
+            let Some(entry) = self.unread.pop_front() else {
+                break;
+            };
+            if self.deleted.contains(&entry) {
+                self.settled.push((entry, Fate::Trimmed));
+                continue;
+            }
+            self.pending.insert(
+                entry,
+                Pending {
+                    owner: Owner::Host(host),
+                    count: 1,
+                    since: now,
+                    raised: true,
+                },
+            );
+            handed.push(Handed {
+                entry,
+                native: 1,
+                origin: Origin::Fresh,
+                from: None,
+            });
+        }
+        handed
+    }
+
+    /// `take_due.lua`: what it returns goes from the set even if the entry is no longer parked.
+    pub(super) fn take_due(
+        &mut self,
+        now: Time,
+        host: HostId,
+        max: usize,
+    ) -> (Vec<Handed>, Option<Time>) {
+        if self.out_of_memory {
+            return (Vec::new(), None);
+        }
+        let mut due: Vec<_> = self.due.iter().map(|(&e, &at)| (at, e)).collect();
+        due.sort_unstable();
+        let mut handed = Vec::new();
+        for (_, entry) in due.into_iter().filter(|&(at, _)| at <= now).take(max) {
+            self.due.remove(&entry);
+            if self
+                .pending
+                .get(&entry)
+                .is_some_and(|p| p.owner == Owner::Parked)
+            {
+                handed.extend(self.claim(now, host, entry, Origin::Returned));
+            }
+        }
+        let next = self.due.values().min().map(|at| at.saturating_sub(now));
+        (handed, next)
+    }
+
+    /// `orphans.lua`, in this order of consumers; then `sweep.lua`.
+    pub(super) fn take_orphans(
+        &mut self,
+        now: Time,
+        host: HostId,
+        max: usize,
+        order: impl Fn(HostId) -> u64,
+    ) -> Vec<Handed> {
+        if self.out_of_memory {
+            return Vec::new();
+        }
+        let mut listed: Vec<_> = self
+            .pending
+            .iter()
+            .filter_map(|(&entry, p)| match p.owner {
+                Owner::Host(other) if other != host && self.idle(now, p) >= self.min_idle => {
+                    Some((order(other), entry))
+                }
+                _ => None,
+            })
+            .collect();
+        listed.sort_unstable();
+        let mut handed = Vec::new();
+        for (_, entry) in listed.into_iter().take(max) {
+            let idle = self.idle(now, &self.pending[&entry]);
+            handed.extend(self.claim(now, host, entry, Origin::Orphan { idle }));
+        }
+        let stranded: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|(entry, p)| p.owner == Owner::Parked && !self.due.contains_key(entry))
+            .map(|(&entry, _)| entry)
+            .collect();
+        if Rule::StrandedParkedAreDue.holds() {
+            let room = max.saturating_sub(handed.len());
+            for entry in stranded.into_iter().take(room) {
+                handed.extend(self.claim(now, host, entry, Origin::Returned));
+            }
+        }
+        handed
+    }
+
+    /// The first half of a claim in two commands, as without [`Rule::ClaimsKeepCounts`].
+    pub(super) fn list_orphans(
+        &self,
+        now: Time,
+        host: HostId,
+        max: usize,
+        order: impl Fn(HostId) -> u64,
+    ) -> Vec<(Entry, u32)> {
+        let mut listed: Vec<_> = self
+            .pending
+            .iter()
+            .filter_map(|(&entry, p)| match p.owner {
+                Owner::Host(other) if other != host && self.idle(now, p) >= self.min_idle => {
+                    Some((order(other), entry, p.count))
+                }
+                _ => None,
+            })
+            .collect();
+        listed.sort_unstable();
+        let listed = listed.into_iter().take(max);
+        listed.map(|(_, entry, count)| (entry, count)).collect()
+    }
+
+    /// The second half: `XCLAIM min_idle RETRYCOUNT`, with the count that was listed.
+    pub(super) fn claim_listed(
+        &mut self,
+        now: Time,
+        host: HostId,
+        listed: &[(Entry, u32)],
+    ) -> Vec<Handed> {
+        let mut handed = Vec::new();
+        for &(entry, count) in listed {
+            if let Some(p) = self.pending.get(&entry).copied()
+                && p.owner != Owner::Host(host)
+                && p.owner != Owner::Parked
+                && self.idle(now, &p) >= self.min_idle
+            {
+                let idle = self.idle(now, &p);
+                if let Some(p) = self.pending.get_mut(&entry) {
+                    p.count = count;
+                }
+                handed.extend(self.claim(now, host, entry, Origin::Orphan { idle }));
+            }
+        }
+        handed
+    }
+
+    /// What a host owns and nobody has touched for half a `min_idle`.
+    pub(super) fn own_idle(&self, now: Time, host: HostId) -> Vec<Entry> {
+        if !Rule::AdoptUnknown.holds() || self.out_of_memory {
+            return Vec::new();
+        }
+        let half = self.min_idle / 2;
+        self.pending
+            .iter()
+            .filter(|(_, p)| p.owner == Owner::Host(host) && self.idle(now, p) >= half)
+            .map(|(&entry, _)| entry)
+            .collect()
+    }
+
+    /// `adopt.lua`.
+    pub(super) fn adopt(&mut self, now: Time, host: HostId, entries: &[Entry]) -> Vec<Handed> {
+        let mut handed = Vec::new();
+        for &entry in entries {
+            let half = self.min_idle / 2;
+            if let Some(p) = self.pending.get(&entry)
+                && p.owner == Owner::Host(host)
+                && self.idle(now, p) >= half
+            {
+                let idle = self.idle(now, p);
+                handed.extend(self.claim(now, host, entry, Origin::Orphan { idle }));
+            }
+        }
+        handed
+    }
+
+    /// `record.lua`.
+    pub(super) fn record(
+        &mut self,
+        now: Time,
+        host: HostId,
+        entry: Entry,
+        expect: u32,
+        write: u32,
+    ) -> Reply {
+        if self.out_of_memory {
+            return Reply::Refused("out of memory".to_owned());
+        }
+        let Some(&held) = self.pending.get(&entry) else {
+            return Reply::Gone;
+        };
+        let ours = held.owner == Owner::Host(host) && (held.count == expect || held.count == write);
+        if !ours && Rule::RecordsCheck.holds() {
+            return Reply::Stolen;
+        }
+        if self.drop_deleted(entry) {
+            return Reply::Trimmed;
+        }
+        self.pending.insert(
+            entry,
+            Pending {
+                owner: Owner::Host(host),
+                count: write,
+                since: now,
+                raised: held.raised || write > held.count,
+            },
+        );
+        Reply::Done
+    }
+
+    /// `XACK`: no owner check.
+    pub(super) fn acknowledge(&mut self, entry: Entry) {
+        if self.pending.remove(&entry).is_some() {
+            self.settled.push((entry, Fate::Acknowledged));
+        }
+    }
+
+    /// `park.lua`, `leave.lua`, `dead_letter.lua`, `discard.lua`.
+    pub(super) fn settle(
+        &mut self,
+        now: Time,
+        host: HostId,
+        entry: Entry,
+        count: u32,
+        parting: &Parting,
+    ) -> Reply {
+        let Some(&held) = self.pending.get(&entry) else {
+            return Reply::Gone;
+        };
+        if self.out_of_memory {
+            return Reply::Refused("out of memory".to_owned());
+        }
+        // A hand-back is parked, due now.
+        let parting = &match parting {
+            Parting::HandBack { keep } => Parting::Park {
+                keep: *keep,
+                after: Time::ZERO,
+            },
+            parting => parting.clone(),
+        };
+        if let Parting::Park { keep, .. } = parting
+            && held.owner == Owner::Parked
+            && held.count == *keep
+        {
+            return Reply::Done;
+        }
+        let left = match parting {
+            Parting::Leave { keep } => held.count == *keep,
+            _ => false,
+        };
+        if held.owner != Owner::Host(host) || (held.count != count && !left) {
+            return Reply::Stolen;
+        }
+        match parting {
+            Parting::Park { keep, after } => {
+                if self.drop_deleted(entry) {
+                    return Reply::Trimmed;
+                }
+                self.due.insert(entry, now + *after);
+                self.pending.insert(
+                    entry,
+                    Pending {
+                        owner: Owner::Parked,
+                        count: *keep,
+                        since: now,
+                        raised: false,
+                    },
+                );
+            }
+            Parting::HandBack { .. } => unreachable!("it became a park above"),
+            Parting::Leave { keep } => {
+                if self.drop_deleted(entry) {
+                    return Reply::Trimmed;
+                }
+                self.pending.insert(
+                    entry,
+                    Pending {
+                        count: *keep,
+                        since: now.saturating_sub(self.min_idle),
+                        raised: false,
+                        ..held
+                    },
+                );
+            }
+            Parting::DeadLetter(rejection) => {
+                if self.dead_letters_refused {
+                    return Reply::Refused("the dead-letter queue is full".to_owned());
+                }
+                self.pending.remove(&entry);
+                let fate = Fate::DeadLettered(rejection.reason, rejection.attempts);
+                self.settled.push((entry, fate));
+            }
+            Parting::Discard(rejection) => {
+                self.pending.remove(&entry);
+                let fate = Fate::Discarded(rejection.reason, rejection.attempts);
+                self.settled.push((entry, fate));
+            }
+        }
+        Reply::Done
+    }
+
+    /// `renew.lua`.
+    pub(super) fn renew(&mut self, now: Time, host: HostId, entry: Entry) -> Reply {
+        let Some(&held) = self.pending.get(&entry) else {
+            return Reply::Gone;
+        };
+        if held.owner != Owner::Host(host) && Rule::RenewalChecks.holds() {
+            return Reply::Stolen;
+        }
+        if self.drop_deleted(entry) {
+            return Reply::Trimmed;
+        }
+        self.pending.insert(
+            entry,
+            Pending {
+                owner: Owner::Host(host),
+                since: now,
+                ..held
+            },
+        );
+        Reply::Done
+    }
+
+    pub(super) fn idle(&self, now: Time, pending: &Pending) -> Time {
+        now.saturating_sub(pending.since)
+    }
+
+    fn claim(&mut self, now: Time, host: HostId, entry: Entry, origin: Origin) -> Option<Handed> {
+        if self.drop_deleted(entry) {
+            return None;
+        }
+        let held = self.pending.get_mut(&entry)?;
+        let from = match held.owner {
+            Owner::Host(other) => Some((other, held.raised)),
+            Owner::Parked => None,
+        };
+        held.owner = Owner::Host(host);
+        held.since = now;
+        held.raised = false;
+        Some(Handed {
+            entry,
+            native: held.count,
+            origin,
+            from,
+        })
+    }
+
+    /// Claiming an entry that was deleted takes it off the pending list.
+    fn drop_deleted(&mut self, entry: Entry) -> bool {
+        let deleted = self.deleted.contains(&entry);
+        if deleted {
+            self.pending.remove(&entry);
+            self.settled.push((entry, Fate::Trimmed));
+        }
+        deleted
+    }
+}

@@ -1,0 +1,582 @@
+//! One run: time goes from event to event, and faults come in between.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+
+use super::super::lanes::Mode;
+use super::super::{Event, Key, Ledger, Settings, Time};
+use super::audit::{Audit, Cause, Death};
+use super::driver::Call;
+use super::executor::Slot;
+use super::scenario::{Scenario, ms};
+use super::store::{Entry, HostId, Store};
+
+/// More steps than any run takes that ends.
+const STEPS_MAX: u64 = 2_000_000;
+
+/// What the caller of the ledger keeps with a delivery: here, which message it is.
+pub(super) type Cargo = Entry;
+
+/// What is to come.
+#[derive(Debug)]
+pub(super) enum Step {
+    Publish(Entry),
+    Birth,
+    /// Redis executes a call.
+    Execute(u64),
+    /// The answer of a call arrives.
+    Answer(u64),
+    /// Its host gives up on a call.
+    GiveUp(u64),
+    /// Something of the executor reaches the ledger.
+    Tell(HostId, Event<Cargo>),
+    Poll(HostId),
+    /// A slot has its leave (given at that time), or must let go.
+    Go(HostId, Key, u32, Time),
+    Deny(HostId, Key),
+    /// The handler starts, and ends.
+    Start(HostId, u64),
+    End(HostId, u64),
+    Reconnect(HostId),
+    DrainOver(HostId),
+    DeadLettersAccepted,
+    MemoryFreed,
+    Heal,
+}
+
+pub(super) struct Host {
+    pub(super) ledger: Ledger<Cargo>,
+    pub(super) alive: bool,
+    pub(super) draining: bool,
+    /// It stands still until then.
+    pub(super) frozen_until: Time,
+    /// Cut off from Redis.
+    pub(super) cut_until: Option<Time>,
+    pub(super) queue: VecDeque<(Key, Option<u32>, Time)>,
+    pub(super) slots: Vec<Slot>,
+    /// Calls that wait for the connection.
+    pub(super) backlog: Vec<super::driver::Command>,
+    pub(super) next_poll: Option<Time>,
+    /// When it last woke up.
+    pub(super) woke: Time,
+    /// When something last kept it from renewing.
+    pub(super) disturbed: Time,
+    /// No instance of the handler can be made until then.
+    pub(super) broken_until: Time,
+}
+
+pub(super) struct World<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) rng: Rng,
+    pub(super) now: Time,
+    pub(super) store: Store,
+    pub(super) audit: Audit,
+    pub(super) hosts: Vec<Host>,
+    pub(super) calls: HashMap<u64, Call>,
+    pub(super) next_token: u64,
+    pub(super) healed: bool,
+    steps: BTreeMap<(Time, u64), Step>,
+    away_until: Time,
+    faults_left: u32,
+    ending: bool,
+    count: u64,
+    trace: Option<String>,
+}
+
+/// What a run was like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tale {
+    pub(super) starts: u64,
+    pub(super) deaths: u64,
+    pub(super) steps: u64,
+}
+
+/// A broken promise, and how it came to that.
+#[derive(Debug)]
+pub(super) struct Violation {
+    pub(super) what: String,
+    pub(super) trace: String,
+}
+
+pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, Violation> {
+    let mut world = World {
+        scenario,
+        rng: Rng::with_seed(seed ^ 0x5eed),
+        now: ms(100_000),
+        store: Store {
+            min_idle: scenario.min_idle,
+            ..Store::default()
+        },
+        audit: Audit::new(scenario),
+        hosts: Vec::new(),
+        calls: HashMap::new(),
+        next_token: 0,
+        healed: false,
+        steps: BTreeMap::new(),
+        away_until: Time::ZERO,
+        faults_left: scenario.faults.most,
+        ending: false,
+        count: 0,
+        trace: traced.then(String::new),
+    };
+    world.begin();
+    let lived = world.live();
+    if lived
+        && world.audit.violation.is_none()
+        && scenario.plans.iter().all(|p| !scenario.is_endless(p))
+    {
+        world.end();
+    }
+    let World {
+        audit,
+        trace,
+        count,
+        hosts,
+        ..
+    } = world;
+    match audit.violation {
+        Some(what) => Err(Violation {
+            what,
+            trace: trace.unwrap_or_default(),
+        }),
+        None => Ok(Tale {
+            starts: audit.lives.iter().map(|life| u64::from(life.starts)).sum(),
+            deaths: hosts.iter().filter(|host| !host.alive).count() as u64,
+            steps: count,
+        }),
+    }
+}
+
+impl World<'_> {
+    fn begin(&mut self) {
+        let origin = self.now;
+        for (entry, plan) in self.scenario.plans.iter().enumerate() {
+            self.steps.insert(
+                (origin + plan.published, entry as u64),
+                Step::Publish(entry),
+            );
+        }
+        self.next_token = self.scenario.plans.len() as u64;
+        for _ in 0..self.scenario.hosts {
+            let after = self.jitter(ms(300));
+            self.after(after, Step::Birth);
+        }
+        self.after(self.scenario.heal_at, Step::Heal);
+    }
+
+    /// Run until all is settled. False if it did not come to that.
+    fn live(&mut self) -> bool {
+        let attempts = self.scenario.plans.len() as u32 * 8;
+        let limit = self.now
+            + self.scenario.heal_at
+            + self.scenario.min_idle * 40
+            + (self.scenario.min_idle * 6) * attempts;
+        while self.audit.violation.is_none() {
+            if self.audit.is_done(self.scenario) {
+                return true;
+            }
+            if self.now > limit || self.count > STEPS_MAX {
+                break;
+            }
+            self.step();
+        }
+        self.audit.finish(self.scenario, &self.store, self.now);
+        false
+    }
+
+    /// Drain every host: nothing may be left behind.
+    fn end(&mut self) {
+        self.healed = true;
+        self.heal();
+        self.ending = true;
+        let drained: Vec<_> = (0..self.hosts.len())
+            .filter(|&h| self.hosts[h].alive)
+            .collect();
+        for &host in &drained {
+            self.drain(host);
+        }
+        let limit = self.now + self.scenario.min_idle * 20;
+        while self.audit.violation.is_none() && self.hosts.iter().any(|h| h.alive) {
+            if self.now > limit {
+                self.audit
+                    .violate(|| "a host that drains never ends".to_owned());
+            }
+            self.step();
+        }
+        let now = self.now;
+        self.audit.finish(self.scenario, &self.store, now);
+        let pending = self.store.pending.len();
+        if pending > 0 {
+            self.audit
+                .violate(|| format!("{pending} entries are pending, and all is settled"));
+        }
+    }
+
+    fn step(&mut self) {
+        let Some(((at, _), step)) = self.steps.pop_first() else {
+            self.audit
+                .violate(|| "nothing is left to happen".to_owned());
+            return;
+        };
+        self.now = self.now.max(at);
+        self.count += 1;
+        if let Some(host) = self.host_of(&step) {
+            let h = &self.hosts[host];
+            let is_redis = matches!(step, Step::Execute(_));
+            if !h.alive && !is_redis {
+                return;
+            }
+            if !is_redis && h.frozen_until > self.now {
+                let at = h.frozen_until + self.jitter(ms(3));
+                self.at(at, step);
+                return;
+            }
+            let before = self.rng.bool();
+            if before && self.trouble(host, &step) {
+                // The step may come too late now.
+                let is_lost = !is_redis
+                    && (!self.hosts[host].alive || self.hosts[host].frozen_until > self.now);
+                if is_lost {
+                    let at = self.now + ms(1);
+                    self.at(at, step);
+                    return;
+                }
+                self.perform(step);
+            } else {
+                let weighty = self.is_weighty(&step);
+                self.perform(step);
+                if !before && weighty {
+                    self.trouble_now(host);
+                }
+            }
+        } else {
+            self.perform(step);
+        }
+        for (entry, fate) in std::mem::take(&mut self.store.settled) {
+            self.trace(|| format!("message {entry} is settled: {fate:?}"));
+            self.audit.settled(self.scenario, entry, fate);
+        }
+    }
+
+    fn perform(&mut self, step: Step) {
+        match step {
+            Step::Publish(entry) => {
+                self.store.unread.push_back(entry);
+                self.wake_fetches();
+            }
+            Step::Birth => self.birth(),
+            Step::Execute(call) => self.execute(call),
+            Step::Answer(call) => self.answer(call),
+            Step::GiveUp(call) => self.give_up(call),
+            Step::Tell(host, event) => self.apply(host, event),
+            Step::Poll(host) => {
+                self.hosts[host].next_poll = None;
+                self.poll(host);
+            }
+            Step::Go(host, key, attempt, given) => self.go(host, key, attempt, given),
+            Step::Deny(host, key) => self.deny(host, key),
+            Step::Start(host, token) => self.start(host, token),
+            Step::End(host, token) => self.end_attempt(host, token),
+            Step::Reconnect(host) => self.reconnect(host),
+            Step::DrainOver(host) => self.kill(host, Cause::Outside),
+            Step::DeadLettersAccepted => self.store.dead_letters_refused = false,
+            Step::MemoryFreed => self.store.out_of_memory = false,
+            Step::Heal => {
+                self.healed = true;
+                self.heal();
+            }
+        }
+    }
+
+    fn host_of(&self, step: &Step) -> Option<HostId> {
+        match step {
+            Step::Execute(call) | Step::Answer(call) | Step::GiveUp(call) => {
+                self.calls.get(call).map(|call| call.host)
+            }
+            Step::Tell(host, _)
+            | Step::Poll(host)
+            | Step::Go(host, ..)
+            | Step::Deny(host, _)
+            | Step::Start(host, _)
+            | Step::End(host, _)
+            | Step::Reconnect(host)
+            | Step::DrainOver(host) => Some(*host),
+            Step::Publish(_)
+            | Step::Birth
+            | Step::DeadLettersAccepted
+            | Step::MemoryFreed
+            | Step::Heal => None,
+        }
+    }
+
+    /// Whether a fault at this step is worth more than one at any other time: looks that find
+    /// nothing are most of the steps.
+    fn is_weighty(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Poll(_) => false,
+            Step::Execute(call) | Step::Answer(call) | Step::GiveUp(call) => {
+                let weighty = self.calls.get(call).is_some_and(|c| c.command.is_weighty());
+                weighty || self.rng.u32(0..8) == 0
+            }
+            _ => true,
+        }
+    }
+
+    fn trouble(&mut self, host: HostId, step: &Step) -> bool {
+        self.is_weighty(step) && self.trouble_now(host)
+    }
+
+    /// A fault, perhaps. True if one happened.
+    fn trouble_now(&mut self, near: HostId) -> bool {
+        let faults = self.scenario.faults;
+        if self.healed || self.faults_left == 0 || self.rng.u32(0..1000) >= faults.at_step {
+            return false;
+        }
+        let host = if self.rng.u32(0..3) > 0 || self.hosts.is_empty() {
+            near
+        } else {
+            self.rng.usize(..self.hosts.len())
+        };
+        if !self.hosts[host].alive {
+            return false;
+        }
+        let min_idle = self.scenario.min_idle;
+        let lengths = [min_idle / 10, min_idle / 2, min_idle, min_idle * 3];
+        let length = lengths[self.rng.usize(..lengths.len())] + self.jitter(min_idle / 2);
+        let weights = [
+            faults.kill,
+            faults.pause,
+            faults.drain,
+            faults.cut,
+            faults.redis_away,
+            faults.dead_letters_refused,
+            faults.out_of_memory,
+            faults.parked_set_lost,
+            faults.trim,
+            faults.no_instance,
+        ];
+        let all: u32 = weights.iter().sum();
+        if all == 0 {
+            return false;
+        }
+        let mut pick = self.rng.u32(0..all);
+        let which = weights
+            .iter()
+            .position(|&weight| {
+                let here = pick < weight;
+                pick = pick.saturating_sub(weight);
+                here
+            })
+            .unwrap_or(0);
+        self.faults_left -= 1;
+        match which {
+            0 => self.kill(host, Cause::Outside),
+            1 => self.freeze(host, length),
+            2 => self.drain(host),
+            3 => self.cut(host, length),
+            4 => {
+                self.away_until = self.now + length;
+                for host in 0..self.hosts.len() {
+                    if self.hosts[host].alive {
+                        self.cut(host, length);
+                    }
+                }
+            }
+            5 => {
+                self.trace(|| format!("the dead-letter queue is full for {length:?}"));
+                self.store.dead_letters_refused = true;
+                self.after(length, Step::DeadLettersAccepted);
+            }
+            6 => {
+                self.trace(|| format!("Redis is out of memory for {length:?}"));
+                self.store.out_of_memory = true;
+                self.after(length, Step::MemoryFreed);
+            }
+            7 => {
+                self.trace(|| "the set of parked deliveries is deleted".to_owned());
+                self.store.due.clear();
+            }
+            8 => {
+                let entry = self.rng.usize(..self.scenario.plans.len());
+                self.trace(|| format!("message {entry} is trimmed"));
+                self.store.deleted.insert(entry);
+            }
+            _ => {
+                self.trace(|| format!("host {host} can make no instance for {length:?}"));
+                self.hosts[host].broken_until = self.now + length;
+            }
+        }
+        true
+    }
+
+    fn heal(&mut self) {
+        self.store.dead_letters_refused = false;
+        self.store.out_of_memory = false;
+    }
+
+    fn birth(&mut self) {
+        if self.ending {
+            return;
+        }
+        if self.away_until > self.now {
+            let at = self.away_until + self.jitter(ms(50));
+            self.at(at, Step::Birth);
+            return;
+        }
+        let id = self.hosts.len();
+        let settings = Settings {
+            policy: self.scenario.policy(),
+            concurrency: self.scenario.concurrency,
+            prefetch_max: self.scenario.prefetch_max,
+            min_idle: self.scenario.min_idle,
+            orphan_scan: self.scenario.min_idle / 3,
+            due_scan: self.scenario.min_idle / 5,
+        };
+        self.trace(|| format!("host {id} starts"));
+        self.hosts.push(Host {
+            ledger: Ledger::new(self.now, settings),
+            alive: true,
+            draining: false,
+            frozen_until: Time::ZERO,
+            cut_until: None,
+            queue: VecDeque::new(),
+            slots: (0..self.scenario.concurrency).map(|_| Slot::Free).collect(),
+            backlog: Vec::new(),
+            next_poll: None,
+            woke: Time::ZERO,
+            disturbed: Time::ZERO,
+            broken_until: Time::ZERO,
+        });
+        self.wake(id);
+    }
+
+    pub(super) fn kill(&mut self, host: HostId, cause: Cause) {
+        if !self.hosts[host].alive {
+            return;
+        }
+        let h = &mut self.hosts[host];
+        h.alive = false;
+        let alone = match h.ledger.mode {
+            Mode::Alone { key, .. } => Some(entry_of(key)),
+            _ => None,
+        };
+        if cause == Cause::Left && h.slots.iter().any(|slot| slot.entry().is_some()) {
+            self.audit
+                .violate(|| format!("host {host} left, and a slot is busy"));
+        }
+        self.audit.deaths.insert(host, Death { cause, alone });
+        for life in &mut self.audit.lives {
+            life.runs.retain(|&other| other != host);
+        }
+        self.trace(|| format!("host {host} ends: {cause:?}, alone {alone:?}"));
+        if let Cause::Killer(killer) = cause
+            && alone == Some(killer)
+        {
+            self.check_killed_alone(host, killer);
+        }
+        let longest = if self.rng.bool() {
+            ms(20)
+        } else {
+            self.scenario.min_idle * 2
+        };
+        let pause = self.jitter(longest);
+        self.after(pause, Step::Birth);
+    }
+
+    /// Nothing that had started, and that Redis still counts for this host.
+    fn check_killed_alone(&mut self, host: HostId, killer: Entry) {
+        let beside: Vec<_> = self.hosts[host]
+            .slots
+            .iter()
+            .filter_map(Slot::entry)
+            .chain(self.hosts[host].unconfirmed())
+            .filter(|&entry| entry != killer)
+            .filter(|entry| {
+                self.store
+                    .pending
+                    .get(entry)
+                    .is_some_and(|p| p.owner == super::store::Owner::Host(host))
+            })
+            .collect();
+        self.audit.killed_alone(killer, &beside);
+    }
+
+    fn freeze(&mut self, host: HostId, length: Time) {
+        self.trace(|| format!("host {host} stands still for {length:?}"));
+        let until = self.now + length;
+        let h = &mut self.hosts[host];
+        h.frozen_until = h.frozen_until.max(until);
+        h.woke = h.frozen_until;
+        h.disturbed = h.disturbed.max(h.frozen_until);
+    }
+
+    fn drain(&mut self, host: HostId) {
+        if self.hosts[host].draining {
+            return;
+        }
+        self.trace(|| format!("host {host} drains"));
+        self.hosts[host].draining = true;
+        if !self.ending {
+            self.after(self.scenario.drain_timeout, Step::DrainOver(host));
+        }
+        self.tell(host, Event::Drain);
+    }
+
+    /// An event reaches the ledger a moment later.
+    pub(super) fn tell(&mut self, host: HostId, event: Event<Cargo>) {
+        let delay = self.hop();
+        self.after(delay, Step::Tell(host, event));
+    }
+
+    /// How long a message takes from one task to another.
+    pub(super) fn hop(&mut self) -> Time {
+        Time::from_micros(self.rng.u64(1..400))
+    }
+
+    pub(super) fn jitter(&mut self, most: Time) -> Time {
+        let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
+        Time::from_micros(self.rng.u64(..most.max(1)))
+    }
+
+    pub(super) fn after(&mut self, delay: Time, step: Step) {
+        self.at(self.now + delay, step);
+    }
+
+    pub(super) fn at(&mut self, at: Time, step: Step) {
+        self.next_token += 1;
+        self.steps.insert((at, self.next_token), step);
+    }
+
+    pub(super) fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    pub(super) fn trace(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let ms = self.now.as_secs_f64() * 1e3 - 100_000.0;
+            writeln!(trace, "{ms:10.3} {}", line()).unwrap();
+        }
+    }
+}
+
+impl Host {
+    /// What has been handled here, and whose settlement Redis has not answered yet for the first
+    /// time.
+    fn unconfirmed(&self) -> Vec<Entry> {
+        self.ledger
+            .held
+            .iter()
+            .filter(|(_, held)| {
+                matches!(held.state, super::super::State::Settling { tries: 0, .. })
+            })
+            .map(|(_, held)| held.cargo)
+            .collect()
+    }
+}
+
+pub(super) fn entry_of(key: Key) -> Entry {
+    usize::try_from(key.id.0).unwrap()
+}
