@@ -1,5 +1,6 @@
 //! The tests.
 
+#[cfg(test)]
 mod architecture;
 #[cfg(test)]
 mod dlq_peek;
