@@ -60,6 +60,20 @@ impl Command {
     }
 }
 
+impl Command {
+    /// It lowers a count, because a start that was written down never came.
+    fn takes_back(&self) -> bool {
+        match self {
+            Self::Settle {
+                count,
+                parting: Parting::Park { keep, .. } | Parting::Leave { keep },
+                ..
+            } => keep < count,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) host: HostId,
@@ -259,13 +273,19 @@ impl World<'_> {
                 0 => is_lost = true,
                 // Its answer never comes back.
                 1 => {}
+                // A limit that `docs/attempts.md` states: a host that lives on takes a charge back
+                // only when no instance could be made, and that must not come late.
+                2 if command.takes_back() && !self.hosts[host].draining => {}
                 // It reaches Redis when nobody waits for it anymore.
                 _ => reach = wait + timeout + self.jitter(self.scenario.min_idle),
             }
             let h = &mut self.hosts[host];
             h.disturbed = h.disturbed.max(deadline);
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
-        } else if !self.healed && self.rng.u32(0..1000) < faults.slow {
+        } else if !self.healed
+            && self.rng.u32(0..1000) < faults.slow
+            && !(command.takes_back() && !self.hosts[host].draining)
+        {
             reach = self.jitter(self.scenario.min_idle * 2);
             let h = &mut self.hosts[host];
             h.disturbed = h.disturbed.max(self.now + self.scenario.min_idle * 4);
