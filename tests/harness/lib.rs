@@ -1,8 +1,5 @@
 //! The harness of the tests.
 
-pub mod inprocess;
-pub mod redis;
-pub mod guests;
 pub mod guests;
 pub mod inprocess;
 pub mod redis;
