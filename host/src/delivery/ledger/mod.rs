@@ -739,8 +739,10 @@ impl<M> Ledger<M> {
                 // Its own reply tells; and a refusal says nothing about the lease.
                 (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
                 (reply, State::Running { .. }) => {
-                    held.lost = Some(ending_of(reply));
-                    self.note(Note::LeaseLost(key));
+                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
+                    if !was_lost {
+                        self.note(Note::LeaseLost(key));
+                    }
                 }
                 (reply, State::Released) => {
                     held.lost = Some(ending_of(reply));
