@@ -63,7 +63,7 @@ pub struct Ledger<M> {
     generation: u64,
     /// Deliveries in their turn; entries whose holding has ended are passed over.
     ready: VecDeque<Key>,
-    /// Suspects that must run alone, in their turn.
+    /// Suspects that must run alone, those with the fewest charges first.
     alone: VecDeque<Key>,
     counts: Counts,
     mode: Mode,
@@ -359,8 +359,17 @@ impl<M> Ledger<M> {
     fn enqueue(&mut self, key: Key, lane: Lane) {
         match lane {
             Lane::Normal => self.ready.push_back(key),
-            Lane::Alone => self.alone.push_back(key),
+            Lane::Alone => self.alone.insert(self.alone_place(key), key),
         }
+    }
+
+    /// Those with the fewest charges run first: a message that kills its host time and again, and
+    /// that no cap ends, comes behind every innocent that it has made a suspect.
+    fn alone_place(&self, key: Key) -> usize {
+        let charges = |key| self.find(key).map_or(0, |held| held.tally.native);
+        let own = charges(key);
+        let more = |&other: &Key| charges(other) > own;
+        self.alone.iter().position(more).unwrap_or(self.alone.len())
     }
 
     fn exhausted(&mut self, now: Time, key: Key, attempts: u32) {
@@ -749,8 +758,10 @@ impl<M> Ledger<M> {
                 // Its own reply tells; and a refusal says nothing about the lease.
                 (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
                 (reply, State::Running { .. }) => {
-                    held.lost = Some(ending_of(reply));
-                    self.note(Note::LeaseLost(key));
+                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
+                    if !was_lost {
+                        self.note(Note::LeaseLost(key));
+                    }
                 }
                 (reply, State::Released) => {
                     held.lost = Some(ending_of(reply));
