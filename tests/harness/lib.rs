@@ -2,5 +2,6 @@
 
 pub mod guests;
 pub mod inprocess;
+pub mod proxy;
 pub mod redis;
 pub mod rig;
