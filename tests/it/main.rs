@@ -1,5 +1,6 @@
 //! The tests.
 
+#[cfg(test)]
 mod architecture;
 #[cfg(test)]
 mod dlq_peek;
@@ -23,8 +24,15 @@ mod queue_startup;
 mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
+#[cfg(test)]
 mod sandbox_call;
+#[cfg(test)]
 mod sandbox_examples;
+#[cfg(test)]
 mod sandbox_limits;
+#[cfg(test)]
 mod sandbox_load;
+#[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod wire_proxy;

@@ -6,25 +6,26 @@ use std::time::Duration;
 
 use hostler::queue::stream::{PARKED_CONSUMER, StreamQueue};
 use hostler::queue::{Backlog, Claim, Class, Queue, Record, Reply, Settlement, Step};
-use hostler_tests::proxy::CuttingProxy;
+use hostler_tests::proxy::Proxy;
+use hostler_tests::redis::eventually;
 
 use crate::queue_scene::{
     DEAD, KEY, PARKED, Scene, connector, dead_letter, holds_nothing, options, park,
 };
 
 /// Where replies are cut: before the first byte, inside, and wherever a short reply has an end.
-const CUTS: [u32; 9] = [0, 1, 2, 3, 4, 5, 7, 11, 40];
+const CUTS: [u64; 9] = [0, 1, 2, 3, 4, 5, 7, 11, 40];
 
 struct Cut {
     scene: Scene,
-    proxy: CuttingProxy,
+    proxy: Proxy,
     host: StreamQueue,
 }
 
 impl Cut {
     async fn new() -> Self {
         let scene = Scene::new().await;
-        let proxy = CuttingProxy::start(&scene.server.socket()).await;
+        let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
         let host = StreamQueue::open(connector(&proxy.url()), options())
             .await
             .unwrap();
@@ -41,17 +42,43 @@ impl Cut {
         Arc::clone(&claims[0])
     }
 
+    /// Cut the reply to the next script.
+    fn cut_script(&self, after: u64) {
+        self.proxy.cut_reply("EVALSHA", after);
+    }
+
+    /// Nothing is cut any more, whatever was planned; both connections are new.
+    async fn heal(&self) {
+        self.proxy.cut_reply("no request has this in it", 0);
+        let opened = self.host.connections_opened();
+        self.proxy.cut();
+        eventually("both connections are new", || async {
+            let both = [
+                self.host.backlog().await.is_ok(),
+                self.host.fetch(1, Duration::ZERO).await.is_ok(),
+            ];
+            both == [true, true] && self.host.connections_opened() >= opened + 2
+        })
+        .await;
+    }
+
+    /// At least the cuts inside the shortest reply took place.
+    fn assert_cut(&self, at_least: u64) {
+        let cut = self.proxy.replies_cut();
+        assert!(cut >= at_least, "only {cut} replies were cut");
+    }
+
     /// Settle with a reply that is cut, then again.
-    async fn settle(&self, after: u32, step: Step) -> (Arc<Claim>, Reply) {
+    async fn settle(&self, after: u64, step: Step) -> (Arc<Claim>, Reply) {
         let claim = self.claim().await;
         let settlement = [Settlement {
             claim: Arc::clone(&claim),
             count: 1,
             step,
         }];
-        self.proxy.cut_after(after);
+        self.cut_script(after);
         let first = self.host.settle(&settlement).await;
-        self.proxy.heal();
+        self.heal().await;
         match first {
             // The reply was shorter than that.
             Ok(replies) => return (claim, replies[0].clone()),
@@ -75,6 +102,7 @@ async fn a_dead_letter_is_copied_once() {
         let copies = cut.scene.raw.number(&format!("XLEN {DEAD}")).await;
         assert_eq!(usize::try_from(copies).unwrap(), n + 1, "cut after {after}");
     }
+    cut.assert_cut(8);
 }
 
 #[tokio::test]
@@ -88,6 +116,7 @@ async fn a_park_is_done_once_and_said_to_be_done() {
         let due = cut.scene.raw.number(&format!("ZCARD {PARKED}")).await;
         assert_eq!(usize::try_from(due).unwrap(), n + 1);
     }
+    cut.assert_cut(8);
 }
 
 #[tokio::test]
@@ -104,6 +133,7 @@ async fn a_discard_and_a_departure_are_done() {
         assert_eq!(reply, Reply::Done, "cut after {after}");
         assert_eq!(cut.scene.held(claim.id).await.unwrap().1, 0);
     }
+    cut.assert_cut(16);
 }
 
 #[tokio::test]
@@ -116,9 +146,9 @@ async fn a_start_is_recorded_once() {
             expect: 1,
             write: 2,
         }];
-        cut.proxy.cut_after(after);
+        cut.cut_script(after);
         let first = cut.host.record(&record).await;
-        cut.proxy.heal();
+        cut.heal().await;
         if first.is_err() {
             assert_eq!(cut.host.record(&record).await.unwrap(), [Reply::Done]);
         }
@@ -128,6 +158,7 @@ async fn a_start_is_recorded_once() {
             "cut after {after}"
         );
     }
+    cut.assert_cut(8);
 }
 
 #[tokio::test]
@@ -137,14 +168,14 @@ async fn what_a_lost_reply_claimed_is_found_again() {
         // Fetched, and taken back when due.
         cut.claim().await;
         cut.scene.raw.add(KEY, "fetched").await;
-        cut.proxy.cut_after(after);
+        cut.proxy.cut_reply("XREADGROUP", after);
         assert!(cut.host.fetch(9, Duration::ZERO).await.is_err());
-        cut.proxy.heal();
+        cut.heal().await;
         let (_, reply) = cut.settle(1000, park(1, Duration::ZERO)).await;
         assert_eq!(reply, Reply::Done);
-        cut.proxy.cut_after(after);
+        cut.cut_script(after);
         assert!(cut.host.take_due(9).await.is_err());
-        cut.proxy.heal();
+        cut.heal().await;
         for pending in cut.scene.raw.pending(KEY, "g").await {
             let id = &pending.id;
             let owner = &pending.consumer;
@@ -156,12 +187,13 @@ async fn what_a_lost_reply_claimed_is_found_again() {
         assert_eq!(found.claims.len(), 3, "cut after {after}");
         assert!(found.claims.iter().all(|claim| claim.native == 1));
         let found: Vec<_> = found.claims.into_iter().map(Arc::new).collect();
-        cut.proxy.cut_after(after);
+        cut.proxy.cut_reply("XACK", after);
         let first = cut.host.acknowledge(&found).await;
-        cut.proxy.heal();
+        cut.heal().await;
         if first.is_err() {
             cut.host.acknowledge(&found).await.unwrap();
         }
         assert_eq!(cut.host.backlog().await.unwrap(), Backlog::default());
     }
+    cut.assert_cut(16);
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
@@ -54,12 +54,12 @@ fn check_config(collected: Collected, json: bool) -> Result<Exit, Failure> {
             Ok(loaded) => (&[][..], loaded.warnings.as_slice()),
             Err(error) => (error.problems.as_slice(), &[][..]),
         };
-        output::json(&json!({
-            "ok": checked.is_ok(),
-            "problems": problems.iter().map(problem_json).collect::<Vec<_>>(),
-            "warnings": warnings.iter().map(problem_json).collect::<Vec<_>>(),
-            "settings": effective.iter().map(setting_json).collect::<Vec<_>>(),
-        }))?;
+        output::json(&Checked {
+            ok: checked.is_ok(),
+            problems: problems.iter().map(told).collect(),
+            warnings: warnings.iter().map(told).collect(),
+            settings: effective.iter().map(stands).collect(),
+        })?;
     }
     let loaded = checked?;
     flags::warn(&loaded.warnings);
@@ -78,27 +78,50 @@ fn check_config(collected: Collected, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn setting_json(setting: &Effective) -> Json {
-    json!({
-        "key": setting.key,
-        "value": setting.value,
-        "source": setting.source.to_string(),
-    })
+/// The shape of `--config --json`.
+#[derive(Serialize)]
+struct Checked<'a> {
+    ok: bool,
+    problems: Vec<Told<'a>>,
+    warnings: Vec<Told<'a>>,
+    settings: Vec<Stands<'a>>,
 }
 
-fn problem_json(problem: &Problem) -> Json {
-    json!({
-        "source": problem.source.as_ref().map(config::Source::to_string),
-        "what": problem.kind.to_string(),
-        "hint": problem.hint,
-    })
+#[derive(Serialize)]
+struct Told<'a> {
+    source: Option<String>,
+    what: String,
+    hint: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Stands<'a> {
+    key: &'static str,
+    value: Option<&'a str>,
+    source: String,
+}
+
+fn told(problem: &Problem) -> Told<'_> {
+    Told {
+        source: problem.source.as_ref().map(config::Source::to_string),
+        what: problem.kind.to_string(),
+        hint: problem.hint.as_deref(),
+    }
+}
+
+fn stands(setting: &Effective) -> Stands<'_> {
+    Stands {
+        key: setting.key,
+        value: setting.value.as_deref(),
+        source: setting.source.to_string(),
+    }
 }
 
 fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit, Failure> {
     let sandbox = load(file, settings)?;
     let description = sandbox.describe();
     if json {
-        output::json(&component_json(description, sandbox.digest()))?;
+        output::json(&component(description, sandbox.digest()))?;
     } else {
         output::line(&component_text(description, sandbox.digest(), settings))?;
     }
@@ -122,29 +145,59 @@ pub(super) fn load(file: &Path, settings: &Settings) -> Result<Sandbox, Failure>
     })
 }
 
-fn component_json(description: &Description, digest: &str) -> Json {
-    json!({
-        "ok": true,
-        "digest": digest,
-        "interface": description.interface,
-        "exports": description.exports,
-        "imports": description.imports.iter().map(import_json).collect::<Vec<_>>(),
-        "size_bytes": description.size,
-        "compile_ms": u64::try_from(description.compile.as_millis()).unwrap_or(u64::MAX),
-        "memories": description.memories,
-        "memory_initial_bytes": description.memory_initial,
-        "tables": description.tables,
-        "table_initial_elements": description.table_initial,
-        "pooling": description.pooling,
-    })
+/// The shape of `FILE --json`.
+#[derive(Serialize)]
+struct Component<'a> {
+    ok: bool,
+    digest: &'a str,
+    interface: &'a str,
+    exports: &'a [String],
+    imports: Vec<Imported<'a>>,
+    size_bytes: u64,
+    compile_ms: u64,
+    memories: u32,
+    memory_initial_bytes: u64,
+    tables: u32,
+    table_initial_elements: u64,
+    pooling: bool,
 }
 
-fn import_json(import: &Import) -> Json {
-    let grant = match import.need {
-        Need::Grant(grant) => Some(grant),
-        Need::Nothing | Need::Inert | Need::Unknown => None,
+#[derive(Serialize)]
+struct Imported<'a> {
+    name: &'a str,
+    /// `nothing`, `inert`, `grant` or `unknown`.
+    needs: &'static str,
+    grant: Option<&'static str>,
+}
+
+fn component<'a>(description: &'a Description, digest: &'a str) -> Component<'a> {
+    let imported = |import: &'a Import| {
+        let (needs, grant) = match import.need {
+            Need::Nothing => ("nothing", None),
+            Need::Inert => ("inert", None),
+            Need::Grant(grant) => ("grant", Some(grant)),
+            Need::Unknown => ("unknown", None),
+        };
+        Imported {
+            name: &import.name,
+            needs,
+            grant,
+        }
     };
-    json!({ "name": import.name, "needs": need(import), "grant": grant })
+    Component {
+        ok: true,
+        digest,
+        interface: &description.interface,
+        exports: &description.exports,
+        imports: description.imports.iter().map(imported).collect(),
+        size_bytes: description.size,
+        compile_ms: u64::try_from(description.compile.as_millis()).unwrap_or(u64::MAX),
+        memories: description.memories,
+        memory_initial_bytes: description.memory_initial,
+        tables: description.tables,
+        table_initial_elements: description.table_initial,
+        pooling: description.pooling,
+    }
 }
 
 fn component_text(description: &Description, digest: &str, settings: &Settings) -> String {
@@ -186,8 +239,10 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
     } else {
         let rows = description.imports.iter().map(|import| {
             let need = match import.need {
+                Need::Nothing => "always there".to_owned(),
+                Need::Inert => "there, but empty".to_owned(),
                 Need::Grant(grant) => format!("needs the grant `{grant}`"),
-                Need::Nothing | Need::Inert | Need::Unknown => need(import).to_owned(),
+                Need::Unknown => "unknown to this host".to_owned(),
             };
             [format!("  {}", import.name), need]
         });
@@ -195,15 +250,6 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
         text.push_str(&output::table(rows));
     }
     text
-}
-
-fn need(import: &Import) -> &'static str {
-    match import.need {
-        Need::Nothing => "always there",
-        Need::Inert => "there, but empty",
-        Need::Grant(_) => "a grant",
-        Need::Unknown => "unknown to this host",
-    }
 }
 
 /// A size that people can read, with one decimal.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::config::{Redis, Server};
+use crate::config::{LogFilter, LogFormat, Redis, Server, Value};
 use crate::queue::connection::Connector;
 use crate::queue::embedded::Embedded;
 use crate::queue::startup::StartError;
 use crate::queue::target::{PasswordSource, Target, TlsFiles};
 use crate::queue::{self, Class};
+use crate::telemetry::logging;
 
 /// Where the embedded server keeps its data.
 const EMBEDDED_DIR: &str = ".hostler";
@@ -30,7 +31,7 @@ impl Connected {
     /// Connections of this command. Starts the embedded server if that is meant; asks nothing.
     pub(super) async fn new(redis: &Redis, command: &str) -> Result<Self, Failure> {
         let (target, embedded) = match &redis.server {
-            Server::At(target) => (target.clone(), None),
+            Server::At(target) => ((**target).clone(), None),
             Server::Embedded => {
                 let embedded = Embedded::start(Path::new(EMBEDDED_DIR))
                     .await
@@ -57,10 +58,38 @@ impl Connected {
     }
 }
 
+/// Why something did not work, and whether trying again may help.
+pub(super) trait Passing: std::fmt::Display {
+    /// Whether it may pass by itself.
+    fn may_pass(&self) -> bool;
+    /// How the command ends if it does not.
+    fn failure(&self) -> Failure;
+}
+
+impl Passing for StartError {
+    fn may_pass(&self) -> bool {
+        Self::may_pass(self)
+    }
+
+    fn failure(&self) -> Failure {
+        start_failure(self)
+    }
+}
+
+impl Passing for queue::Error {
+    fn may_pass(&self) -> bool {
+        matches!(self.class(), Class::Reconnect | Class::Retry)
+    }
+
+    fn failure(&self) -> Failure {
+        refused(self)
+    }
+}
+
 /// Try until it works, until `wait` is over, or until waiting cannot help.
-pub(super) async fn patiently<T>(
+pub(super) async fn patiently<T, E: Passing>(
     wait: Duration,
-    mut attempt: impl AsyncFnMut() -> Result<T, StartError>,
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T, Failure> {
     let deadline = Instant::now() + wait;
     let mut pause = PAUSE_FIRST;
@@ -72,15 +101,28 @@ pub(super) async fn patiently<T>(
         };
         let left = deadline.saturating_duration_since(Instant::now());
         if !error.may_pass() || left.is_zero() {
-            return Err(start_failure(&error));
+            return Err(error.failure());
         }
         if !told {
-            tracing::info!(%error, wait = ?wait, "waiting for redis");
+            tracing::info!(%error, wait = wait.show(), "waiting for redis");
             told = true;
         }
         sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64()).min(left)).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Run a command that asks Redis something and ends.
+pub(super) fn ask<T>(asking: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    logging::start(LogFormat::Auto, &LogFilter::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("cannot start", &error))?;
+    let answered = runtime.block_on(asking);
+    // stdin may still be read by a thread that nobody waits for.
+    runtime.shutdown_background();
+    answered
 }
 
 /// Why a queue cannot be served.
@@ -96,7 +138,7 @@ fn start_failure(error: &StartError) -> Failure {
 }
 
 /// Why a command that asks one thing was not answered.
-pub(super) fn refused(error: &queue::Error) -> Failure {
+fn refused(error: &queue::Error) -> Failure {
     match error.class() {
         Class::Reconnect | Class::Retry => Failure::new(Exit::Unavailable, error)
             .hint("start Redis, correct the URL, or try again later"),

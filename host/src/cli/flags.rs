@@ -57,6 +57,16 @@ impl Scope for ReachQueue {
     }
 }
 
+/// How to reach Redis, and where messages go.
+#[derive(Clone, Debug)]
+pub(super) struct ReachDestination;
+
+impl Scope for ReachDestination {
+    fn has(key: &str) -> bool {
+        Reach::has(key) || ["stream", "list", "channel", "body_field"].contains(&key)
+    }
+}
+
 /// The settings of a command, as they were given.
 #[derive(Clone)]
 pub(super) struct Flags<S> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Sandboxed};
@@ -94,19 +94,37 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let verdict = Verdict::new(&report);
     let lines = capture.take();
     if args.json {
-        output::json(&json!({
-            "outcome": verdict.outcome,
-            "delay_ms": verdict.delay.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
-            "reason": verdict.reason,
-            "fault": verdict.fault,
-            "duration_us": u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),
-            "memory_bytes": report.memory_bytes,
-            "logs": lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(),
-        }))?;
+        output::json(&Answer {
+            outcome: verdict.outcome,
+            delay_ms: verdict
+                .delay
+                .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            reason: verdict.reason,
+            fault: verdict.fault,
+            duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),
+            memory_bytes: report.memory_bytes,
+            logs: lines.iter().map(|line| line.text.as_str()).collect(),
+        })?;
     } else {
         output::line(&text(&verdict, &report, &lines))?;
     }
     Ok(verdict.exit)
+}
+
+/// The shape of `--json`.
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// `ack`, `nack-requeue`, `drop` or `fault`.
+    outcome: &'static str,
+    /// The delay that the handler asks for.
+    delay_ms: Option<u64>,
+    /// The handler's reason, or what is known about the fault.
+    reason: Option<&'a str>,
+    /// The kind of fault.
+    fault: Option<&'static str>,
+    duration_us: u64,
+    memory_bytes: usize,
+    logs: Vec<&'a str>,
 }
 
 /// What a report says, in words.

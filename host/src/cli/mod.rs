@@ -16,11 +16,15 @@ use crate::config::RedisUrl;
 mod check;
 mod completions;
 mod connect;
+mod dlq;
 pub mod exit;
 mod flags;
+mod inspect;
 mod invoke;
 mod message;
 mod output;
+mod progress;
+mod publish;
 mod run;
 mod versions;
 
@@ -47,6 +51,8 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
+  hostler publish --redis redis://localhost --stream orders --body '{\"id\":1}'
+  hostler dlq peek --redis redis://localhost orders:dead
   hostler check handler.wasm                        what is this component?
   hostler invoke handler.wasm --body '{\"id\":1}'     run it once, without Redis
   hostler check --config orders.toml                is this configuration right?
@@ -58,6 +64,9 @@ Exit codes: 0 ok, 64 usage or configuration, 65 bad component, 69 Redis not ther
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Publish(publish::Args),
+    Dlq(dlq::Args),
+    Inspect(inspect::Args),
     Check(check::Args),
     Invoke(invoke::Args),
     Completions(completions::Args),
@@ -100,6 +109,9 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
     };
     match cli.command {
         Command::Run(args) => run::run(args, variables),
+        Command::Publish(args) => publish::run(args, variables),
+        Command::Dlq(args) => dlq::run(args, variables),
+        Command::Inspect(args) => inspect::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),

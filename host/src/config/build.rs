@@ -7,7 +7,7 @@ use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::setting::Setting;
 use crate::config::settings::{dead_letters, failures, handler, limits, process, queue};
 use crate::config::value::{ByteSize, Value};
-use crate::config::{Config, DeadLetter, Handler, Loaded, Process, QueueKind, Redis};
+use crate::config::{Config, DeadLetter, Destination, Handler, Loaded, Process, QueueKind, Redis};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, Policy};
@@ -84,6 +84,22 @@ impl Collected {
         }
     }
 
+    /// How to reach Redis, and where messages go.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn redis_and_destination(mut self) -> Result<Loaded<(Redis, Destination)>, Error> {
+        let redis = self.check_redis();
+        let destination = self.check_destination();
+        match (redis, destination) {
+            (Some(redis), Some(destination)) if self.problems.is_empty() => Ok(Loaded {
+                value: (redis, destination),
+                warnings: self.warnings,
+            }),
+            _ => Err(self.error()),
+        }
+    }
+
     /// Only how components are run.
     ///
     /// # Errors
@@ -114,17 +130,7 @@ impl Collected {
     }
 
     fn check_queue(&mut self) -> Option<QueueKind> {
-        let kinds = [
-            &queue::STREAM,
-            &queue::LIST,
-            &queue::CHANNEL,
-            &queue::PATTERN,
-        ];
-        let set: Vec<&'static str> = kinds
-            .iter()
-            .filter(|setting| self.source(setting).is_some())
-            .map(|setting| setting.key())
-            .collect();
+        let set = self.queues_set();
         if set.len() != 1 {
             let what = if set.is_empty() {
                 "no queue is set".to_owned()
@@ -166,6 +172,45 @@ impl Collected {
             name: pattern.or_else(|| self.value(&queue::CHANNEL))?.into(),
             is_pattern,
         })
+    }
+
+    fn check_destination(&mut self) -> Option<Destination> {
+        match &self.queues_set()[..] {
+            ["stream"] => Some(Destination::Stream {
+                key: self.value(&queue::STREAM)?,
+                body_field: self.or_default(&queue::BODY_FIELD),
+            }),
+            ["list"] => Some(Destination::List {
+                key: self.value(&queue::LIST)?,
+            }),
+            ["channel"] => Some(Destination::Channel {
+                name: self.value(&queue::CHANNEL)?,
+            }),
+            set => {
+                let what = if set.is_empty() {
+                    "there is nowhere to publish to".to_owned()
+                } else {
+                    format!("cannot publish to `{}`", set.join("` and `"))
+                };
+                let hint = "give exactly one of `stream`, `list` and `channel`";
+                self.conflict(None, what, hint.to_owned());
+                None
+            }
+        }
+    }
+
+    /// The settings that name a queue, as far as somebody set them.
+    fn queues_set(&self) -> Vec<&'static str> {
+        [
+            &queue::STREAM,
+            &queue::LIST,
+            &queue::CHANNEL,
+            &queue::PATTERN,
+        ]
+        .iter()
+        .filter(|setting| self.source(setting).is_some())
+        .map(|setting| setting.key())
+        .collect()
     }
 
     fn check_handler(&mut self) -> Option<Handler> {
@@ -218,7 +263,6 @@ impl Collected {
                 log_line: size(&limits::LOG_LINE).as_usize(),
                 log_rate: size(&limits::LOG_RATE).as_usize(),
                 component: size(&limits::COMPONENT).0,
-                ..sandbox::Limits::default()
             },
             concurrency: count(&handler::CONCURRENCY),
             reuse: self.or_default(&handler::REUSE).get(),

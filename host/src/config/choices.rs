@@ -92,6 +92,13 @@ impl Value for Digest {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogFilter(String);
 
+/// Warnings and errors: for commands that ask something and end.
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self("warn".to_owned())
+    }
+}
+
 impl LogFilter {
     /// The directives, known to parse.
     pub fn as_str(&self) -> &str {

@@ -89,7 +89,7 @@ pub enum Server {
     /// One of our own, started and ended with this process.
     Embedded,
     /// One that runs somewhere.
-    At(Target),
+    At(Box<Target>),
 }
 
 /// What is read: one of three kinds.
@@ -138,6 +138,28 @@ impl QueueKind {
             Self::Channel { .. } => true,
         }
     }
+}
+
+/// Where messages are published to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Destination {
+    /// Appended to a stream.
+    Stream {
+        /// The stream.
+        key: String,
+        /// The field that holds the body.
+        body_field: String,
+    },
+    /// Pushed to a list.
+    List {
+        /// The list.
+        key: String,
+    },
+    /// Sent to a channel.
+    Channel {
+        /// The channel.
+        name: String,
+    },
 }
 
 /// The component and how it is run.

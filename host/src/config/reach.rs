@@ -42,7 +42,7 @@ impl Collected {
                 self.not_embedded(&redis::REDIS_CERT);
                 Server::Embedded
             }
-            RedisAt::Url(url) => Server::At(self.target(&url, password, tls)?),
+            RedisAt::Url(url) => Server::At(Box::new(self.target(&url, password, tls)?)),
         };
         Some(Redis {
             server,

@@ -288,6 +288,14 @@ pub struct Link {
 const NO_CLIENT_ID: i64 = 0;
 
 impl Link {
+    /// Open the connection if it is not open: whether the server can be reached, and lets us in.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub async fn reach(&self) -> Result<(), Error> {
+        self.session().await.map(drop)
+    }
+
     /// Ask one command; Redis' refusal is an error.
     ///
     /// # Errors
