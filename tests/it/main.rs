@@ -15,6 +15,8 @@ mod queue_connection;
 #[cfg(test)]
 mod queue_faults;
 #[cfg(test)]
+mod queue_lost_replies;
+#[cfg(test)]
 mod queue_scene;
 #[cfg(test)]
 mod queue_startup;

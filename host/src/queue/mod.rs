@@ -163,7 +163,9 @@ pub enum Repaired {
 pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
-    /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.
+    /// Called by one task at a time, which waits for its end: what a fetch that was given up had
+    /// claimed is found as own deliveries that nobody knows, late. Dies here: pending under this
+    /// host's name, found as orphans.
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error>;
 
     /// Make a waiting [`Queue::fetch`] return early (with what it has).

@@ -3,6 +3,7 @@
 //! - [`options`]: what a stream queue is told.
 //! - `claims`: fetch, take what is due, take orphans.
 //! - `settle`: record, renew, acknowledge, settle.
+//! - `dead_letters`: the settlement that copies.
 //! - `upkeep`: retention, consumers, repair.
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::wire::{self, Raw, keys};
 
 mod claims;
+mod dead_letters;
 pub mod options;
 mod settle;
 mod upkeep;
