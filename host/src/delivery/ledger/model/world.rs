@@ -1,6 +1,6 @@
 //! One run: time goes from event to event, and faults come in between.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 
 use fastrand::Rng;
@@ -61,6 +61,8 @@ pub(super) struct Host {
     pub(super) next_poll: Option<Time>,
     /// When it last woke up.
     pub(super) woke: Time,
+    /// Leases that it knows it lost.
+    pub(super) lost: HashSet<Key>,
     /// When something last kept it from renewing.
     pub(super) disturbed: Time,
     /// No instance of the handler can be made until then.
@@ -168,11 +170,7 @@ impl World<'_> {
 
     /// Run until all is settled. False if it did not come to that.
     fn live(&mut self) -> bool {
-        let attempts = self.scenario.plans.len() as u32 * 8;
-        let limit = self.now
-            + self.scenario.heal_at
-            + self.scenario.min_idle * 40
-            + (self.scenario.min_idle * 6) * attempts;
+        let limit = self.now + self.scenario.heal_at + self.scenario.patience;
         while self.audit.violation.is_none() {
             if self.audit.is_done(self.scenario) {
                 return true;
@@ -446,6 +444,7 @@ impl World<'_> {
             backlog: Vec::new(),
             next_poll: None,
             woke: Time::ZERO,
+            lost: HashSet::new(),
             disturbed: Time::ZERO,
             broken_until: Time::ZERO,
         });
