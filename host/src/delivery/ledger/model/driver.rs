@@ -378,15 +378,6 @@ impl World<'_> {
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
         }
-<<<<<<< HEAD
-        let most = if self.rng.u32(0..4) == 0 {
-            ms(12)
-        } else {
-            ms(1)
-        };
-        let back = self.jitter(most);
-=======
->>>>>>> model
         let faults = self.scenario.faults;
         let lost = !self.healed && self.rng.u32(0..2000) < faults.lost;
         if let Some(call) = self.calls.get_mut(&id) {
