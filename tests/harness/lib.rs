@@ -3,5 +3,6 @@
 pub mod guests;
 pub mod host;
 pub mod inprocess;
+pub mod proxy;
 pub mod redis;
 pub mod rig;

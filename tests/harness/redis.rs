@@ -177,7 +177,9 @@ impl RedisServer {
 
     fn run(&mut self) {
         let log = self.dir.path().join("redis.log");
-        let mut command = Command::new("redis-server");
+        // Another server, to see whether it behaves the same: `valkey-server`, a newer Redis.
+        let program = std::env::var_os("HOSTLER_TEST_REDIS_SERVER");
+        let mut command = Command::new(program.unwrap_or_else(|| "redis-server".into()));
         command
             .current_dir(self.dir.path())
             .args(["--save", "", "--daemonize", "no"])

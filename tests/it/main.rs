@@ -19,15 +19,26 @@ mod loop_stream;
 #[cfg(test)]
 mod publish_pipeline;
 #[cfg(test)]
+mod queue_connection;
+#[cfg(test)]
 mod queue_faults;
 #[cfg(test)]
 mod queue_scene;
 #[cfg(test)]
+mod queue_startup;
+#[cfg(test)]
 mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
+#[cfg(test)]
 mod sandbox_call;
+#[cfg(test)]
 mod sandbox_examples;
+#[cfg(test)]
 mod sandbox_limits;
+#[cfg(test)]
 mod sandbox_load;
+#[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod wire_proxy;

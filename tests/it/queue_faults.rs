@@ -60,16 +60,17 @@ async fn no_settlement_with_another_count() {
     let scene = Scene::new().await;
     let host = scene.host().await;
     let claims = scene.read(&host, &["a"]).await;
+    scene.give(host.consumer(), claims[0].id, 2, 0).await;
     for step in every_step() {
         assert_eq!(
-            settle(&host, &claims[0], 2, step.clone()).await,
+            settle(&host, &claims[0], 3, step.clone()).await,
             Reply::Stolen,
             "{step:?}"
         );
     }
     assert_eq!(
         scene.held(claims[0].id).await,
-        Some((host.consumer().to_owned(), 1))
+        Some((host.consumer().to_owned(), 2))
     );
     assert_eq!(
         scene.raw.number(&format!("EXISTS {DEAD} {PARKED}")).await,
@@ -315,8 +316,12 @@ async fn without_a_right_the_delivery_is_as_it_was() {
         let reply = settle(&host, &claims[0], 1, step).await;
         assert!(is_refused(&reply), "{reply:?}");
     }
-    // No right to take it off: the copy stands before it, and is made only if all is allowed.
-    scene.raw.ask("ACL SETUSER bob +xadd +zadd -xclaim").await;
+    // No right to take it off: no copy either, or every try would leave one.
+    scene.raw.ask("ACL SETUSER bob +xadd +zadd -xack").await;
+    let reply = settle(&host, &claims[0], 1, dead_letter()).await;
+    assert!(is_refused(&reply), "{reply:?}");
+    assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
+    scene.raw.ask("ACL SETUSER bob +xack -xclaim").await;
     let reply = settle(&host, &claims[0], 1, park(1, Duration::ZERO)).await;
     assert!(is_refused(&reply), "{reply:?}");
     assert_eq!(

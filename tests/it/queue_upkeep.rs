@@ -89,6 +89,25 @@ async fn acked_trims_everything_when_everything_is_done_and_numbers_stay_exact()
 }
 
 #[tokio::test]
+async fn acked_keeps_a_last_entry_that_no_number_comes_behind() {
+    let scene = Scene::new().await;
+    let host = scene.host_with(retaining(Retention::Acked)).await;
+    for id in ["5-1", "5-18446744073709551615"] {
+        scene.raw.ask(&format!("XADD {KEY} {id} _payload x")).await;
+    }
+    let claims = host.fetch(9, Duration::ZERO).await.unwrap();
+    let claims: Vec<_> = claims.into_iter().map(Arc::new).collect();
+    host.acknowledge(&claims).await.unwrap();
+    assert_eq!(host.maintain().await.unwrap().trimmed, 1);
+    assert_eq!(length(&scene).await, 1);
+    scene.raw.ask(&format!("XADD {KEY} 6-1 _payload x")).await;
+    let claims = host.fetch(9, Duration::ZERO).await.unwrap();
+    let claims: Vec<_> = claims.into_iter().map(Arc::new).collect();
+    host.acknowledge(&claims).await.unwrap();
+    assert_eq!(host.maintain().await.unwrap().trimmed, 2);
+}
+
+#[tokio::test]
 async fn acked_trims_much_in_bounded_steps() {
     let scene = Scene::new().await;
     let host = scene.host_with(retaining(Retention::Acked)).await;

@@ -220,14 +220,14 @@ async fn limits_are_armed_anew_for_every_message_of_an_instance() {
     let mut rig = Rig::scripted(&Settings {
         reuse: 100,
         limits: Limits {
-            wall: Duration::from_millis(400),
-            cpu: Duration::from_millis(200),
+            wall: Duration::from_secs(2),
+            cpu: Duration::from_secs(1),
             ..Limits::default()
         },
         ..Settings::default()
     });
     // Together far more than one attempt may use.
-    for i in 1..=8 {
+    for i in 1..=20 {
         let report = rig.run("spin:60+sleep:60+count").await;
         assert_eq!(report.outcome, Outcome::Drop(Some(i.to_string())));
     }

@@ -1,13 +1,15 @@
 //! What is not run as a handler, and what is said about it.
 
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Limits, LoadError, Need, Sandbox, Settings, WASMTIME_VERSION};
+use hostler::sandbox::{Allocation, Limits, LoadError, Need, Sandbox, Settings, WASMTIME_VERSION};
 use hostler_tests::guests::{component, guest, handler, handler_version};
 use hostler_tests::rig::Rig;
+use nix::sys::resource::{Resource, setrlimit};
 use tempfile::NamedTempFile;
 
 const MIB: usize = 1 << 20;
@@ -193,6 +195,19 @@ fn two_handlers() {
         &component(two),
         "exports more than one handler: hostler:handler/message-handler@1.0.0, \
          hostler:handler/message-handler@2.0.0; export exactly one",
+    );
+}
+
+#[test]
+fn a_handler_of_batches() {
+    let batch = r#"(component
+        (instance $i)
+        (export "hostler:handler/types@1.0.0" (instance $i))
+        (export "hostler:handler/batch-handler@1.0.0" (instance $i)))"#;
+    refused(
+        &component(batch),
+        "exports no handler: found hostler:handler/batch-handler@1.0.0, wanted \
+         hostler:handler/message-handler@1; build it against hostler's WIT, world `handler`",
     );
 }
 
@@ -424,6 +439,71 @@ fn a_description_says_what_a_component_is() {
     assert!(digest.starts_with("sha256:"));
     let again = Sandbox::load(&path, &Settings::default()).unwrap();
     assert_eq!(again.digest(), digest);
+}
+
+#[tokio::test]
+async fn odd_limits_work() {
+    let bytes = handler("", "i32.const 0");
+    for (memory, stack) in [(100_001, 100_001), (usize::MAX, 1 << 24)] {
+        for allocation in [Allocation::Auto, Allocation::OnDemand] {
+            let settings = Settings {
+                allocation,
+                concurrency: 1,
+                limits: Limits {
+                    memory,
+                    stack,
+                    ..Limits::default()
+                },
+                ..Settings::default()
+            };
+            let mut rig = Rig::bytes(&bytes, &settings);
+            assert_eq!(
+                rig.sandbox.describe().pooling,
+                allocation == Allocation::Auto
+            );
+            assert_eq!(rig.run("").await.outcome, Outcome::Ack);
+        }
+    }
+    let no_stack = Settings {
+        limits: Limits {
+            stack: 0,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    assert_eq!(
+        refusal(&bytes, &no_stack),
+        "can't be run here: max_wasm_stack size cannot be zero"
+    );
+}
+
+#[test]
+fn little_address_space_is_enough() {
+    const CHILD: &str = "HOSTLER_TEST_LITTLE_ADDRESS_SPACE";
+    if std::env::var_os(CHILD).is_none() {
+        // Limits last: they are a process's own.
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sandbox_load::little_address_space_is_enough"])
+            .env(CHILD, "")
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{output}");
+        assert!(output.contains("1 passed"), "{output}");
+        return;
+    }
+    setrlimit(Resource::RLIMIT_AS, 2 << 30, 2 << 30).unwrap();
+    let mut rig = Rig::bytes(&fs::read(guest("scripted")).unwrap(), &Settings::default());
+    assert!(!rig.sandbox.describe().pooling);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+        assert_eq!(rig.run("grow:40").await.outcome, Outcome::Ack);
+        assert_eq!(rig.fault("grow:64").await.kind, FaultKind::MemoryLimit);
+    });
 }
 
 #[test]

@@ -263,7 +263,6 @@ impl Collected {
                 log_line: size(&limits::LOG_LINE).as_usize(),
                 log_rate: size(&limits::LOG_RATE).as_usize(),
                 component: size(&limits::COMPONENT).0,
-                ..sandbox::Limits::default()
             },
             concurrency: count(&handler::CONCURRENCY),
             reuse: self.or_default(&handler::REUSE).get(),

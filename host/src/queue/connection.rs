@@ -15,10 +15,9 @@ use tokio::time::timeout;
 use super::error::{Error, bounded};
 use super::target::{PasswordSource, Secret, Target};
 
-/// How long opening a connection may take, login included.
-pub const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a command may take; a blocking one, beyond its own wait.
-pub const COMMAND_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
+/// included, may take as long.
+pub const DEADLINE: Duration = Duration::from_secs(5);
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -42,11 +41,11 @@ impl Connector {
         Self {
             target: Arc::new(target),
             name: name.into(),
-            deadline: COMMAND_DEADLINE,
+            deadline: DEADLINE,
         }
     }
 
-    /// The same with another deadline for every command.
+    /// The same with another deadline than [`DEADLINE`].
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -70,12 +69,12 @@ impl Connector {
     }
 
     async fn open(&self, name: &str, serial: u64) -> Result<Opened, Error> {
-        match timeout(CONNECT_DEADLINE, self.open_and_log_in(name, serial)).await {
+        match timeout(self.deadline, self.open_and_log_in(name, serial)).await {
             Ok(result) => result,
             Err(_) => Err(Error::Deadline {
                 target: self.target.address(),
                 command: "CONNECT",
-                after: CONNECT_DEADLINE,
+                after: self.deadline,
             }),
         }
     }
@@ -107,9 +106,9 @@ impl Connector {
             _ => redis::Client::open(info),
         }
         .map_err(|error| self.broken(&error))?;
-        // The library's own response timeout would cut blocking reads: ours is in `Link`.
+        // The library's own timeouts are off: its response timeout would cut blocking reads.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_DEADLINE))
+            .set_connection_timeout(None)
             .set_response_timeout(None);
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
@@ -211,6 +210,10 @@ impl Connector {
     }
 
     fn certificates(&self) -> Result<redis::TlsCertificates, Error> {
+        // The library asks the process for one. If there is one already, that one stays.
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
         let tls = &self.target.tls;
         let root_cert = match &tls.ca {
             Some(path) => Some(read("ca certificate", path)?),

@@ -66,7 +66,7 @@ fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config>
         ))?;
     if allocation == Allocation::OnDemand {
         config
-            .memory_reservation(limits.memory as u64)
+            .memory_reservation(memory_max(settings) as u64)
             .memory_reservation_for_growth(0)
             .memory_guard_size(ON_DEMAND_GUARD);
     }
@@ -96,6 +96,11 @@ pub(super) fn runner(
     Ok(Built { engine, pooling })
 }
 
+/// The largest memory that can be: a 32-bit one has four gibibytes.
+fn memory_max(settings: &Settings) -> usize {
+    settings.limits.memory.min(1 << 32)
+}
+
 fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationConfig {
     let slots = u32::try_from(settings.concurrency)
         .unwrap_or(u32::MAX)
@@ -116,7 +121,7 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
         .total_stacks(slots)
         .max_tables_per_module(required.num_tables)
         .max_memories_per_module(required.num_memories)
-        .max_memory_size(settings.limits.memory)
+        .max_memory_size(memory_max(settings))
         .table_elements(settings.limits.table_elements)
         .max_unused_warm_slots(slots)
         .linear_memory_keep_resident(keep_resident)

@@ -1,7 +1,6 @@
 //! Why a file is not run as a handler.
 
 use std::io;
-use std::time::Duration;
 
 use super::grants::Import;
 use crate::delivery::outcome::Fault;
@@ -110,7 +109,9 @@ pub enum LoadError {
     },
 
     /// An import is there, but not as the component wants it.
-    #[error("imports what this host has in another form: {detail}")]
+    #[error(
+        "imports what this host has in another form: {detail}; rebuild it against hostler's WIT"
+    )]
     WrongImport {
         /// What differs.
         detail: String,
@@ -127,17 +128,6 @@ pub enum LoadError {
         limit: u64,
         /// The limit to raise.
         setting: &'static str,
-    },
-
-    /// Compiling took too long.
-    #[error("takes longer than {0:?} to compile (limit `compile`)")]
-    CompileTimeout(Duration),
-
-    /// Compiling failed.
-    #[error("does not compile: {detail}")]
-    Compile {
-        /// What the compiler says.
-        detail: String,
     },
 
     /// No instance could be made of it within the limits.

@@ -75,8 +75,9 @@ fn need(name: &str) -> Need {
 
 fn need_wasi(interface: &str) -> Need {
     match interface.split_once('/') {
-        Some(("wasi:cli" | "wasi:filesystem" | "wasi:sockets", _)) => Need::Inert,
-        Some(("wasi:clocks" | "wasi:io" | "wasi:random", _)) => Need::Nothing,
+        Some(("wasi:cli", "environment" | "stdin")) => Need::Inert,
+        Some(("wasi:filesystem" | "wasi:sockets", _)) => Need::Inert,
+        Some(("wasi:cli" | "wasi:clocks" | "wasi:io" | "wasi:random", _)) => Need::Nothing,
         Some(("wasi:config", _)) => Need::Grant("config"),
         Some(("wasi:http", _)) => Need::Grant("http"),
         Some(("wasi:keyvalue", _)) => Need::Grant("key-value"),

@@ -37,10 +37,6 @@ pub struct Limits {
     pub log_rate: usize,
     /// Bytes of the component's file.
     pub component: u64,
-    /// How long compiling the component may take.
-    pub compile: Duration,
-    /// Bytes of memory that compiling the component may take.
-    pub compile_memory: u64,
 }
 
 impl Default for Limits {
@@ -59,8 +55,6 @@ impl Default for Limits {
             log_line: 8 * KIB,
             log_rate: MIB,
             component: 64 * MIB as u64,
-            compile: Duration::from_secs(60),
-            compile_memory: 2 << 30,
         }
     }
 }

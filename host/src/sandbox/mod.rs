@@ -5,11 +5,12 @@
 //! the next call may reuse; by default every call gets a fresh one. Whatever a guest does becomes
 //! an [`Outcome`](crate::delivery::outcome::Outcome), never an error: [`Sandbox::call`] has none.
 //!
-//! - [`load`]: from a file to a handler; refuses with a [`LoadError`].
-//! - [`grants`]: which imports a handler may have, the one place that decides.
-//! - [`limits`]: what it may use; `docs/sandbox.md` has the table.
-//! - [`call`]: one attempt.
-//! - [`fault`]: what an error of wasmtime means.
+//! - `load`: from a file to a handler; refuses with a [`LoadError`]. `format` and `world` say what
+//!   a file and a component are, `artifact` is the only way to compiled code.
+//! - `grants`: which imports a handler may have, the one place that decides.
+//! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
+//! - `call`: one attempt. `host` and `log` are what the guest sees of us meanwhile.
+//! - `fault`: what an error of wasmtime means.
 //!
 //! Invariants: no store outlives a fault; no guest code runs without a deadline on its CPU and
 //! wall time; no code is loaded that this process did not compile.

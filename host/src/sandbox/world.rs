@@ -19,8 +19,8 @@ use crate::delivery::policy::truncate_utf8;
 /// What a component must export, for people.
 pub(super) const WANTED: &str = "hostler:handler/message-handler@1";
 
-const PACKAGE: &str = "hostler:handler/";
 const INTERFACE: &str = "hostler:handler/message-handler";
+const BATCH_INTERFACE: &str = "hostler:handler/batch-handler";
 const FUNCTION: &str = "handle";
 
 /// `types.message`, borrowed from the host's message.
@@ -136,31 +136,34 @@ pub(super) struct Export {
 /// Find the one handler that a component exports.
 pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
     let ty = component.component_type();
-    let handlers = || {
-        ty.exports(engine)
-            .map(|(name, _)| name)
-            .filter(|name| name.starts_with(PACKAGE))
-    };
-    let found = |names: Vec<&str>| names.into_iter().map(printable).collect::<Vec<_>>();
-    let is_ours = |name: &&str| {
-        name.strip_prefix(INTERFACE)
-            .is_some_and(|version| version.starts_with("@1."))
-    };
-    match *handlers().collect::<Vec<_>>() {
+    let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
+    let handlers: Vec<&str> = exports
+        .iter()
+        .copied()
+        .filter(|name| [INTERFACE, BATCH_INTERFACE].contains(&interface(name)))
+        .collect();
+    let found = |names: &[&str]| names.iter().map(|name| printable(name)).collect();
+    match *handlers {
         [] => Err(LoadError::NoHandler {
-            found: found(ty.exports(engine).map(|(name, _)| name).collect()),
+            found: found(&exports),
         }),
-        [name] if is_ours(&name) => export(engine, component, name),
-        [name] if name.starts_with(INTERFACE) => Err(LoadError::OtherVersion {
-            found: found(vec![name]),
+        [name] if interface(name) == BATCH_INTERFACE => Err(LoadError::NoHandler {
+            found: found(&[name]),
         }),
-        [name] => Err(LoadError::NoHandler {
-            found: found(vec![name]),
+        [name] if name[INTERFACE.len()..].starts_with("@1.") => export(engine, component, name),
+        [name] => Err(LoadError::OtherVersion {
+            found: found(&[name]),
         }),
         ref names => Err(LoadError::Ambiguous {
-            found: found(names.to_vec()),
+            found: found(names),
         }),
     }
+}
+
+/// An interface's name without its version.
+fn interface(name: &str) -> &str {
+    name.split_once('@')
+        .map_or(name, |(interface, _)| interface)
 }
 
 fn export(engine: &Engine, component: &Component, interface: &str) -> Result<Export, LoadError> {

@@ -63,7 +63,7 @@ pub struct Ledger<M> {
     generation: u64,
     /// Deliveries in their turn; entries whose holding has ended are passed over.
     ready: VecDeque<Key>,
-    /// Suspects that must run alone, in their turn.
+    /// Suspects that must run alone, those with the fewest charges first.
     alone: VecDeque<Key>,
     counts: Counts,
     mode: Mode,
@@ -359,8 +359,17 @@ impl<M> Ledger<M> {
     fn enqueue(&mut self, key: Key, lane: Lane) {
         match lane {
             Lane::Normal => self.ready.push_back(key),
-            Lane::Alone => self.alone.push_back(key),
+            Lane::Alone => self.alone.insert(self.alone_place(key), key),
         }
+    }
+
+    /// Those with the fewest charges run first: a message that kills its host time and again, and
+    /// that no cap ends, comes behind every innocent that it has made a suspect.
+    fn alone_place(&self, key: Key) -> usize {
+        let charges = |key| self.find(key).map_or(0, |held| held.tally.native);
+        let own = charges(key);
+        let more = |&other: &Key| charges(other) > own;
+        self.alone.iter().position(more).unwrap_or(self.alone.len())
     }
 
     fn exhausted(&mut self, now: Time, key: Key, attempts: u32) {
@@ -432,6 +441,11 @@ impl<M> Ledger<M> {
                 self.out.push(Action::Deny(key));
                 self.end_or_succeed(now, key, Ending::Stolen);
             }
+            // What was written is the successor's to use: no start has used it.
+            Reply::Done if held.successor.is_some() => {
+                self.out.push(Action::Deny(key));
+                self.revoked(now, key);
+            }
             Reply::Done => {
                 let Some(held) = self.find_mut(key) else {
                     return;
@@ -439,11 +453,11 @@ impl<M> Ledger<M> {
                 held.tally.native = write;
                 held.tally.fresh &= !is_record;
                 held.leased = leased;
-                let (tally, is_superseded) = (held.tally, held.successor.is_some());
+                let tally = held.tally;
                 if is_record {
                     self.note(Note::Recorded);
                 }
-                if draining || is_superseded {
+                if draining {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);
@@ -466,9 +480,10 @@ impl<M> Ledger<M> {
                     cause,
                     again: REFUSED_FIRST,
                 });
-                let keep = self.find(key).map_or(0, |held| held.before);
-                let sent = Sent::Parting(Parting::HandBack { keep });
-                self.refuse(key, sent, 1, now + REFUSED_FIRST);
+                if let Some(held) = self.find(key) {
+                    let sent = Sent::Parting(held.way_back());
+                    self.refuse(key, sent, 1, now + REFUSED_FIRST);
+                }
                 self.suspect_done(now, key);
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen => {
@@ -610,23 +625,12 @@ impl<M> Ledger<M> {
         }
     }
 
-    /// Rule 5: what never started in this delivery is parked, due now, with the count it had
-    /// before. Rule 8: but a suspect that must run alone is left, so that the mark stays; it too
-    /// with the count from before, or a record without a start would use up its last one.
+    /// What never started in this delivery goes back, due now.
     fn hand_back(&mut self, key: Key) {
-        let Some(held) = self.find(key) else {
-            return;
-        };
-        let keep = if Rule::HandBackUncharged.holds() {
-            held.before
-        } else {
-            held.tally.native
-        };
-        let parting = match held.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
-            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
-        };
-        self.part(key, parting, 0);
+        if let Some(held) = self.find(key) {
+            let parting = held.way_back();
+            self.part(key, parting, 0);
+        }
     }
 
     fn part(&mut self, key: Key, parting: Parting, tries: u32) {
@@ -754,8 +758,10 @@ impl<M> Ledger<M> {
                 // Its own reply tells; and a refusal says nothing about the lease.
                 (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
                 (reply, State::Running { .. }) => {
-                    held.lost = Some(ending_of(reply));
-                    self.note(Note::LeaseLost(key));
+                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
+                    if !was_lost {
+                        self.note(Note::LeaseLost(key));
+                    }
                 }
                 (reply, State::Released) => {
                     held.lost = Some(ending_of(reply));
@@ -896,6 +902,23 @@ impl<M> Ledger<M> {
 
     fn note(&mut self, note: Note) {
         self.out.push(Action::Note(note));
+    }
+}
+
+impl<M> Held<M> {
+    /// Rule 5: what never started in this delivery is parked with the count it had before. Rule 8:
+    /// but a suspect that must run alone is left, so that the mark stays; it too with the count
+    /// from before, or a record without a start would use up its last one.
+    fn way_back(&self) -> Parting {
+        let keep = if Rule::HandBackUncharged.holds() {
+            self.before
+        } else {
+            self.tally.native
+        };
+        match self.lane {
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
+            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
+        }
     }
 }
 

@@ -52,7 +52,7 @@ fn holds(runs: u64, make: impl Fn(&mut Rng) -> Scenario) {
 
 #[test]
 fn every_promise_holds_whatever_fails() {
-    holds(4000, Scenario::mixed);
+    holds(20000, Scenario::mixed);
 }
 
 #[test]

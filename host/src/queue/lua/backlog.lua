@@ -4,7 +4,7 @@
 -- ARGV  1 group
 -- reply { 1 if something is unread else 0, pending }; { -1, 0 } without the group
 --
--- Atomicity: reads only. `lag` is not asked: it may be nil, and counts trimmed entries.
+-- Atomicity: reads only. A repeat asks again. `lag` is not asked: it may be nil, and counts trimmed entries.
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = {}
   for i = 1, #info, 2 do

@@ -16,6 +16,10 @@ end
 if held[2] ~= ARGV[2] or held[4] ~= tonumber(ARGV[4]) then
   return { 'stolen', 0 }
 end
+-- A user that may copy but not acknowledge would leave one copy for every try.
+if not redis.acl_check_cmd('XACK', KEYS[1], ARGV[1], ARGV[3]) then
+  return redis.error_reply('NOPERM this user has no permission to run xack')
+end
 local dropped = 0
 if ARGV[5] == '0' then
   redis.call('XADD', KEYS[2], '*', unpack(ARGV, 7))

@@ -56,7 +56,7 @@ pub enum GroupStart {
 pub struct DeadLetterQueue {
     /// Its key.
     pub key: String,
-    /// Most entries in it, approximately; `None` = no bound.
+    /// Most entries in it, approximately; `None` or 0 = no bound.
     pub max_len: Option<u64>,
     /// What happens at the bound.
     pub on_full: OnFull,

@@ -24,7 +24,7 @@ const PER_PIPELINE: usize = 20;
 const PER_XACK: usize = 1000;
 /// Most dead letters, and about how many bytes of them, in one round trip.
 const DEAD_LETTERS_PER_PIPELINE: usize = 100;
-const DEAD_LETTER_BYTES_PER_PIPELINE: usize = 4 << 20;
+const DEAD_LETTER_BYTES_PER_PIPELINE: usize = 1 << 20;
 /// Lua's `unpack` cannot pass more than about 8,000 values.
 const FIELDS_IN_SCRIPT: usize = 3500;
 
@@ -33,6 +33,9 @@ struct Batch {
     call: Cmd,
     places: Vec<usize>,
 }
+
+/// A dead letter: the place of its settlement, why, and the handler.
+type Letter<'a> = (usize, &'a Rejection, &'a Arc<str>);
 
 /// One reply for each delivery, until all are known.
 type Replies = Vec<Option<Reply>>;
@@ -199,7 +202,7 @@ impl StreamQueue {
     async fn dead_letter_all(
         &self,
         settlements: &[Settlement],
-        dead_letters: &[(usize, &Rejection, &Arc<str>)],
+        dead_letters: &[Letter<'_>],
         replies: &mut Replies,
     ) -> Result<(), Error> {
         if dead_letters.is_empty() {
@@ -214,26 +217,33 @@ impl StreamQueue {
         let now_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let mut apart = Vec::new();
         let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (place, rejection, handler) in dead_letters {
+        for letter @ (place, rejection, handler) in dead_letters {
             let settlement = &settlements[*place];
             let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
             if fields.len() > FIELDS_IN_SCRIPT {
-                let reply = self.copy_then_discard(settlement, target, &fields).await;
-                replies[*place] = Some(reply.or_else(|error| refused(self.about(error)))?);
+                apart.push(*letter);
                 continue;
             }
             bytes += fields.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>();
             calls.push(self.dead_letter_call(settlement, target, &fields));
-            places.push(*place);
+            places.push(*letter);
             if calls.len() >= DEAD_LETTERS_PER_PIPELINE || bytes >= DEAD_LETTER_BYTES_PER_PIPELINE {
-                self.run_dead_letters(std::mem::take(&mut calls), &places, replies)
-                    .await?;
+                let calls = std::mem::take(&mut calls);
+                apart.extend(self.run_dead_letters(calls, &places, replies).await?);
                 places.clear();
                 bytes = 0;
             }
         }
-        self.run_dead_letters(calls, &places, replies).await
+        apart.extend(self.run_dead_letters(calls, &places, replies).await?);
+        for (place, rejection, handler) in apart {
+            let settlement = &settlements[place];
+            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
+            let reply = self.copy_then_discard(settlement, target, &fields).await;
+            replies[place] = Some(reply.or_else(|error| refused(self.about(error)))?);
+        }
+        Ok(())
     }
 
     /// The fields of a dead letter.
@@ -282,15 +292,18 @@ impl StreamQueue {
         call
     }
 
-    async fn run_dead_letters(
+    /// Run the script; returns those that it cannot carry, because their target is in another
+    /// slot of a cluster.
+    async fn run_dead_letters<'a>(
         &self,
         calls: Vec<Cmd>,
-        places: &[usize],
+        letters: &[Letter<'a>],
         replies: &mut Replies,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Letter<'a>>, Error> {
         let script = Script::DeadLetter;
         let answers = script::run_all(&self.commands, script, calls).await?;
-        for (&place, answer) in places.iter().zip(answers) {
+        let mut apart = Vec::new();
+        for (&letter, answer) in letters.iter().zip(answers) {
             let reply = match reply::accepted(script.name(), answer) {
                 Ok(answer) => {
                     let [word, dropped] = reply::tuple(script.name(), answer)?;
@@ -298,11 +311,15 @@ impl StreamQueue {
                     self.count_dropped(dropped);
                     word_reply(script.name(), word)?
                 }
+                Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                    apart.push(letter);
+                    continue;
+                }
                 Err(error) => refused(self.about(error))?,
             };
-            replies[place] = Some(reply);
+            replies[letter.0] = Some(reply);
         }
-        Ok(())
+        Ok(apart)
     }
 
     /// A dead letter that no script can carry: copy first, then take it off the queue, so that a

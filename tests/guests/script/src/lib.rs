@@ -10,7 +10,8 @@
 //! seen), `deadline`, `cancelled`, `trace`, `clock`, `world` (what there is of arguments,
 //! variables, files and network), `reply:BYTES` (that long a reason).
 //!
-//! Actions: `sleep:MS`, `spin:MS`, `loop`, `trap`, `panic`, `exit:CODE`, `grow:MIB`, `recurse`,
+//! Actions: `sleep:MS`, `spin:MS`, `loop`, `doze` (for ever, napping in
+//! between), `trap`, `panic`, `exit:CODE`, `grow:MIB`, `recurse`,
 //! `recurse-host`, `copy:MIB` (for ever), `lines:N`, `long:BYTES` (one line), `text:TEXT`,
 //! `ansi`, `half` (a line without an end), `random:BYTES`, `handles:N`, `wait-cancelled`.
 
@@ -86,6 +87,10 @@ fn act(name: &str, argument: &str, message: &Message) -> Step {
         "spin" => spin(Duration::from_millis(number())),
         "loop" => loop {
             black_box(0);
+        },
+        "doze" => loop {
+            spin(Duration::from_millis(9));
+            std::thread::sleep(Duration::from_millis(1));
         },
         "trap" => core::arch::wasm32::unreachable(),
         "panic" => panic!("asked to panic"),

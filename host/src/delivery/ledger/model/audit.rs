@@ -108,6 +108,11 @@ impl Audit {
         self.lives[entry].open = None;
     }
 
+    /// A host no longer trusts a lease that may have run out, and leaves the delivery to a scan.
+    pub(super) fn let_go(&mut self, entry: Entry) {
+        self.lives[entry].outside += 1;
+    }
+
     pub(super) fn claimed(&mut self, host: HostId, handed: &Handed) {
         let Some((from, raised)) = handed.from else {
             return;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::super::{Action, Delivery, Event, Key, Note, Parting, Reply, Time};
+use super::super::{Action, Delivery, Ending, Event, Key, Note, Parting, Reply, Time};
 use super::audit::Cause;
 use super::scenario::ms;
-use super::store::{Entry, Handed, HostId};
+use super::store::{Entry, Handed, HostId, Owner};
 use super::world::{Cargo, Step, World, entry_of};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::rules::Rule;
@@ -57,6 +57,20 @@ impl Command {
             self,
             Self::TakeDue { .. } | Self::TakeOrphans { .. } | Self::Renew(_) | Self::Fetch { .. }
         )
+    }
+}
+
+impl Command {
+    /// It lowers a count, because a start that was written down never came.
+    fn takes_back(&self) -> bool {
+        match self {
+            Self::Settle {
+                count,
+                parting: Parting::Park { keep, .. } | Parting::Leave { keep },
+                ..
+            } => keep < count,
+            _ => false,
+        }
     }
 }
 
@@ -218,7 +232,12 @@ impl World<'_> {
                     parting,
                 },
             ),
-            Action::Ended { .. } => {}
+            Action::Ended { cargo, ending, .. } => {
+                let owner = self.store.pending.get(&cargo).map(|p| p.owner);
+                if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
+                    self.audit.let_go(cargo);
+                }
+            }
             Action::Note(Note::LeaseLost(_)) => {
                 let now = self.now;
                 let h = &mut self.hosts[host];
@@ -254,13 +273,19 @@ impl World<'_> {
                 0 => is_lost = true,
                 // Its answer never comes back.
                 1 => {}
+                // A limit that `docs/attempts.md` states: a host that lives on takes a charge back
+                // only when no instance could be made, and that must not come late.
+                2 if command.takes_back() && !self.hosts[host].draining => {}
                 // It reaches Redis when nobody waits for it anymore.
                 _ => reach = wait + timeout + self.jitter(self.scenario.min_idle),
             }
             let h = &mut self.hosts[host];
             h.disturbed = h.disturbed.max(deadline);
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
-        } else if !self.healed && self.rng.u32(0..1000) < faults.slow {
+        } else if !self.healed
+            && self.rng.u32(0..1000) < faults.slow
+            && !(command.takes_back() && !self.hosts[host].draining)
+        {
             reach = self.jitter(self.scenario.min_idle * 2);
             let h = &mut self.hosts[host];
             h.disturbed = h.disturbed.max(self.now + self.scenario.min_idle * 4);

@@ -492,12 +492,12 @@ impl World<'_> {
             .iter()
             .filter_map(Slot::entry)
             .chain(self.hosts[host].unconfirmed())
-            .filter(|&entry| entry != killer)
+            .filter(|&entry| entry != killer && self.audit.lives[entry].starts > 0)
             .filter(|entry| {
                 self.store
                     .pending
                     .get(entry)
-                    .is_some_and(|p| p.owner == super::store::Owner::Host(host))
+                    .is_some_and(|p| p.owner == super::store::Owner::Host(host) && p.raised)
             })
             .collect();
         self.audit.killed_alone(killer, &beside);
