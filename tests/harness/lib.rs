@@ -1,6 +1,7 @@
 //! The harness of the tests.
 
 pub mod guests;
+pub mod host;
 pub mod inprocess;
 pub mod proxy;
 pub mod redis;

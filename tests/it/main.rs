@@ -3,6 +3,14 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod cli_component;
+#[cfg(test)]
+mod cli_config;
+#[cfg(test)]
+mod cli_run;
+#[cfg(test)]
+mod cli_words;
+#[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
 mod embedded_server;
