@@ -303,7 +303,7 @@ impl<M> Ledger<M> {
             }
         };
         if replaceable {
-            let delivery = delivery.at_least(old.tally.native);
+            let delivery = delivery.again(old.tally.native, old.lane);
             self.end(key, Ending::Superseded);
             self.hold(now, leased, delivery);
         } else {
@@ -764,8 +764,10 @@ impl<M> Ledger<M> {
                     }
                 }
                 (reply, State::Released) => {
-                    held.lost = Some(ending_of(reply));
-                    self.out.push(Action::Revoke(key));
+                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
+                    if !was_lost {
+                        self.out.push(Action::Revoke(key));
+                    }
                 }
                 (reply, State::Waiting | State::Refused { .. }) => {
                     self.end(key, ending_of(reply));
@@ -858,14 +860,16 @@ impl<M> Ledger<M> {
 
     /// End a holding; what was claimed again meanwhile takes its place.
     fn end_or_succeed(&mut self, now: Time, key: Key, ending: Ending) {
-        let known = self.find(key).map_or(0, |held| held.tally.native);
-        let successor = self.find_mut(key).and_then(|held| held.successor.take());
-        if let Some(successor) = successor {
+        let successor = self.find_mut(key).and_then(|held| {
+            let successor = held.successor.take()?;
+            Some((successor, held.tally.native, held.lane))
+        });
+        if let Some((successor, native, lane)) = successor {
             let (delivery, leased) = *successor;
             let delivery = match ending {
                 // It may have gone back with a lower count.
                 Ending::Parted(_) => delivery,
-                _ => delivery.at_least(known),
+                _ => delivery.again(native, lane),
             };
             self.end(key, ending);
             self.hold(now, leased, delivery);
@@ -923,10 +927,22 @@ impl<M> Held<M> {
 }
 
 impl<M> Delivery<M> {
-    /// Its claim may have been answered late: what this host has written down since counts too.
-    fn at_least(self, native: u32) -> Self {
+    /// Claimed while it was held. The claim may be older than that holding, and its answer late:
+    /// what this host has written down or suspects since counts too.
+    fn again(self, native: u32, lane: Lane) -> Self {
+        let origin = match (lane, self.origin) {
+            (Lane::Alone, Origin::Fresh | Origin::Returned) => Origin::Orphan {
+                idle: Duration::ZERO,
+            },
+            (Lane::Normal, Origin::Fresh) => Origin::Returned,
+            (_, origin) => origin,
+        };
         let native = native.max(self.native);
-        Self { native, ..self }
+        Self {
+            native,
+            origin,
+            ..self
+        }
     }
 }
 

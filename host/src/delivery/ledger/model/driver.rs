@@ -215,6 +215,7 @@ impl World<'_> {
                 self.after(delay, Step::Deny(host, key));
             }
             Action::Revoke(key) => {
+                self.hosts[host].lost.insert(key);
                 let queue = &mut self.hosts[host].queue;
                 if let Some(place) = queue.iter().position(|(k, ..)| *k == key) {
                     queue.remove(place);

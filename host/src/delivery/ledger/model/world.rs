@@ -486,12 +486,14 @@ impl World<'_> {
 
     /// Nothing that had started, and that Redis still counts for this host.
     fn check_killed_alone(&mut self, host: HostId, killer: Entry) {
+        let lives = &self.audit.lives;
+        let is_done = |entry: &Entry| lives[*entry].acked || lives[*entry].dropped;
         let beside: Vec<_> = self.hosts[host]
             .slots
             .iter()
             .filter_map(Slot::entry)
-            .chain(self.hosts[host].unconfirmed())
-            .filter(|&entry| entry != killer && self.audit.lives[entry].starts > 0)
+            .chain(self.hosts[host].unconfirmed().into_iter().filter(is_done))
+            .filter(|&entry| entry != killer)
             .filter(|entry| {
                 self.store
                     .pending
