@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::Driver;
-use crate::delivery::ledger::{Delivery, Event, Key, Reply, Time};
+use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
 use crate::queue::{Claim, Error, Maintenance, Taken};
@@ -229,7 +229,7 @@ impl Driver {
             .into_iter()
             .map(|claim| {
                 let enqueued_ms = claim.message.enqueued_ms;
-                if enqueued_ms > 0 {
+                if enqueued_ms > 0 && claim.origin == Origin::Fresh {
                     let waited = Duration::from_millis(now_ms.saturating_sub(enqueued_ms));
                     self.metrics.queue_wait_seconds.observe(waited);
                 }

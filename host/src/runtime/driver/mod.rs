@@ -168,9 +168,13 @@ impl Driver {
         let mut control_open = true;
         loop {
             let now = self.clock.now();
+            // Carrying out an action can make another (a revoked delivery is handed back).
             self.ledger.poll(now, &mut actions);
-            for action in actions.drain(..) {
-                self.perform(now, action);
+            while !actions.is_empty() {
+                for action in actions.drain(..) {
+                    self.perform(now, action);
+                }
+                self.ledger.poll(now, &mut actions);
             }
             self.send_errands(now);
             self.health.beat(Instant::now());
