@@ -282,12 +282,33 @@ impl<M> Ledger<M> {
     }
 
     /// A delivery has been claimed. Rule 4: if its id is held already, it replaces that holding,
-    /// or waits for the end of what cannot be replaced.
+    /// or waits for the end of what cannot be replaced; unless that holding is surely ours still:
+    /// then the claim is the older one, and its answer comes late.
     fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<M>) {
+        let min_idle = self.settings.min_idle;
         let Some(old) = self.held.get_mut(&delivery.id) else {
             self.hold(now, leased, delivery);
             return;
         };
+        let is_with_us = match old.state {
+            State::Waiting | State::Released | State::Recording { .. } | State::Running { .. } => {
+                old.lost.is_none() && old.successor.is_none()
+            }
+            // We have sent it away, and it may have come back.
+            State::Settling { .. } | State::Refused { .. } => false,
+        };
+        if is_with_us && now.saturating_sub(old.leased) < min_idle {
+            self.generation += 1;
+            self.out.push(Action::Ended {
+                key: Key {
+                    id: delivery.id,
+                    generation: self.generation,
+                },
+                cargo: delivery.cargo,
+                ending: Ending::Superseded,
+            });
+            return;
+        }
         let key = Key {
             id: delivery.id,
             generation: old.generation,

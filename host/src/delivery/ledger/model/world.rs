@@ -467,7 +467,7 @@ impl World<'_> {
         }
         self.audit.deaths.insert(host, Death { cause, alone });
         for life in &mut self.audit.lives {
-            life.runs.retain(|&other| other != host);
+            life.runs.retain(|&(other, _)| other != host);
         }
         self.trace(|| format!("host {host} ends: {cause:?}, alone {alone:?}"));
         if let Cause::Killer(killer) = cause
