@@ -5,6 +5,10 @@ mod architecture;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
+mod e2e_outcomes;
+#[cfg(test)]
+mod e2e_scene;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod loop_stream;
