@@ -13,6 +13,10 @@ mod cli_words;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
+mod e2e_outcomes;
+#[cfg(test)]
+mod e2e_scene;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod loop_stream;
