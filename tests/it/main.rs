@@ -5,6 +5,12 @@ mod architecture;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
+mod e2e_crash;
+#[cfg(test)]
+mod e2e_delay;
+#[cfg(test)]
+mod e2e_lease;
+#[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
 mod e2e_scene;
