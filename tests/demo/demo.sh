@@ -18,12 +18,20 @@ say "1. $(wc -l < "$orders" | tr -d ' ') orders go into the stream \`orders\`, o
 "$hostler" publish --redis embedded --stream orders --lines < "$orders" > ids
 printf '   published %s, the first as %s\n' "$(wc -l < ids | tr -d ' ')" "$(head -n 1 ids)"
 
-say "2. The handler charges them: good ones are acked, payments that time out come again later,"
-say "   cancelled or unreadable ones are dropped, and after 4 attempts an order is given up"
+say "2. The handler charges them, at most 4 attempts each"
+echo "   good ones are acked, payments that time out come again a little later,"
+echo "   cancelled or unreadable ones are dropped, a bug in the handler is a failed attempt"
 "$hostler" run --redis embedded --stream orders --group billing --handler "$handler" \
   --dead-letter orders:dead --max-deliveries 4 --until-empty --summary json --log-level warn > summary
-sed 's/[{}"]//g; s/dead_lettered:/dead_lettered:,  /; s/faults:/faults:,  /' summary \
-  | tr ',' '\n' | sed 's/^/   /; s/:\([0-9]\)/: \1/'
+count() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" summary; }
+row() { printf '   %-26s %4s\n' "$1" "$2"; }
+echo
+row "attempts" "$(count attempts)"
+row "acked" "$(count acked)"
+row "requeued" "$(count requeued)"
+row "dead-lettered: dropped" "$(count dropped)"
+row "dead-lettered: 4 attempts" "$(count max-deliveries)"
+row "faults: trap" "$(count trap)"
 
 say "3. What is in the dead-letter queue, and why"
 "$hostler" dlq peek --redis embedded orders:dead --limit 12
