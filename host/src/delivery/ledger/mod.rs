@@ -267,14 +267,10 @@ impl<M> Ledger<M> {
     pub fn next_deadline(&self) -> Option<Time> {
         // Without Redis nothing can be tried again: its return is an event.
         let refused = self.refused_due.filter(|_| self.intake.is_online());
-        [
-            refused,
-            self.lanes_deadline(),
-            self.intake_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        [refused, self.lanes_deadline(), self.intake_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn accept_all(&mut self, now: Time, leased: Time, deliveries: Vec<Delivery<M>>) {

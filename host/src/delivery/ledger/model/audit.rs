@@ -186,7 +186,10 @@ impl Audit {
             });
         }
         self.require(attempt > plan.header, || {
-            format!("message {entry}: attempt {attempt} after {} before", plan.header)
+            format!(
+                "message {entry}: attempt {attempt} after {} before",
+                plan.header
+            )
         });
         if let Some(pending) = store.pending.get(&entry) {
             let charged = pending.count.saturating_sub(ahead);

@@ -33,10 +33,7 @@ pub(super) enum Command {
         leased: Time,
     },
     /// A claim of orphans in two commands, as without [`Rule::ClaimsKeepCounts`].
-    ClaimListed {
-        listed: Vec<(Entry, u32)>,
-        leased: Time,
-    },
+    ClaimListed(Vec<(Entry, u32)>),
     Record {
         key: Key,
         expect: u32,
@@ -187,7 +184,11 @@ impl World<'_> {
     fn carry_out(&mut self, host: HostId, action: Action<Cargo>) {
         match action {
             Action::Fetch { want, wait } => {
-                let until = if wait { self.now + FETCH_WAIT } else { self.now };
+                let until = if wait {
+                    self.now + FETCH_WAIT
+                } else {
+                    self.now
+                };
                 self.issue(host, Command::Fetch { want, until });
             }
             Action::Interrupt => self.interrupt(host),
@@ -231,11 +232,7 @@ impl World<'_> {
                     parting,
                 },
             ),
-            Action::Ended {
-                key,
-                cargo,
-                ending,
-            } => {
+            Action::Ended { key, cargo, ending } => {
                 let owner = self.store.pending.get(&cargo).map(|p| p.owner);
                 if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
                     self.audit.let_go(cargo);
@@ -277,9 +274,17 @@ impl World<'_> {
             _ => Time::ZERO,
         };
         let deadline = self.now + wait + timeout;
-        let most = if self.rng.u32(0..4) == 0 { ms(12) } else { ms(1) };
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
         let mut reach = self.jitter(most);
-        let most = if self.rng.u32(0..4) == 0 { ms(12) } else { ms(1) };
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
         let mut back = self.jitter(most);
         let mut is_lost = false;
         if !self.healed && self.rng.u32(0..1000) < faults.lost {
@@ -364,9 +369,17 @@ impl World<'_> {
         let answer = self.perform_command(host, &command);
         if !matches!(
             command,
-            Command::TakeDue { .. } | Command::TakeOrphans { .. } | Command::Fetch { .. } | Command::Renew(_)
+            Command::TakeDue { .. }
+                | Command::TakeOrphans { .. }
+                | Command::Fetch { .. }
+                | Command::Renew(_)
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
+        }
+        match &answer {
+            Answer::Reply(Reply::Refused(_)) => self.tale.refused += 1,
+            Answer::Reply(Reply::Stolen) => self.tale.stolen += 1,
+            _ => {}
         }
         let faults = self.scenario.faults;
         let lost = !self.healed && self.rng.u32(0..2000) < faults.lost;
@@ -419,7 +432,7 @@ impl World<'_> {
                     own: self.store.own_idle(now, host),
                 }
             }
-            Command::ClaimListed { listed, .. } => {
+            Command::ClaimListed(listed) => {
                 let handed = self.store.claim_listed(now, host, listed);
                 Answer::Orphans {
                     deliveries: self.deliveries(host, &handed),
@@ -509,11 +522,11 @@ impl World<'_> {
                 next,
             },
             (Command::TakeOrphans { .. }, Answer::Listed(listed)) => {
-                self.issue(host, Command::ClaimListed { listed, leased });
+                self.issue(host, Command::ClaimListed(listed));
                 return;
             }
             (
-                Command::TakeOrphans { .. } | Command::ClaimListed { .. },
+                Command::TakeOrphans { .. } | Command::ClaimListed(_),
                 Answer::Orphans { deliveries, own },
             ) => {
                 let ledger = &self.hosts[host].ledger;
@@ -584,7 +597,7 @@ impl World<'_> {
                 deliveries: Vec::new(),
                 next: None,
             },
-            Command::TakeOrphans { .. } | Command::ClaimListed { .. } => Event::OrphansTaken {
+            Command::TakeOrphans { .. } | Command::ClaimListed(_) => Event::OrphansTaken {
                 leased,
                 deliveries: Vec::new(),
             },
@@ -648,7 +661,10 @@ impl World<'_> {
     }
 
     pub(super) fn reconnect(&mut self, host: HostId) {
-        if self.hosts[host].cut_until.is_some_and(|until| until > self.now) {
+        if self.hosts[host]
+            .cut_until
+            .is_some_and(|until| until > self.now)
+        {
             let until = self.hosts[host].cut_until.unwrap_or_default();
             self.at(until, Step::Reconnect(host));
             return;

@@ -58,14 +58,7 @@ impl World<'_> {
         }
     }
 
-    fn begin_start(
-        &mut self,
-        host: HostId,
-        slot: usize,
-        key: Key,
-        attempt: u32,
-        checked: Time,
-    ) {
+    fn begin_start(&mut self, host: HostId, slot: usize, key: Key, attempt: u32, checked: Time) {
         let token = self.token();
         self.hosts[host].slots[slot] = Slot::Starting {
             key,

@@ -381,13 +381,7 @@ impl Store {
         now.saturating_sub(pending.since)
     }
 
-    fn claim(
-        &mut self,
-        now: Time,
-        host: HostId,
-        entry: Entry,
-        origin: Origin,
-    ) -> Option<Handed> {
+    fn claim(&mut self, now: Time, host: HostId, entry: Entry, origin: Origin) -> Option<Handed> {
         if self.drop_deleted(entry) {
             return None;
         }

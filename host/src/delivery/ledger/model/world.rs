@@ -84,15 +84,32 @@ pub(super) struct World<'a> {
     faults_left: u32,
     ending: bool,
     count: u64,
+    pub(super) tale: Tale,
     trace: Option<String>,
 }
 
-/// What a run was like.
+/// What runs were like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tale {
+    pub(super) runs: u64,
     pub(super) starts: u64,
+    /// Hosts that did not leave by themselves.
     pub(super) deaths: u64,
+    /// Replies that said so.
+    pub(super) refused: u64,
+    pub(super) stolen: u64,
     pub(super) steps: u64,
+}
+
+impl Tale {
+    pub(super) fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.starts += other.starts;
+        self.deaths += other.deaths;
+        self.refused += other.refused;
+        self.stolen += other.stolen;
+        self.steps += other.steps;
+    }
 }
 
 /// A broken promise, and how it came to that.
@@ -121,30 +138,27 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         faults_left: scenario.faults.most,
         ending: false,
         count: 0,
+        tale: Tale::default(),
         trace: traced.then(String::new),
     };
     world.begin();
     let lived = world.live();
-    if lived && world.audit.violation.is_none() && scenario.plans.iter().all(|p| !scenario.is_endless(p)) {
+    if lived
+        && world.audit.violation.is_none()
+        && scenario.plans.iter().all(|p| !scenario.is_endless(p))
+    {
         world.end();
     }
-    let World {
-        audit,
-        trace,
-        count,
-        hosts,
-        ..
-    } = world;
-    match audit.violation {
+    world.tale.runs = 1;
+    world.tale.steps = world.count;
+    let lives = &world.audit.lives;
+    world.tale.starts = lives.iter().map(|life| u64::from(life.starts)).sum();
+    match world.audit.violation {
         Some(what) => Err(Violation {
             what,
-            trace: trace.unwrap_or_default(),
+            trace: world.trace.unwrap_or_default(),
         }),
-        None => Ok(Tale {
-            starts: audit.lives.iter().map(|life| u64::from(life.starts)).sum(),
-            deaths: hosts.iter().filter(|host| !host.alive).count() as u64,
-            steps: count,
-        }),
+        None => Ok(world.tale),
     }
 }
 
@@ -152,8 +166,10 @@ impl World<'_> {
     fn begin(&mut self) {
         let origin = self.now;
         for (entry, plan) in self.scenario.plans.iter().enumerate() {
-            self.steps
-                .insert((origin + plan.published, entry as u64), Step::Publish(entry));
+            self.steps.insert(
+                (origin + plan.published, entry as u64),
+                Step::Publish(entry),
+            );
         }
         self.next_token = self.scenario.plans.len() as u64;
         for _ in 0..self.scenario.hosts {
@@ -184,14 +200,17 @@ impl World<'_> {
         self.healed = true;
         self.heal();
         self.ending = true;
-        let drained: Vec<_> = (0..self.hosts.len()).filter(|&h| self.hosts[h].alive).collect();
+        let drained: Vec<_> = (0..self.hosts.len())
+            .filter(|&h| self.hosts[h].alive)
+            .collect();
         for &host in &drained {
             self.drain(host);
         }
         let limit = self.now + self.scenario.min_idle * 20;
         while self.audit.violation.is_none() && self.hosts.iter().any(|h| h.alive) {
             if self.now > limit {
-                self.audit.violate(|| "a host that drains never ends".to_owned());
+                self.audit
+                    .violate(|| "a host that drains never ends".to_owned());
             }
             self.step();
         }
@@ -206,7 +225,8 @@ impl World<'_> {
 
     fn step(&mut self) {
         let Some(((at, _), step)) = self.steps.pop_first() else {
-            self.audit.violate(|| "nothing is left to happen".to_owned());
+            self.audit
+                .violate(|| "nothing is left to happen".to_owned());
             return;
         };
         self.now = self.now.max(at);
@@ -446,6 +466,7 @@ impl World<'_> {
         if !self.hosts[host].alive {
             return;
         }
+        self.tale.deaths += u64::from(cause != Cause::Left);
         let h = &mut self.hosts[host];
         h.alive = false;
         let alone = match h.ledger.mode {
@@ -466,7 +487,11 @@ impl World<'_> {
         {
             self.check_killed_alone(host, killer);
         }
-        let longest = if self.rng.bool() { ms(20) } else { self.scenario.min_idle * 2 };
+        let longest = if self.rng.bool() {
+            ms(20)
+        } else {
+            self.scenario.min_idle * 2
+        };
         let pause = self.jitter(longest);
         self.after(pause, Step::Birth);
     }
