@@ -365,6 +365,10 @@ impl World<'_> {
             return;
         }
         call.executed = true;
+        if let (true, Command::Record { key, .. }) = (call.given_up, &call.command) {
+            // It may charge a delivery that its host has sent away by now.
+            self.audit.let_go(entry_of(*key));
+        }
         let command = call.command.clone();
         let answer = self.perform_command(host, &command);
         if !matches!(
