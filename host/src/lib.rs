@@ -28,7 +28,13 @@
 //! `delivery` and `wire` are pure; only `queue` knows Redis; only `sandbox` knows wasmtime; only
 //! `cli` prints. `queue` and `sandbox` never meet but in `runtime`. A test keeps it so.
 
+pub mod admin;
+pub mod cli;
+pub mod config;
+pub mod dead_letter;
 pub mod delivery;
 pub mod queue;
+pub mod runtime;
 pub mod sandbox;
+pub mod telemetry;
 pub mod wire;

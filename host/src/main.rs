@@ -1,3 +1,7 @@
 //! The `hostler` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hostler::cli::main(std::env::args_os().collect(), std::env::vars_os().collect())
+}

@@ -1,1 +1,56 @@
 //! The tests.
+
+#[cfg(test)]
+mod architecture;
+#[cfg(test)]
+mod cli_component;
+#[cfg(test)]
+mod cli_config;
+#[cfg(test)]
+mod cli_run;
+#[cfg(test)]
+mod cli_words;
+#[cfg(test)]
+mod dlq_peek;
+#[cfg(test)]
+mod e2e_crash;
+#[cfg(test)]
+mod e2e_delay;
+#[cfg(test)]
+mod e2e_lease;
+#[cfg(test)]
+mod e2e_outcomes;
+#[cfg(test)]
+mod e2e_scene;
+#[cfg(test)]
+mod embedded_server;
+#[cfg(test)]
+mod loop_stream;
+#[cfg(test)]
+mod publish_pipeline;
+#[cfg(test)]
+mod queue_connection;
+#[cfg(test)]
+mod queue_faults;
+#[cfg(test)]
+mod queue_lost_replies;
+#[cfg(test)]
+mod queue_scene;
+#[cfg(test)]
+mod queue_startup;
+#[cfg(test)]
+mod queue_stream;
+#[cfg(test)]
+mod queue_upkeep;
+#[cfg(test)]
+mod sandbox_call;
+#[cfg(test)]
+mod sandbox_examples;
+#[cfg(test)]
+mod sandbox_limits;
+#[cfg(test)]
+mod sandbox_load;
+#[cfg(test)]
+mod sandbox_logs;
+#[cfg(test)]
+mod wire_proxy;

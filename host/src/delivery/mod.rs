@@ -18,4 +18,4 @@ pub mod ledger;
 pub mod message;
 pub mod outcome;
 pub mod policy;
-mod rules;
+pub(crate) mod rules;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::delivery::policy::truncate_utf8;
+
 /// An operation on the queue failed as a whole; nothing is known about what it did.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,6 +56,16 @@ pub enum Error {
         /// What Redis said, bounded.
         detail: String,
     },
+    /// A file that a connection needs cannot be read.
+    #[error("{what} {path}: {detail}")]
+    File {
+        /// What it is for.
+        what: &'static str,
+        /// Its path.
+        path: String,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// A reply of a shape that we do not know.
     #[error("redis answered {command} in a shape we do not know: {detail}")]
     Reply {
@@ -84,7 +96,108 @@ impl Error {
             Self::Connection { .. } | Self::Deadline { .. } => Class::Reconnect,
             Self::Unavailable { .. } => Class::Retry,
             Self::Missing { .. } => Class::Missing,
-            Self::Configuration { .. } | Self::Reply { .. } => Class::Configuration,
+            Self::Configuration { .. } | Self::File { .. } | Self::Reply { .. } => {
+                Class::Configuration
+            }
         }
     }
+
+    /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
+    /// known: see [`Error::about`].
+    pub(super) fn refused(command: &'static str, code: &str, detail: &str) -> Self {
+        let code = bounded_to(code, CODE_MAX);
+        // Redis repeats the arguments of a command that it does not know: they may be anything.
+        let detail = detail
+            .split(", with args beginning")
+            .next()
+            .unwrap_or_default();
+        let detail = bounded(detail);
+        match code.as_str() {
+            _ if UNAVAILABLE.contains(&code.as_str()) => Self::Unavailable {
+                command,
+                code,
+                detail,
+            },
+            "ERR" if detail.contains("max number of clients") => Self::Unavailable {
+                command,
+                code,
+                detail,
+            },
+            _ => Self::Configuration {
+                command,
+                code,
+                detail,
+            },
+        }
+    }
+
+    /// The same error, told by somebody who knows which stream and group were asked for.
+    pub(super) fn about(self, key: &str, group: &str) -> Self {
+        let missing = match &self {
+            Self::Configuration { code, detail, .. } => {
+                code == "NOGROUP"
+                    || (code == "ERR"
+                        && (detail.starts_with("no such key")
+                            || detail.contains("requires the key to exist")))
+            }
+            // A blocked read whose stream is deleted.
+            Self::Unavailable { code, detail, .. } => {
+                code == "UNBLOCKED" && detail.contains("no longer exists")
+            }
+            _ => false,
+        };
+        if missing {
+            return Self::Missing {
+                key: key.to_owned(),
+                group: group.to_owned(),
+            };
+        }
+        self
+    }
+
+    /// Whether a new connection may fare better.
+    pub(super) fn wants_new_connection(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Deadline { .. } => true,
+            Self::Unavailable { code, .. } | Self::Configuration { code, .. } => {
+                matches!(code.as_str(), "READONLY" | "MASTERDOWN" | "NOAUTH")
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What may pass by itself, or by what other people do anyway.
+const UNAVAILABLE: [&str; 13] = [
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "OOM",
+    "BUSY",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    "UNBLOCKED",
+    "MISCONF",
+    "NOSCRIPT",
+    "NOTREADY",
+    "MAXCLIENTS",
+];
+
+const CODE_MAX: usize = 32;
+const DETAIL_MAX: usize = 200;
+
+/// At most 200 bytes of a text that somebody else wrote, on one line.
+pub(super) fn bounded(text: &str) -> String {
+    bounded_to(text, DETAIL_MAX)
+}
+
+fn bounded_to(text: &str, max: usize) -> String {
+    let mut text: String = text
+        .chars()
+        .take(max)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    truncate_utf8(&mut text, max);
+    text
 }

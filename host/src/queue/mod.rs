@@ -14,7 +14,18 @@ use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
+pub mod connection;
+pub mod embedded;
 mod error;
+pub mod inspect;
+pub mod publish;
+pub(crate) mod reply;
+mod rights;
+pub mod script;
+pub mod startup;
+pub mod stream;
+pub mod target;
+pub mod usage;
 
 pub use error::{Class, Error};
 
@@ -115,6 +126,36 @@ pub struct Backlog {
     pub pending: u64,
 }
 
+/// What housekeeping did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Maintenance {
+    /// Entries trimmed from the queue by its retention.
+    pub trimmed: u64,
+    /// The queue is longer than its retention says, because what is over the length is unread or
+    /// pending in some group: worth a warning.
+    pub held_back: bool,
+    /// Consumers removed that were long gone.
+    pub consumers_removed: u64,
+    /// Dead letters dropped since the last call, because their queue is bounded: lost, counted.
+    pub dead_letters_dropped: u64,
+}
+
+/// What a queue looks like from outside: for gauges.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Observation {
+    /// Messages that no host has read: as Redis counts them, trimmed ones included; where Redis
+    /// does not know, 1 if there are any.
+    pub unread: u64,
+    /// Deliveries that hosts hold, parked ones included.
+    pub pending: u64,
+    /// For how long the oldest of them has been in the queue.
+    pub oldest_pending: Option<Duration>,
+    /// Deliveries held for later by no host.
+    pub parked: u64,
+    /// Entries in the dead-letter queue.
+    pub dead_letters: Option<u64>,
+}
+
 /// What had to be made anew because somebody deleted it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repaired {
@@ -136,10 +177,12 @@ pub enum Repaired {
 /// Crash windows are named at each method: "dies here" means this host, anywhere between sending
 /// the command and acting on the reply.
 #[async_trait]
-pub trait Queue: Send + Sync + 'static {
+pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
-    /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.
+    /// Called by one task at a time, which waits for its end: what a fetch that was given up had
+    /// claimed is found as own deliveries that nobody knows, late. Dies here: pending under this
+    /// host's name, found as orphans.
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error>;
 
     /// Make a waiting [`Queue::fetch`] return early (with what it has).
@@ -171,9 +214,8 @@ pub trait Queue: Send + Sync + 'static {
     /// Renew leases: one reply for each (`Done`, `Gone`, `Trimmed` or `Stolen`).
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error>;
 
-    /// Housekeeping that may be late: retention, consumers long gone. Returns how many entries
-    /// were trimmed from the queue.
-    async fn maintain(&self) -> Result<u64, Error>;
+    /// Housekeeping that may be late: retention, consumers long gone.
+    async fn maintain(&self) -> Result<Maintenance, Error>;
 
     /// After [`Class::Missing`]: make again what is gone, and adopt what this host still holds
     /// (with these native counts) where its entry is still there.
@@ -181,6 +223,12 @@ pub trait Queue: Send + Sync + 'static {
 
     /// What waits, for `--until-empty`.
     async fn backlog(&self) -> Result<Backlog, Error>;
+
+    /// What the queue looks like, for metrics; `None` where a kind has nothing to show. It may need
+    /// rights that serving does not: failing at it is no failure of the queue.
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        Ok(None)
+    }
 
     /// This host leaves: remove what names it, if nothing is pending under its name.
     async fn leave(&self) -> Result<(), Error>;

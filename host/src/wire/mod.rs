@@ -1,6 +1,22 @@
 //! Pure: how messages look in Redis. Stream fields, frames, envelopes, dead-letter records.
+//!
+//! - [`stream`]: a stream entry's fields.
+//! - [`list`]: a list's or channel's value: [`frame`], [`envelope`] or raw.
+//! - [`decoded`]: what reading yields.
+//! - [`keys`]: the names of the keys that belong to a queue.
+//! - [`dead_letter`]: what a dead letter looks like, and which headers the host owns.
+//! - [`death`]: the header `x-death`.
 
 use bytes::Bytes;
+
+pub mod dead_letter;
+pub mod death;
+pub mod decoded;
+pub mod envelope;
+pub mod frame;
+pub mod keys;
+pub mod list;
+pub mod stream;
 
 /// A message as it stands in Redis, byte for byte: what copies are made of. Cheap to clone.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -45,7 +45,7 @@ pub use types::{
 use crate::delivery::attempt::{Lane, Standing, Start, Tally};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{Disposition, Policy, decide};
+use crate::delivery::policy::{Disposition, Policy, Reason, decide};
 use crate::delivery::rules::Rule;
 use intake::Intake;
 use lanes::Mode;
@@ -231,6 +231,11 @@ impl<M> Ledger<M> {
             Event::SlotReady(key) => self.slot_ready(now, key),
             Event::Recorded { key, leased, reply } => self.recorded(now, key, leased, reply),
             Event::Revoked(key) => self.revoked(now, key),
+            Event::TurnedAway {
+                key,
+                reason,
+                detail,
+            } => self.turned_away(now, key, reason, detail),
             Event::Finished {
                 key,
                 outcome,
@@ -502,7 +507,7 @@ impl<M> Ledger<M> {
                     again: REFUSED_FIRST,
                 });
                 if let Some(held) = self.find(key) {
-                    let sent = Sent::Parting(held.way_back(REFUSED_FIRST));
+                    let sent = Sent::Parting(held.way_back());
                     self.refuse(key, sent, 1, now + REFUSED_FIRST);
                 }
                 self.suspect_done(now, key);
@@ -545,6 +550,21 @@ impl<M> Ledger<M> {
             self.set(key, State::Waiting);
             self.enqueue(key, lane);
         }
+    }
+
+    /// Its time passed between the claim and the start.
+    fn turned_away(&mut self, now: Time, key: Key, reason: Reason, detail: String) {
+        let allowance = self.settings.policy.allowance;
+        let Some(held) = self.find_in(key, |state| matches!(state, State::Released)) else {
+            return;
+        };
+        if held.lost.is_some() || held.successor.is_some() || self.draining {
+            self.revoked(now, key);
+            return;
+        }
+        let attempts = allowance.attempts(held.tally);
+        let disposition = self.settings.policy.turn_away(reason, detail, attempts);
+        self.dispose(now, key, disposition);
     }
 
     fn finished(&mut self, now: Time, key: Key, outcome: Outcome, jitter: f64) {
@@ -634,7 +654,7 @@ impl<M> Ledger<M> {
     /// What never started in this delivery goes back, due now.
     fn hand_back(&mut self, key: Key) {
         if let Some(held) = self.find(key) {
-            let parting = held.way_back(Duration::ZERO);
+            let parting = held.way_back();
             self.part(key, parting, 0);
         }
     }
@@ -681,7 +701,10 @@ impl<M> Ledger<M> {
             self.end_or_succeed(now, key, ending);
             return;
         }
-        if matches!(ending, Ending::Parted(Parting::Park { .. })) {
+        if matches!(
+            ending,
+            Ending::Parted(Parting::Park { .. } | Parting::HandBack { .. })
+        ) {
             // What was claimed meanwhile may have come from where we parked it. If not, the
             // record before its start finds that out.
             self.end_or_succeed(now, key, ending);
@@ -916,7 +939,7 @@ impl<M> Held<M> {
     /// Rule 5: what never started in this delivery is parked with the count it had before. Rule 8:
     /// but a suspect that must run alone is left, so that the mark stays; it too with the count
     /// from before, or a record without a start would use up its last one.
-    fn way_back(&self, after: Duration) -> Parting {
+    fn way_back(&self) -> Parting {
         let keep = if Rule::HandBackUncharged.holds() {
             self.before
         } else {
@@ -924,7 +947,7 @@ impl<M> Held<M> {
         };
         match self.lane {
             Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
-            Lane::Normal | Lane::Alone => Parting::Park { keep, after },
+            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
         }
     }
 }

@@ -76,6 +76,11 @@ pub enum Parting {
         /// How long until it is due.
         after: Duration,
     },
+    /// It did not start here: park it, due now, with the native count from before.
+    HandBack {
+        /// The native count it keeps.
+        keep: u32,
+    },
     /// A suspect that must run alone, on drain: leave it, with this native count, for the next
     /// orphan scan of another host.
     Leave {
@@ -129,6 +134,15 @@ pub enum Event<M> {
     },
     /// The executor took back a delivery before it started.
     Revoked(Key),
+    /// The gate turned it away just before its start.
+    TurnedAway {
+        /// Which.
+        key: Key,
+        /// Why.
+        reason: Reason,
+        /// Text for people, bounded.
+        detail: String,
+    },
     /// An attempt has ended.
     Finished {
         /// Whose.

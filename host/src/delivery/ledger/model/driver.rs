@@ -471,7 +471,10 @@ impl World<'_> {
             } => {
                 let entry = entry_of(*key);
                 let reply = self.store.settle(now, host, entry, *count, parting);
-                let goes_back = matches!(parting, Parting::Park { .. } | Parting::Leave { .. });
+                let goes_back = matches!(
+                    parting,
+                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
+                );
                 if reply == Reply::Done && goes_back {
                     self.audit.parked(entry);
                 }

@@ -295,6 +295,14 @@ impl Store {
         if self.out_of_memory {
             return Reply::Refused("out of memory".to_owned());
         }
+        // A hand-back is parked, due now.
+        let parting = &match parting {
+            Parting::HandBack { keep } => Parting::Park {
+                keep: *keep,
+                after: Time::ZERO,
+            },
+            parting => parting.clone(),
+        };
         if let Parting::Park { keep, .. } = parting
             && held.owner == Owner::Parked
             && held.count == *keep
@@ -324,6 +332,7 @@ impl Store {
                     },
                 );
             }
+            Parting::HandBack { .. } => unreachable!("it became a park above"),
             Parting::Leave { keep } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;

@@ -1,0 +1,126 @@
+//! HTTP for operators: whether the host is alive and ready, and what it counts.
+//!
+//! | route | answer |
+//! |---|---|
+//! | `GET /metrics` | OpenMetrics text |
+//! | `GET /live` | 200, or 503 if the loop has not turned for a minute |
+//! | `GET /ready` | 200, or 503 with the reasons |
+//!
+//! Reads only, and holds no secret: but who can reach it can see the names of queues' failures, so
+//! it listens on loopback unless told otherwise. Connections are bounded; the rest wait.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
+
+use crate::telemetry::health::Health;
+use crate::telemetry::metrics::Metrics;
+
+mod listener;
+
+use listener::Bounded;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Why the admin server is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened on.
+    #[error("cannot serve on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A socket that listens, and serves nothing yet.
+#[derive(Debug)]
+pub struct Bound {
+    listener: Bounded,
+    address: SocketAddr,
+}
+
+/// Listen on this address; port 0 takes a free one.
+///
+/// # Errors
+/// The address is taken, or not ours.
+pub async fn bind(address: SocketAddr) -> Result<Bound, Error> {
+    let error = |source| Error::Bind { address, source };
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(error)?;
+    let address = listener.local_addr().map_err(error)?;
+    Ok(Bound {
+        listener: Bounded::new(listener),
+        address,
+    })
+}
+
+impl Bound {
+    /// Where it really listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serve until the task is dropped.
+    pub async fn serve(self, metrics: Arc<Metrics>, health: Health) {
+        let state = Shared { metrics, health };
+        if let Err(error) = axum::serve(self.listener, router(state)).await {
+            tracing::error!(%error, "the admin server has ended");
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    metrics: Arc<Metrics>,
+    health: Health,
+}
+
+fn router(state: Shared) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .fallback(async || {
+            let known = json!({ "error": "not found", "routes": ["/metrics", "/live", "/ready"] });
+            (StatusCode::NOT_FOUND, Json(known))
+        })
+        .with_state(state)
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    let text = shared.metrics.render(&shared.health);
+    ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response()
+}
+
+async fn live(State(shared): State<Shared>) -> Response {
+    match shared.health.stuck(Instant::now()) {
+        None => Json(json!({ "live": true })).into_response(),
+        Some(silent) => {
+            let body = json!({ "live": false, "silent_seconds": silent.as_secs() });
+            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
+        }
+    }
+}
+
+async fn ready(State(shared): State<Shared>) -> Response {
+    let reasons = shared.health.impediments();
+    let status = if reasons.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let body = json!({ "ready": reasons.is_empty(), "reasons": reasons });
+    (status, Json(body)).into_response()
+}

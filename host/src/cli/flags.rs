@@ -1,0 +1,207 @@
+//! Flags made from the settings: one definition each, shared by the commands that read them.
+
+use std::ffi::OsString;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use clap::error::Error;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::config::settings::{self, Section};
+use crate::config::{CONFIG_VARIABLE, Collected, Definition, Input, Problem, Shape};
+
+/// Which settings a command takes as flags.
+pub(super) trait Scope: 'static {
+    /// Whether this one is among them.
+    fn has(key: &str) -> bool;
+}
+
+/// Everything that there is.
+#[derive(Clone, Debug)]
+pub(super) struct All;
+
+impl Scope for All {
+    fn has(_: &str) -> bool {
+        true
+    }
+}
+
+/// How a component is run.
+#[derive(Clone, Debug)]
+pub(super) struct Sandboxed;
+
+impl Scope for Sandboxed {
+    fn has(key: &str) -> bool {
+        key.starts_with("limit.") || ["timeout", "cpu", "memory"].contains(&key)
+    }
+}
+
+/// How to reach Redis.
+#[derive(Clone, Debug)]
+pub(super) struct Reach;
+
+impl Scope for Reach {
+    fn has(key: &str) -> bool {
+        key.starts_with("redis") || key == "wait_redis"
+    }
+}
+
+/// What a benchmark goes by.
+#[derive(Clone, Debug)]
+pub(super) struct Benched;
+
+impl Scope for Benched {
+    fn has(key: &str) -> bool {
+        Reach::has(key)
+            || Sandboxed::has(key)
+            || ["handler", "concurrency", "prefetch"].contains(&key)
+    }
+}
+
+/// How to reach Redis, and which queue.
+#[derive(Clone, Debug)]
+pub(super) struct ReachQueue;
+
+impl Scope for ReachQueue {
+    fn has(key: &str) -> bool {
+        Reach::has(key) || ["stream", "group", "list", "reliable", "dead_letter.key"].contains(&key)
+    }
+}
+
+/// How to reach Redis, and where messages go.
+#[derive(Clone, Debug)]
+pub(super) struct ReachDestination;
+
+impl Scope for ReachDestination {
+    fn has(key: &str) -> bool {
+        Reach::has(key) || ["stream", "list", "channel", "body_field"].contains(&key)
+    }
+}
+
+/// The settings of a command, as they were given.
+#[derive(Clone)]
+pub(super) struct Flags<S> {
+    config: Option<PathBuf>,
+    given: Vec<(&'static str, String)>,
+    scope: PhantomData<S>,
+}
+
+// What was given may hold a password.
+impl<S> std::fmt::Debug for Flags<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flags").finish_non_exhaustive()
+    }
+}
+
+impl<S> Flags<S> {
+    /// Flags, variables and the file together, each value checked for itself.
+    pub(super) fn collect(self, variables: Vec<(OsString, OsString)>) -> Collected {
+        let named = |(name, _): &&(OsString, OsString)| name == CONFIG_VARIABLE;
+        let by_variable = variables.iter().find(named).map(|(_, path)| path.into());
+        let file = self.config.or(by_variable);
+        Collected::new(Input {
+            file: file.as_deref(),
+            variables,
+            flags: self.given,
+        })
+    }
+}
+
+impl<S> Flags<S> {
+    /// Whether anything says what the configuration is.
+    pub(super) fn is_configured(&self, variables: &[(OsString, OsString)]) -> bool {
+        self.config.is_some()
+            || !self.given.is_empty()
+            || variables.iter().any(|(name, _)| name == CONFIG_VARIABLE)
+    }
+}
+
+/// What looked odd, on stderr.
+pub(super) fn warn(warnings: &[Problem]) {
+    for problem in warnings {
+        super::output::warning(&problem.to_string(), problem.hint.as_deref());
+    }
+}
+
+impl<S: Scope> Args for Flags<S> {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("Read settings from this TOML file; flags and HOSTLER_ variables win over it");
+        let mut command = command.arg(config);
+        for section in settings::SECTIONS {
+            for arg in args::<S>(section) {
+                command = command.arg(arg);
+            }
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn args<S: Scope>(section: &'static Section) -> impl Iterator<Item = Arg> {
+    let flags = section
+        .settings
+        .iter()
+        .filter(|s| S::has(s.key()) && !s.is_variable_only());
+    flags.map(|setting| {
+        let arg = Arg::new(setting.key())
+            .long(setting.flag())
+            .value_name(setting.placeholder())
+            .help(short_help(*setting))
+            .long_help(long_help(*setting))
+            .help_heading(section.title);
+        match setting.shape() {
+            Shape::Bool => arg
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true"),
+            _ => arg,
+        }
+    })
+}
+
+/// The first sentence, for `-h`.
+fn short_help(setting: &dyn Definition) -> String {
+    let meaning = setting.meaning();
+    let first = meaning.split_once(". ").map_or(meaning, |(first, _)| first);
+    let first = first.split_once(": ").map_or(first, |(first, _)| first);
+    with_default(setting, first.trim_end_matches('.'))
+}
+
+fn long_help(setting: &dyn Definition) -> String {
+    with_default(setting, setting.meaning())
+}
+
+fn with_default(setting: &dyn Definition, text: &str) -> String {
+    match setting.default().filter(|_| setting.shape() != Shape::Bool) {
+        Some(default) => format!("{text} [default: {default}]"),
+        None => text.to_owned(),
+    }
+}
+
+impl<S: Scope> FromArgMatches for Flags<S> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let given = settings::all()
+            .filter(|s| S::has(s.key()) && !s.is_variable_only())
+            .filter(|s| matches.value_source(s.key()) == Some(ValueSource::CommandLine))
+            .filter_map(|s| Some((s.key(), matches.get_one::<String>(s.key())?.clone())))
+            .collect();
+        Ok(Self {
+            config: matches.get_one::<PathBuf>("config").cloned(),
+            given,
+            scope: PhantomData,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! `hostler inspect`: what does this queue look like right now?
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::cli::connect::{Connected, ask, patiently};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Flags, ReachQueue};
+use crate::cli::{Variables, flags, output};
+use crate::config::{DeadLetter, QueueKind, Value};
+use crate::queue::inspect::{self, StreamReport};
+use crate::queue::stream::PARKED_CONSUMER;
+
+/// Show what a queue holds, who holds it, and how full its dead-letter queue is
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hostler inspect --redis redis://localhost --stream orders --group billing --dead-letter orders:dead
+  hostler inspect --config orders.toml --json | jq .pending")]
+pub(super) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<ReachQueue>,
+}
+
+/// The shape of `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    key: &'a str,
+    group: &'a str,
+    length: u64,
+    lag: Option<u64>,
+    unread: bool,
+    pending: u64,
+    oldest_pending_ms: Option<u64>,
+    delayed: u64,
+    next_due_ms: Option<u64>,
+    dead_letters: Option<u64>,
+    dead_letter_max_len: Option<u64>,
+    consumers: Vec<Consumer<'a>>,
+    groups: Vec<Group<'a>>,
+    pinned_by: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Consumer<'a> {
+    name: &'a str,
+    pending: u64,
+    idle_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Group<'a> {
+    name: &'a str,
+    pending: u64,
+    needs_from: &'a str,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let loaded = args.flags.collect(variables).redis_and_queue()?;
+    flags::warn(&loaded.warnings);
+    let (redis, queue, dead_letter) = loaded.value;
+    let QueueKind::Stream { key, group, .. } = &queue else {
+        let what = "this version of hostler inspects streams only";
+        return Err(Failure::new(Exit::Usage, what).hint("give `--stream KEY --group NAME`"));
+    };
+    let report = ask(async {
+        let connected = Connected::new(&redis, "inspect").await?;
+        let link = connected.connector.link("inspect");
+        let dead_letter = dead_letter.as_ref().map(|d| &*d.key);
+        let report = patiently(redis.wait, async || {
+            inspect::stream(&link, key, group, dead_letter).await
+        });
+        let report = report.await;
+        connected.close().await;
+        report
+    })?;
+    let report = shape(key, group, dead_letter.as_ref(), &report);
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::line(&text(&report, dead_letter.as_ref()))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn shape<'a>(
+    key: &'a str,
+    group: &'a str,
+    dead_letter: Option<&DeadLetter>,
+    report: &'a StreamReport,
+) -> Report<'a> {
+    let consumer = |c: &'a inspect::ConsumerReport| Consumer {
+        name: &c.name,
+        pending: c.pending,
+        idle_ms: c.idle_ms,
+    };
+    let one_group = |g: &'a inspect::GroupReport| Group {
+        name: &g.name,
+        pending: g.pending,
+        needs_from: &g.needs_from,
+    };
+    Report {
+        key,
+        group,
+        length: report.length,
+        lag: report.lag,
+        unread: report.unread,
+        pending: report.pending,
+        oldest_pending_ms: report.oldest_pending_ms,
+        delayed: report.delayed,
+        next_due_ms: report.next_due_ms,
+        dead_letters: report.dead_letters,
+        dead_letter_max_len: dead_letter.map(|d| d.max_len.get()),
+        consumers: report.consumers.iter().map(consumer).collect(),
+        groups: report.groups.iter().map(one_group).collect(),
+        pinned_by: report.groups.first().map(|g| g.name.as_str()),
+    }
+}
+
+fn text(report: &Report<'_>, dead_letter: Option<&DeadLetter>) -> String {
+    let mut facts = vec![
+        [
+            "stream",
+            &*format!("{} ({} entries)", report.key, report.length),
+        ]
+        .map(str::to_owned),
+        ["group", report.group].map(str::to_owned),
+        ["unread".to_owned(), unread(report)],
+        ["pending".to_owned(), pending(report)],
+        ["delayed".to_owned(), delayed(report)],
+    ];
+    if let (Some(count), Some(dead_letter)) = (report.dead_letters, dead_letter) {
+        let max = dead_letter.max_len.get();
+        let share = count as f64 * 100.0 / max as f64;
+        let text = format!(
+            "{count} of {max} in {} ({share:.0} % full)",
+            dead_letter.key
+        );
+        facts.push(["dead letters".to_owned(), text]);
+    }
+    if let (Some(name), true) = (report.pinned_by, report.groups.len() > 1) {
+        let needs = report.groups.first().map_or("-", |g| g.needs_from);
+        let text = format!("{name} (retention `acked` trims up to {needs})");
+        facts.push(["slowest group".to_owned(), text]);
+    }
+    let mut text = output::table(facts);
+    if !report.consumers.is_empty() {
+        let head = ["consumer", "pending", "idle"].map(str::to_owned);
+        let rows = report.consumers.iter().map(|consumer| {
+            let idle = if consumer.name == PARKED_CONSUMER {
+                "(holds what is parked)".to_owned()
+            } else {
+                people_ms(consumer.idle_ms)
+            };
+            [consumer.name.to_owned(), consumer.pending.to_string(), idle]
+        });
+        text.push_str("\n\n");
+        text.push_str(&output::table(std::iter::once(head).chain(rows)));
+    }
+    text
+}
+
+fn unread(report: &Report<'_>) -> String {
+    match (report.unread, report.lag) {
+        (false, _) => "nothing".to_owned(),
+        (true, Some(lag)) => format!("about {lag}"),
+        (true, None) => "some (Redis does not know how many)".to_owned(),
+    }
+}
+
+fn pending(report: &Report<'_>) -> String {
+    match report.oldest_pending_ms {
+        Some(oldest) => format!("{} (the oldest for {})", report.pending, people_ms(oldest)),
+        None => report.pending.to_string(),
+    }
+}
+
+fn delayed(report: &Report<'_>) -> String {
+    match report.next_due_ms {
+        Some(0) => format!("{} (the next is due now)", report.delayed),
+        Some(next) => format!(
+            "{} (the next is due in {})",
+            report.delayed,
+            people_ms(next)
+        ),
+        None => report.delayed.to_string(),
+    }
+}
+
+/// A duration that people can read: no finer than it matters.
+fn people_ms(ms: u64) -> String {
+    let duration = match ms {
+        0..1_000 => Duration::from_millis(ms),
+        _ => Duration::from_secs(ms / 1_000),
+    };
+    duration.show()
+}

@@ -1,0 +1,197 @@
+//! `hostler invoke`: run a handler once, without any Redis.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Flags, Sandboxed};
+use crate::cli::message::{Body, Header, headers};
+use crate::cli::{Variables, check, output};
+use crate::config::Value;
+use crate::delivery::message::{MESSAGE_ID, Message};
+use crate::delivery::outcome::Outcome;
+use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
+
+/// Run a handler once, without any Redis: what does it make of this message?
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hostler invoke handler.wasm --body '{\"id\":1,\"amount\":5}'
+  hostler invoke handler.wasm --body-file order.json --header x-tenant=acme --attempt 3
+  echo hello | hostler invoke handler.wasm --body-file - --json
+
+Exit codes: 0 ack, 10 nack-requeue, 11 drop, 12 fault; 64 usage, 65 bad component")]
+pub(super) struct Args {
+    /// The component
+    #[arg(value_name = "FILE.wasm")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    body: Body,
+
+    /// A header, `name=value`; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    headers: Vec<Header>,
+
+    /// Which attempt the handler is told that this is
+    #[arg(long, value_name = "N", default_value = "1")]
+    attempt: NonZeroU32,
+
+    /// After how many attempts the handler is told that the message is given up; 0 = never
+    #[arg(long, value_name = "N", default_value = "0")]
+    max_attempts: u32,
+
+    /// The message's id; a header x-message-id wins
+    #[arg(long, value_name = "ID", default_value = "0-1")]
+    id: String,
+
+    /// The queue that the handler is told
+    #[arg(long, value_name = "NAME", default_value = "invoke")]
+    queue: String,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<Sandboxed>,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let body = args.body.read()?.unwrap_or_default();
+    let mut settings = args.flags.collect(variables).sandbox()?;
+    settings.concurrency = 1;
+    let sandbox = check::load(&args.file, &settings)?;
+    let headers = headers(&args.headers);
+    let id = headers.find_str(MESSAGE_ID).unwrap_or(&args.id);
+    let message = Message {
+        id: id.into(),
+        queue: args.queue.into(),
+        body,
+        headers,
+        enqueued_ms: 0,
+    };
+    let capture = Capture::default();
+    let logs = LogSink::Capture(capture.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("cannot start", &error))?;
+    let report = runtime.block_on(async {
+        let call = Call {
+            message: &message,
+            attempt: args.attempt.get(),
+            max_attempts: args.max_attempts,
+            cancelled: &Arc::default(),
+            logs: &logs,
+        };
+        sandbox.call(&mut sandbox.slot(), call).await
+    });
+    let verdict = Verdict::new(&report);
+    let lines = capture.take();
+    if args.json {
+        output::json(&Answer {
+            outcome: verdict.outcome,
+            delay_ms: verdict
+                .delay
+                .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            reason: verdict.reason,
+            fault: verdict.fault,
+            duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),
+            memory_bytes: report.memory_bytes,
+            logs: lines.iter().map(|line| line.text.as_str()).collect(),
+        })?;
+    } else {
+        output::line(&text(&verdict, &report, &lines))?;
+    }
+    Ok(verdict.exit)
+}
+
+/// The shape of `--json`.
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// `ack`, `nack-requeue`, `drop` or `fault`.
+    outcome: &'static str,
+    /// The delay that the handler asks for.
+    delay_ms: Option<u64>,
+    /// The handler's reason, or what is known about the fault.
+    reason: Option<&'a str>,
+    /// The kind of fault.
+    fault: Option<&'static str>,
+    duration_us: u64,
+    memory_bytes: usize,
+    logs: Vec<&'a str>,
+}
+
+/// What a report says, in words.
+struct Verdict<'a> {
+    outcome: &'static str,
+    exit: Exit,
+    delay: Option<Duration>,
+    reason: Option<&'a str>,
+    fault: Option<&'static str>,
+}
+
+impl<'a> Verdict<'a> {
+    fn new(report: &'a Report) -> Self {
+        let (outcome, exit) = match &report.outcome {
+            Outcome::Ack => ("ack", Exit::Ok),
+            Outcome::NackRequeue(_) => ("nack-requeue", Exit::NackRequeue),
+            Outcome::Drop(_) => ("drop", Exit::Drop),
+            Outcome::Fault(_) => ("fault", Exit::Fault),
+        };
+        let mut verdict = Self {
+            outcome,
+            exit,
+            delay: None,
+            reason: None,
+            fault: None,
+        };
+        match &report.outcome {
+            Outcome::Ack => {}
+            Outcome::NackRequeue(delay) => verdict.delay = *delay,
+            Outcome::Drop(reason) => verdict.reason = reason.as_deref(),
+            Outcome::Fault(fault) => {
+                verdict.reason = Some(&fault.detail);
+                verdict.fault = Some(fault.kind.label());
+            }
+        }
+        verdict
+    }
+}
+
+fn text(verdict: &Verdict<'_>, report: &Report, lines: &[LogLine]) -> String {
+    let mut outcome = verdict.outcome.to_owned();
+    if let Some(fault) = verdict.fault {
+        outcome.push_str(&format!(" ({fault})"));
+    }
+    if let Some(delay) = verdict.delay {
+        outcome.push_str(&format!(" after {}", delay.show()));
+    }
+    if let Some(reason) = verdict.reason {
+        outcome.push_str(&format!(": {reason}"));
+    }
+    let facts = [
+        ["outcome".to_owned(), outcome],
+        ["time".to_owned(), format!("{:.1?}", report.duration)],
+        [
+            "memory".to_owned(),
+            check::people_size(report.memory_bytes as u64),
+        ],
+    ];
+    let mut text = output::table(facts);
+    for line in lines {
+        text.push_str(&format!("\n{} | {}", line.stream.label(), line.text));
+    }
+    if report.log_bytes_dropped > 0 {
+        text.push_str(&format!(
+            "\n({} more bytes were dropped)",
+            report.log_bytes_dropped
+        ));
+    }
+    text
+}

@@ -1,0 +1,86 @@
+//! A message as flags describe it: for `invoke` and `publish`.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::delivery::message::Headers;
+
+/// The largest body that is read from a file or stdin: what Redis takes in one value.
+const BODY_MAX: u64 = 512 << 20;
+
+/// A header as a flag gives it: `name=value`.
+#[derive(Clone, Debug)]
+pub(super) struct Header {
+    name: String,
+    value: String,
+}
+
+impl std::str::FromStr for Header {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some(("", _)) => Err("the name is empty"),
+            Some((name, value)) => Ok(Self {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            }),
+            None => Err("write it as `name=value`"),
+        }
+    }
+}
+
+/// Headers in the order of the flags.
+pub(super) fn headers(flags: &[Header]) -> Headers {
+    let mut headers = Headers::default();
+    for header in flags {
+        headers.push(header.name.clone(), header.value.clone());
+    }
+    headers
+}
+
+/// Where a body comes from.
+#[derive(Clone, Debug, clap::Args)]
+#[group(multiple = false)]
+pub(super) struct Body {
+    /// The body, as text
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(super) body: Option<String>,
+
+    /// A file that holds the body, byte for byte; `-` = stdin
+    #[arg(long, value_name = "FILE")]
+    pub(super) body_file: Option<PathBuf>,
+}
+
+impl Body {
+    /// The body; `None` = no flag names one.
+    pub(super) fn read(&self) -> Result<Option<Bytes>, Failure> {
+        match (&self.body, &self.body_file) {
+            (Some(text), _) => Ok(Some(Bytes::from(text.clone()))),
+            (None, Some(path)) => read(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Bytes, Failure> {
+    let cannot = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);
+    let mut bytes = Vec::new();
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(cannot)?)
+    };
+    source
+        .take(BODY_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(cannot)?;
+    if bytes.len() as u64 > BODY_MAX {
+        let what = format!("{} is larger than {BODY_MAX} bytes", path.display());
+        return Err(Failure::new(Exit::Usage, what));
+    }
+    Ok(bytes.into())
+}

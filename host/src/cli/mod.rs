@@ -1,0 +1,171 @@
+//! The commands: parse the line, call the rooms, print. The only place that prints, and the only
+//! one that knows exit codes.
+//!
+//! One file per command. stdout is data, machine-readable with `--json`; stderr is for people.
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use exit::{Exit, Failure};
+
+use crate::config::RedisUrl;
+
+mod bench;
+mod check;
+mod completions;
+mod connect;
+mod dlq;
+pub mod exit;
+mod flags;
+mod inspect;
+mod invoke;
+mod message;
+mod output;
+mod progress;
+mod publish;
+mod run;
+mod threads;
+mod versions;
+
+/// The environment, as it was when the process started.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// Host message handlers compiled to WebAssembly beside a Redis queue.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hostler",
+    version = versions::SHORT,
+    long_version = versions::long(),
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = true,
+    after_help = AFTER_HELP,
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
+  hostler publish --redis redis://localhost --stream orders --body '{\"id\":1}'
+  hostler dlq peek --redis redis://localhost orders:dead
+  hostler check handler.wasm                        what is this component?
+  hostler invoke handler.wasm --body '{\"id\":1}'     run it once, without Redis
+  hostler check --config orders.toml                is this configuration right?
+
+Exit codes: 0 ok, 64 usage or configuration, 65 bad component, 69 Redis not there, 70 bug,
+74 file cannot be read or written, 75 drain timed out; invoke: 0 ack, 10 nack-requeue, 11 drop,
+12 fault";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Publish(publish::Args),
+    Dlq(dlq::Args),
+    Inspect(inspect::Args),
+    Check(check::Args),
+    Invoke(invoke::Args),
+    Bench(bench::Args),
+    Completions(completions::Args),
+}
+
+/// Run the command that these arguments name.
+pub fn main(arguments: Vec<OsString>, variables: Variables) -> ExitCode {
+    match catch_unwind(AssertUnwindSafe(|| run(arguments, variables))) {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(failure)) => {
+            output::failure(&failure);
+            failure.exit.into()
+        }
+        // The panic hook has said where.
+        Err(_) => {
+            output::failure(
+                &Failure::new(Exit::Bug, "this is a bug of hostler")
+                    .hint("please report it, with the lines above and what you did"),
+            );
+            Exit::Bug.into()
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> {
+    let parsed = Cli::command()
+        .try_get_matches_from(arguments)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            output::people(&rendered(&error));
+            return Ok(Exit::Usage);
+        }
+        // `--help` and `--version` were asked for: they are data.
+        Err(error) => {
+            output::data(rendered(&error).as_bytes())?;
+            return Ok(Exit::Ok);
+        }
+    };
+    match cli.command {
+        Command::Run(args) => run::run(args, variables),
+        Command::Publish(args) => publish::run(args, variables),
+        Command::Dlq(args) => dlq::run(args, variables),
+        Command::Inspect(args) => inspect::run(args, variables),
+        Command::Check(args) => check::run(args, variables),
+        Command::Invoke(args) => invoke::run(args, variables),
+        Command::Bench(args) => bench::run(args, variables),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+    }
+}
+
+/// What clap has to say, without the passwords that stood in the arguments.
+fn rendered(error: &clap::Error) -> String {
+    let styled = error.render();
+    let text = if output::is_terminal() {
+        styled.ansi().to_string()
+    } else {
+        styled.to_string()
+    };
+    mask_urls(&text)
+}
+
+/// Mask every URL with credentials in a text.
+fn mask_urls(text: &str) -> String {
+    let masked = |word: &str| match word.contains("://") && word.contains('@') {
+        true => {
+            let url = word.trim_matches(['\'', '"', '`', ',', '.', ':']);
+            word.replace(url, &RedisUrl::mask(url))
+        }
+        false => word.to_owned(),
+    };
+    text.split_inclusive([' ', '\n'])
+        .map(masked)
+        .collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_commands_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn urls_in_complaints_are_masked() {
+        let text = "error: unexpected argument 'redis://:hunter2@db/0' found\n";
+        assert_eq!(
+            mask_urls(text),
+            "error: unexpected argument 'redis://:***@db/0' found\n"
+        );
+        assert_eq!(
+            mask_urls("see https://example.com for @you\n"),
+            "see https://example.com for @you\n"
+        );
+    }
+}

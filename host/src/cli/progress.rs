@@ -1,0 +1,55 @@
+//! How far long work has come: on a terminal only, and on stderr.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::output;
+
+const REDRAW_EVERY: Duration = Duration::from_millis(100);
+
+/// A counter, or a bar, that is not there where nobody looks.
+#[derive(Debug)]
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Count something whose end is not known.
+    pub(super) fn counting(what: &str) -> Self {
+        let bar = if output::is_terminal() {
+            ProgressBar::no_length()
+        } else {
+            ProgressBar::hidden()
+        };
+        let template = format!("{{spinner}} {{human_pos}} {what} ({{per_sec}})");
+        let style = ProgressStyle::with_template(&template);
+        let bar = match style {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        if output::is_terminal() {
+            bar.enable_steady_tick(REDRAW_EVERY);
+        }
+        Self(bar)
+    }
+
+    /// Count something up to its end.
+    pub(super) fn of(total: u64, what: &str) -> Self {
+        let progress = Self::counting(what);
+        progress.0.set_length(total);
+        let template = format!("{{spinner}} {{pos}} of {{len}} {what} {{wide_bar}} {{eta}}");
+        match ProgressStyle::with_template(&template) {
+            Ok(style) => Self(progress.0.with_style(style)),
+            Err(_) => progress,
+        }
+    }
+
+    /// So many more.
+    pub(super) fn advance(&self, by: u64) {
+        self.0.inc(by);
+    }
+
+    /// Done: leave no trace.
+    pub(super) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

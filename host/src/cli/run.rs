@@ -1,0 +1,270 @@
+//! `hostler run`: the host of one queue.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use crate::admin;
+use crate::cli::connect::{Connected, patiently};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{All, Flags};
+use crate::cli::threads::Threads;
+use crate::cli::{Variables, check, flags, output};
+use crate::config::{Config, DeadLetter, QueueKind, SummaryFormat, Value};
+use crate::delivery::ledger;
+use crate::queue::stream::{DeadLetterQueue, StreamOptions, StreamQueue};
+use crate::queue::{Queue, startup};
+use crate::runtime::sandboxed::Sandboxed;
+use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
+use crate::sandbox::Sandbox;
+use crate::telemetry::health::Health;
+use crate::telemetry::logging;
+use crate::telemetry::metrics::Metrics;
+use crate::wire;
+
+/// Serve a queue: hand each message to the handler, and do what it says
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "hostler run --redis URL --stream KEY --group NAME --handler FILE.wasm [FLAGS]\n       \
+                      hostler run --config FILE.toml [FLAGS]",
+    after_help = "\
+Every flag is also a variable (--min-idle is HOSTLER_MIN_IDLE) and a key of the configuration file
+(min_idle); docs/configuration.md lists them. A flag wins over a variable, a variable over the file.
+
+Examples:
+  hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
+  hostler run --redis embedded --stream orders --group g --handler h.wasm --until-empty --summary json
+  hostler run --config orders.toml --max-deliveries 5 --dead-letter orders:dead
+
+SIGTERM or Ctrl-C: stop reading, end what has started, hand back the rest, exit 0. Again: end at once.
+Exit codes: 0 drained or empty, 64 usage or configuration, 65 bad component, 69 Redis not there,
+75 the time for draining (or --until-empty) was over"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    flags: Flags<All>,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let loaded = args.flags.collect(variables).config()?;
+    flags::warn(&loaded.warnings);
+    let config = loaded.value;
+    logging::start(config.process.log_format, &config.process.log_level);
+    let options = stream_options(&config)?;
+    let sandbox = load(&config)?;
+
+    Threads::start()?.run(async |attempts| serve(&config, options, sandbox, attempts).await)
+}
+
+fn load(config: &Config) -> Result<Sandbox, Failure> {
+    let sandbox = check::load(&config.handler.file, &config.sandbox)?;
+    let digest = sandbox.digest();
+    match &config.handler.digest {
+        Some(wanted) if wanted.as_str() != &**digest => {
+            let file = config.handler.file.display();
+            let wanted = wanted.as_str();
+            let what = format!("{file} is {digest}, but `handler_digest` accepts only {wanted}");
+            Err(Failure::new(Exit::Component, what).hint("deploy that version, or change the pin"))
+        }
+        _ => Ok(sandbox),
+    }
+}
+
+async fn serve(
+    config: &Config,
+    options: StreamOptions,
+    sandbox: Sandbox,
+    attempts: &Handle,
+) -> Result<Exit, Failure> {
+    let mut stops = Stops::listen()?;
+    let metrics = Arc::new(Metrics::new());
+    let health = Health::default();
+    metrics.handler(Arc::clone(sandbox.digest()));
+    if let Some(address) = config.process.admin {
+        let bound = admin::bind(address)
+            .await
+            .map_err(|error| Failure::new(Exit::Usage, error).hint("give another `--admin`"))?;
+        info!(address = %bound.address(), "serving /metrics, /live and /ready");
+        tokio::spawn(bound.serve(Arc::clone(&metrics), health.clone()));
+    }
+    let connected = Connected::new(&config.redis, "run").await?;
+    let opened = tokio::select! {
+        opened = open(config, &connected, options) => opened,
+        // Nothing has been read yet: there is nothing to drain.
+        _ = stops.next() => {
+            connected.close().await;
+            return Ok(Exit::Ok);
+        }
+    };
+    let queue = match opened {
+        Ok(queue) => queue,
+        Err(failure) => {
+            connected.close().await;
+            return Err(failure);
+        }
+    };
+    announce(config, &queue, &sandbox);
+    let driver = Driver::new(
+        Arc::new(queue) as Arc<dyn Queue>,
+        &Arc::new(Sandboxed::new(sandbox)),
+        settings(config),
+        Arc::clone(&metrics),
+        health,
+        attempts,
+    );
+    let exit = drive(driver, &mut stops).await;
+    if config.process.summary == SummaryFormat::Json {
+        output::json(&metrics.summary())?;
+    }
+    connected.close().await;
+    Ok(exit)
+}
+
+async fn open(
+    config: &Config,
+    connected: &Connected,
+    options: StreamOptions,
+) -> Result<StreamQueue, Failure> {
+    let connector = &connected.connector;
+    patiently(config.redis.wait, async || {
+        for warning in startup::check(connector, &options).await? {
+            tracing::warn!("{warning}");
+        }
+        StreamQueue::open(connector.clone(), options.clone()).await
+    })
+    .await
+}
+
+/// Run the loop until it ends, or until it is told to end at once.
+async fn drive(driver: Driver, stops: &mut Stops) -> Exit {
+    let (control, commands) = mpsc::channel(1);
+    let running = driver.run(commands);
+    tokio::pin!(running);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            exit = &mut running => return match exit {
+                runtime::Exit::Drained => Exit::Ok,
+                runtime::Exit::TimedOut { .. } | runtime::Exit::NotEmpty => Exit::TimedOut,
+            },
+            exit = stops.next() => {
+                if stopping {
+                    return exit;
+                }
+                stopping = true;
+                // Full or closed, it is stopping already.
+                if control.try_send(Control::Drain).is_err() {
+                    info!("already stopping");
+                }
+            }
+        }
+    }
+}
+
+/// What asks a host to stop.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot wait for signals", &e));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Wait for the next one: how to exit if it is one too many.
+    async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+        }
+    }
+}
+
+/// The rules that hold from now on, once.
+fn announce(config: &Config, queue: &StreamQueue, sandbox: &Sandbox) {
+    let policy = &config.policy;
+    let limits = &config.sandbox.limits;
+    let dead_letter = config.dead_letter.as_ref();
+    info!(
+        queue = %config.queue.name(),
+        group = %queue.options().group,
+        consumer = queue.consumer(),
+        handler = %sandbox.digest(),
+        max_deliveries = policy.allowance.cap,
+        on_cap = policy.on_cap.show(),
+        on_fault = policy.on_fault.show(),
+        dead_letter = dead_letter.map(|d| &*d.key),
+        dead_letter_max_len = dead_letter.map(|d| d.max_len.get()),
+        concurrency = config.sandbox.concurrency,
+        reuse = config.sandbox.reuse,
+        timeout = limits.wall.show(),
+        cpu = limits.cpu.show(),
+        memory = limits.memory,
+        min_idle = config.min_idle.show(),
+        retention = config.retention.show(),
+        drain_timeout = config.process.drain_timeout.show(),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving"
+    );
+}
+
+fn settings(config: &Config) -> runtime::Settings {
+    let defaults = runtime::Settings::new(config.policy.clone());
+    runtime::Settings {
+        ledger: ledger::Settings {
+            concurrency: config.sandbox.concurrency,
+            prefetch_max: config.prefetch.get() as usize,
+            min_idle: config.min_idle,
+            ..defaults.ledger
+        },
+        gate: gate::Limits {
+            payload_max: config.max_payload.as_usize(),
+        },
+        drain_timeout: config.process.drain_timeout,
+        until_empty: config.process.until_empty.then_some(UntilEmpty {
+            timeout: config.process.until_empty_timeout,
+        }),
+    }
+}
+
+fn stream_options(config: &Config) -> Result<StreamOptions, Failure> {
+    let QueueKind::Stream { key, group, start } = &config.queue else {
+        let what = "this version of hostler serves streams only";
+        return Err(Failure::new(Exit::Usage, what).hint("give `--stream KEY --group NAME`"));
+    };
+    let dead_letter = |d: &DeadLetter| DeadLetterQueue {
+        key: d.key.to_string(),
+        max_len: Some(d.max_len.get()),
+        on_full: d.on_full,
+    };
+    Ok(StreamOptions {
+        key: key.to_string(),
+        group: group.to_string(),
+        consumer: config.consumer.clone().unwrap_or_else(hostname),
+        start: *start,
+        min_idle: config.min_idle,
+        dead_letter: config.dead_letter.as_ref().map(dead_letter),
+        retention: config.retention,
+        decoding: wire::stream::Options {
+            body_field: config.body_field.clone().into(),
+            missing_body: config.missing_body,
+        },
+    })
+}
+
+/// What the machine calls itself.
+fn hostname() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "hostler".to_owned())
+}

@@ -1,0 +1,98 @@
+//! Settings whose value is one of a few words.
+
+use std::num::NonZeroU64;
+
+use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
+use crate::delivery::attempt::Accounting;
+use crate::delivery::policy::{OnCap, OnFault};
+use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::wire::stream::MissingBody;
+
+words!(@value OnCap { DeadLetter = "dead-letter", Discard = "discard" });
+words!(@value MissingBody { Json = "json", Malformed = "malformed" });
+words!(@value GroupStart { Beginning = "0", End = "$" });
+words!(@value OnFull { DropOldest = "drop-oldest", Stop = "stop" });
+words!(@value LogFormat { Auto = "auto", Pretty = "pretty", Json = "json" });
+words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
+words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
+
+words! {
+    /// What is printed on exit.
+    SummaryFormat {
+        /// Nothing.
+        None = "none",
+        /// One line of JSON on stdout.
+        Json = "json",
+    }
+}
+
+impl Value for Retention {
+    const TYPE: &'static str = "`keep` | `acked` | `maxlen:N`";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text.split_once(':') {
+            None if text == "keep" => Ok(Self::Keep),
+            None if text == "acked" => Ok(Self::Acked),
+            Some(("maxlen", n)) => NonZeroU64::parse(n).map(|n| Self::MaxLen(n.get())),
+            _ => Err(not_one_of(text, &["keep", "acked", "maxlen:N"])),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Keep => "keep".to_owned(),
+            Self::Acked => "acked".to_owned(),
+            Self::MaxLen(n) => format!("maxlen:{n}"),
+        }
+    }
+}
+
+/// A component's digest: `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Digest(String);
+
+impl Digest {
+    /// The text, hexadecimal digits in lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Value for Digest {
+    const TYPE: &'static str = "digest";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let hex = text.strip_prefix("sha256:").unwrap_or(text);
+        if hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(Self(format!("sha256:{}", hex.to_ascii_lowercase())));
+        }
+        Err(Invalid::new(format!("`{text}` is no digest"))
+            .hint("`hostler check FILE` prints the digest of a component"))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl Value for LogFilter {
+    const TYPE: &'static str = "log filter";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        // A lone word that is no level would be taken for a target and silence everything else.
+        let levels = ["error", "warn", "info", "debug", "trace", "off"];
+        let lone = !text.contains(['=', ',']);
+        if lone && !levels.iter().any(|level| level.eq_ignore_ascii_case(text)) {
+            return Err(not_one_of(text, &levels));
+        }
+        Self::new(text).map_err(|error| Invalid::new(format!("`{text}` is no log filter: {error}")))
+    }
+
+    fn show(&self) -> String {
+        self.as_str().to_owned()
+    }
+}

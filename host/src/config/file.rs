@@ -1,0 +1,172 @@
+//! The configuration file: one TOML file per queue.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use crate::config::problem::{Problem, ProblemKind, Source};
+use crate::config::setting::Definition;
+use crate::config::settings;
+use crate::config::value::{Invalid, Shape, nearest};
+
+/// A configuration is a page of text: what is larger is something else.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A value that the file gives to a setting.
+pub(super) struct FileValue {
+    pub(super) setting: &'static dyn Definition,
+    pub(super) source: Source,
+    pub(super) text: Result<String, Invalid>,
+}
+
+/// Read a file: the values that it gives, and what is wrong with it.
+pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
+    let mut found = Found {
+        path: path.into(),
+        text: String::new(),
+        values: Vec::new(),
+        problems: Vec::new(),
+    };
+    match load(path) {
+        Ok(text) => found.text = text,
+        Err(reason) => {
+            let path = path.to_owned();
+            let kind = ProblemKind::Unreadable { path, reason };
+            return (Vec::new(), vec![Problem::new(None, kind)]);
+        }
+    }
+    let text = found.text.clone();
+    let (table, errors) = DeTable::parse_recoverable(&text);
+    for error in errors {
+        let source = found.source(error.span().map_or(0, |span| span.start));
+        let message = error.message().to_owned();
+        let kind = ProblemKind::Syntax { message };
+        found.problems.push(Problem::new(source, kind));
+    }
+    found.walk("", table.get_ref());
+    (found.values, found.problems)
+}
+
+fn load(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| error.to_string())?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(format!("it is larger than {FILE_MAX} bytes"));
+    }
+    Ok(text)
+}
+
+struct Found {
+    path: Arc<Path>,
+    text: String,
+    values: Vec<FileValue>,
+    problems: Vec<Problem>,
+}
+
+impl Found {
+    fn source(&self, offset: usize) -> Source {
+        let before = self.text.as_bytes().iter().take(offset);
+        Source::File {
+            path: self.path.clone(),
+            line: 1 + before.filter(|byte| **byte == b'\n').count(),
+        }
+    }
+
+    fn walk(&mut self, prefix: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let key = format!("{prefix}{}", name.get_ref());
+            let source = self.source(name.span().start);
+            let inner = format!("{key}.");
+            match (settings::find(&key), value.get_ref()) {
+                (Some(setting), value) => self.values.push(FileValue {
+                    setting,
+                    source,
+                    text: text_of(setting, value),
+                }),
+                (None, DeValue::Table(table)) if is_table(&inner) => self.walk(&inner, table),
+                (None, value) => self.unknown(&key, source, value),
+            }
+        }
+    }
+
+    fn unknown(&mut self, key: &str, source: Source, value: &DeValue<'_>) {
+        let inner = format!("{key}.");
+        let hint = if is_table(&inner) {
+            let keys: Vec<String> = settings::all()
+                .filter(|s| s.key().starts_with(&inner))
+                .map(|s| format!("`{}`", s.key()))
+                .collect();
+            let found = value.type_str();
+            Some(format!(
+                "`{key}` is a table, not a {found}: set {}",
+                keys.join(", ")
+            ))
+        } else {
+            nearest_key(key).map(|known| format!("did you mean `{known}`?"))
+        };
+        let kind = ProblemKind::Unknown {
+            what: "key",
+            name: key.to_owned(),
+        };
+        self.problems.push(Problem::new(source, kind).hint(hint));
+    }
+}
+
+fn is_table(prefix: &str) -> bool {
+    settings::all().any(|setting| setting.key().starts_with(prefix))
+}
+
+/// The key that was meant: by its whole name, or by its last part (`max_len` for
+/// `dead_letter.max_len`), or by the name of its flag.
+fn nearest_key(key: &str) -> Option<&'static str> {
+    let alike = |s: &&'static dyn Definition| {
+        s.flag().replace('-', "_") == key || s.key().rsplit('.').next() == Some(key)
+    };
+    settings::all()
+        .find(alike)
+        .map(Definition::key)
+        .or_else(|| {
+            let tables = settings::all().filter_map(|s| Some(s.key().split_once('.')?.0));
+            nearest(key, settings::all().map(Definition::key).chain(tables))
+        })
+}
+
+/// The text of a value, if it has the shape of the setting.
+///
+/// A number where a text is wanted is taken for its digits: the type then says which unit is
+/// missing, or that it is fine (`group_start = 0`).
+fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Invalid> {
+    match (setting.shape(), value) {
+        (Shape::Text, DeValue::String(text)) => Ok(text.to_string()),
+        (Shape::Text | Shape::Integer | Shape::Number, DeValue::Integer(integer)) => {
+            decimal(integer)
+        }
+        (Shape::Text | Shape::Number, DeValue::Float(float)) => Ok(float.as_str().to_owned()),
+        (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
+        (shape, value) => {
+            let (wanted, example) = match shape {
+                Shape::Text => ("a string", "\"...\""),
+                Shape::Integer => ("an integer", "1"),
+                Shape::Number => ("a number", "1.5"),
+                Shape::Bool => ("a boolean", "true"),
+            };
+            let example = setting
+                .default()
+                .filter(|_| shape != Shape::Text)
+                .unwrap_or(example);
+            let found = value.type_str();
+            Err(Invalid::new(format!("is a {found}, not {wanted}"))
+                .hint(format!("write it like `{} = {example}`", setting.key())))
+        }
+    }
+}
+
+fn decimal(integer: &DeInteger<'_>) -> Result<String, Invalid> {
+    i128::from_str_radix(integer.as_str(), integer.radix())
+        .map(|number| number.to_string())
+        .map_err(|_| Invalid::new(format!("`{}` is no integer", integer.as_str())))
+}

@@ -1,0 +1,225 @@
+//! What the operator wants: read once, into types that cannot be wrong.
+//!
+//! Each setting is defined once, in [`settings`]: from there come the TOML key, the variable, the
+//! flag, the help, `check --config` and `docs/configuration.md`. What is set is collected from the
+//! file, the variables and the flags ([`collect`]), checked value by value and then together, and
+//! becomes a [`Config`]: all problems are told at once.
+//!
+//! Deliberately absent: the environment and the arguments themselves. They come in.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use choices::{Digest, SummaryFormat};
+pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, VARIABLE_PREFIX};
+pub use problem::{Error, Problem, ProblemKind, Source};
+pub use secret::{RedisUrl, Secret};
+pub use setting::{Definition, Setting};
+pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
+
+use crate::delivery::policy::Policy;
+use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::queue::target::Target;
+use crate::sandbox;
+use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::wire::stream::MissingBody;
+
+mod build;
+mod choices;
+mod collect;
+pub mod docs;
+mod file;
+mod problem;
+mod reach;
+mod secret;
+mod setting;
+pub mod settings;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+/// A configuration that can be run: checked as a whole.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where Redis is and how to get in.
+    pub redis: Redis,
+    /// What is read.
+    pub queue: QueueKind,
+    /// The base of the consumer's name; `None` = the name of the machine.
+    pub consumer: Option<String>,
+    /// How long a delivery must go unrenewed until it is an orphan.
+    pub min_idle: Duration,
+    /// What is trimmed.
+    pub retention: Retention,
+    /// How stream entries are read: the body's field.
+    pub body_field: String,
+    /// How stream entries are read: without that field.
+    pub missing_body: MissingBody,
+    /// The component.
+    pub handler: Handler,
+    /// What it may use, how many attempts run at the same time, how instances are reused.
+    pub sandbox: sandbox::Settings,
+    /// What an outcome leads to.
+    pub policy: Policy,
+    /// Where dead letters go; `None` = nowhere.
+    pub dead_letter: Option<DeadLetter>,
+    /// The largest body that a handler is given.
+    pub max_payload: ByteSize,
+    /// The most deliveries held beyond those that run.
+    pub prefetch: NonZeroU32,
+    /// How the process lives and ends.
+    pub process: Process,
+}
+
+/// Where Redis is and how to get in.
+#[derive(Clone, Debug)]
+pub struct Redis {
+    /// The server.
+    pub server: Server,
+    /// How long to wait for the server at start.
+    pub wait: Duration,
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub enum Server {
+    /// One of our own, started and ended with this process.
+    Embedded,
+    /// One that runs somewhere.
+    At(Box<Target>),
+}
+
+/// What is read: one of three kinds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum QueueKind {
+    /// A stream, through a consumer group.
+    Stream {
+        /// The stream.
+        key: Arc<str>,
+        /// The group.
+        group: Arc<str>,
+        /// Where a new group starts.
+        start: GroupStart,
+    },
+    /// A list.
+    List {
+        /// The list.
+        key: Arc<str>,
+        /// Through a processing list.
+        reliable: bool,
+    },
+    /// A channel.
+    Channel {
+        /// The channel, or a pattern of channels.
+        name: Arc<str>,
+        /// Whether it is a pattern.
+        is_pattern: bool,
+    },
+}
+
+impl QueueKind {
+    /// The key or the channel.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Stream { key, .. } | Self::List { key, .. } => key,
+            Self::Channel { name, .. } => name,
+        }
+    }
+
+    /// Whether what cannot be handled can be put somewhere: Pub/Sub has no dead letters of its
+    /// own kind, and a simple list forgets what it hands out.
+    fn is_at_most_once(&self) -> bool {
+        match self {
+            Self::Stream { .. } => false,
+            Self::List { reliable, .. } => !reliable,
+            Self::Channel { .. } => true,
+        }
+    }
+}
+
+/// What a benchmark goes by.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// Where Redis is and how to get in.
+    pub redis: Redis,
+    /// The component.
+    pub handler: Handler,
+    /// How it is run.
+    pub sandbox: sandbox::Settings,
+    /// The most deliveries held beyond those that run.
+    pub prefetch: NonZeroU32,
+}
+
+/// Where messages are published to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Destination {
+    /// Appended to a stream.
+    Stream {
+        /// The stream.
+        key: String,
+        /// The field that holds the body.
+        body_field: String,
+    },
+    /// Pushed to a list.
+    List {
+        /// The list.
+        key: String,
+    },
+    /// Sent to a channel.
+    Channel {
+        /// The channel.
+        name: String,
+    },
+}
+
+/// The component and how it is run.
+#[derive(Clone, Debug)]
+pub struct Handler {
+    /// The component's file.
+    pub file: PathBuf,
+    /// The only digest that is accepted.
+    pub digest: Option<Digest>,
+}
+
+/// Where dead letters go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeadLetter {
+    /// The key.
+    pub key: Arc<str>,
+    /// How many are kept.
+    pub max_len: NonZeroU64,
+    /// What happens when there are that many.
+    pub on_full: OnFull,
+}
+
+/// How the process lives and ends.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Exit when the queue holds nothing to do.
+    pub until_empty: bool,
+    /// How long that may take.
+    pub until_empty_timeout: Option<Duration>,
+    /// How long running attempts may take to end.
+    pub drain_timeout: Duration,
+    /// What is printed on exit.
+    pub summary: SummaryFormat,
+    /// Where `/metrics` and the probes are served.
+    pub admin: Option<SocketAddr>,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_level: LogFilter,
+}
+
+/// A configuration and what looked odd about it.
+#[derive(Clone, Debug)]
+pub struct Loaded<T> {
+    /// What was read.
+    pub value: T,
+    /// What should be looked at, but does not stop anything.
+    pub warnings: Vec<Problem>,
+}

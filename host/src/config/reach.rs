@@ -1,0 +1,140 @@
+//! How to reach Redis: URL, password, certificates.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::config::collect::Collected;
+use crate::config::problem::{Problem, ProblemKind, Source};
+use crate::config::secret::RedisUrl;
+use crate::config::setting::Setting;
+use crate::config::settings::server;
+use crate::config::value::RedisAt;
+use crate::config::{Redis, Server};
+use crate::queue::target::{PasswordSource, Secret, Target, TlsFiles};
+
+/// A password file is one line.
+const PASSWORD_MAX: u64 = 4096;
+
+impl Collected {
+    pub(super) fn check_redis(&mut self) -> Option<Redis> {
+        self.check_password();
+        let ca = self.readable(&server::REDIS_CA);
+        let cert = self.readable(&server::REDIS_CERT);
+        let key = self.readable(&server::REDIS_KEY);
+        self.only_with(&server::REDIS_CERT, &server::REDIS_KEY);
+        self.only_with(&server::REDIS_KEY, &server::REDIS_CERT);
+        let tls = TlsFiles {
+            ca,
+            client: cert.zip(key),
+        };
+        let password = self.password();
+        let at = self.value(&server::REDIS);
+        if at.is_none() && self.source(&server::REDIS).is_none() {
+            let hint =
+                "give `--redis redis://host:6379`, or `--redis embedded` for a private server";
+            self.conflict(None, "`redis` is not set".to_owned(), hint.to_owned());
+        }
+        let server = match at? {
+            RedisAt::Embedded => {
+                self.not_embedded(&server::REDIS_PASSWORD_FILE);
+                self.not_embedded(&server::REDIS_CA);
+                self.not_embedded(&server::REDIS_CERT);
+                Server::Embedded
+            }
+            RedisAt::Url(url) => Server::At(Box::new(self.target(&url, password, tls)?)),
+        };
+        Some(Redis {
+            server,
+            wait: self.or_default(&server::WAIT_REDIS),
+        })
+    }
+
+    fn target(
+        &mut self,
+        url: &RedisUrl,
+        password: PasswordSource,
+        tls: TlsFiles,
+    ) -> Option<Target> {
+        match Target::parse(url.expose(), password, tls) {
+            Ok(target) => Some(target),
+            Err(error) => {
+                self.bad_value(&server::REDIS, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The embedded server is reached by a socket that only its user can open.
+    fn not_embedded(&mut self, setting: &'static Setting<PathBuf>) {
+        if let Some(source) = self.source(setting).cloned() {
+            let what = format!("`{}` means nothing to the embedded server", setting.key());
+            let hint = format!(
+                "leave it out, or name a server with `{}`",
+                server::REDIS.key()
+            );
+            self.conflict(Some(&source), what, hint);
+        }
+    }
+
+    fn check_password(&mut self) {
+        let in_url =
+            matches!(self.value(&server::REDIS), Some(RedisAt::Url(url)) if url.has_password());
+        let sources = [
+            self.source(&server::REDIS_PASSWORD_FILE).cloned(),
+            self.source(&server::REDIS_PASSWORD).cloned(),
+        ];
+        let mut given: Vec<Source> = sources.into_iter().flatten().collect();
+        let url_source = self.source(&server::REDIS).filter(|_| in_url).cloned();
+        if let Some(source @ Source::Flag(_)) = &url_source {
+            let what = "the password in the URL can be read by every user of this machine (`ps`)";
+            let kind = ProblemKind::Conflict(what.to_owned());
+            let hint = "use `--redis-password-file`, or the variable HOSTLER_REDIS_PASSWORD";
+            self.warnings
+                .push(Problem::new(source.clone(), kind).hint(hint.to_owned()));
+        }
+        given.extend(url_source);
+        if given.len() > 1 {
+            let places: Vec<String> = given.iter().map(Source::to_string).collect();
+            let what = format!("there are {} passwords: {}", given.len(), places.join(", "));
+            self.conflict(None, what, "keep one of them".to_owned());
+        }
+    }
+
+    /// Where the password comes from. A file is read now to tell what is wrong with it, and again
+    /// at every connect, so that a password can be rotated.
+    fn password(&mut self) -> PasswordSource {
+        if let Some(secret) = self.value(&server::REDIS_PASSWORD) {
+            return PasswordSource::Given(Secret::new(secret.expose()));
+        }
+        let Some(file) = self.value(&server::REDIS_PASSWORD_FILE) else {
+            return PasswordSource::Url;
+        };
+        let mut text = String::new();
+        let what = match File::open(&file)
+            .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text))
+        {
+            Ok(_) if text.len() as u64 > PASSWORD_MAX => {
+                Some(format!("is larger than {PASSWORD_MAX} bytes"))
+            }
+            Ok(_) if text.trim_end().is_empty() => Some("is empty".to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(format!("cannot be read: {error}")),
+        };
+        if let Some(what) = what {
+            let what = format!("{} {what}", file.display());
+            self.bad_value(&server::REDIS_PASSWORD_FILE, what);
+        }
+        PasswordSource::File(file)
+    }
+
+    /// A file that must be there and readable.
+    fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
+        let path = self.value(setting)?;
+        if let Err(error) = File::open::<&Path>(&path) {
+            let what = format!("{} cannot be read: {error}", path.display());
+            self.bad_value(setting, what);
+        }
+        Some(path)
+    }
+}

@@ -1,0 +1,161 @@
+//! What must never be seen: passwords, and URLs that hold them.
+
+use std::fmt;
+
+use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
+
+/// What stands where a secret was.
+const MASK: &str = "***";
+
+/// A text that is never shown: `Debug` and `Display` are masked.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keep this text secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself: for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+/// Where Redis is: a URL, which may hold a password, so it is only shown masked.
+#[derive(Clone, Eq, PartialEq)]
+pub struct RedisUrl(String);
+
+impl RedisUrl {
+    /// A URL that names a server.
+    ///
+    /// # Errors
+    /// Says which part is wrong, without showing it.
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        Target::parse(text, PasswordSource::Url, TlsFiles::default())?;
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The URL itself, password included: for the connection only.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it holds a password.
+    pub fn has_password(&self) -> bool {
+        self.masked() != self.0
+    }
+
+    /// The URL with its password masked.
+    pub fn masked(&self) -> String {
+        Self::mask(&self.0)
+    }
+
+    /// A text that may be a URL, with its password masked.
+    ///
+    /// Passwords are often pasted without percent-encoding, so the userinfo ends at the *last* `@`:
+    /// rather too much is masked than too little.
+    pub fn mask(text: &str) -> String {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return MASK.to_owned();
+        };
+        let rest = match rest.rsplit_once('@') {
+            Some((userinfo, rest)) => match userinfo.split_once(':') {
+                Some((user, _)) => format!("{user}:{MASK}@{}", mask_query(rest)),
+                None => format!("{userinfo}@{}", mask_query(rest)),
+            },
+            None => mask_query(rest),
+        };
+        format!("{scheme}://{rest}")
+    }
+}
+
+/// `?pass=...` is how URLs of Unix sockets carry a password.
+fn mask_query(rest: &str) -> String {
+    let Some((path, query)) = rest.split_once('?') else {
+        return rest.to_owned();
+    };
+    let query: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((name, _)) if name.to_ascii_lowercase().starts_with("pass") => {
+                format!("{name}={MASK}")
+            }
+            _ => pair.to_owned(),
+        })
+        .collect();
+    format!("{path}?{}", query.join("&"))
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.masked())
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.masked())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_shows_a_password() {
+        let cases = [
+            ("redis://:hunter2@db:6379/0", "redis://:***@db:6379/0"),
+            ("rediss://app:hunter2@db", "rediss://app:***@db"),
+            ("redis://app:hunter2%40@db/1", "redis://app:***@db/1"),
+            (
+                "unix:///run/r.sock?db=1&pass=hunter2",
+                "unix:///run/r.sock?db=1&pass=***",
+            ),
+        ];
+        for (url, masked) in cases {
+            let url = RedisUrl::parse(url).unwrap();
+            assert_eq!(url.to_string(), masked);
+            assert_eq!(format!("{url:?}"), masked);
+            assert!(url.has_password());
+        }
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "***");
+        assert_eq!(Secret::new("hunter2").to_string(), "***");
+        for url in ["redis://db:6379", "redis://app@db:6379"] {
+            assert!(!RedisUrl::parse(url).unwrap().has_password());
+        }
+    }
+
+    #[test]
+    fn passwords_that_break_the_url_are_masked_as_well() {
+        for (text, masked) in [
+            ("redis://app:hun@ter2/hunter2@db", "redis://app:***@db"),
+            ("redis://app:hunter2?@db/1", "redis://app:***@db/1"),
+            ("hunter2@db", "***"),
+        ] {
+            assert_eq!(RedisUrl::mask(text), masked);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_not_repeated() {
+        for text in ["hunter2", "hunter2://db", "redis://"] {
+            let error = RedisUrl::parse(text).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}

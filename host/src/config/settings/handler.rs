@@ -1,0 +1,92 @@
+//! The component and its limits.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::choices::Digest;
+use crate::config::setting::Setting;
+use crate::config::settings::{DAY, Section, at_most, between, sized};
+use crate::config::value::ByteSize;
+
+pub(super) static SECTION: Section = Section {
+    title: "Handler",
+    settings: &[
+        &HANDLER,
+        &HANDLER_DIGEST,
+        &CONCURRENCY,
+        &PREFETCH,
+        &REUSE,
+        &TIMEOUT,
+        &CPU,
+        &MEMORY,
+        &MAX_PAYLOAD,
+    ],
+};
+
+pub(in crate::config) static HANDLER: Setting<PathBuf> =
+    Setting::new("handler", "FILE", "The component that handles messages.").unset("required");
+
+pub(in crate::config) static HANDLER_DIGEST: Setting<Digest> = Setting::new(
+    "handler_digest",
+    "DIGEST",
+    "Accept no other component than the one with this digest, `sha256:` and 64 hexadecimal digits.",
+)
+.unset("any component");
+
+pub(in crate::config) static CONCURRENCY: Setting<NonZeroU32> = Setting::new(
+    "concurrency",
+    "N",
+    "How many attempts run at the same time.",
+)
+.default("16")
+.check(|n| at_most(n, 4_096));
+
+pub(in crate::config) static PREFETCH: Setting<NonZeroU32> = Setting::new(
+    "prefetch",
+    "N",
+    "The most deliveries that a host holds beyond those that run. How many it really holds follows \
+     the rate of the handler: about 20 ms of work.",
+)
+.default("1024")
+.check(|n| at_most(n, 10_000));
+
+pub(in crate::config) static REUSE: Setting<NonZeroU32> = Setting::new(
+    "reuse",
+    "N",
+    "How many messages one instance of the component serves. 1 = a fresh one for every message, so \
+     that no state can leak from one to the next.",
+)
+.default("1");
+
+pub(in crate::config) static TIMEOUT: Setting<Duration> = Setting::new(
+    "timeout",
+    "DURATION",
+    "The wall time of an attempt, waiting included. Fault: `wall-timeout`.",
+)
+.default("5s")
+.check(|d| between(d, Duration::from_millis(1), DAY));
+
+pub(in crate::config) static CPU: Setting<Duration> = Setting::new(
+    "cpu",
+    "DURATION",
+    "The CPU time of an attempt, to the next 10 ms. Fault: `cpu-timeout`.",
+)
+.default("2s")
+.check(|d| between(d, Duration::from_millis(10), DAY));
+
+pub(in crate::config) static MEMORY: Setting<ByteSize> = Setting::new(
+    "memory",
+    "SIZE",
+    "The linear memory of an instance. Fault: `memory-limit`.",
+)
+.default("64MiB")
+.check(|size| sized(size, ByteSize(64 << 10), ByteSize(4 << 30)));
+
+pub(in crate::config) static MAX_PAYLOAD: Setting<ByteSize> = Setting::new(
+    "max_payload",
+    "SIZE",
+    "The largest body that a handler is given. A larger one is dead-lettered as `oversize`.",
+)
+.default("1MiB")
+.check(|size| sized(size, ByteSize(1), ByteSize(512 << 20)));

@@ -1,0 +1,126 @@
+//! What is read, and how it is claimed.
+
+use std::time::Duration;
+
+use crate::config::setting::Setting;
+use crate::config::settings::{DAY, Section, between};
+use crate::delivery::attempt::Accounting;
+use crate::queue::stream::{GroupStart, Retention};
+use crate::wire::stream::MissingBody;
+
+pub(super) static SECTION: Section = Section {
+    title: "Queue",
+    settings: &[
+        &STREAM,
+        &GROUP,
+        &GROUP_START,
+        &LIST,
+        &RELIABLE,
+        &CHANNEL,
+        &PATTERN,
+        &CONSUMER,
+        &MIN_IDLE,
+        &RETENTION,
+        &ATTEMPT_ACCOUNTING,
+        &BODY_FIELD,
+        &MISSING_BODY,
+    ],
+};
+
+pub(in crate::config) static STREAM: Setting<String> = Setting::new(
+    "stream",
+    "KEY",
+    "Read this stream, through the consumer group `group`. At least once.",
+)
+.unset("one of `stream`, `list`, `channel` and `pattern` is required");
+
+pub(in crate::config) static GROUP: Setting<String> = Setting::new(
+    "group",
+    "NAME",
+    "The consumer group. It is made if it does not exist.",
+)
+.unset("required with `stream`");
+
+pub(in crate::config) static GROUP_START: Setting<GroupStart> = Setting::new(
+    "group_start",
+    "ID",
+    "Where a group that has to be made starts: `0` = with everything that the stream holds, `$` = \
+     with what comes from now on.",
+)
+.default("0");
+
+pub(in crate::config) static LIST: Setting<String> = Setting::new(
+    "list",
+    "KEY",
+    "Read this list. At most once, unless `reliable`.",
+)
+.unset("no list");
+
+pub(in crate::config) static RELIABLE: Setting<bool> = Setting::new(
+    "reliable",
+    "BOOL",
+    "Read the list through a processing list, so that nothing is lost when a host dies. At least \
+     once.",
+)
+.default("false");
+
+pub(in crate::config) static CHANNEL: Setting<String> = Setting::new(
+    "channel",
+    "NAME",
+    "Subscribe to this channel. At most once.",
+)
+.unset("no channel");
+
+pub(in crate::config) static PATTERN: Setting<String> = Setting::new(
+    "pattern",
+    "GLOB",
+    "Subscribe to the channels that this pattern matches. At most once.",
+)
+.unset("no pattern");
+
+pub(in crate::config) static CONSUMER: Setting<String> = Setting::new(
+    "consumer",
+    "BASE",
+    "The base of this host's name in the group; a random suffix makes it unique.",
+)
+.unset("the name of the machine");
+
+pub(in crate::config) static MIN_IDLE: Setting<Duration> = Setting::new(
+    "min_idle",
+    "DURATION",
+    "How long a delivery must go unrenewed until other hosts take it for an orphan. Live hosts \
+     renew three times in it, however long their handlers run.",
+)
+.default("30s")
+.check(|d| between(d, Duration::from_millis(100), DAY));
+
+pub(in crate::config) static RETENTION: Setting<Retention> = Setting::new(
+    "retention",
+    "RULE",
+    "What is trimmed from the stream: `keep` = nothing, `acked` = what every group has \
+     acknowledged, `maxlen:N` = what is older than the newest N entries, approximately.",
+)
+.default("keep");
+
+pub(in crate::config) static ATTEMPT_ACCOUNTING: Setting<Accounting> = Setting::new(
+    "attempt_accounting",
+    "MODE",
+    "Which starts are recorded in Redis before the handler runs: `lazy` = all but the first of a \
+     fresh delivery, which the hand-out already stands for, `exact` = all (43-80 % more Redis CPU). All hosts of a group must agree.",
+)
+.default("lazy");
+
+pub(in crate::config) static BODY_FIELD: Setting<String> = Setting::new(
+    "body_field",
+    "FIELD",
+    "The field of a stream entry that holds the body.",
+)
+.default("_payload");
+
+pub(in crate::config) static MISSING_BODY: Setting<MissingBody> = Setting::new(
+    "missing_body",
+    "RULE",
+    "What an entry without that field means: `json` = its fields are the body, as a JSON object of \
+     strings, `malformed` = it is dead-lettered.",
+)
+.default("json");

@@ -1,0 +1,431 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::*;
+use crate::delivery::policy::OnCap;
+
+/// A configuration from a file's text, variables and flags.
+#[derive(Default)]
+struct Given<'a> {
+    file: &'a str,
+    variables: &'a [(&'a str, &'a str)],
+    flags: &'a [(&'static str, &'a str)],
+}
+
+/// The least that runs.
+const MINIMAL: &str = "redis = 'redis://db'\nstream = 'orders'\ngroup = 'g'\nhandler = 'h.wasm'\n";
+
+impl Given<'_> {
+    fn collect(&self) -> (Collected, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders.toml");
+        std::fs::write(&path, self.file).unwrap();
+        let os = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
+        let collected = Collected::new(Input {
+            file: Some(&path),
+            variables: self.variables.iter().map(os).collect(),
+            flags: self
+                .flags
+                .iter()
+                .map(|(key, text)| (*key, (*text).to_owned()))
+                .collect(),
+        });
+        (collected, dir)
+    }
+
+    fn config(&self) -> Result<Config, Vec<String>> {
+        let (collected, dir) = self.collect();
+        let place = format!("{}/", dir.path().display());
+        collected
+            .config()
+            .map(|loaded| loaded.value)
+            .map_err(|error| {
+                let text = |p: &Problem| match &p.hint {
+                    Some(hint) => format!("{p} ({hint})").replace(&place, ""),
+                    None => p.to_string().replace(&place, ""),
+                };
+                error.problems.iter().map(text).collect()
+            })
+    }
+}
+
+#[test]
+fn defaults_read_and_checked() {
+    for setting in settings::all() {
+        match setting.default() {
+            Some(default) => {
+                setting.show(default).unwrap();
+                assert_eq!(setting.unset(), "", "{}", setting.key());
+            }
+            None => assert_ne!(setting.unset(), "", "{}", setting.key()),
+        }
+        assert!(setting.meaning().ends_with('.'), "{}", setting.key());
+    }
+}
+
+#[test]
+fn keys_flags_and_variables_are_unique() {
+    let mut names: Vec<String> = settings::all()
+        .flat_map(|s| [s.key().to_owned(), format!("--{}", s.flag()), s.variable()])
+        .collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert!(names.contains(&"--dead-letter".to_owned()));
+    assert!(names.contains(&"HOSTLER_DEAD_LETTER".to_owned()));
+}
+
+#[test]
+fn the_least_that_runs_has_the_documented_defaults() {
+    let config = Given {
+        file: MINIMAL,
+        ..Given::default()
+    }
+    .config()
+    .unwrap();
+    assert_eq!(config.sandbox, sandbox::Settings::default());
+    assert_eq!(config.min_idle, Duration::from_secs(30));
+    assert_eq!(config.policy.allowance.cap, None);
+    assert_eq!(
+        config.policy.backoff,
+        crate::delivery::backoff::Backoff::default()
+    );
+    assert!(!config.policy.has_dead_letter);
+    assert_eq!(config.process.drain_timeout, Duration::from_secs(25));
+}
+
+#[test]
+fn all_problems_are_told_at_once_each_with_its_place() {
+    let given = Given {
+        file: "redis = 'redis://db'\nmax_delivery = 5\nmin_idle = 30\nmemory = '64'\n\
+               concurrency = 'many'\n[dead_letter]\nky = 'x'\n",
+        variables: &[("HOSTLER_TIMEOUT", "soon"), ("HOSTLER_CONCURENCY", "1")],
+        flags: &[("group", "g"), ("reuse", "0")],
+    };
+    let problems = given.config().unwrap_err();
+    assert_eq!(
+        problems,
+        [
+            "unknown variable `HOSTLER_CONCURENCY` (did you mean `HOSTLER_CONCURRENCY`?)",
+            "orders.toml:2: unknown key `max_delivery` (did you mean `max_deliveries`?)",
+            "orders.toml:3: `min_idle`: `30` has no unit (write `30s` for seconds, or `30ms` for milliseconds)",
+            "orders.toml:4: `memory`: `64` has no unit (write `64B` for bytes, or `64MiB` for units of 1,048,576 bytes)",
+            "orders.toml:5: `concurrency`: is a string, not an integer (write it like `concurrency = 16`)",
+            "orders.toml:7: unknown key `dead_letter.ky` (did you mean `dead_letter.key`?)",
+            "HOSTLER_TIMEOUT: `soon` is no duration (durations look like `30s`, `100ms` or `1h30m`)",
+            "--reuse: `0` is no positive integer: number would be zero for non-zero type",
+            "no queue is set (give exactly one of `stream` (with `group`), `list`, `channel` and `pattern`)",
+            "--group: `group` means nothing without `stream` (set `stream` as well, or neither)",
+            "`handler` is not set (give `--handler FILE.wasm`)",
+        ]
+    );
+}
+
+#[test]
+fn a_bad_value_is_told_even_where_another_one_wins() {
+    let given = Given {
+        file: &format!("{MINIMAL}min_idle = 'x'\n"),
+        flags: &[("min_idle", "5s")],
+        ..Given::default()
+    };
+    assert_eq!(given.config().unwrap_err().len(), 1);
+}
+
+#[test]
+fn the_name_of_a_flag_or_the_last_part_of_a_key_leads_to_the_key() {
+    for (line, key) in [
+        ("max_len = 5", "dead_letter.max_len"),
+        ("admin_address = 1", "admin"),
+        ("[dead_letters]\nkey = 'x'", "dead_letter"),
+    ] {
+        let problems = Given {
+            file: &format!("{MINIMAL}{line}\n"),
+            ..Given::default()
+        }
+        .config()
+        .unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(
+            problems[0].contains(&format!("did you mean `{key}`?")),
+            "{problems:?}"
+        );
+    }
+    let problems = Given {
+        file: &format!("{MINIMAL}dead_letter = 'x'\n"),
+        ..Given::default()
+    }
+    .config()
+    .unwrap_err();
+    assert!(
+        problems[0].contains("is a table, not a string: set `dead_letter.key`"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn flag_over_variable_over_file_over_default() {
+    let mut given = Given {
+        file: MINIMAL,
+        ..Given::default()
+    };
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 16);
+    let file = format!("{MINIMAL}concurrency = 2\n");
+    given.file = &file;
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 2);
+    given.variables = &[("HOSTLER_CONCURRENCY", "3")];
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 3);
+    given.flags = &[("concurrency", "4")];
+    assert_eq!(given.config().unwrap().sandbox.concurrency, 4);
+
+    let (collected, dir) = given.collect();
+    let effective = collected.effective();
+    let source = |key: &str| {
+        let found = effective.iter().find(|e| e.key == key).unwrap();
+        (found.value.clone(), found.source.clone())
+    };
+    let text = |value: &str| Some(value.to_owned());
+    assert_eq!(
+        source("concurrency"),
+        (text("4"), Source::Flag("--concurrency".to_owned()))
+    );
+    let path: Arc<std::path::Path> = dir.path().join("orders.toml").into();
+    assert_eq!(source("group"), (text("g"), Source::File { path, line: 3 }));
+    assert_eq!(source("min_idle"), (text("30s"), Source::Default));
+    assert_eq!(source("max_deliveries"), (None, Source::Default));
+    assert_eq!(effective.len(), settings::all().count());
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let cases: &[(&str, &str)] = &[
+        (
+            "max_deliveries = 3",
+            "orders.toml:5: `max_deliveries` needs `dead_letter.key`",
+        ),
+        (
+            "dead_letter.key = 'orders'",
+            "orders.toml:5: `dead_letter.key` is the queue itself",
+        ),
+        (
+            "list = 'jobs'",
+            "more than one queue is set: `stream`, `list`",
+        ),
+        (
+            "reliable = true",
+            "orders.toml:5: `reliable` means nothing without `list`",
+        ),
+        (
+            "redis_cert = '/dev/null'",
+            "orders.toml:5: `redis_cert` means nothing without `redis_key`",
+        ),
+        (
+            "redis_ca = '/dev/null'",
+            "`redis`: tls files are given, but the redis url is not rediss://",
+        ),
+        (
+            "until_empty_timeout = '5s'",
+            "`until_empty_timeout` means nothing without `until_empty`",
+        ),
+        (
+            "backoff.first = '1h'",
+            "`backoff.first` (1h) is more than `backoff.max` (30s)",
+        ),
+        (
+            "min_idle = '1ms'",
+            "`min_idle`: `1ms` is less than allowed (the range is 100ms to 1day)",
+        ),
+        (
+            "redis_password = 'x'",
+            "`redis_password`: must not stand in a file",
+        ),
+        (
+            "summary = 'jsn'",
+            "`summary`: `jsn` is none of `none`, `json` (did you mean `json`?)",
+        ),
+        (
+            "retention = 'maxlen:0'",
+            "`retention`: `0` is no positive integer",
+        ),
+        ("log.level = 'inof'", "`log.level`: `inof` is none of"),
+        (
+            "handler_digest = 'abc'",
+            "`handler_digest`: `abc` is no digest",
+        ),
+        ("group = 'twice'", "duplicate key"),
+    ];
+    for (line, expected) in cases {
+        let problems = Given {
+            file: &format!("{MINIMAL}{line}\n"),
+            ..Given::default()
+        }
+        .config()
+        .unwrap_err();
+        assert!(
+            problems.iter().any(|p| p.contains(expected)),
+            "{line}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cap_without_a_key_is_fine_where_the_message_is_given_up_on_purpose() {
+    let file = format!("{MINIMAL}max_deliveries = 3\non_cap = 'discard'\n");
+    let config = Given {
+        file: &file,
+        ..Given::default()
+    }
+    .config()
+    .unwrap();
+    assert_eq!(
+        (config.policy.allowance.cap, config.policy.on_cap),
+        (Some(3), OnCap::Discard)
+    );
+}
+
+#[test]
+fn queues_that_forget_have_no_dead_letters_and_no_cap() {
+    let file = "redis = 'redis://db'\nlist = 'jobs'\nhandler = 'h'\nmax_deliveries = 2\n\
+                dead_letter.key = 'dead'\n";
+    let problems = Given {
+        file,
+        ..Given::default()
+    }
+    .config()
+    .unwrap_err();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems.iter().all(|p| p.contains("cannot be honoured")),
+        "{problems:?}"
+    );
+    let reliable = format!("{file}[x]\n")
+        .replace("[x]", "")
+        .replace("list =", "reliable = true\nlist =");
+    Given {
+        file: &reliable,
+        ..Given::default()
+    }
+    .config()
+    .unwrap();
+}
+
+#[test]
+fn services_of_kubernetes_are_not_settings() {
+    let given = Given {
+        file: MINIMAL,
+        variables: &[
+            ("HOSTLER_PORT", "tcp://10.0.0.1:9400"),
+            ("HOSTLER_SERVICE_HOST", "10.0.0.1"),
+            ("HOSTLER_PORT_9400_TCP_ADDR", "10.0.0.1"),
+            ("HOSTLER_CONFIG", "/etc/hostler.toml"),
+            ("OTHER", "x"),
+        ],
+        ..Given::default()
+    };
+    given.config().unwrap();
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "hunter2\n").unwrap();
+    let by_file = format!("{MINIMAL}redis_password_file = '{}'\n", file.display());
+    let by_url = MINIMAL.replace("redis://db", "redis://app:hunter2@db");
+    let by_variable = [("HOSTLER_REDIS_PASSWORD", "hunter2")];
+    for (file, variables) in [
+        (by_file.as_str(), &[][..]),
+        (by_url.as_str(), &[]),
+        (MINIMAL, &by_variable),
+    ] {
+        let given = Given {
+            file,
+            variables,
+            ..Given::default()
+        };
+        let (collected, _dir) = given.collect();
+        let shown = format!("{collected:?} {:?}", collected.effective());
+        let config = collected.config().unwrap().value;
+        let Server::At(target) = &config.redis.server else {
+            panic!("a server is named");
+        };
+        assert_eq!(target.has_url_password(), file == by_url);
+        assert!(
+            !format!("{shown} {config:?}").contains("hunter2"),
+            "{shown} {config:?}"
+        );
+    }
+}
+
+#[test]
+fn a_password_in_a_flag_works_with_a_warning_and_two_passwords_do_not() {
+    let given = Given {
+        file: MINIMAL,
+        flags: &[("redis", "redis://:hunter2@db")],
+        ..Given::default()
+    };
+    let (collected, _dir) = given.collect();
+    let loaded = collected.config().unwrap();
+    assert_eq!(loaded.warnings.len(), 1);
+    let warning = format!("{} {:?}", loaded.warnings[0], loaded.warnings[0].hint);
+    assert!(warning.contains("can be read by every user") && !warning.contains("hunter2"));
+
+    let problems = Given {
+        variables: &[("HOSTLER_REDIS_PASSWORD", "hunter3")],
+        ..given
+    }
+    .config()
+    .unwrap_err();
+    assert_eq!(
+        problems,
+        ["there are 2 passwords: HOSTLER_REDIS_PASSWORD, --redis (keep one of them)"]
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read_are_problems_like_any_other() {
+    let collected = Collected::new(Input {
+        file: Some(&PathBuf::from("/nonexistent/orders.toml")),
+        flags: vec![("memory", "12".to_owned())],
+        ..Input::default()
+    });
+    let error = collected.redis().unwrap_err();
+    assert!(
+        error.problems[0]
+            .to_string()
+            .starts_with("cannot read /nonexistent/orders.toml: ")
+    );
+    assert_eq!(error.problems.len(), 2, "{error}");
+}
+
+#[test]
+fn sizes_and_durations_are_shown_as_they_are_read() {
+    for text in ["64MiB", "1MB", "1500B", "3GiB", "0B", "1TiB"] {
+        assert_eq!(ByteSize::parse(text).unwrap().show(), text);
+    }
+    assert_eq!(ByteSize::parse("1_024 KiB").unwrap().show(), "1MiB");
+    for text in ["", "64", "64M", "1.5MiB", "MiB", "99999999999TiB", "-1B"] {
+        ByteSize::parse(text).unwrap_err();
+    }
+    for text in ["30s", "100ms", "1h30m", "0s", "1day"] {
+        assert_eq!(Duration::parse(text).unwrap().show(), text);
+    }
+    for text in ["", "30", "0", "1.5", "s", "-1s"] {
+        Duration::parse(text).unwrap_err();
+    }
+}
+
+#[test]
+fn an_admin_port_alone_means_loopback() {
+    for text in ["9400", ":9400", "127.0.0.1:9400", "localhost:9400"] {
+        assert_eq!(
+            SocketAddr::parse(text).unwrap().to_string(),
+            "127.0.0.1:9400"
+        );
+    }
+    assert_eq!(
+        SocketAddr::parse("0.0.0.0:1").unwrap().to_string(),
+        "0.0.0.0:1"
+    );
+    SocketAddr::parse("example.com:1").unwrap_err();
+}

@@ -1,0 +1,351 @@
+//! How a setting's text becomes a value that cannot be wrong, and how it is shown.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::secret::{RedisUrl, Secret};
+
+/// What a value may look like in TOML. Variables and flags are texts, whatever they mean.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Shape {
+    /// A string.
+    Text,
+    /// A whole number.
+    Integer,
+    /// A number with or without a fraction.
+    Number,
+    /// `true` or `false`.
+    Bool,
+}
+
+/// A type of setting.
+pub trait Value: Sized {
+    /// The word for it in the documentation.
+    const TYPE: &'static str;
+    /// What it looks like in TOML.
+    const SHAPE: Shape;
+
+    /// Read it. An error is a fragment that follows the name of the key and never repeats a secret.
+    fn parse(text: &str) -> Result<Self, Invalid>;
+
+    /// How `check` shows it: readable again, secrets masked.
+    fn show(&self) -> String;
+}
+
+/// Why a text is no value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Invalid {
+    /// What is wrong, as a fragment.
+    pub what: String,
+    /// What to do, if that is known.
+    pub hint: Option<String>,
+}
+
+impl Invalid {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// A number of bytes with a unit: `64MiB`, `1MB`, `512B`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct ByteSize(pub u64);
+
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl ByteSize {
+    /// The number as the machine counts; saturates where addresses are shorter.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = |unit: &&(&str, u64)| self.0 >= unit.1 && self.0.is_multiple_of(unit.1);
+        let (unit, bytes) = UNITS.iter().find(exact).unwrap_or(&("B", 1));
+        write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+impl Value for ByteSize {
+    const TYPE: &'static str = "size";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '_' && c != '.');
+        let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+        let number = number.replace('_', "");
+        if number.is_empty() {
+            return Err(Invalid::new(format!("`{text}` is no size")).hint(SIZE_HINT));
+        }
+        let unit = unit.trim();
+        if unit.is_empty() {
+            return Err(Invalid::new(format!("`{text}` has no unit")).hint(format!(
+                "write `{text}B` for bytes, or `{text}MiB` for units of 1,048,576 bytes"
+            )));
+        }
+        let Some((_, factor)) = UNITS.iter().find(|(u, _)| u.eq_ignore_ascii_case(unit)) else {
+            return Err(
+                Invalid::new(format!("`{text}` has the unknown unit `{unit}`")).hint(SIZE_HINT),
+            );
+        };
+        let Ok(whole) = number.parse::<u64>() else {
+            return Err(Invalid::new(format!(
+                "`{text}` is no size: the number must be whole and fit 64 bits"
+            )));
+        };
+        let bytes = whole.checked_mul(*factor);
+        bytes
+            .map(Self)
+            .ok_or_else(|| Invalid::new(format!("`{text}` is too large")))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+const SIZE_HINT: &str = "sizes look like `64MiB`, `1MB` or `512B`";
+const DURATION_HINT: &str = "durations look like `30s`, `100ms` or `1h30m`";
+
+impl Value for Duration {
+    const TYPE: &'static str = "duration";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        if text.parse::<f64>().is_ok() {
+            return Err(Invalid::new(format!("`{text}` has no unit")).hint(format!(
+                "write `{text}s` for seconds, or `{text}ms` for milliseconds"
+            )));
+        }
+        humantime::parse_duration(text)
+            .map_err(|_| Invalid::new(format!("`{text}` is no duration")).hint(DURATION_HINT))
+    }
+
+    fn show(&self) -> String {
+        humantime::format_duration(*self)
+            .to_string()
+            .replace(' ', "")
+    }
+}
+
+impl Value for String {
+    const TYPE: &'static str = "string";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        if text.is_empty() {
+            return Err(Invalid::new("is empty"));
+        }
+        Ok(text.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Value for PathBuf {
+    const TYPE: &'static str = "path";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        String::parse(text).map(Self::from)
+    }
+
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Value for bool {
+    const TYPE: &'static str = "boolean";
+    const SHAPE: Shape = Shape::Bool;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "true" | "1" => Ok(true),
+            "false" | "0" => Ok(false),
+            _ => Err(Invalid::new(format!(
+                "`{text}` is neither `true` nor `false`"
+            ))),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty: $word:literal),*) => {$(
+        impl Value for $type {
+            const TYPE: &'static str = $word;
+            const SHAPE: Shape = Shape::Integer;
+
+            fn parse(text: &str) -> Result<Self, Invalid> {
+                text.replace('_', "")
+                    .parse()
+                    .map_err(|error| Invalid::new(format!("`{text}` is no {}: {error}", $word)))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+whole_numbers!(NonZeroU32: "positive integer", NonZeroU64: "positive integer", u64: "integer");
+
+impl Value for f64 {
+    const TYPE: &'static str = "number";
+    const SHAPE: Shape = Shape::Number;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text.parse::<Self>() {
+            Ok(number) if number.is_finite() => Ok(number),
+            _ => Err(Invalid::new(format!("`{text}` is no number"))),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for SocketAddr {
+    const TYPE: &'static str = "address";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        // `:9400` and `9400` mean this machine only: an admin port is no public service.
+        let bare = text.strip_prefix(':').unwrap_or(text);
+        if let Ok(port) = bare.parse::<u16>() {
+            return Ok(Self::from(([127, 0, 0, 1], port)));
+        }
+        text.replace("localhost:", "127.0.0.1:")
+            .parse()
+            .map_err(|_| {
+                Invalid::new(format!("`{text}` is no address"))
+                    .hint("addresses look like `127.0.0.1:9400` or `[::1]:9400`")
+            })
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Secret {
+    const TYPE: &'static str = "secret";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        String::parse(text).map(Self::new)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Where Redis is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RedisAt {
+    /// A server of our own, started and ended with this process.
+    Embedded,
+    /// A server at this URL.
+    Url(RedisUrl),
+}
+
+impl Value for RedisAt {
+    const TYPE: &'static str = "URL or `embedded`";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        if text == "embedded" {
+            return Ok(Self::Embedded);
+        }
+        RedisUrl::parse(text).map(Self::Url).map_err(|error| {
+            Invalid::new(error.to_string()).hint("or `embedded`, for a private server")
+        })
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Embedded => "embedded".to_owned(),
+            Self::Url(url) => url.masked(),
+        }
+    }
+}
+
+/// A setting that is one of some words.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum $name { $($(#[$vdoc])* $variant),* }
+        crate::config::value::words!(@value $name { $($variant = $word),* });
+    };
+    (@value $name:ty { $($variant:ident = $word:literal),* }) => {
+        impl crate::config::value::Value for $name {
+            const TYPE: &'static str = crate::config::value::words!(@type $($word),*);
+            const SHAPE: crate::config::value::Shape = crate::config::value::Shape::Text;
+
+            fn parse(text: &str) -> Result<Self, crate::config::value::Invalid> {
+                match text {
+                    $($word => Ok(Self::$variant),)*
+                    _ => Err(crate::config::value::not_one_of(text, &[$($word),*])),
+                }
+            }
+
+            fn show(&self) -> String {
+                match self { $(Self::$variant => $word.to_owned()),* }
+            }
+        }
+    };
+    (@type $first:literal $(, $rest:literal)*) => { concat!("`", $first, "`", $(" | `", $rest, "`"),*) };
+}
+pub(crate) use words;
+
+/// `text` is none of `words`: say which they are, and which one was meant.
+pub(crate) fn not_one_of(text: &str, words: &[&str]) -> Invalid {
+    let quoted: Vec<String> = words.iter().map(|w| format!("`{w}`")).collect();
+    let invalid = Invalid::new(format!("`{text}` is none of {}", quoted.join(", ")));
+    match nearest(text, words.iter().copied()) {
+        Some(word) => invalid.hint(format!("did you mean `{word}`?")),
+        None => invalid,
+    }
+}
+
+/// The known word that was probably meant.
+pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|word| (strsim::jaro_winkler(text, word), word))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, word)| word)
+}

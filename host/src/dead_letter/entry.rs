@@ -1,0 +1,202 @@
+//! One dead letter, taken apart.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::ser::{SerializeMap, SerializeStruct};
+use serde::{Serialize, Serializer};
+
+use crate::delivery::death::History;
+use crate::delivery::message::Headers;
+use crate::wire::{dead_letter as header, death, stream};
+
+/// A dead letter. What hostler has written into its headers is taken apart; whatever somebody else
+/// wrote, there is an entry.
+///
+/// As JSON: `{"id","reason","detail","attempts","source","source_id","handler","group","headers":{},
+/// "body","body_base64","defect"}`; what the entry does not say is `null`, `body` is `null` where
+/// it is not UTF-8, and of a repeated header the first is shown.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// Its id in the dead-letter queue; the time when it died stands in it.
+    pub id: String,
+    /// Why it died: usually the label of a [`crate::delivery::policy::Reason`].
+    pub reason: Option<String>,
+    /// Text for people.
+    pub detail: Option<String>,
+    /// The starts charged to it in all.
+    pub attempts: Option<u64>,
+    /// The key of the queue it died in.
+    pub source: Option<String>,
+    /// Its id there.
+    pub source_id: Option<String>,
+    /// The digest of the handler that ran or would have run.
+    pub handler: Option<String>,
+    /// The consumer group it died in.
+    pub group: Option<String>,
+    /// All its headers, in wire order.
+    pub headers: Headers,
+    /// Its body; empty if it is defective.
+    pub body: Bytes,
+    /// Why it is no message, if it is none. The fields have it whole.
+    pub defect: Option<String>,
+    /// Every field, in wire order, byte for byte.
+    pub fields: Vec<(Bytes, Bytes)>,
+}
+
+impl Entry {
+    /// Take an entry of a stream apart.
+    pub fn new(id: String, fields: Vec<(Bytes, Bytes)>, options: &stream::Options) -> Self {
+        let decoded = stream::decode(&"".into(), &id, 0, &fields, options);
+        // Not the message's: those are without what only a host may set.
+        let headers = stream::headers(&fields);
+        let text = |name| {
+            headers
+                .find(name)
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        Self {
+            reason: text(header::REASON),
+            detail: text(header::DETAIL),
+            attempts: headers.find_number(header::ATTEMPTS),
+            source: text(header::SOURCE),
+            source_id: text(header::SOURCE_ID),
+            handler: text(header::HANDLER),
+            group: text(header::GROUP),
+            body: decoded.message.body,
+            defect: decoded.defect.map(|defect| defect.detail),
+            id,
+            headers,
+            fields,
+        }
+    }
+
+    /// When it died, in epoch milliseconds by Redis' clock; 0 if its id does not say.
+    pub fn died_ms(&self) -> u64 {
+        let milliseconds = self.id.split('-').next().unwrap_or_default();
+        milliseconds.parse().unwrap_or(0)
+    }
+
+    /// Its deaths, most recent first.
+    pub fn history(&self) -> History {
+        death::read(&self.headers).history
+    }
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut entry = serializer.serialize_struct("Entry", 12)?;
+        entry.serialize_field("id", &self.id)?;
+        entry.serialize_field("reason", &self.reason)?;
+        entry.serialize_field("detail", &self.detail)?;
+        entry.serialize_field("attempts", &self.attempts)?;
+        entry.serialize_field("source", &self.source)?;
+        entry.serialize_field("source_id", &self.source_id)?;
+        entry.serialize_field("handler", &self.handler)?;
+        entry.serialize_field("group", &self.group)?;
+        entry.serialize_field("headers", &Shown(&self.headers))?;
+        entry.serialize_field("body", &std::str::from_utf8(&self.body).ok())?;
+        entry.serialize_field("body_base64", &STANDARD.encode(&self.body))?;
+        entry.serialize_field("defect", &self.defect)?;
+        entry.end()
+    }
+}
+
+/// Headers as an object of texts, each name once.
+struct Shown<'a>(&'a Headers);
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seen = std::collections::HashSet::new();
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.0.iter() {
+            if seen.insert(name.to_ascii_lowercase()) {
+                let name = String::from_utf8_lossy(name);
+                map.serialize_entry(&name, &String::from_utf8_lossy(value))?;
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(fields: &[(&str, &[u8])]) -> Entry {
+        let fields = fields
+            .iter()
+            .map(|(name, value)| {
+                let name = Bytes::copy_from_slice(name.as_bytes());
+                (name, Bytes::copy_from_slice(value))
+            })
+            .collect();
+        Entry::new(
+            "1700000000123-4".to_owned(),
+            fields,
+            &stream::Options::default(),
+        )
+    }
+
+    #[test]
+    fn the_shape_of_a_whole_one() {
+        let entry = entry(&[
+            ("_payload", b"hi"),
+            ("h:X-Tenant", b"7"),
+            ("h:x-tenant", b"8"),
+            ("h:x-dead-letter-reason", b"dropped"),
+            ("h:x-dead-letter-detail", b"no \xff"),
+            ("h:x-dead-letter-attempts", b"3"),
+            ("h:x-dead-letter-source", b"orders"),
+            ("h:x-dead-letter-source-id", b"1-1"),
+            ("h:x-dead-letter-handler", b"sha256:abc"),
+            ("h:x-dead-letter-group", b"g"),
+        ]);
+        let json = serde_json::to_value(&entry).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "id": "1700000000123-4",
+                "reason": "dropped",
+                "detail": "no \u{fffd}",
+                "attempts": 3,
+                "source": "orders",
+                "source_id": "1-1",
+                "handler": "sha256:abc",
+                "group": "g",
+                "headers": {
+                    "X-Tenant": "7",
+                    "x-dead-letter-reason": "dropped",
+                    "x-dead-letter-detail": "no \u{fffd}",
+                    "x-dead-letter-attempts": "3",
+                    "x-dead-letter-source": "orders",
+                    "x-dead-letter-source-id": "1-1",
+                    "x-dead-letter-handler": "sha256:abc",
+                    "x-dead-letter-group": "g",
+                },
+                "body": "hi",
+                "body_base64": "aGk=",
+                "defect": null,
+            })
+        );
+        assert_eq!(entry.died_ms(), 1_700_000_000_123);
+    }
+
+    #[test]
+    fn what_is_no_dead_letter_is_shown_all_the_same() {
+        let json = serde_json::to_value(entry(&[
+            ("a", b"\xff"),
+            ("h:x-dead-letter-attempts", b"many"),
+        ]))
+        .unwrap();
+        for unknown in ["reason", "attempts", "source", "handler"] {
+            assert!(json[unknown].is_null(), "{unknown}");
+        }
+        assert!(json["defect"].as_str().unwrap().contains("not UTF-8"));
+        assert_eq!(json["body_base64"], "");
+
+        let binary = serde_json::to_value(entry(&[("_payload", b"\xff\0")])).unwrap();
+        assert!(binary["body"].is_null());
+        assert_eq!(binary["body_base64"], "/wA=");
+    }
+}

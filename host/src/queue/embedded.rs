@@ -1,0 +1,244 @@
+//! A private Redis for `--redis embedded`: a server of our own on a Unix socket, with its data
+//! beside it, that ends with its last user.
+//!
+//! Processes that name the same directory share one server. How it ends does not depend on how its
+//! users end (a `SIGKILL` runs no code): each user holds a lock on a file, which the kernel frees
+//! with the process, and a small supervising shell waits for that lock (`supervise.sh`). The
+//! server is in a process group of its own, so that Ctrl-C drains hostler before Redis is gone.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+mod place;
+mod probe;
+mod programs;
+
+use place::{Mode, Place, SOCKET_PATH_MAX, url_of};
+use probe::{Health, probe, shut_down};
+use programs::Programs;
+
+const SUPERVISE: &str = include_str!("embedded/supervise.sh");
+
+/// How long a server may stay silent at start; while it says that it is loading, it may take longer.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How long the supervisor takes at most to end a server, and a bit.
+const END_DEADLINE: Duration = Duration::from_secs(15);
+/// How often we look.
+const POLL: Duration = Duration::from_millis(10);
+/// Why there is no embedded server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No server program is installed.
+    #[error(
+        "no redis-server and no valkey-server in PATH: install one (apt-get install redis-server), or name a running server with --redis URL"
+    )]
+    NoServer,
+    /// A tool that we need is not installed.
+    #[error("no {tool} in PATH: install it (apt-get install {package})")]
+    NoTool {
+        /// The program.
+        tool: &'static str,
+        /// What Debian calls its package.
+        package: &'static str,
+    },
+    /// The directory, or something in it, cannot be used.
+    #[error("the embedded redis cannot use {}: {source}", path.display())]
+    Directory {
+        /// What cannot be used.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The path of the socket would be too long for the system.
+    #[error(
+        "the embedded redis needs a socket at {}, which is {len} bytes long, and {SOCKET_PATH_MAX} is the most: work in a directory with a shorter path",
+        path.display()
+    )]
+    SocketPath {
+        /// Where it would be.
+        path: PathBuf,
+        /// How long that is.
+        len: usize,
+    },
+    /// The server could not be started at all.
+    #[error("the embedded redis does not start: {source}")]
+    Spawn {
+        /// Why.
+        source: io::Error,
+    },
+    /// The server ended before it answered.
+    #[error("the embedded redis ended at once ({status}); its log {} ends with: {log}", path.display())]
+    Ended {
+        /// How.
+        status: ExitStatus,
+        /// Its log.
+        path: PathBuf,
+        /// The end of it.
+        log: String,
+    },
+    /// The server, or another process that starts or ends it, did not get anywhere.
+    #[error(
+        "the embedded redis is not ready after {}: {what}; see its log {}",
+        humantime::format_duration(*after),
+        path.display()
+    )]
+    Deadline {
+        /// What we waited for.
+        what: &'static str,
+        /// How long.
+        after: Duration,
+        /// Its log.
+        path: PathBuf,
+    },
+}
+
+/// A running server, for as long as this lives.
+#[derive(Debug)]
+pub struct Embedded {
+    place: Place,
+    url: String,
+    /// Held shared by every user; see `supervise.sh`.
+    alive: File,
+    /// The same, but nobody waits for it: it tells whether there are other users.
+    users: File,
+    /// The supervisor, if we have started it: kept so that it is reaped.
+    supervisor: Option<Child>,
+}
+
+impl Embedded {
+    /// Start a server with its data under `dir` (which is made, and private), or join the one that
+    /// another process runs there. Returns when it answers and its data is loaded.
+    ///
+    /// # Errors
+    /// Each says what is missing or where to look; see [`Error`].
+    pub async fn start(dir: &Path) -> Result<Self, Error> {
+        Self::start_with(dir, std::env::var_os("PATH").as_deref()).await
+    }
+
+    async fn start_with(dir: &Path, search: Option<&OsStr>) -> Result<Self, Error> {
+        let programs = Programs::find(search)?;
+        let place = Place::make(dir)?;
+        // One at a time: nobody else starts or leaves while we look around.
+        let _starting = place.lock(&place.start, Mode::Exclusive).await?;
+        let mut embedded = Self {
+            url: url_of(&place.socket),
+            alive: place.lock(&place.alive, Mode::Shared).await?,
+            users: place.lock(&place.users, Mode::Shared).await?,
+            supervisor: None,
+            place,
+        };
+        embedded.bring_up(&programs).await?;
+        Ok(embedded)
+    }
+
+    /// Where it is: `unix:///...`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Leave it, and wait until it is gone if nobody else uses it.
+    ///
+    /// Dropping leaves as well, without waiting.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] if it does not end.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        let _starting = self.place.lock(&self.place.start, Mode::Exclusive).await?;
+        // Ours turns exclusive if nobody else holds it.
+        let alone = self.users.try_lock().is_ok();
+        drop((self.alive, self.users));
+        if !alone {
+            return Ok(());
+        }
+        // Free again only when the supervisor has seen the end of the server.
+        self.place.lock(&self.place.watch, Mode::Exclusive).await?;
+        if let Some(supervisor) = &mut self.supervisor {
+            let _status = supervisor.wait().await;
+        }
+        Ok(())
+    }
+
+    /// Look, and start or wait or clear away, until a supervised server answers.
+    async fn bring_up(&mut self, programs: &Programs) -> Result<(), Error> {
+        let mut since = Instant::now();
+        let mut what = "it does not answer";
+        while since.elapsed() < START_DEADLINE {
+            match probe(&self.place.socket).await {
+                Health::Ready if self.supervised()? => return Ok(()),
+                // Its supervisor was killed: nobody would end it.
+                Health::Ready => {
+                    what = "an abandoned one does not end";
+                    shut_down(&self.place.socket).await;
+                }
+                Health::Loading => since = Instant::now(),
+                // Somebody listens: a second server would write to the same files.
+                Health::Silent => {}
+                Health::Absent if self.supervised()? => {}
+                Health::Absent => self.spawn(programs)?,
+            }
+            if let Some(supervisor) = &mut self.supervisor
+                && let Some(status) = supervisor
+                    .try_wait()
+                    .map_err(|source| Error::Spawn { source })?
+            {
+                return Err(Error::Ended {
+                    status,
+                    log: self.place.end_of_log(),
+                    path: self.place.log.clone(),
+                });
+            }
+            sleep(POLL).await;
+        }
+        Err(self.place.late(what, START_DEADLINE))
+    }
+
+    /// Whether somebody will end the server when its last user is gone.
+    fn supervised(&self) -> Result<bool, Error> {
+        // Once we have started one, we ask the process: it may not hold its lock yet.
+        Ok(self.supervisor.is_some() || self.place.is_held(&self.place.watch)?)
+    }
+
+    fn spawn(&mut self, programs: &Programs) -> Result<(), Error> {
+        let place = &self.place;
+        place.put_log_aside()?;
+        let supervisor = Command::new(&programs.sh)
+            .arg("-c")
+            .arg(SUPERVISE)
+            .arg("hostler-embedded-redis")
+            .args([&place.alive, &place.watch])
+            .arg(&programs.server)
+            .args([
+                "--port",
+                "0",
+                "--daemonize",
+                "no",
+                "--unixsocketperm",
+                "700",
+            ])
+            .args(["--appendonly", "yes", "--save", ""])
+            .args(["--maxmemory-policy", "noeviction"])
+            .arg("--unixsocket")
+            .arg(&place.socket)
+            .arg("--dir")
+            .arg(&place.data)
+            .arg("--logfile")
+            .arg(&place.log)
+            .current_dir(&place.data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(place.append_to_log()?)
+            .process_group(0)
+            .spawn()
+            .map_err(|source| Error::Spawn { source })?;
+        self.supervisor = Some(supervisor);
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! What a queue looks like from outside: the data of `hostler inspect`. Changes nothing.
+
+use bytes::Bytes;
+use redis::{Cmd, Pipeline, Value};
+
+use super::connection::Link;
+use super::error::Error;
+use super::reply::{self, Info};
+use super::script::{self, Script};
+use super::stream::parse_entry_id;
+use crate::delivery::message::DeliveryId;
+use crate::wire::keys;
+
+const COMMAND: &str = "inspect";
+
+/// A stream and one of its groups.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamReport {
+    /// Entries in the stream.
+    pub length: u64,
+    /// Entries that the group has not read, as Redis counts them: it may not know, and it counts
+    /// entries that were trimmed unread.
+    pub lag: Option<u64>,
+    /// Whether something waits that no host has read.
+    pub unread: bool,
+    /// Deliveries that hosts hold, parked ones included.
+    pub pending: u64,
+    /// For how long the oldest of them has been in the stream, in milliseconds.
+    pub oldest_pending_ms: Option<u64>,
+    /// Parked deliveries with a due time.
+    pub delayed: u64,
+    /// Until the first of them is due, in milliseconds.
+    pub next_due_ms: Option<u64>,
+    /// Entries in the dead-letter queue, if one is named.
+    pub dead_letters: Option<u64>,
+    /// The group's consumers, by name.
+    pub consumers: Vec<ConsumerReport>,
+    /// The stream's groups, by what they still need: the first one pins `retention = "acked"`.
+    pub groups: Vec<GroupReport>,
+}
+
+/// A consumer of the group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ConsumerReport {
+    /// Its name (lossy where it is not UTF-8).
+    pub name: String,
+    /// What it holds.
+    pub pending: u64,
+    /// For how long it was not seen, in milliseconds.
+    pub idle_ms: u64,
+}
+
+/// A group of the stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupReport {
+    /// Its name (lossy where it is not UTF-8).
+    pub name: String,
+    /// Its deliveries that are not settled.
+    pub pending: u64,
+    /// Everything up to here is acknowledged: its first pending entry, or what it read last.
+    pub needs_from: String,
+}
+
+/// Look at a stream and one of its groups.
+///
+/// # Errors
+/// [`Error::Missing`] if there is no such stream or group, and what Redis refuses.
+pub async fn stream(
+    link: &Link,
+    key: &str,
+    group: &str,
+    dead_letter: Option<&str>,
+) -> Result<StreamReport, Error> {
+    look(link, key, group, dead_letter)
+        .await
+        .map_err(|error| error.about(key, group))
+}
+
+async fn look(
+    link: &Link,
+    key: &str,
+    group: &str,
+    dead_letter: Option<&str>,
+) -> Result<StreamReport, Error> {
+    let parked = keys::parked(key, group);
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("XLEN").arg(key);
+    pipeline.cmd("XINFO").arg("GROUPS").arg(key);
+    pipeline.cmd("XINFO").arg("CONSUMERS").arg(key).arg(group);
+    pipeline.cmd("ZCARD").arg(&parked);
+    pipeline.cmd("ZRANGE").arg(&parked).arg(0).arg(0);
+    pipeline.cmd("TIME");
+    pipeline.cmd("XLEN").arg(dead_letter.unwrap_or(key));
+    let replies = Value::Array(link.pipeline(COMMAND, &pipeline).await?);
+    let [length, groups, consumers, delayed, next, time, dead_letters] =
+        reply::tuple(COMMAND, replies)?;
+    let length = accepted_count(length)?;
+    let (groups, mut own) =
+        read_groups(link, key, group, reply::accepted(COMMAND, groups)?).await?;
+    let now_ms = epoch_ms(reply::accepted(COMMAND, time)?)?;
+    let next_due_ms = match reply::array(COMMAND, reply::accepted(COMMAND, next)?)?.pop() {
+        Some(id) => due_in(link, &parked, reply::bytes(COMMAND, id)?, now_ms).await?,
+        None => None,
+    };
+    let mut backlog = Script::Backlog.on(&[key]);
+    backlog.arg(group);
+    let backlog = script::run(link, Script::Backlog, &backlog).await?;
+    let [unread, _] = reply::tuple(COMMAND, backlog)?;
+    Ok(StreamReport {
+        length,
+        lag: match own.take("lag") {
+            Value::Nil => None,
+            lag => Some(reply::count(COMMAND, &lag)?),
+        },
+        unread: reply::integer(COMMAND, &unread)? > 0,
+        pending: own.count("pending")?,
+        oldest_pending_ms: first_pending(link, key, group.as_bytes())
+            .await?
+            .and_then(|id| parse_entry_id(&id))
+            .map(|(_, ms)| now_ms.saturating_sub(ms)),
+        delayed: accepted_count(delayed)?,
+        next_due_ms,
+        dead_letters: match dead_letter {
+            Some(_) => Some(accepted_count(dead_letters)?),
+            None => None,
+        },
+        consumers: read_consumers(reply::accepted(COMMAND, consumers)?)?,
+        groups,
+    })
+}
+
+fn accepted_count(value: Value) -> Result<u64, Error> {
+    reply::count(COMMAND, &reply::accepted(COMMAND, value)?)
+}
+
+fn epoch_ms(time: Value) -> Result<u64, Error> {
+    let [seconds, micros] = reply::tuple(COMMAND, time)?;
+    Ok(reply::count(COMMAND, &seconds)? * 1000 + reply::count(COMMAND, &micros)? / 1000)
+}
+
+/// All groups, the one that needs the oldest entries first, and what Redis says about `group`.
+async fn read_groups(
+    link: &Link,
+    key: &str,
+    group: &str,
+    value: Value,
+) -> Result<(Vec<GroupReport>, Info), Error> {
+    let mut groups: Vec<(DeliveryId, GroupReport)> = Vec::new();
+    let mut own = None;
+    for info in reply::array(COMMAND, value)? {
+        let mut info = Info::new(COMMAND, info)?;
+        let name = reply::bytes(COMMAND, info.get("name"))?;
+        let pending = reply::count(COMMAND, &info.get("pending"))?;
+        let mut needs_from = reply::text(COMMAND, info.take("last-delivered-id"))?;
+        if pending > 0
+            && let Some(first) = first_pending(link, key, &name).await?
+        {
+            needs_from = first;
+        }
+        let order = parse_entry_id(&needs_from).map_or(DeliveryId(0), |(id, _)| id);
+        groups.push((
+            order,
+            GroupReport {
+                name: String::from_utf8_lossy(&name).into_owned(),
+                pending,
+                needs_from,
+            },
+        ));
+        if name == group {
+            own = Some(info);
+        }
+    }
+    groups.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.name.cmp(&b.name)));
+    let own = own.ok_or_else(|| Error::Missing {
+        key: key.to_owned(),
+        group: group.to_owned(),
+    })?;
+    Ok((groups.into_iter().map(|(_, report)| report).collect(), own))
+}
+
+async fn first_pending(link: &Link, key: &str, group: &[u8]) -> Result<Option<String>, Error> {
+    let mut cmd = Cmd::new();
+    cmd.arg("XPENDING")
+        .arg(key)
+        .arg(group)
+        .arg("-")
+        .arg("+")
+        .arg(1);
+    let Some(held) = reply::array(COMMAND, link.call(COMMAND, &cmd).await?)?.pop() else {
+        return Ok(None);
+    };
+    let [id, ..] = reply::tuple::<4>(COMMAND, held)?;
+    reply::text(COMMAND, id).map(Some)
+}
+
+async fn due_in(link: &Link, parked: &str, id: Bytes, now_ms: u64) -> Result<Option<u64>, Error> {
+    let mut cmd = Cmd::new();
+    cmd.arg("ZSCORE").arg(parked).arg(id.as_ref());
+    let due = match link.call(COMMAND, &cmd).await? {
+        // Taken back meanwhile.
+        Value::Nil => return Ok(None),
+        // RESP3.
+        Value::Double(due) => due,
+        other => {
+            let text = reply::text(COMMAND, other)?;
+            text.parse().map_err(|_| Error::Reply {
+                command: COMMAND,
+                detail: "a score that is no number".to_owned(),
+            })?
+        }
+    };
+    // Written as whole milliseconds; the cast saturates.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates"
+    )]
+    let due = due as u64;
+    Ok(Some(due.saturating_sub(now_ms)))
+}
+
+fn read_consumers(value: Value) -> Result<Vec<ConsumerReport>, Error> {
+    let mut consumers = Vec::new();
+    for info in reply::array(COMMAND, value)? {
+        let mut info = Info::new(COMMAND, info)?;
+        let name = reply::bytes(COMMAND, info.take("name"))?;
+        consumers.push(ConsumerReport {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            pending: info.count("pending")?,
+            idle_ms: info.count("idle")?,
+        });
+    }
+    consumers.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(consumers)
+}

@@ -1,0 +1,31 @@
+-- Delete consumers that hold nothing and have not been seen for long. (Deleting one that holds
+-- deliveries would lose them silently.)
+--
+-- KEYS  1 stream
+-- ARGV  1 group, 2 idle time, ms, 3 at most how many, 4 only this one ('' = any);
+--       then consumers to spare
+-- reply how many were deleted
+--
+-- Atomicity: looked at and deleted in one go, so that nothing is handed out in between.
+-- A repeat finds none.
+local spared = {}
+for i = 5, #ARGV do
+  spared[ARGV[i]] = true
+end
+local deleted = 0
+for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  if deleted >= tonumber(ARGV[3]) then
+    break
+  end
+  local consumer = {}
+  for i = 1, #info, 2 do
+    consumer[info[i]] = info[i + 1]
+  end
+  local name = consumer['name']
+  if consumer['pending'] == 0 and consumer['idle'] >= tonumber(ARGV[2])
+    and (ARGV[4] == '' or ARGV[4] == name) and not spared[name] then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
+    deleted = deleted + 1
+  end
+end
+return deleted

@@ -1,0 +1,152 @@
+//! The rights that a stream queue needs, and which of them its user lacks.
+//!
+//! [`needed`] names every command that is sent to Redis, by Rust or by a script, with the keys it
+//! is sent for. What only makes things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
+//! `ACL DRYRUN` itself) is not in it.
+
+use redis::{Cmd, Pipeline, Value};
+
+use super::connection::Link;
+use super::error::Error;
+use super::reply;
+use super::stream::{Retention, StreamOptions};
+use crate::wire::keys;
+
+/// A command as it could be sent, and how an ACL names it.
+struct Need {
+    grant: String,
+    words: Vec<String>,
+}
+
+/// Every command that serving this stream needs.
+fn needed(options: &StreamOptions) -> Vec<Need> {
+    let parked = keys::parked(&options.key, &options.group);
+    let mut needs = Vec::new();
+    let mut need = |command: &str, arguments: &[&str]| {
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let grant = words.join("|").to_lowercase();
+        let arguments = arguments.iter().map(|word| (*word).to_owned());
+        needs.push(Need {
+            grant,
+            words: words.into_iter().chain(arguments).collect(),
+        });
+    };
+    let key = options.key.as_str();
+    need("INFO", &[]);
+    need("TIME", &[]);
+    need("SCRIPT LOAD", &["return 1"]);
+    need("TYPE", &[key]);
+    need("EXISTS", &[key]);
+    need(
+        "XREADGROUP",
+        &["GROUP", "g", "c", "COUNT", "1", "STREAMS", key, ">"],
+    );
+    need("XACK", &[key, "g", "0-1"]);
+    need("XPENDING", &[key, "g"]);
+    need("XCLAIM", &[key, "g", "c", "0", "0-1"]);
+    need("XRANGE", &[key, "-", "+"]);
+    need("XGROUP CREATE", &[key, "g", "0"]);
+    need("XGROUP DELCONSUMER", &[key, "g", "c"]);
+    need("XINFO GROUPS", &[key]);
+    need("XINFO CONSUMERS", &[key, "g"]);
+    need("XINFO STREAM", &[key]);
+    if options.retention != Retention::Keep {
+        need("XTRIM", &[key, "MINID", "0-1"]);
+        need("XLEN", &[key]);
+    }
+    need("ZADD", &[&parked, "1", "0-1"]);
+    need("ZREM", &[&parked, "0-1"]);
+    need("ZSCORE", &[&parked, "0-1"]);
+    need("ZRANGE", &[&parked, "0", "0"]);
+    need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
+    need("EVALSHA", &["0", "2", key, &parked]);
+    if let Some(dead_letter) = &options.dead_letter {
+        let dead = dead_letter.key.as_str();
+        need("TYPE", &[dead]);
+        need("XADD", &[dead, "*", "name", "value"]);
+        need("XLEN", &[dead]);
+        need("EVALSHA", &["0", "2", key, dead]);
+    }
+    needs
+}
+
+/// Who we are, and the rules that we lack: `+command` or `~key`. `None` if the server cannot tell,
+/// or will not tell us.
+pub(super) async fn lacking(
+    link: &Link,
+    options: &StreamOptions,
+) -> Result<Option<(String, Vec<String>)>, Error> {
+    const COMMAND: &str = "ACL DRYRUN";
+    let mut whoami = Cmd::new();
+    whoami.arg("ACL").arg("WHOAMI");
+    let user = match link.call("ACL WHOAMI", &whoami).await {
+        Ok(user) => reply::text("ACL WHOAMI", user)?,
+        // Not allowed to ask, or a server that does not know the command.
+        Err(Error::Configuration { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let needs = needed(options);
+    let mut pipeline = Pipeline::new();
+    for need in &needs {
+        pipeline
+            .cmd("ACL")
+            .arg("DRYRUN")
+            .arg(&user)
+            .arg(&need.words);
+    }
+    let mut lacking: Vec<String> = Vec::new();
+    for (need, answer) in needs.iter().zip(link.pipeline(COMMAND, &pipeline).await?) {
+        let answer = match answer {
+            Value::ServerError(_) => return Ok(None),
+            answer => reply::text(COMMAND, answer)?,
+        };
+        let rule = match answer.as_str() {
+            "OK" => continue,
+            // "... no permissions to access the 'key' key": the key that it names.
+            text if text.contains("access the") => {
+                let key = text.split('\'').nth(1).unwrap_or_default();
+                format!("~{key}")
+            }
+            _ => format!("+{}", need.grant),
+        };
+        if !lacking.contains(&rule) {
+            lacking.push(rule);
+        }
+    }
+    Ok(Some((user, lacking)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::script::Script;
+    use super::super::stream::{DeadLetterQueue, OnFull};
+    use super::*;
+
+    /// Every command that a script sends is asked for.
+    #[test]
+    fn scripts_need_nothing_else() {
+        let mut options = StreamOptions::new("orders", "g");
+        options.retention = Retention::Acked;
+        options.dead_letter = Some(DeadLetterQueue {
+            key: "dead".to_owned(),
+            max_len: None,
+            on_full: OnFull::Stop,
+        });
+        let asked: BTreeSet<String> = needed(&options).into_iter().map(|n| n.grant).collect();
+        let mut sent = 0;
+        for script in Script::ALL {
+            for call in script.source().split("redis.call('").skip(1) {
+                let mut parts = call.split('\'');
+                let mut grant = parts.next().unwrap().to_lowercase();
+                if grant == "xgroup" || grant == "xinfo" {
+                    grant = format!("{grant}|{}", parts.nth(1).unwrap().to_lowercase());
+                }
+                assert!(asked.contains(&grant), "{} sends {grant}", script.name());
+                sent += 1;
+            }
+        }
+        assert!(sent > 50, "only {sent} calls found");
+    }
+}

@@ -1,0 +1,318 @@
+//! Streams: one consumer group, at least once, requeues in place.
+//!
+//! - [`options`]: what a stream queue is told.
+//! - `claims`: fetch, take what is due, take orphans.
+//! - `settle`: record, renew, acknowledge, settle.
+//! - `dead_letters`: the settlement that copies.
+//! - `upkeep`: retention, consumers, repair.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::Cmd;
+
+use super::connection::{Connector, Link};
+use super::error::Error;
+use super::startup::StartError;
+use super::{
+    Backlog, Claim, Defect, Maintenance, Observation, Origin, Queue, Record, Repaired, Reply,
+    Settlement, Taken, inspect,
+};
+use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
+use crate::wire::{self, Raw, keys};
+
+mod claims;
+mod dead_letters;
+pub mod options;
+mod settle;
+mod upkeep;
+
+pub use options::{DeadLetterQueue, GroupStart, OnFull, Retention, StreamOptions};
+
+/// The consumer that owns what is held for later. No host has this name: theirs end in a random
+/// part.
+pub const PARKED_CONSUMER: &str = "hostler:parked";
+
+/// A consumer group on a stream, as one host serves it.
+pub struct StreamQueue {
+    options: StreamOptions,
+    name: Arc<str>,
+    consumer: String,
+    parked: String,
+    /// For everything but fetching.
+    commands: Link,
+    /// Fetching only: it blocks.
+    fetches: Link,
+    interruption: Interruption,
+    cursors: Mutex<Cursors>,
+    /// From which consumer the next orphan scan begins.
+    rotation: AtomicUsize,
+    dead_letters_dropped: AtomicU64,
+}
+
+impl fmt::Debug for StreamQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamQueue")
+            .field("key", &self.options.key)
+            .field("group", &self.options.group)
+            .field("consumer", &self.consumer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where bounded scans go on.
+struct Cursors {
+    /// Over parked deliveries.
+    sweep: String,
+    /// Over own deliveries.
+    own: String,
+    /// The greatest id that this host saw.
+    seen: DeliveryId,
+}
+
+/// The beginning of a scan.
+const FROM_START: &str = "-";
+
+/// Whether a fetch is under way, and whether somebody wants it back.
+#[derive(Default)]
+struct Interruption {
+    fetching: AtomicBool,
+    wanted: AtomicBool,
+}
+
+impl StreamQueue {
+    /// Join the group, and make it (and its stream) if it does not exist.
+    ///
+    /// # Errors
+    /// [`StartError`] if Redis cannot be reached or refuses.
+    pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
+        let base = match options.consumer.as_str() {
+            "" => "hostler",
+            base => base,
+        };
+        let queue = Self {
+            name: options.key.as_str().into(),
+            consumer: format!("{base}-{:08x}", fastrand::u32(..)),
+            parked: keys::parked(&options.key, &options.group),
+            commands: connector.link("commands"),
+            fetches: connector.link("fetch"),
+            interruption: Interruption::default(),
+            cursors: Mutex::new(Cursors {
+                sweep: FROM_START.to_owned(),
+                own: FROM_START.to_owned(),
+                seen: DeliveryId(0),
+            }),
+            rotation: AtomicUsize::new(0),
+            dead_letters_dropped: AtomicU64::new(0),
+            options,
+        };
+        let seen = queue
+            .join()
+            .await
+            .map_err(|error| StartError::from_error(error, &queue.options.key))?;
+        queue.saw(seen);
+        Ok(queue)
+    }
+
+    /// The name of this host's consumer: unique to this start.
+    pub fn consumer(&self) -> &str {
+        &self.consumer
+    }
+
+    /// What it was told.
+    pub fn options(&self) -> &StreamOptions {
+        &self.options
+    }
+
+    /// How often a connection was opened, the first two included.
+    pub fn connections_opened(&self) -> u64 {
+        self.commands.opened() + self.fetches.opened()
+    }
+
+    fn key(&self) -> &str {
+        &self.options.key
+    }
+
+    fn group(&self) -> &str {
+        &self.options.group
+    }
+
+    /// `error`, told with what was asked for.
+    fn about(&self, error: Error) -> Error {
+        error.about(self.key(), self.group())
+    }
+
+    fn cursors(&self) -> std::sync::MutexGuard<'_, Cursors> {
+        // Plain values: a panic elsewhere leaves none half-written.
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saw(&self, id: DeliveryId) {
+        let mut cursors = self.cursors();
+        cursors.seen = cursors.seen.max(id);
+    }
+
+    /// One claimed entry as a claim.
+    fn claim(
+        &self,
+        command: &'static str,
+        entry: &str,
+        native: u32,
+        origin: Origin,
+        fields: Vec<(Bytes, Bytes)>,
+    ) -> Result<Claim, Error> {
+        let (id, ms) = parse_entry_id(entry).ok_or_else(|| Error::Reply {
+            command,
+            detail: "an entry id that is not one".to_owned(),
+        })?;
+        let mut decoded =
+            wire::stream::decode(&self.name, entry, ms, &fields, &self.options.decoding);
+        if let Origin::Orphan { idle } = origin {
+            let headers = &mut decoded.message.headers;
+            headers.set(REDIS_DELIVERY_COUNT, native.to_string());
+            headers.set(REDIS_IDLE_MS, idle.as_millis().to_string());
+        }
+        Ok(Claim {
+            id,
+            origin,
+            native,
+            header: decoded.header,
+            message: decoded.message,
+            raw: Raw::Fields(fields),
+            defect: decoded.defect.map(|defect| Defect {
+                reason: defect.reason,
+                detail: defect.detail,
+            }),
+        })
+    }
+}
+
+/// An entry's id, and the epoch milliseconds in it.
+pub(super) fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
+    let (ms, seq) = entry.split_once('-')?;
+    let ms: u64 = ms.parse().ok()?;
+    let seq: u64 = seq.parse().ok()?;
+    Some((DeliveryId(u128::from(ms) << 64 | u128::from(seq)), ms))
+}
+
+/// The id as Redis writes it.
+pub fn entry_id(id: DeliveryId) -> String {
+    let seq = id.0 & u128::from(u64::MAX);
+    format!("{}-{seq}", id.0 >> 64)
+}
+
+#[async_trait]
+impl Queue for StreamQueue {
+    async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
+        self.read_new(want, wait).await.map_err(|e| self.about(e))
+    }
+
+    async fn interrupt(&self) -> Result<(), Error> {
+        self.unblock().await
+    }
+
+    async fn take_due(&self, max: usize) -> Result<Taken, Error> {
+        self.claim_due(max).await.map_err(|e| self.about(e))
+    }
+
+    async fn take_orphans(
+        &self,
+        max: usize,
+        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
+    ) -> Result<Taken, Error> {
+        self.claim_orphans(max, holds)
+            .await
+            .map_err(|e| self.about(e))
+    }
+
+    async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
+        self.record_starts(records).await.map_err(|e| self.about(e))
+    }
+
+    async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
+        self.acknowledge_all(claims)
+            .await
+            .map_err(|e| self.about(e))
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
+        self.settle_all(settlements)
+            .await
+            .map_err(|e| self.about(e))
+    }
+
+    async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
+        self.renew_leases(claims).await.map_err(|e| self.about(e))
+    }
+
+    async fn maintain(&self) -> Result<Maintenance, Error> {
+        self.keep_house().await.map_err(|e| self.about(e))
+    }
+
+    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {
+        self.make_again(held).await.map_err(|e| self.about(e))
+    }
+
+    async fn backlog(&self) -> Result<Backlog, Error> {
+        self.look_at_backlog().await.map_err(|e| self.about(e))
+    }
+
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        let dead_letter = self.options.dead_letter.as_ref();
+        let report = inspect::stream(
+            &self.commands,
+            self.key(),
+            self.group(),
+            dead_letter.map(|dead_letter| dead_letter.key.as_str()),
+        )
+        .await?;
+        Ok(Some(Observation {
+            unread: report.lag.unwrap_or(u64::from(report.unread)),
+            pending: report.pending,
+            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
+            parked: report.delayed,
+            dead_letters: report.dead_letters,
+        }))
+    }
+
+    async fn leave(&self) -> Result<(), Error> {
+        self.remove_self().await.map_err(|e| self.about(e))
+    }
+}
+
+/// A command in pieces: `words("XGROUP CREATE")`.
+fn words(text: &str) -> Cmd {
+    let mut cmd = Cmd::new();
+    for word in text.split(' ') {
+        cmd.arg(word);
+    }
+    cmd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_ids_keep_all_their_bits() {
+        for text in [
+            "0-0",
+            "1700000000000-5",
+            "18446744073709551615-18446744073709551615",
+        ] {
+            let (id, _) = parse_entry_id(text).unwrap();
+            assert_eq!(entry_id(id), text);
+        }
+        assert!(parse_entry_id("1-0").unwrap().0 < parse_entry_id("2-0").unwrap().0);
+        assert!(
+            parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0
+        );
+        for text in ["", "-", "1", "1-", "-1", "a-b", "18446744073709551616-0"] {
+            assert_eq!(parse_entry_id(text), None, "{text}");
+        }
+    }
+}

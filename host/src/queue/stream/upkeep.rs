@@ -1,0 +1,164 @@
+//! What a group needs beside its deliveries: joining, retention, leaving, repair.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use redis::Cmd;
+
+use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, entry_id, parse_entry_id, words};
+use crate::delivery::message::DeliveryId;
+use crate::queue::error::Error;
+use crate::queue::reply::{self, Info};
+use crate::queue::script::{self, Script};
+use crate::queue::{Backlog, Claim, Maintenance, Repaired};
+
+/// For how long a consumer must not have been seen before it is removed.
+const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
+/// Most consumers removed in one go.
+const CONSUMERS_MAX: usize = 100;
+/// Most entries trimmed in one go.
+const TRIM_MAX: u64 = 10_000;
+/// Most parked deliveries held again in the script that makes a group again.
+const PARKED_AGAIN_MAX: usize = 10_000;
+/// Most deliveries held again by one script.
+const HELD_AGAIN_PER_CALL: usize = 100;
+
+impl StreamQueue {
+    /// Make the group if it does not exist. Returns the last id that it has handed out.
+    pub(super) async fn join(&self) -> Result<DeliveryId, Error> {
+        const CREATE: &str = "XGROUP CREATE";
+        const GROUPS: &str = "XINFO GROUPS";
+        let mut cmd = words(CREATE);
+        cmd.arg(self.key())
+            .arg(self.group())
+            .arg(match self.options.start {
+                GroupStart::Beginning => "0",
+                GroupStart::End => "$",
+            })
+            .arg("MKSTREAM");
+        match self.commands.call(CREATE, &cmd).await {
+            Ok(_) => {}
+            Err(Error::Configuration { code, .. }) if code == "BUSYGROUP" => {}
+            Err(error) => return Err(error),
+        }
+        let mut cmd = words(GROUPS);
+        cmd.arg(self.key());
+        for info in reply::array(GROUPS, self.commands.call(GROUPS, &cmd).await?)? {
+            let mut info = Info::new(GROUPS, info)?;
+            if reply::bytes(GROUPS, info.take("name"))? == self.group() {
+                let last = info.text("last-delivered-id")?;
+                return Ok(parse_entry_id(&last).map_or(DeliveryId(0), |(id, _)| id));
+            }
+        }
+        Ok(DeliveryId(0))
+    }
+
+    pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
+        let mut done = Maintenance {
+            dead_letters_dropped: self.dead_letters_dropped.swap(0, Ordering::Relaxed),
+            ..Maintenance::default()
+        };
+        let retention = match self.options.retention {
+            Retention::Keep => None,
+            Retention::Acked => Some((Script::RetainAcked, 0)),
+            Retention::MaxLen(length) => Some((Script::RetainMaxlen, length)),
+        };
+        if let Some((script, length)) = retention {
+            let mut call = script.on(&[self.key()]);
+            call.arg(TRIM_MAX).arg(length);
+            let reply = self.upkeep(script, &call, done).await?;
+            let [trimmed, held] = reply::tuple(script.name(), reply)?;
+            done.trimmed = reply::count(script.name(), &trimmed)?;
+            done.held_back = reply::integer(script.name(), &held)? == 1;
+        }
+        let script = Script::Consumers;
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group())
+            .arg(CONSUMER_IDLE_MS)
+            .arg(CONSUMERS_MAX)
+            .arg("")
+            .arg(&self.consumer)
+            .arg(PARKED_CONSUMER);
+        let removed = self.upkeep(script, &call, done).await?;
+        done.consumers_removed = reply::count(script.name(), &removed)?;
+        Ok(done)
+    }
+
+    /// Run one part of housekeeping; if it fails, what was counted counts next time.
+    async fn upkeep(
+        &self,
+        script: Script,
+        call: &Cmd,
+        so_far: Maintenance,
+    ) -> Result<redis::Value, Error> {
+        let reply = script::run(&self.commands, script, call).await;
+        if reply.is_err() {
+            self.dead_letters_dropped
+                .fetch_add(so_far.dead_letters_dropped, Ordering::Relaxed);
+        }
+        reply
+    }
+
+    pub(super) async fn make_again(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {
+        let script = Script::Repair;
+        let seen = self.cursors().seen;
+        let mut call = script.on(&[self.key(), &self.parked]);
+        call.arg(self.group())
+            .arg(PARKED_CONSUMER)
+            .arg(entry_id(seen))
+            .arg(PARKED_AGAIN_MAX);
+        let reply = script::run(&self.commands, script, &call).await?;
+        let repaired = match reply::text(script.name(), reply)?.as_str() {
+            "intact" => Repaired::Intact,
+            "group" => Repaired::Group,
+            _ => Repaired::Stream,
+        };
+        if matches!(repaired, Repaired::Stream) {
+            // What this host still holds went with the stream.
+            return Ok(repaired);
+        }
+        // Another host may have made the group again: hold what we hold there as well.
+        let script = Script::Readopt;
+        let calls = held
+            .chunks(HELD_AGAIN_PER_CALL)
+            .map(|held| {
+                let mut call = script.on(&[self.key()]);
+                call.arg(self.group()).arg(&self.consumer);
+                for (claim, count) in held {
+                    call.arg(entry_id(claim.id)).arg(*count);
+                }
+                call
+            })
+            .collect();
+        for reply in script::run_all(&self.commands, script, calls).await? {
+            reply::accepted(script.name(), reply)?;
+        }
+        Ok(repaired)
+    }
+
+    pub(super) async fn look_at_backlog(&self) -> Result<Backlog, Error> {
+        let script = Script::Backlog;
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group());
+        let reply = script::run(&self.commands, script, &call).await?;
+        let [unread, pending] = reply::tuple(script.name(), reply)?;
+        let unread = reply::integer(script.name(), &unread)?;
+        if unread < 0 {
+            return Err(Error::Missing {
+                key: self.key().to_owned(),
+                group: self.group().to_owned(),
+            });
+        }
+        Ok(Backlog {
+            unread: unread > 0,
+            pending: reply::count(script.name(), &pending)?,
+        })
+    }
+
+    pub(super) async fn remove_self(&self) -> Result<(), Error> {
+        let script = Script::Consumers;
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group()).arg(0).arg(1).arg(&self.consumer);
+        script::run(&self.commands, script, &call).await.map(|_| ())
+    }
+}

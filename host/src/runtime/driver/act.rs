@@ -1,0 +1,218 @@
+//! Carrying out what the ledger says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, error, info, warn};
+
+use super::{Driver, LOG_EVERY};
+use crate::delivery::ledger::{Action, Ending, Event, Key, Note, Parting, Time};
+use crate::delivery::policy::Disposition;
+use crate::queue::{Claim, Record, Settlement, Step};
+use crate::runtime::job::{Job, Ticket};
+use crate::runtime::no_digest;
+use crate::telemetry::health::Cause;
+
+impl Driver {
+    pub(super) fn perform(&mut self, now: Time, action: Action<Arc<Job>>) {
+        match action {
+            Action::Fetch { want, wait } => self.fetch = Some((want, wait)),
+            Action::Interrupt => self.interrupt(),
+            Action::TakeDue { max } => self.due = Some(max),
+            Action::TakeOrphans { max } => self.orphans = Some(max),
+            Action::Renew(keys) => self.renew = Some(keys),
+            Action::Release {
+                key,
+                attempt,
+                leased,
+            } => self.release(now, key, attempt, leased),
+            Action::Record { key, expect, write } => {
+                if let Some(claim) = self.claim(key) {
+                    let record = Record {
+                        claim,
+                        expect,
+                        write,
+                    };
+                    self.records.push((key, record));
+                }
+            }
+            Action::Go { key, attempt } => {
+                if let Some(ticket) = self.tickets.get(&key) {
+                    ticket.grant(attempt);
+                }
+            }
+            Action::Deny(key) => {
+                if let Some(ticket) = self.tickets.remove(&key) {
+                    ticket.deny();
+                }
+            }
+            Action::Revoke(key) => {
+                if self.tickets.get(&key).is_some_and(|ticket| ticket.revoke()) {
+                    self.tickets.remove(&key);
+                    self.ledger.apply(now, Event::Revoked(key));
+                }
+            }
+            Action::Acknowledge(key) => {
+                if let Some(claim) = self.claim(key) {
+                    self.acknowledgements.push((key, claim));
+                }
+            }
+            Action::Settle {
+                key,
+                count,
+                parting,
+            } => self.settle(key, count, parting),
+            Action::Ended { key, cargo, ending } => self.ended(key, &cargo, ending),
+            Action::Note(note) => self.note(now, note),
+        }
+    }
+
+    pub(super) fn claim(&self, key: Key) -> Option<Arc<Claim>> {
+        self.ledger.cargo(key).map(|job| Arc::clone(&job.claim))
+    }
+
+    pub(super) fn release(&mut self, now: Time, key: Key, attempt: Option<u32>, leased: Time) {
+        let Some(job) = self.ledger.cargo(key) else {
+            return;
+        };
+        let ticket = Arc::new(Ticket::new(key, Arc::clone(job), attempt, leased));
+        self.tickets.insert(key, Arc::clone(&ticket));
+        if self.executor.try_send(ticket).is_err() {
+            // No room: cannot happen while the ledger keeps its bounds, and loses nothing.
+            self.tickets.remove(&key);
+            self.ledger.apply(now, Event::Revoked(key));
+        }
+    }
+
+    pub(super) fn settle(&mut self, key: Key, count: u32, parting: Parting) {
+        let Some(job) = self.ledger.cargo(key) else {
+            return;
+        };
+        let step = match parting {
+            Parting::Park { keep, after } => Step::Park { keep, after },
+            Parting::HandBack { keep } => Step::Park {
+                keep,
+                after: Duration::ZERO,
+            },
+            Parting::Leave { keep } => Step::Leave { keep },
+            Parting::DeadLetter(rejection) => Step::DeadLetter {
+                rejection,
+                handler: job.handler().unwrap_or_else(no_digest),
+            },
+            Parting::Discard(_) => Step::Discard,
+        };
+        let settlement = Settlement {
+            claim: Arc::clone(&job.claim),
+            count,
+            step,
+        };
+        self.settlements.push((key, settlement));
+    }
+
+    pub(super) fn ended(&mut self, key: Key, job: &Job, ending: Ending) {
+        self.tickets.remove(&key);
+        let id = &*job.claim.message.id;
+        match ending {
+            Ending::Acknowledged => self.metrics.acknowledged(1),
+            Ending::Parted(Parting::Park { after, .. }) => {
+                self.metrics
+                    .disposition(&Disposition::Requeue { delay: after });
+                debug!(id, delay_ms = millis(after), "requeued");
+            }
+            Ending::Parted(Parting::HandBack { .. }) => debug!(id, "handed back"),
+            Ending::Parted(Parting::Leave { .. }) => debug!(id, "left for another host"),
+            Ending::Parted(Parting::DeadLetter(rejection)) => {
+                let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
+                let detail = rejection.detail.clone();
+                info!(id, reason, attempts, detail, "dead-lettered");
+                self.metrics
+                    .disposition(&Disposition::DeadLetter(rejection));
+            }
+            Ending::Parted(Parting::Discard(rejection)) => {
+                let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
+                let detail = rejection.detail.clone();
+                info!(id, reason, attempts, detail, "discarded");
+                self.metrics.disposition(&Disposition::Discard(rejection));
+            }
+            Ending::Superseded => debug!(id, "claimed again"),
+            Ending::Gone => debug!(id, "settled elsewhere"),
+            Ending::Trimmed => {
+                self.metrics.trimmed_pending.inc();
+                warn!(
+                    id,
+                    "lost to trimming: its entry was deleted while it was pending"
+                );
+            }
+            Ending::Stolen => {
+                self.metrics.steals.inc();
+                warn!(id, "another host has taken it over");
+            }
+        }
+    }
+
+    pub(super) fn note(&mut self, now: Time, note: Note) {
+        match note {
+            Note::OrphansTaken(n) => {
+                self.metrics.orphans_recovered.inc_by(n as u64);
+                info!(orphans = n, "recovered orphans");
+            }
+            Note::RequeuedHere => {
+                let delay = Duration::ZERO;
+                self.metrics.disposition(&Disposition::Requeue { delay });
+            }
+            Note::Recorded => {
+                self.metrics.recorded_starts.inc();
+            }
+            Note::SettlementRefused { key, cause, again } => {
+                self.refused(now, key, &cause, again);
+            }
+            Note::LeaseLost(key) => {
+                self.metrics.leases_lost.inc();
+                let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
+                warn!(id, "lost the lease of a running attempt");
+            }
+            Note::LeasesRenewed(n) => {
+                self.metrics.lease_renewals.inc_by(n as u64);
+            }
+            Note::AloneBegan(key) => {
+                self.metrics.alone_runs.inc();
+                let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
+                info!(id, "runs alone: it may be what ended its last hosts");
+            }
+            Note::AloneEnded { took, .. } => {
+                info!(took_ms = millis(took), "the run alone has ended");
+            }
+            Note::Halted { detail, again } => {
+                self.health.impede(Cause::Handler, &*detail);
+                let again_ms = millis(again);
+                error!(detail, again_ms, "no instance of the handler: stopped");
+            }
+            Note::Resumed => {
+                self.health.clear(Cause::Handler);
+                info!("instances of the handler can be made again");
+            }
+        }
+    }
+
+    pub(super) fn refused(&mut self, now: Time, key: Key, cause: &str, again: Duration) {
+        self.metrics.settlements_refused.inc();
+        self.health.impede(Cause::DeadLettersRefused, cause);
+        self.refusals_unlogged += 1;
+        if self.refusal_logged.is_none_or(|at| now >= at + LOG_EVERY) {
+            let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
+            let refusals = self.refusals_unlogged;
+            let again_ms = millis(again);
+            warn!(
+                id,
+                cause, refusals, again_ms, "redis refuses a settlement; it stays pending"
+            );
+            self.refusal_logged = Some(now);
+            self.refusals_unlogged = 0;
+        }
+    }
+}
+
+/// A log field is a number only if it has 64 bits.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

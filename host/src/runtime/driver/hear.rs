@@ -1,0 +1,270 @@
+//! Taking in what slots and errands say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use super::Driver;
+use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time};
+use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::delivery::policy::DELAY_MAX;
+use crate::queue::{Claim, Error, Maintenance, Observation, Taken};
+use crate::runtime::errands::Told;
+use crate::runtime::executor::{Report, Word};
+use crate::runtime::job::Job;
+use crate::runtime::{gate, wall_clock_ms};
+use crate::telemetry::health::Cause;
+use crate::telemetry::metrics::Gauge;
+
+impl Driver {
+    pub(super) fn take_word(&mut self, now: Time, word: Word) {
+        match word {
+            Word::Ready(key) => {
+                let turned_away = self.ledger.cargo(key).and_then(|job| {
+                    let expires_at_ms = job.expires_at_ms?;
+                    gate::expired(expires_at_ms, wall_clock_ms())
+                });
+                let event = match turned_away {
+                    Some((reason, detail)) => {
+                        if let Some(ticket) = self.tickets.remove(&key) {
+                            ticket.deny();
+                        }
+                        Event::TurnedAway {
+                            key,
+                            reason,
+                            detail,
+                        }
+                    }
+                    None => Event::SlotReady(key),
+                };
+                self.ledger.apply(now, event);
+            }
+            Word::TurnedAway(key, reason, detail) => {
+                self.tickets.remove(&key);
+                let event = Event::TurnedAway {
+                    key,
+                    reason,
+                    detail,
+                };
+                self.ledger.apply(now, event);
+            }
+            Word::Finished { key, report, took } => self.finished(now, key, report, took),
+        }
+    }
+
+    pub(super) fn finished(&mut self, now: Time, key: Key, report: Report, took: Duration) {
+        self.tickets.remove(&key);
+        self.metrics.attempt(&report.outcome);
+        self.metrics.handler_seconds.observe(took);
+        if report.log_bytes_dropped > 0 {
+            self.metrics
+                .guest_log_bytes_dropped
+                .inc_by(report.log_bytes_dropped);
+        }
+        if report.outcome != Outcome::Ack {
+            if let Outcome::NackRequeue(Some(delay)) = report.outcome
+                && delay > DELAY_MAX
+            {
+                self.metrics.delays_clamped.inc();
+            }
+            if let Some(job) = self.ledger.cargo(key) {
+                let id = &*job.claim.message.id;
+                let digest = &*report.digest;
+                if let Outcome::Fault(fault) = &report.outcome {
+                    if fault.kind == FaultKind::HostPanic {
+                        self.metrics.host_panics.inc();
+                    }
+                    let kind = fault.kind.label();
+                    info!(
+                        id,
+                        kind,
+                        detail = fault.detail,
+                        digest,
+                        "the handler faulted"
+                    );
+                } else {
+                    debug!(id, outcome = ?report.outcome, digest, "the handler answered");
+                }
+                job.ran_on(report.digest);
+            }
+        }
+        let event = Event::Finished {
+            key,
+            outcome: report.outcome,
+            jitter: fastrand::f64(),
+        };
+        self.ledger.apply(now, event);
+    }
+
+    pub(super) fn hear(&mut self, told: Told) {
+        let now = self.clock.now();
+        match told {
+            Told::Fetched {
+                asked,
+                sent,
+                result,
+            } => {
+                self.errands.fetch.done();
+                let claims = self.answer(result).unwrap_or_default();
+                if self.is_online() {
+                    self.failures = 0;
+                    if self.health.clear(Cause::Starting) {
+                        info!("ready");
+                    }
+                }
+                let event = Event::Fetched {
+                    asked,
+                    leased: sent,
+                    deliveries: self.deliveries(claims),
+                };
+                self.ledger.apply(now, event);
+            }
+            Told::Due { sent, result } => {
+                self.errands.due.done();
+                let taken = self.take(result);
+                let event = Event::DueTaken {
+                    leased: sent,
+                    deliveries: self.deliveries(taken.claims),
+                    next: taken.next_due,
+                };
+                self.ledger.apply(now, event);
+            }
+            Told::Orphans { sent, result } => {
+                self.errands.orphans.done();
+                let taken = self.take(result);
+                let event = Event::OrphansTaken {
+                    leased: sent,
+                    deliveries: self.deliveries(taken.claims),
+                };
+                self.ledger.apply(now, event);
+            }
+            Told::Recorded { sent, replies } => {
+                self.errands.record.done();
+                for (key, reply) in replies {
+                    let event = Event::Recorded {
+                        key,
+                        leased: sent,
+                        reply,
+                    };
+                    self.ledger.apply(now, event);
+                }
+            }
+            Told::Acknowledged(keys) => {
+                self.errands.acknowledge.done();
+                self.ledger.apply(now, Event::Acknowledged(keys));
+            }
+            Told::Settled(replies) => {
+                self.errands.settle.done();
+                for (key, reply) in replies {
+                    self.ledger.apply(now, Event::Settled(key, reply));
+                }
+                if self.ledger.refused() == 0 && self.health.clear(Cause::DeadLettersRefused) {
+                    info!("redis takes settlements again");
+                }
+            }
+            Told::Renewed { sent, result } => {
+                self.errands.renew.done();
+                let replies = self.answer(result).unwrap_or_default();
+                for (key, reply) in &replies {
+                    if *reply == Reply::Done
+                        && let Some(ticket) = self.tickets.get(key)
+                    {
+                        ticket.renew(sent);
+                    }
+                }
+                let event = Event::Renewed {
+                    leased: sent,
+                    replies,
+                };
+                self.ledger.apply(now, event);
+            }
+            Told::Maintained(result) => {
+                self.errands.maintain.done();
+                let done = self.answer(result).unwrap_or_default();
+                self.maintained(done);
+            }
+            Told::Observed(result) => {
+                self.errands.observe.done();
+                match result {
+                    Ok(Some(seen)) => self.observed(&seen),
+                    Ok(None) => {}
+                    Err(error) => debug!(%error, "could not look at the queue for metrics"),
+                }
+            }
+            Told::Looked(result) => self.looked(now, result),
+            Told::Repaired(result) => self.repaired(now, result),
+            Told::Failed(error) => self.failed(error),
+        }
+    }
+
+    fn observed(&self, seen: &Observation) {
+        let set = |gauge: &Gauge, value: u64| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        set(&self.metrics.unread, seen.unread);
+        set(&self.metrics.pending, seen.pending);
+        set(&self.metrics.parked, seen.parked);
+        set(&self.metrics.dead_letters, seen.dead_letters.unwrap_or(0));
+        let oldest = seen.oldest_pending.unwrap_or_default();
+        self.metrics
+            .oldest_pending_seconds
+            .set(oldest.as_secs_f64());
+    }
+
+    fn maintained(&mut self, done: Maintenance) {
+        self.metrics.retention_trimmed.inc_by(done.trimmed);
+        let dropped = done.dead_letters_dropped;
+        if dropped > 0 {
+            self.metrics.dead_letters_trimmed.inc_by(dropped);
+            warn!(
+                dropped,
+                "the dead-letter queue is full: its oldest entries were dropped"
+            );
+        }
+        if done.consumers_removed > 0 {
+            let consumers = done.consumers_removed;
+            debug!(consumers, "removed consumers that were long gone");
+        }
+        if done.held_back && !self.held_back {
+            warn!("the queue is longer than its retention says: what is over is unread or pending");
+        }
+        self.held_back = done.held_back;
+    }
+
+    pub(super) fn take(&mut self, result: Result<Taken, Error>) -> Taken {
+        let taken = self.answer(result).unwrap_or_default();
+        if taken.trimmed > 0 {
+            self.metrics.trimmed_pending.inc_by(taken.trimmed);
+            let entries = taken.trimmed;
+            warn!(entries, "lost to trimming: deleted while they were pending");
+        }
+        taken
+    }
+
+    /// The gate's first look, and the ledger's view of what was claimed.
+    pub(super) fn deliveries(&self, claims: Vec<Claim>) -> Vec<Delivery<Arc<Job>>> {
+        if claims.is_empty() {
+            return Vec::new();
+        }
+        let now_ms = wall_clock_ms();
+        claims
+            .into_iter()
+            .map(|claim| {
+                let enqueued_ms = claim.message.enqueued_ms;
+                if enqueued_ms > 0 && claim.origin == Origin::Fresh {
+                    let waited = Duration::from_millis(now_ms.saturating_sub(enqueued_ms));
+                    self.metrics.queue_wait_seconds.observe(waited);
+                }
+                Delivery {
+                    id: claim.id,
+                    origin: claim.origin,
+                    header: claim.header,
+                    native: claim.native,
+                    turned_away: gate::check(&claim, &self.settings.gate, now_ms),
+                    cargo: Arc::new(Job::new(claim)),
+                }
+            })
+            .collect()
+    }
+}

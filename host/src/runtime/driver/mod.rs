@@ -1,0 +1,280 @@
+//! The loop: it feeds the ledger with what happened, and carries out what the ledger says.
+//!
+//! `act` carries out actions, `hear` takes in what slots and errands say, `send` sends errands off,
+//! `away` waits for a Redis that is gone.
+
+mod act;
+mod away;
+mod hear;
+mod send;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
+
+use rustc_hash::FxBuildHasher;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+
+use crate::delivery::ledger::{Event, Key, Ledger, Time};
+use crate::delivery::policy::Policy;
+use crate::queue::{Claim, Queue, Record, Settlement};
+use crate::runtime::errands::{Errands, Told};
+use crate::runtime::executor::{self, Handler, Shared, Word};
+use crate::runtime::job::{Job, Ticket};
+use crate::runtime::{Clock, Settings};
+use crate::telemetry::health::{Cause, Health};
+use crate::telemetry::metrics::Metrics;
+
+/// How many words of slots are taken in one turn.
+const WORDS_PER_TURN: usize = 1024;
+/// Same-kind log lines are this far apart.
+const LOG_EVERY: Time = Time::from_secs(1);
+
+/// What an operator asks of a running host.
+#[derive(Clone, Debug)]
+pub enum Control {
+    /// Stop reading, end what has started, hand back the rest.
+    Drain,
+    /// The rules have changed.
+    Policy(Box<Policy>),
+}
+
+/// How a host ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    /// Everything it held is settled or handed back.
+    Drained,
+    /// The drain deadline passed; this many deliveries stay pending, and are found as orphans.
+    TimedOut {
+        /// How many.
+        unfinished: usize,
+    },
+    /// `--until-empty` was given up: the queue still held something.
+    NotEmpty,
+}
+
+/// A host that is running: see the module.
+pub struct Driver {
+    queue: Arc<dyn Queue>,
+    settings: Settings,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    health: Health,
+    ledger: Ledger<Arc<Job>>,
+    errands: Errands,
+    /// Released and not finished, by holding.
+    tickets: HashMap<Key, Arc<Ticket>, FxBuildHasher>,
+    executor: async_channel::Sender<Arc<Ticket>>,
+    shared: Arc<Shared>,
+    slots: JoinSet<()>,
+    words: mpsc::Receiver<Word>,
+    told: mpsc::Receiver<Told>,
+    online: watch::Sender<bool>,
+    /// Failures in a row: how long the next pause is.
+    failures: u32,
+    fetch: Option<(usize, bool)>,
+    due: Option<usize>,
+    orphans: Option<usize>,
+    renew: Option<Vec<Key>>,
+    records: Vec<(Key, Record)>,
+    acknowledgements: Vec<(Key, Arc<Claim>)>,
+    settlements: Vec<(Key, Settlement)>,
+    next_maintenance: Time,
+    next_observation: Time,
+    empty: Emptiness,
+    drain_deadline: Option<Time>,
+    refusal_logged: Option<Time>,
+    refusals_unlogged: u64,
+    /// Retention is held back by what is unread or pending: said once.
+    held_back: bool,
+}
+
+/// Whether the queue holds nothing to do, for `--until-empty`.
+#[derive(Debug, Default)]
+struct Emptiness {
+    deadline: Option<Time>,
+    gave_up: bool,
+}
+
+impl Driver {
+    /// A host of this queue: its slots run on `attempts`, everything else on the caller's runtime.
+    pub fn new<H: Handler>(
+        queue: Arc<dyn Queue>,
+        handler: &Arc<H>,
+        settings: Settings,
+        metrics: Arc<Metrics>,
+        health: Health,
+        attempts: &tokio::runtime::Handle,
+    ) -> Self {
+        let clock = Clock::start();
+        let concurrency = settings.ledger.concurrency;
+        // What the ledger releases at once is bounded by the prefetch and a few reserved places.
+        let released_max = 2 * (settings.ledger.prefetch_max + concurrency) + 64;
+        let (executor, tickets) = async_channel::bounded(released_max);
+        let (words_tx, words) = mpsc::channel(WORDS_PER_TURN.max(2 * concurrency));
+        let (told_tx, told) = mpsc::channel(64);
+        let (online, online_rx) = watch::channel(true);
+        let cap = settings.ledger.policy.allowance.cap;
+        let shared = Arc::new(Shared {
+            cancelled: Arc::new(AtomicBool::new(false)),
+            max_attempts: AtomicU32::new(cap.unwrap_or(0)),
+            min_idle: settings.ledger.min_idle,
+            clock,
+        });
+        metrics.handler(handler.digest());
+        let slots = executor::start(handler, concurrency, &shared, &tickets, &words_tx, attempts);
+        let deadline = settings.until_empty.and_then(|until| until.timeout);
+        Self {
+            ledger: Ledger::new(clock.now(), settings.ledger.clone()),
+            errands: Errands::start(&queue, clock, &told_tx, &online_rx),
+            empty: Emptiness {
+                deadline: deadline.map(|after| clock.now() + after),
+                gave_up: false,
+            },
+            queue,
+            settings,
+            clock,
+            metrics,
+            health,
+            tickets: HashMap::default(),
+            executor,
+            shared,
+            slots,
+            words,
+            told,
+            online,
+            failures: 0,
+            fetch: None,
+            due: None,
+            orphans: None,
+            renew: None,
+            records: Vec::new(),
+            acknowledgements: Vec::new(),
+            settlements: Vec::new(),
+            next_maintenance: Time::ZERO,
+            next_observation: Time::ZERO,
+            drain_deadline: None,
+            refusal_logged: None,
+            refusals_unlogged: 0,
+            held_back: false,
+        }
+    }
+
+    /// Run until told to drain, or until the queue is empty if that was asked for.
+    pub async fn run(mut self, mut control: mpsc::Receiver<Control>) -> Exit {
+        let mut words = Vec::with_capacity(WORDS_PER_TURN);
+        let mut actions = Vec::new();
+        let mut control_open = true;
+        loop {
+            let now = self.clock.now();
+            // Carrying out an action can make another (a revoked delivery is handed back).
+            self.ledger.poll(now, &mut actions);
+            while !actions.is_empty() {
+                for action in actions.drain(..) {
+                    self.perform(now, action);
+                }
+                self.ledger.poll(now, &mut actions);
+            }
+            self.send_errands(now);
+            self.health.beat(Instant::now());
+            if self.ledger.is_drained() {
+                break;
+            }
+            if self.drain_deadline.is_some_and(|deadline| now >= deadline) {
+                return self.time_out();
+            }
+            let deadline = self.clock.at(self.deadline(now)).into();
+            tokio::select! {
+                biased;
+                command = control.recv(), if control_open => match command {
+                    Some(command) => self.command(command),
+                    None => control_open = false,
+                },
+                Some(told) = self.told.recv() => self.hear(told),
+                _ = self.words.recv_many(&mut words, WORDS_PER_TURN) => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+            // Whatever else has come meanwhile belongs to the same turn.
+            while let Ok(told) = self.told.try_recv() {
+                self.hear(told);
+            }
+            let now = self.clock.now();
+            for word in words.drain(..) {
+                self.take_word(now, word);
+            }
+            self.metrics
+                .in_flight
+                .set(i64::try_from(self.ledger.running()).unwrap_or(i64::MAX));
+            self.metrics
+                .held
+                .set(i64::try_from(self.ledger.len()).unwrap_or(i64::MAX));
+        }
+        self.leave().await
+    }
+
+    fn deadline(&self, now: Time) -> Time {
+        let looking = self.settings.until_empty.is_some() && self.drain_deadline.is_none();
+        let empty = self.empty.deadline.filter(|_| looking);
+        [
+            self.ledger.next_deadline(),
+            Some(self.next_maintenance),
+            Some(self.next_observation),
+            self.drain_deadline,
+            empty,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        // Never in the past for long: a deadline that cannot be acted on must not spin.
+        .map_or(now + LOG_EVERY, |at| at.max(now + Time::from_micros(200)))
+    }
+
+    fn command(&mut self, command: Control) {
+        match command {
+            Control::Drain => self.drain("told to stop"),
+            Control::Policy(policy) => {
+                let cap = policy.allowance.cap.unwrap_or(0);
+                self.shared.max_attempts.store(cap, Ordering::Relaxed);
+                self.ledger
+                    .apply(self.clock.now(), Event::PolicyChanged(policy));
+            }
+        }
+    }
+
+    fn drain(&mut self, why: &'static str) {
+        if self.drain_deadline.is_some() {
+            return;
+        }
+        let now = self.clock.now();
+        self.drain_deadline = Some(now + self.settings.drain_timeout);
+        self.health.impede(Cause::Draining, why);
+        self.shared.cancelled.store(true, Ordering::Relaxed);
+        info!(why, held = self.ledger.len(), "draining");
+        self.ledger.apply(now, Event::Drain);
+    }
+
+    fn time_out(mut self) -> Exit {
+        let unfinished = self.ledger.len();
+        self.slots.abort_all();
+        warn!(
+            unfinished,
+            "the drain deadline has passed; what is unfinished stays pending"
+        );
+        Exit::TimedOut { unfinished }
+    }
+
+    async fn leave(self) -> Exit {
+        self.executor.close();
+        if let Err(error) = self.queue.leave().await {
+            debug!(%error, "could not remove this host's consumer; others will");
+        }
+        if self.empty.gave_up {
+            return Exit::NotEmpty;
+        }
+        info!("drained");
+        Exit::Drained
+    }
+}

@@ -1,0 +1,110 @@
+//! The loop around the ledger: it claims, runs, settles, renews and drains.
+//!
+//! - [`driver`]: the loop. One task owns the [`Ledger`](crate::delivery::ledger::Ledger); nobody
+//!   else changes what happens to a delivery.
+//! - [`executor`]: the slots in which handlers run, on all cores.
+//! - [`errands`]: the conversations with the queue, at most one of each kind at a time.
+//! - [`gate`]: what no handler may see.
+//! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
+//! - [`job`]: a delivery as the driver and a slot share it.
+//!
+//! ```text
+//!            Event                     Ticket
+//! errands ----------> driver/ledger -----------> slots
+//!         <----------                <----------
+//!            Action                     Word
+//! ```
+//!
+//! Every channel is bounded, and the driver never waits for one: what an errand is too busy to
+//! take stays with the driver, bounded by what the ledger holds.
+
+pub mod driver;
+pub mod errands;
+pub mod executor;
+pub mod fault_point;
+pub mod gate;
+pub mod job;
+pub mod native;
+pub mod sandboxed;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::delivery::ledger::{Settings as LedgerSettings, Time};
+use crate::delivery::policy::Policy;
+
+pub use driver::{Control, Driver, Exit};
+pub use executor::{Call, Handler, Report};
+
+/// What a host goes by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Attempts, prefetch, leases.
+    pub ledger: LedgerSettings,
+    /// What the gate turns away.
+    pub gate: gate::Limits,
+    /// How long what has started may take to end, once the host stops.
+    pub drain_timeout: Duration,
+    /// Stop when the queue holds nothing to do; with the time after which that is given up.
+    pub until_empty: Option<UntilEmpty>,
+}
+
+/// Stop when there is nothing to do.
+#[derive(Clone, Copy, Debug)]
+pub struct UntilEmpty {
+    /// Give up after this long; `None` = never.
+    pub timeout: Option<Duration>,
+}
+
+impl Settings {
+    /// Settings with the published defaults, for this policy.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            ledger: LedgerSettings {
+                policy,
+                concurrency: 16,
+                prefetch_max: 1024,
+                min_idle: Duration::from_secs(30),
+                orphan_scan: Duration::from_secs(1),
+                due_scan: Duration::from_millis(100),
+            },
+            gate: gate::Limits::default(),
+            drain_timeout: Duration::from_secs(25),
+            until_empty: None,
+        }
+    }
+}
+
+/// Monotonic time of this process, shared by the driver and the slots.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    /// A clock that starts now, a little above zero.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The time since the start.
+    pub fn now(&self) -> Time {
+        self.0.elapsed()
+    }
+
+    fn at(&self, time: Time) -> Instant {
+        self.0 + time
+    }
+}
+
+/// Epoch milliseconds by this machine's clock: for time to live and for records, never for leases.
+pub fn wall_clock_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |elapsed| {
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        })
+}
+
+/// The digest that stands for "no handler ran".
+pub fn no_digest() -> Arc<str> {
+    Arc::from("")
+}

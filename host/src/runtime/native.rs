@@ -1,0 +1,38 @@
+//! A native no-op as a [`Handler`]: the floor that the sandbox is measured against.
+
+use std::sync::Arc;
+
+use crate::delivery::outcome::Outcome;
+use crate::runtime::executor::{Call, Handler, Report};
+
+/// Acknowledges everything, at once.
+#[derive(Debug)]
+pub struct NoOp {
+    digest: Arc<str>,
+}
+
+impl Default for NoOp {
+    fn default() -> Self {
+        Self {
+            digest: Arc::from("native"),
+        }
+    }
+}
+
+impl Handler for NoOp {
+    type Slot = ();
+
+    fn slot(&self) {}
+
+    async fn run<'a>(&'a self, _slot: &'a mut (), _call: Call<'a>) -> Report {
+        Report {
+            outcome: Outcome::Ack,
+            digest: Arc::clone(&self.digest),
+            log_bytes_dropped: 0,
+        }
+    }
+
+    fn digest(&self) -> Arc<str> {
+        Arc::clone(&self.digest)
+    }
+}

@@ -1,0 +1,74 @@
+//! What a file is, told by its first bytes and the lengths of its sections: enough to say what
+//! is wrong with it before a compiler sees it.
+
+use wasmtime::Engine;
+
+use super::error::LoadError;
+
+const MAGIC: &[u8] = b"\0asm";
+const CORE_MODULE: &[u8] = &[1, 0, 0, 0];
+const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
+const HEADER: usize = 8;
+
+/// Refuse what is not a component, or not all of one.
+pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
+    if Engine::detect_precompiled(bytes).is_some() {
+        return Err(LoadError::Precompiled);
+    }
+    if bytes.is_empty() || !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
+        return Err(not_wasm(bytes));
+    }
+    match bytes.get(MAGIC.len()..HEADER) {
+        None => {
+            return Err(LoadError::Truncated {
+                wanted: HEADER as u64,
+                size: bytes.len() as u64,
+            });
+        }
+        Some(COMPONENT) => {}
+        Some(CORE_MODULE) => return Err(LoadError::CoreModule),
+        Some(_) => return Err(not_wasm(bytes)),
+    }
+    let mut at = HEADER as u64;
+    let size = bytes.len() as u64;
+    while at < size {
+        // A section: its number, its length, its content.
+        let wanted = match length(bytes, at + 1) {
+            Some((length, start)) => start.saturating_add(length),
+            None => at + 2,
+        };
+        if wanted > size {
+            return Err(LoadError::Truncated { wanted, size });
+        }
+        at = wanted;
+    }
+    Ok(())
+}
+
+/// The LEB128 number at `at`, and where it ends.
+fn length(bytes: &[u8], at: u64) -> Option<(u64, u64)> {
+    const BYTES_MAX: usize = 5;
+    let mut value = 0;
+    let start = usize::try_from(at).ok()?;
+    for (i, byte) in bytes.get(start..)?.iter().take(BYTES_MAX).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte & 0x80 == 0 {
+            return Some((value, at + i as u64 + 1));
+        }
+    }
+    None
+}
+
+fn not_wasm(bytes: &[u8]) -> LoadError {
+    let found = if bytes.is_empty() {
+        "nothing (the file is empty)".to_owned()
+    } else {
+        let start: Vec<_> = bytes
+            .iter()
+            .take(HEADER)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        format!("`{}`", start.join(" "))
+    };
+    LoadError::NotWasm { found }
+}

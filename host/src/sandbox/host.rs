@@ -1,0 +1,170 @@
+//! What a guest sees of its host: the data of a store, and the imports that read it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wasmtime::component::{Linker, ResourceTable};
+use wasmtime::{Engine, StoreContextMut};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::limiter::Limiter;
+use super::limits::Limits;
+use super::log::{Author, Journal, LogSink, Output, Rate, Stream, lossy};
+use super::meter::Meter;
+
+/// What all instances of a handler share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) digest: Arc<str>,
+    pub(super) rate: Arc<Rate>,
+}
+
+/// The attempt that a guest is working on.
+pub(super) struct Attempt {
+    pub(super) message_id: Arc<str>,
+    pub(super) number: u32,
+    pub(super) deadline: Instant,
+    pub(super) cancelled: Arc<AtomicBool>,
+    pub(super) traceparent: Option<Bytes>,
+    pub(super) tracestate: Option<Bytes>,
+    pub(super) sink: LogSink,
+}
+
+/// The data of a store.
+pub(super) struct Host {
+    pub(super) limiter: Limiter,
+    pub(super) meter: Arc<Meter>,
+    shared: Arc<Shared>,
+    attempt: Attempt,
+    table: ResourceTable,
+    /// Made when the guest first asks for anything of WASI: many never do.
+    wasi: Option<Box<Wasi>>,
+}
+
+struct Wasi {
+    context: WasiCtx,
+    journal: Arc<Mutex<Journal>>,
+}
+
+impl Host {
+    pub(super) fn new(shared: &Arc<Shared>, meter: &Arc<Meter>, attempt: Attempt) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(shared.limits.handles);
+        Self {
+            limiter: Limiter::new(&shared.limits),
+            meter: Arc::clone(meter),
+            shared: Arc::clone(shared),
+            attempt,
+            table,
+            wasi: None,
+        }
+    }
+
+    /// How long an attempt may hold a core.
+    pub(super) fn cpu_limit(&self) -> Duration {
+        self.shared.limits.cpu
+    }
+
+    /// The same instance gets another message.
+    pub(super) fn begin(&mut self, attempt: Attempt) {
+        self.attempt = attempt;
+        self.limiter.begin_call();
+        if let Some(wasi) = &self.wasi {
+            let author = author(&self.attempt, &self.shared);
+            wasi.journal
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .begin(author, &self.shared.limits);
+        }
+    }
+
+    /// The attempt is over: write what it has begun to write. Returns the bytes of its output
+    /// that were dropped.
+    pub(super) fn finish(&mut self) -> u64 {
+        self.wasi.as_ref().map_or(0, |wasi| {
+            wasi.journal
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .finish()
+        })
+    }
+}
+
+fn author(attempt: &Attempt, shared: &Shared) -> Author {
+    Author {
+        message_id: Arc::clone(&attempt.message_id),
+        attempt: attempt.number,
+        handler: Arc::clone(&shared.digest),
+        sink: attempt.sink.clone(),
+    }
+}
+
+impl Wasi {
+    /// No directory, argument, variable, input or network; real clocks and randomness.
+    fn new(attempt: &Attempt, shared: &Shared) -> Self {
+        let journal = Arc::new(Mutex::new(Journal::new(
+            author(attempt, shared),
+            &shared.limits,
+            Arc::clone(&shared.rate),
+        )));
+        let output = |stream| Output {
+            stream,
+            journal: Arc::clone(&journal),
+        };
+        let context = WasiCtx::builder()
+            .stdout(output(Stream::Stdout))
+            .stderr(output(Stream::Stderr))
+            .max_random_size(shared.limits.random)
+            .allow_tcp(false)
+            .allow_udp(false)
+            .allow_ip_name_lookup(false)
+            .build();
+        Self { context, journal }
+    }
+}
+
+impl WasiView for Host {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let wasi = self
+            .wasi
+            .get_or_insert_with(|| Box::new(Wasi::new(&self.attempt, &self.shared)));
+        WasiCtxView {
+            ctx: &mut wasi.context,
+            table: &mut self.table,
+        }
+    }
+}
+
+/// Everything that a handler may import.
+pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    delivery(&mut linker)?;
+    #[cfg(feature = "fault-points")]
+    super::fault_point::add_to_linker(&mut linker)?;
+    Ok(linker)
+}
+
+/// The import `hostler:handler/delivery`.
+fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    let mut delivery = linker.instance("hostler:handler/delivery@1.0.0")?;
+    delivery.func_wrap("deadline-ms", |store: StoreContextMut<'_, Host>, ()| {
+        let left = store
+            .data()
+            .attempt
+            .deadline
+            .saturating_duration_since(Instant::now());
+        Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
+    })?;
+    delivery.func_wrap("is-cancelled", |store: StoreContextMut<'_, Host>, ()| {
+        Ok((store.data().attempt.cancelled.load(Ordering::Relaxed),))
+    })?;
+    delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
+        let attempt = &store.data().attempt;
+        let text = |value: &Option<Bytes>| value.as_ref().map(|v| lossy(v).into_owned());
+        Ok(((text(&attempt.traceparent), text(&attempt.tracestate)),))
+    })
+}

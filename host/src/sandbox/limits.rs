@@ -1,0 +1,97 @@
+//! What a handler may use. `docs/sandbox.md` publishes these with the fault that each produces.
+
+use std::time::Duration;
+
+use super::grants::Grants;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// The bounds of one handler. `Default` is what the documentation publishes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// How long one attempt may take, waiting included.
+    pub wall: Duration,
+    /// How long one attempt may hold a core; checked every [`super::TICK`].
+    pub cpu: Duration,
+    /// Bytes of linear memory, all memories of an instance together.
+    pub memory: usize,
+    /// Elements of tables, all tables of an instance together.
+    pub table_elements: usize,
+    /// Bytes of the guest's call stack.
+    pub stack: usize,
+    /// Bytes that the guest may hand to the host in one call, its answer included.
+    pub transfer: usize,
+    /// Bytes of an outcome's text that are kept; the rest is cut off.
+    pub outcome_text: usize,
+    /// Handles to resources (streams, pollables, ...) that an instance may hold at a time.
+    pub handles: usize,
+    /// Random bytes that the guest may ask for in one call.
+    pub random: u64,
+    /// Bytes of stdout and stderr per attempt; the rest is dropped and counted.
+    pub log_attempt: usize,
+    /// Bytes per line of stdout and stderr; the rest of the line is dropped.
+    pub log_line: usize,
+    /// Bytes of stdout and stderr per second, all attempts together; the rest is dropped and
+    /// counted.
+    pub log_rate: usize,
+    /// Bytes of the component's file.
+    pub component: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            wall: Duration::from_secs(5),
+            cpu: Duration::from_secs(2),
+            memory: 64 * MIB,
+            table_elements: 100_000,
+            stack: 512 * KIB,
+            transfer: MIB,
+            outcome_text: KIB,
+            handles: 1_000,
+            random: 64 * KIB as u64,
+            log_attempt: 64 * KIB,
+            log_line: 8 * KIB,
+            log_rate: MIB,
+            component: 64 * MIB as u64,
+        }
+    }
+}
+
+/// How instances get their memory.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Allocation {
+    /// From a pool mapped once, if the address space has room for it; else as `OnDemand`.
+    #[default]
+    Auto,
+    /// Mapped for every instance: slower, but needs no address space ahead.
+    OnDemand,
+}
+
+/// How a handler is run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// The bounds of the handler.
+    pub limits: Limits,
+    /// How many attempts run at a time: the number of [`super::Slot`]s in use.
+    pub concurrency: usize,
+    /// How many messages one instance serves; 1 = a fresh instance for every message.
+    pub reuse: u32,
+    /// What the handler may import beyond what every handler may.
+    pub grants: Grants,
+    /// How instances get their memory.
+    pub allocation: Allocation,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            concurrency: 16,
+            reuse: 1,
+            grants: Grants::default(),
+            allocation: Allocation::default(),
+        }
+    }
+}

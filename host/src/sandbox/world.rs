@@ -1,0 +1,208 @@
+//! The handler's side of the WIT, as wasmtime sees it, and how a component is probed for it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use rustc_hash::FxHashSet;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{
+    Component, ComponentExportIndex, ComponentType, Instance, Lift, Lower, TypedFunc,
+};
+use wasmtime::{AsContextMut, Engine};
+
+use super::error::LoadError;
+use super::log::{lossy, printable};
+use crate::delivery::message::Message;
+use crate::delivery::outcome::Outcome;
+use crate::delivery::policy::truncate_utf8;
+
+/// What a component must export, for people.
+pub(super) const WANTED: &str = "hostler:handler/message-handler@1";
+
+const INTERFACE: &str = "hostler:handler/message-handler";
+const BATCH_INTERFACE: &str = "hostler:handler/batch-handler";
+const FUNCTION: &str = "handle";
+
+/// `types.message`, borrowed from the host's message.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+pub(super) struct MessageParam<'a> {
+    id: &'a str,
+    queue: &'a str,
+    body: &'a [u8],
+    headers: &'a [(&'a str, &'a str)],
+    attempt: u32,
+    #[component(name = "max-attempts")]
+    max_attempts: u32,
+    #[component(name = "enqueued-ms")]
+    enqueued_ms: u64,
+}
+
+/// `types.outcome`.
+#[derive(ComponentType, Lift)]
+#[component(variant)]
+pub(super) enum Answer {
+    #[component(name = "ack")]
+    Ack,
+    #[component(name = "nack-requeue")]
+    NackRequeue(Option<u64>),
+    #[component(name = "drop")]
+    Drop(Option<String>),
+}
+
+/// `message-handler.handle`. Its parameters are covariant: a function that takes `'static` ones
+/// takes borrowed ones.
+pub(super) type Handle = TypedFunc<(MessageParam<'static>,), (Answer,)>;
+
+/// Headers as the guest sees them: names in lower case, UTF-8 (lossy), the first of a repeated
+/// name only. Borrowed where they are so already.
+pub(super) struct Headers<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+/// Up to this many headers, looking through them is cheaper than a set.
+const FEW: usize = 16;
+
+impl<'a> Headers<'a> {
+    pub(super) fn new(message: &'a Message) -> Self {
+        let mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)> =
+            Vec::with_capacity(message.headers.len());
+        let mut seen = FxHashSet::default();
+        for (name, value) in message.headers.iter() {
+            let mut name = lossy(name);
+            if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                name.to_mut().make_ascii_lowercase();
+            }
+            let repeated = if message.headers.len() <= FEW {
+                headers.iter().any(|(earlier, _)| *earlier == name)
+            } else {
+                !seen.insert(name.clone())
+            };
+            if !repeated {
+                headers.push((name, lossy(value)));
+            }
+        }
+        Self(headers)
+    }
+
+    pub(super) fn borrowed(&self) -> Vec<(&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect()
+    }
+}
+
+impl<'a> MessageParam<'a> {
+    pub(super) fn new(
+        message: &'a Message,
+        headers: &'a [(&'a str, &'a str)],
+        attempt: u32,
+        max_attempts: u32,
+    ) -> Self {
+        Self {
+            id: &message.id,
+            queue: &message.queue,
+            body: &message.body,
+            headers,
+            attempt,
+            max_attempts,
+            enqueued_ms: message.enqueued_ms,
+        }
+    }
+}
+
+impl Answer {
+    /// The outcome, its text cut to `text_max` bytes.
+    pub(super) fn into_outcome(self, text_max: usize) -> Outcome {
+        match self {
+            Self::Ack => Outcome::Ack,
+            Self::NackRequeue(delay) => Outcome::NackRequeue(delay.map(Duration::from_millis)),
+            Self::Drop(reason) => Outcome::Drop(reason.map(|mut reason| {
+                truncate_utf8(&mut reason, text_max);
+                reason.shrink_to_fit();
+                reason
+            })),
+        }
+    }
+}
+
+/// Where the handler's function is in a component.
+#[derive(Clone, Debug)]
+pub(super) struct Export {
+    /// Its interface's full name.
+    pub(super) interface: String,
+    index: ComponentExportIndex,
+}
+
+/// Find the one handler that a component exports.
+pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
+    let ty = component.component_type();
+    let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
+    let handlers: Vec<&str> = exports
+        .iter()
+        .copied()
+        .filter(|name| [INTERFACE, BATCH_INTERFACE].contains(&interface(name)))
+        .collect();
+    let found = |names: &[&str]| names.iter().map(|name| printable(name)).collect();
+    match *handlers {
+        [] => Err(LoadError::NoHandler {
+            found: found(&exports),
+        }),
+        [name] if interface(name) == BATCH_INTERFACE => Err(LoadError::NoHandler {
+            found: found(&[name]),
+        }),
+        [name] if name[INTERFACE.len()..].starts_with("@1.") => export(engine, component, name),
+        [name] => Err(LoadError::OtherVersion {
+            found: found(&[name]),
+        }),
+        ref names => Err(LoadError::Ambiguous {
+            found: found(names),
+        }),
+    }
+}
+
+/// An interface's name without its version.
+fn interface(name: &str) -> &str {
+    name.split_once('@')
+        .map_or(name, |(interface, _)| interface)
+}
+
+fn export(engine: &Engine, component: &Component, interface: &str) -> Result<Export, LoadError> {
+    let wrong = |detail: &str| LoadError::WrongType {
+        export: format!("{interface}#{FUNCTION}"),
+        detail: detail.to_owned(),
+    };
+    let (item, instance) = component
+        .get_export(None, interface)
+        .ok_or_else(|| wrong("it is gone"))?;
+    let ComponentItem::ComponentInstance(instance_type) = item else {
+        return Err(wrong("it is no interface"));
+    };
+    match instance_type.get_export(engine, FUNCTION).map(|e| e.ty) {
+        Some(ComponentItem::ComponentFunc(_)) => {}
+        Some(_) => return Err(wrong("it is no function")),
+        None => return Err(wrong("the interface lacks the function")),
+    }
+    let index = component
+        .get_export_index(Some(&instance), FUNCTION)
+        .ok_or_else(|| wrong("the interface lacks the function"))?;
+    Ok(Export {
+        interface: interface.to_owned(),
+        index,
+    })
+}
+
+impl Export {
+    /// The handler's function in an instance. Fails if it has not the type that we call it with.
+    pub(super) fn function(
+        &self,
+        store: impl AsContextMut,
+        instance: &Instance,
+    ) -> wasmtime::Result<Handle> {
+        instance.get_typed_func(store, self.index)
+    }
+
+    /// Its full name, for people.
+    pub(super) fn name(&self) -> String {
+        format!("{}#{FUNCTION}", self.interface)
+    }
+}

@@ -1,0 +1,213 @@
+//! Ready or not, and why: written by the loop, read by the admin server and by `/metrics`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::delivery::policy::truncate_utf8;
+
+/// The longest detail of a reason, in bytes.
+const DETAIL_MAX: usize = 512;
+
+/// Without a sign of life for this long the loop counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Why a host is not ready. A bounded set: it is a label.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// It has not read from the queue yet.
+    Starting,
+    /// Redis does not answer, or refuses for now (`LOADING`, `READONLY`, ...).
+    RedisAway,
+    /// Redis refuses what must be changed by somebody: a right, a type, an option.
+    RedisConfiguration,
+    /// Dead letters cannot be written, or their queue is full and must not lose any.
+    DeadLettersRefused,
+    /// The handler cannot be run: no instance can be made of it, or it fails on everything.
+    Handler,
+    /// It is stopping.
+    Draining,
+}
+
+impl Cause {
+    /// Every cause, for tables.
+    pub const ALL: [Self; 6] = [
+        Self::Starting,
+        Self::RedisAway,
+        Self::RedisConfiguration,
+        Self::DeadLettersRefused,
+        Self::Handler,
+        Self::Draining,
+    ];
+
+    /// The word in logs and in `/ready`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::RedisAway => "redis-away",
+            Self::RedisConfiguration => "redis-configuration",
+            Self::DeadLettersRefused => "dead-letters-refused",
+            Self::Handler => "handler",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// One reason for not being ready.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Impediment {
+    /// What kind of reason.
+    pub cause: Cause,
+    /// Text for people: bounded, no payloads, no credentials.
+    pub detail: String,
+}
+
+/// The health of one host. Cheap to clone; all clones are one.
+///
+/// A new one is not ready: [`Cause::Starting`] is cleared by the loop.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    impediments: Mutex<Vec<Impediment>>,
+    born: Instant,
+    /// Milliseconds from `born` to the last sign of life, plus one; 0 = none yet.
+    beat_ms: AtomicU64,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            impediments: Mutex::new(vec![Impediment {
+                cause: Cause::Starting,
+                detail: "not reading yet".to_owned(),
+            }]),
+            born: Instant::now(),
+            beat_ms: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl Health {
+    /// Not ready for this cause. Returns whether it is new (a state change worth a log line); a
+    /// cause that already stands only gets the new detail.
+    pub fn impede(&self, cause: Cause, detail: impl Into<String>) -> bool {
+        let mut detail = detail.into();
+        truncate_utf8(&mut detail, DETAIL_MAX);
+        let mut impediments = self.lock();
+        match impediments.iter_mut().find(|i| i.cause == cause) {
+            Some(standing) => {
+                standing.detail = detail;
+                false
+            }
+            None => {
+                impediments.push(Impediment { cause, detail });
+                impediments.sort_by_key(|i| i.cause);
+                true
+            }
+        }
+    }
+
+    /// This cause is over. Returns whether it stood.
+    pub fn clear(&self, cause: Cause) -> bool {
+        let mut impediments = self.lock();
+        let before = impediments.len();
+        impediments.retain(|i| i.cause != cause);
+        impediments.len() < before
+    }
+
+    /// Whether nothing stands in the way.
+    pub fn is_ready(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// What stands in the way; empty = ready.
+    pub fn impediments(&self) -> Vec<Impediment> {
+        self.lock().clone()
+    }
+
+    /// The loop has turned. Costs an atomic store.
+    pub fn beat(&self, now: Instant) {
+        let ms = now.saturating_duration_since(self.0.born).as_millis();
+        let ms = u64::try_from(ms).unwrap_or(u64::MAX - 1);
+        self.0.beat_ms.store(ms + 1, Ordering::Relaxed);
+    }
+
+    /// For how long the loop has given no sign of life, if that is too long. A loop that has never
+    /// turned is not stuck: it is starting.
+    pub fn stuck(&self, now: Instant) -> Option<Duration> {
+        let beat = self.0.beat_ms.load(Ordering::Relaxed).checked_sub(1)?;
+        let silent = now
+            .saturating_duration_since(self.0.born)
+            .saturating_sub(Duration::from_millis(beat));
+        (silent > STUCK_AFTER).then_some(silent)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Impediment>> {
+        // Nothing panics while it is held, and the list is valid at every moment anyway.
+        self.0
+            .impediments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_are_news() {
+        let health = Health::default();
+        assert!(!health.is_ready());
+        assert!(health.clear(Cause::Starting));
+        assert!(!health.clear(Cause::Starting));
+        assert!(health.is_ready());
+        assert!(health.impede(Cause::RedisAway, "connection refused"));
+        assert!(!health.impede(Cause::RedisAway, "LOADING"));
+        assert!(health.impede(Cause::Handler, "no instance"));
+        let standing = health.impediments();
+        assert_eq!(standing.len(), 2);
+        assert_eq!(standing[0].detail, "LOADING");
+        assert_eq!(standing[1].cause, Cause::Handler);
+    }
+
+    #[test]
+    fn details_are_bounded() {
+        let health = Health::default();
+        health.impede(Cause::Handler, "é".repeat(DETAIL_MAX));
+        let detail = health.impediments().pop().unwrap().detail;
+        assert!(detail.len() <= DETAIL_MAX);
+    }
+
+    #[test]
+    fn a_silent_loop_is_stuck_but_one_that_never_turned_is_starting() {
+        let health = Health::default();
+        let now = Instant::now();
+        let late = now + STUCK_AFTER * 2;
+        assert_eq!(health.stuck(late), None);
+        health.beat(now);
+        assert_eq!(health.stuck(now), None);
+        assert!(health.stuck(late).is_some());
+        health.beat(late);
+        assert_eq!(health.stuck(late), None);
+    }
+
+    #[test]
+    fn labels_are_the_serialized_words() {
+        for cause in Cause::ALL {
+            assert_eq!(serde_json::to_value(cause).unwrap(), cause.label());
+        }
+    }
+}

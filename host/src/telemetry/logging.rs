@@ -1,0 +1,174 @@
+//! Log lines on stderr: pretty on a terminal, JSON otherwise. One event per state change, with
+//! fields, without payloads.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxBuildHasher;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogFormat {
+    /// `Pretty` on a terminal, `Json` otherwise.
+    Auto,
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged: levels by target, in the syntax of `tracing`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogFilter(String);
+
+/// Warnings and errors: for commands that ask something and end.
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self("warn".to_owned())
+    }
+}
+
+impl LogFilter {
+    /// These directives.
+    ///
+    /// # Errors
+    /// They do not parse.
+    pub fn new(directives: &str) -> Result<Self, ParseError> {
+        EnvFilter::builder().parse(directives)?;
+        Ok(Self(directives.to_owned()))
+    }
+
+    /// The directives.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Log to stderr from now on. The first call of a process wins; later ones change nothing.
+pub fn start(format: LogFormat, level: &LogFilter) {
+    // A filter is known to parse: nothing is lost.
+    let filter = EnvFilter::builder().parse_lossy(level.as_str());
+    let is_terminal = std::io::stderr().is_terminal();
+    let pretty = match format {
+        LogFormat::Auto => is_terminal,
+        LogFormat::Pretty => true,
+        LogFormat::Json => false,
+    };
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let started = if pretty {
+        builder
+            .with_ansi(is_terminal && !no_colour)
+            .with_target(false)
+            .try_init()
+    } else {
+        builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init()
+    };
+    if let Err(error) = started {
+        tracing::debug!(%error, "logging had been started before");
+    }
+}
+
+/// Lets one log line of a kind through per interval, and counts the rest: what fails a thousand
+/// times a second is told once a second.
+///
+/// ```
+/// # use hostler::telemetry::logging::Throttle;
+/// # use std::time::Instant;
+/// let throttle = Throttle::default();
+/// if let Some(suppressed) = throttle.pass("redis-away", Instant::now()) {
+///     tracing::warn!(suppressed, "redis is away");
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Throttle {
+    interval: Duration,
+    // Kinds are constants of the program: there is a bounded number of them.
+    kinds: Mutex<HashMap<&'static str, Passed, FxBuildHasher>>,
+}
+
+#[derive(Debug)]
+struct Passed {
+    last: Instant,
+    suppressed: u64,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::new(Duration::from_secs(1))
+    }
+}
+
+impl Throttle {
+    /// One line of a kind per `interval`.
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            kinds: Mutex::default(),
+        }
+    }
+
+    /// Whether a line of this kind may be logged now: `Some` = yes, with the number of lines
+    /// suppressed since the last one; `None` = no, and it is counted.
+    pub fn pass(&self, kind: &'static str, now: Instant) -> Option<u64> {
+        let mut kinds = self.lock();
+        let Some(passed) = kinds.get_mut(kind) else {
+            kinds.insert(
+                kind,
+                Passed {
+                    last: now,
+                    suppressed: 0,
+                },
+            );
+            return Some(0);
+        };
+        if now.saturating_duration_since(passed.last) < self.interval {
+            passed.suppressed += 1;
+            return None;
+        }
+        passed.last = now;
+        Some(std::mem::take(&mut passed.suppressed))
+    }
+
+    /// This kind is over (Redis is back, say): how many lines were suppressed and not told yet.
+    /// The next line of the kind passes at once.
+    pub fn end(&self, kind: &'static str) -> u64 {
+        self.lock().remove(kind).map_or(0, |p| p.suppressed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Passed, FxBuildHasher>> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_of_each_kind_and_the_rest_is_counted() {
+        let throttle = Throttle::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(throttle.pass("a", at(0)), Some(0));
+        assert_eq!(throttle.pass("a", at(1)), None);
+        assert_eq!(throttle.pass("b", at(2)), Some(0));
+        assert_eq!(throttle.pass("a", at(999)), None);
+        assert_eq!(throttle.pass("a", at(1000)), Some(2));
+        assert_eq!(throttle.pass("a", at(1001)), None);
+        assert_eq!(throttle.end("a"), 1);
+        assert_eq!(throttle.end("a"), 0);
+        assert_eq!(throttle.pass("a", at(1002)), Some(0));
+    }
+}

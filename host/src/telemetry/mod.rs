@@ -1,0 +1,10 @@
+//! What an operator sees from outside: metrics, health and logs.
+//!
+//! - [`metrics`]: counters that cost the loop an atomic addition each, and the exit summary.
+//! - [`health`]: ready or not, and why.
+//! - [`logging`]: log lines on stderr, and a bound on repeated ones.
+
+pub mod health;
+pub mod histogram;
+pub mod logging;
+pub mod metrics;

@@ -1,0 +1,118 @@
+//! The header `x-death`: a message's history as a JSON array, most recent first.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::death::{BYTES_MAX, Death, History};
+use crate::delivery::message::Headers;
+
+/// The header that holds the history.
+pub const X_DEATH: &str = "x-death";
+
+/// The longest header that is read as a history, in bytes. Ours are never longer than
+/// [`BYTES_MAX`].
+const READ_MAX: usize = 64 * 1024;
+const _: () = assert!(BYTES_MAX < READ_MAX);
+
+/// A history as it came in.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Incoming {
+    /// What could be read.
+    pub history: History,
+    /// Something could not: it was left out.
+    pub damaged: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Record {
+    queue: String,
+    reason: String,
+    #[serde(default = "once")]
+    count: u64,
+    #[serde(default)]
+    first_time: u64,
+    #[serde(default)]
+    last_time: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    original_expiration: Option<u64>,
+    /// Ours: see [`Death::unrejected`]. What others wrote never makes a cycle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unrejected: bool,
+}
+
+const fn once() -> u64 {
+    1
+}
+
+/// Read the history of a message. Total and bounded: what is too long, no JSON, no array or no
+/// record is left out.
+pub fn read(headers: &Headers) -> Incoming {
+    let Some(header) = headers.find(X_DEATH) else {
+        return Incoming::default();
+    };
+    let nothing = Incoming {
+        history: History::default(),
+        damaged: true,
+    };
+    if header.len() > READ_MAX {
+        return nothing;
+    }
+    let Ok(values) = serde_json::from_slice::<Vec<serde_json::Value>>(header) else {
+        return nothing;
+    };
+    let written = values.len();
+    let records: Vec<Death> = values
+        .into_iter()
+        .filter_map(|value| serde_json::from_value::<Record>(value).ok())
+        .map(Death::from)
+        .collect();
+    Incoming {
+        damaged: records.len() < written,
+        history: History::new(records),
+    }
+}
+
+/// The header of a history, at most [`BYTES_MAX`] bytes.
+pub fn write(history: &History) -> Bytes {
+    let records: Vec<Record> = history
+        .records()
+        .iter()
+        .cloned()
+        .map(Record::from)
+        .collect();
+    serde_json::to_vec(&records)
+        .expect("strings, numbers and booleans are always JSON")
+        .into()
+}
+
+impl From<Record> for Death {
+    fn from(record: Record) -> Self {
+        Self {
+            queue: record.queue,
+            reason: record.reason,
+            count: record.count,
+            first_ms: record.first_time,
+            last_ms: record.last_time,
+            original_expiration: record.original_expiration,
+            unrejected: record.unrejected,
+        }
+    }
+}
+
+impl From<Death> for Record {
+    fn from(death: Death) -> Self {
+        Self {
+            queue: death.queue,
+            reason: death.reason,
+            count: death.count,
+            first_time: death.first_ms,
+            last_time: death.last_ms,
+            original_expiration: death.original_expiration,
+            unrejected: death.unrejected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

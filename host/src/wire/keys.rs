@@ -1,0 +1,130 @@
+//! The names of the keys that belong to a queue: all in the hash slot of the queue's own key.
+//!
+//! A cluster hashes what stands between the first `{` and the first `}` behind it, if that is not
+//! empty, and else the whole key.
+
+/// The hash slot of a key in a cluster (CRC-16/XMODEM of what is hashed).
+pub fn slot(key: &str) -> u16 {
+    let crc = tag(key).unwrap_or(key).bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    crc % 16384
+}
+
+/// Whether keys derived from this one share its slot. A key with an empty or broken tag (`{}a`,
+/// `a}b`) cannot be put into a tag of its own: a cluster must refuse it.
+pub fn can_share_slot(key: &str) -> bool {
+    tag(key).is_some() || !(key.is_empty() || key.contains('}'))
+}
+
+/// A key derived from a queue's: `orders` gives `{orders}:<suffix>`; a key that already holds a
+/// tag keeps it.
+pub fn derived(key: &str, suffix: &str) -> String {
+    match tag(key) {
+        Some(_) => format!("{key}:{suffix}"),
+        None => format!("{{{key}}}:{suffix}"),
+    }
+}
+
+/// The ZSET of a stream's parked deliveries in one group, by when they are due.
+pub fn parked(key: &str, group: &str) -> String {
+    derived(key, &format!("parked:{group}"))
+}
+
+/// The list of what one instance has taken from a reliable list.
+pub fn processing(key: &str, instance: &str) -> String {
+    derived(key, &format!("processing:{instance}"))
+}
+
+/// The hash of the starts that one instance has recorded for what it took from a reliable list.
+pub fn started(key: &str, instance: &str) -> String {
+    derived(key, &format!("started:{instance}"))
+}
+
+/// The ZSET of a reliable list's instances, by when they were last seen.
+pub fn instances(key: &str) -> String {
+    derived(key, "instances")
+}
+
+/// The framed side list of a list with raw values: what must carry headers.
+pub fn retry(key: &str) -> String {
+    derived(key, "retry")
+}
+
+/// Where a queue's messages end that would cycle, unless another key is named.
+pub fn cycle(key: &str) -> String {
+    derived(key, "cycle")
+}
+
+fn tag(key: &str) -> Option<&str> {
+    let (_, behind) = key.split_once('{')?;
+    let (tag, _) = behind.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        // As `CLUSTER KEYSLOT` answers.
+        for (key, expected) in [("123456789", 12739), ("foo", 12182), ("bar", 5061), ("", 0)] {
+            assert_eq!(slot(key), expected, "{key}");
+        }
+        for (key, hashed) in [
+            ("{user1000}.following", "user1000"),
+            ("foo{{bar}}zap", "x{{bar}"),
+            ("foo{bar}{zap}", "bar"),
+            ("a}b{c}", "c"),
+        ] {
+            assert_eq!(slot(key), slot(hashed), "{key}");
+        }
+        for whole in ["foo{}{bar}", "{}a", "a{b"] {
+            assert_eq!(tag(whole), None, "{whole}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(parked("orders", "g"), "{orders}:parked:g");
+        assert_eq!(parked("shop:{eu}:orders", "g"), "shop:{eu}:orders:parked:g");
+        assert_eq!(processing("jobs", "host-1"), "{jobs}:processing:host-1");
+        assert_eq!(started("jobs", "host-1"), "{jobs}:started:host-1");
+        assert_eq!(instances("jobs"), "{jobs}:instances");
+        assert_eq!(retry("jobs"), "{jobs}:retry");
+        assert_eq!(cycle("orders"), "{orders}:cycle");
+    }
+
+    #[test]
+    fn empty_and_broken_tags_are_found() {
+        for bad in ["", "{}", "{}a", "a}b", "}", "a{}b", "}{"] {
+            assert!(!can_share_slot(bad), "{bad}");
+        }
+        for good in ["a", "a{b", "{a}", "x{a}y", "a}b{c}", "{{a}", "a:b"] {
+            assert!(can_share_slot(good), "{good}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn derived_keys_share_the_slot_exactly_where_promised(
+            key in "[a{}:]{0,8}",
+            suffix in "[a{}:]{0,8}",
+        ) {
+            let derived = derived(&key, &suffix);
+            let same = tag(&key).unwrap_or(&key) == tag(&derived).unwrap_or(&derived);
+            prop_assert_eq!(same, can_share_slot(&key));
+            prop_assert!(!same || slot(&key) == slot(&derived));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A list's or channel's value: how it is read and written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::delivery::message::Headers;
+use crate::wire::decoded::{Decoded, Malformed};
+use crate::wire::{envelope, frame};
+
+/// How values are read.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Framing {
+    /// A frame if it is one, else the value is the payload.
+    ///
+    /// A raw payload that happens to be a well-formed frame is read as one: the shortest such
+    /// values begin with four zero bytes.
+    #[default]
+    Auto,
+    /// A frame; everything else is malformed.
+    Frame,
+    /// The payload, as it is. Such values carry no headers.
+    Raw,
+    /// An envelope or a frame; everything else is malformed.
+    Json,
+}
+
+/// How values are written.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Codec {
+    /// The lossless binary frame.
+    #[default]
+    Frame,
+    /// The readable envelope.
+    Json,
+    /// The payload alone: headers make it an error.
+    Raw,
+}
+
+impl Framing {
+    /// How hostler writes what this reads. What was raw is framed as soon as it has headers to
+    /// carry: it then lives beside the queue, never in it.
+    pub const fn codec(self) -> Codec {
+        match self {
+            Self::Auto | Self::Frame | Self::Raw => Codec::Frame,
+            Self::Json => Codec::Json,
+        }
+    }
+}
+
+/// Why a value cannot be written.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It fits into no frame or envelope.
+    #[error(transparent)]
+    Frame(#[from] frame::Error),
+    /// A raw value has no place for headers.
+    #[error("a raw value cannot carry its {count} headers")]
+    Headers {
+        /// How many there are.
+        count: usize,
+    },
+}
+
+/// Read a value. Total: whatever it is, there is a message, perhaps a defective one.
+pub fn decode(
+    queue: &Arc<str>,
+    token: &str,
+    enqueued_ms: u64,
+    value: &Bytes,
+    framing: Framing,
+) -> Decoded {
+    let read = match framing {
+        Framing::Auto => frame::decode(value).or_else(|| Some((Headers::default(), value.clone()))),
+        Framing::Frame => frame::decode(value),
+        Framing::Raw => Some((Headers::default(), value.clone())),
+        Framing::Json => envelope::decode(value).or_else(|| frame::decode(value)),
+    };
+    let (headers, body) = match read {
+        Some((headers, body)) => (headers, Ok(body)),
+        None => (
+            Headers::default(),
+            Err(Malformed::new(match framing {
+                Framing::Json => "the value is neither a JSON envelope nor a frame",
+                Framing::Auto | Framing::Frame | Framing::Raw => "the value is no frame",
+            })),
+        ),
+    };
+    Decoded::new(queue, token, enqueued_ms, headers, body)
+}
+
+/// Write a value.
+pub fn encode(headers: &Headers, payload: &Bytes, codec: Codec) -> Result<Bytes, Error> {
+    match codec {
+        Codec::Frame => Ok(frame::encode(headers, payload)?),
+        Codec::Json => Ok(envelope::encode(headers, payload)?),
+        Codec::Raw if headers.is_empty() => Ok(payload.clone()),
+        Codec::Raw => Err(Error::Headers {
+            count: headers.len(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

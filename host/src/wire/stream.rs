@@ -1,0 +1,162 @@
+//! A stream entry's fields: the body in one field, each header in a field `h:<name>`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::delivery::message::Headers;
+pub use crate::wire::decoded::{Decoded, Malformed};
+
+/// The field that holds the body, unless another one is named.
+pub const BODY_FIELD: &str = "_payload";
+
+/// What a header's field begins with.
+pub const HEADER_PREFIX: &[u8] = b"h:";
+
+/// How many bytes of a field's name a detail shows.
+const SHOWN_NAME_MAX: usize = 64;
+
+/// How entries are read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Options {
+    /// The field that holds the body; by default [`BODY_FIELD`].
+    pub body_field: Bytes,
+    /// What an entry without that field means.
+    pub missing_body: MissingBody,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            body_field: Bytes::from_static(BODY_FIELD.as_bytes()),
+            missing_body: MissingBody::default(),
+        }
+    }
+}
+
+/// What an entry without a body field means.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MissingBody {
+    /// Its fields are the body, as a JSON object of strings, in their order (headers apart).
+    #[default]
+    Json,
+    /// It is malformed.
+    Malformed,
+}
+
+/// Read an entry. Total: whatever the fields are, there is a message, perhaps a defective one.
+///
+/// Headers that only the host may set on a delivery (`redis-delivery-count`, `redis-idle-ms`) are
+/// not taken from the entry. Bodies and headers share the memory of `fields`.
+pub fn decode(
+    queue: &Arc<str>,
+    entry_id: &str,
+    enqueued_ms: u64,
+    fields: &[(Bytes, Bytes)],
+    options: &Options,
+) -> Decoded {
+    let body = match find_body(fields, &options.body_field) {
+        Some(body) => Ok(body.clone()),
+        None => match options.missing_body {
+            MissingBody::Json => json_body(fields).map(Bytes::from),
+            MissingBody::Malformed => Err(Malformed::new(format!(
+                "the entry has no field `{}`",
+                shown(&options.body_field)
+            ))),
+        },
+    };
+    Decoded::new(queue, entry_id, enqueued_ms, headers(fields), body)
+}
+
+/// The fields of a new entry: the body, then the headers in their order.
+pub fn encode(body: Bytes, headers: &Headers, body_field: &Bytes) -> Vec<(Bytes, Bytes)> {
+    let mut fields = Vec::with_capacity(1 + headers.len());
+    fields.push((body_field.clone(), body));
+    fields.extend(
+        headers
+            .iter()
+            .map(|(name, value)| header_field(name, value.clone())),
+    );
+    fields
+}
+
+/// The field of one header.
+pub fn header_field(name: &[u8], value: Bytes) -> (Bytes, Bytes) {
+    ([HEADER_PREFIX, name].concat().into(), value)
+}
+
+/// The name of the header that a field of this name holds, if it holds one.
+pub fn header_name(field: &[u8]) -> Option<&[u8]> {
+    field.strip_prefix(HEADER_PREFIX)
+}
+
+/// The headers of an entry, in their order.
+pub fn headers(fields: &[(Bytes, Bytes)]) -> Headers {
+    Headers::new(
+        fields
+            .iter()
+            .filter(|(name, _)| header_name(name).is_some())
+            .map(|(name, value)| (name.slice(HEADER_PREFIX.len()..), value.clone()))
+            .collect(),
+    )
+}
+
+fn find_body<'a>(fields: &'a [(Bytes, Bytes)], body_field: &Bytes) -> Option<&'a Bytes> {
+    fields
+        .iter()
+        .find(|(name, _)| name == body_field)
+        .map(|(_, value)| value)
+}
+
+/// The fields as a JSON object of strings, in their order, headers left out.
+fn json_body(fields: &[(Bytes, Bytes)]) -> Result<String, Malformed> {
+    let own = || {
+        fields
+            .iter()
+            .filter(|(name, _)| header_name(name).is_none())
+    };
+    let mut names: Vec<&[u8]> = own().map(|(name, _)| name.as_ref()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Malformed::new(format!(
+            "the entry has no body field, and its field `{}` is repeated",
+            shown(pair[0])
+        )));
+    }
+    let text = |name: &[u8], bytes, part| {
+        std::str::from_utf8(bytes).map_err(|_| {
+            Malformed::new(format!(
+                "the entry has no body field, and the {part} of its field `{}` is not UTF-8",
+                shown(name)
+            ))
+        })
+    };
+    let mut json = String::from("{");
+    for (name, value) in own() {
+        if json.len() > 1 {
+            json.push(',');
+        }
+        push_json(&mut json, text(name, name, "name")?);
+        json.push(':');
+        push_json(&mut json, text(name, value, "value")?);
+    }
+    json.push('}');
+    Ok(json)
+}
+
+/// Append a JSON string.
+pub(super) fn push_json(json: &mut String, text: &str) {
+    json.push_str(&serde_json::Value::from(text).to_string());
+}
+
+/// A field's name for people: replaced where it is not UTF-8, cut, control characters escaped.
+fn shown(name: &[u8]) -> String {
+    let cut = &name[..name.len().min(SHOWN_NAME_MAX)];
+    let text: Cow<'_, str> = String::from_utf8_lossy(cut);
+    let dots = if cut.len() < name.len() { "..." } else { "" };
+    format!("{}{dots}", text.escape_debug())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The guests of the tests: where their components are, and components made of text.
+
+use std::path::{Path, PathBuf};
+
+/// The component of a guest of `tests/guests`, such as `scripted`.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn guest(name: &str) -> PathBuf {
+    built("guests", name)
+}
+
+/// The component of a guest of `guest-examples`: its folder, and its name in `Cargo.toml`.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn example(folder: &str, name: &str) -> PathBuf {
+    built(&format!("../guest-examples/{folder}"), name)
+}
+
+fn built(workspace: &str, name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(workspace)
+        .join("target/wasm32-wasip2/release")
+        .join(format!("{}.wasm", name.replace('-', "_")));
+    assert!(
+        path.is_file(),
+        "the guest `{name}` is not built ({} is missing): run `make guests-test`",
+        path.display(),
+    );
+    path
+}
+
+/// A component of this text.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn component(text: &str) -> Vec<u8> {
+    wat::parse_str(text).expect("the text is a component")
+}
+
+/// A handler made of text: the body of its function, and whatever else its core module holds.
+///
+/// The body gets the message in eleven flattened values and leaves the address of an outcome; 0 is
+/// the address of an `ack`. The memory is one page, unless `items` has another, named `$memory`. The
+/// import `delivery.is-cancelled` is `$is-cancelled`.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn handler(items: &str, body: &str) -> Vec<u8> {
+    handler_version("1.0.0", items, body)
+}
+
+/// As [`handler`], for another version of the interface.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
+    let memory = if items.contains("(memory $memory ") {
+        ""
+    } else {
+        "(memory $memory 1)"
+    };
+    component(&format!(
+        r#"(component
+            (import "hostler:handler/types@{version}" (instance $types
+                (type $headers (list (tuple string string)))
+                (type $body (list u8))
+                (type $message (record
+                    (field "id" string)
+                    (field "queue" string)
+                    (field "body" $body)
+                    (field "headers" $headers)
+                    (field "attempt" u32)
+                    (field "max-attempts" u32)
+                    (field "enqueued-ms" u64)))
+                (type $delay (option u64))
+                (type $reason (option string))
+                (type $outcome (variant
+                    (case "ack") (case "nack-requeue" $delay) (case "drop" $reason)))
+                (export "message" (type (eq $message)))
+                (export "outcome" (type (eq $outcome)))))
+            (alias export $types "message" (type $message))
+            (alias export $types "outcome" (type $outcome))
+            (import "hostler:handler/delivery@1.0.0" (instance $delivery
+                (export "is-cancelled" (func (result bool)))))
+            (core func $is-cancelled (canon lower (func $delivery "is-cancelled")))
+            (core module $module
+                (import "host" "is-cancelled" (func $is-cancelled (result i32)))
+                {memory}
+                (export "memory" (memory $memory))
+                (global $top (mut i32) (i32.const 1024))
+                (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+                    global.get $top
+                    global.get $top
+                    local.get 3
+                    i32.add
+                    i32.const 7
+                    i32.add
+                    i32.const -8
+                    i32.and
+                    global.set $top)
+                {items}
+                (func (export "handle")
+                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64) (result i32)
+                    {body}))
+            (core instance $core (instantiate $module
+                (with "host" (instance (export "is-cancelled" (func $is-cancelled))))))
+            (func $handle (param "message" $message) (result $outcome)
+                (canon lift (core func $core "handle")
+                    (memory (core memory $core "memory"))
+                    (realloc (core func $core "realloc"))))
+            (instance $handler (export "handle" (func $handle)))
+            (export "hostler:handler/message-handler@{version}" (instance $handler)))"#
+    ))
+}

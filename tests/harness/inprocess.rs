@@ -1,0 +1,139 @@
+//! A host in this process, with a native handler: for tests of the loop that need no component.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hostler::delivery::outcome::Outcome;
+use hostler::queue::Queue;
+use hostler::queue::connection::Connector;
+use hostler::queue::stream::{StreamOptions, StreamQueue};
+use hostler::queue::target::{PasswordSource, Target, TlsFiles};
+use hostler::runtime::{Call, Control, Driver, Exit, Handler, Report, Settings};
+use hostler::telemetry::health::Health;
+use hostler::telemetry::metrics::Metrics;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// One start of a handler: message id, attempt.
+pub type Start = (String, u32);
+
+/// A handler whose messages say what it does: see [`Script::act`].
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    starts: Arc<Mutex<Vec<Start>>>,
+}
+
+impl Script {
+    /// Every start so far, in order.
+    pub fn starts(&self) -> Vec<Start> {
+        self.starts.lock().unwrap().clone()
+    }
+
+    /// How many starts there were of messages with this id.
+    pub fn starts_of(&self, id: &str) -> usize {
+        self.starts().iter().filter(|(i, _)| i == id).count()
+    }
+
+    /// The body's steps, separated by commas: step `n` for attempt `n`, the last one repeats.
+    /// `ack`, `nack`, `nack:<ms>`, `drop`, `sleep:<ms>` (then ack).
+    async fn act(&self, call: Call<'_>) -> Outcome {
+        let id = call.message.id.to_string();
+        self.starts.lock().unwrap().push((id, call.attempt));
+        let body = String::from_utf8_lossy(&call.message.body).into_owned();
+        let steps: Vec<&str> = body.split(',').collect();
+        let index = (call.attempt as usize - 1).min(steps.len() - 1);
+        let (word, argument) = steps[index].split_once(':').unwrap_or((steps[index], ""));
+        let duration = || Duration::from_millis(argument.parse().unwrap());
+        match word {
+            "nack" if argument.is_empty() => Outcome::NackRequeue(None),
+            "nack" => Outcome::NackRequeue(Some(duration())),
+            "drop" => Outcome::Drop(Some("unwanted".to_owned())),
+            "sleep" => {
+                tokio::time::sleep(duration()).await;
+                Outcome::Ack
+            }
+            _ => Outcome::Ack,
+        }
+    }
+}
+
+impl Handler for Script {
+    type Slot = ();
+
+    fn slot(&self) {}
+
+    async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
+        Report {
+            outcome: self.act(call).await,
+            digest: self.digest(),
+            log_bytes_dropped: 0,
+        }
+    }
+
+    fn digest(&self) -> Arc<str> {
+        Arc::from("script")
+    }
+}
+
+/// A host that runs in this process.
+pub struct Host {
+    control: mpsc::Sender<Control>,
+    run: JoinHandle<Exit>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+    /// Whether it is ready.
+    pub health: Health,
+}
+
+impl Host {
+    /// Start one on this stream.
+    pub async fn start<H: Handler>(
+        url: &str,
+        options: StreamOptions,
+        settings: Settings,
+        handler: &Arc<H>,
+    ) -> Self {
+        let target = Target::parse(url, PasswordSource::Url, TlsFiles::default()).unwrap();
+        let connector = Connector::new(target, "hostler-test");
+        let queue = StreamQueue::open(connector, options).await.unwrap();
+        Self::on(Arc::new(queue), settings, handler)
+    }
+
+    /// Start one on this queue.
+    pub fn on<H: Handler>(queue: Arc<dyn Queue>, settings: Settings, handler: &Arc<H>) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        let health = Health::default();
+        let (control, commands) = mpsc::channel(4);
+        let attempts = tokio::runtime::Handle::current();
+        let driver = Driver::new(
+            queue,
+            handler,
+            settings,
+            Arc::clone(&metrics),
+            health.clone(),
+            &attempts,
+        );
+        Self {
+            control,
+            run: tokio::spawn(driver.run(commands)),
+            metrics,
+            health,
+        }
+    }
+
+    /// Ask it to stop, and wait until it has.
+    pub async fn drain(self) -> Exit {
+        self.control.send(Control::Drain).await.ok();
+        self.run.await.unwrap()
+    }
+
+    /// Wait until it ends by itself.
+    pub async fn ended(self) -> Exit {
+        self.run.await.unwrap()
+    }
+
+    /// End it as a crash would: nothing is settled, nothing handed back.
+    pub fn crash(self) {
+        self.run.abort();
+    }
+}

@@ -1,0 +1,349 @@
+//! A proxy between a host and its Redis that fails on demand: cuts, pauses, delays, small pieces,
+//! and replies that end early. Over Unix sockets or TCP; what is random comes from a seed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What one read takes at most.
+const CHUNK: usize = 16 * 1024;
+
+/// How the link behaves now.
+#[derive(Clone, Debug, Default)]
+struct Weather {
+    /// Nothing passes, in either direction; nothing is lost.
+    paused: bool,
+    /// Whoever connects is hung up on.
+    refusing: bool,
+    /// Each piece waits this long, plus up to so much more.
+    delay: (Duration, Duration),
+    /// Pieces have 1 to so many bytes; 0 = as they come.
+    pieces: usize,
+    /// Connections of an earlier era are closed.
+    era: u64,
+}
+
+/// A request whose reply is to be cut: armed until it is seen.
+#[derive(Clone, Debug)]
+struct Trap {
+    needle: Vec<u8>,
+    reply_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    weather: watch::Sender<Weather>,
+    trap: Mutex<Option<Trap>>,
+    random: Mutex<Rng>,
+    connections: AtomicU64,
+    sprung: AtomicU64,
+    passed: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// A running proxy; ended when dropped, with all its connections.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    here: Place,
+    serving: JoinHandle<()>,
+    _dir: Option<TempDir>,
+}
+
+impl Proxy {
+    /// In front of a server's Unix socket, on a socket of its own.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn to_socket(server: &Path, seed: u64) -> io::Result<Self> {
+        let dir = TempDir::with_prefix("proxy")?;
+        let here = dir.path().join("proxy.sock");
+        let listener = UnixListener::bind(&here)?;
+        let server = server.to_owned();
+        let shared = Shared::new(seed);
+        let serving = tokio::spawn(serve(
+            Arc::clone(&shared),
+            async move || Ok(listener.accept().await?.0),
+            async move || UnixStream::connect(&server).await,
+        ));
+        Ok(Self {
+            shared,
+            here: Place::Unix(here),
+            serving,
+            _dir: Some(dir),
+        })
+    }
+
+    /// In front of a server's TCP port, on a free port of the loopback.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn to_port(server: u16, seed: u64) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let here = listener.local_addr()?;
+        let shared = Shared::new(seed);
+        let serving = tokio::spawn(serve(
+            Arc::clone(&shared),
+            async move || Ok(listener.accept().await?.0),
+            async move || TcpStream::connect(("127.0.0.1", server)).await,
+        ));
+        Ok(Self {
+            shared,
+            here: Place::Tcp(here),
+            serving,
+            _dir: None,
+        })
+    }
+
+    /// Where it listens, as a URL for a Redis client.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.here {
+            Place::Unix(path) => format!("unix://{}", path.display()),
+            Place::Tcp(address) => format!("redis://{address}"),
+        }
+    }
+
+    /// Close every connection, now. New ones are served.
+    pub fn cut(&self) {
+        self.shared.weather.send_modify(|weather| weather.era += 1);
+    }
+
+    /// Hang up on whoever connects from now on, or serve them again.
+    pub fn refuse(&self, refusing: bool) {
+        self.change(|weather| weather.refusing = refusing);
+    }
+
+    /// Let nothing pass, in either direction, and keep the connections open: a black hole.
+    pub fn pause(&self) {
+        self.change(|weather| weather.paused = true);
+    }
+
+    /// Let pass again what was held back, and what follows.
+    pub fn resume(&self) {
+        self.change(|weather| weather.paused = false);
+    }
+
+    /// Hold each piece back for `base`, and up to `jitter` longer.
+    pub fn delay(&self, base: Duration, jitter: Duration) {
+        self.change(|weather| weather.delay = (base, jitter));
+    }
+
+    /// Pass pieces of 1 to `most` bytes; 0 = as they come.
+    pub fn pieces(&self, most: usize) {
+        self.change(|weather| weather.pieces = most);
+    }
+
+    /// Once: when a request with `needle` in it passes, let so many bytes of what the server then
+    /// says through, and close the connection. The server has carried the request out by then.
+    ///
+    /// What is still on its way to earlier requests on the same connection counts, too.
+    pub fn cut_reply(&self, needle: impl Into<Vec<u8>>, reply_bytes: u64) {
+        *self.shared.trap() = Some(Trap {
+            needle: needle.into(),
+            reply_bytes,
+        });
+    }
+
+    /// How many replies were cut by [`Proxy::cut_reply`].
+    #[must_use]
+    pub fn replies_cut(&self) -> u64 {
+        self.shared.sprung.load(Ordering::SeqCst)
+    }
+
+    /// How many connections were served.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes have passed, both directions together.
+    #[must_use]
+    pub fn bytes_passed(&self) -> u64 {
+        self.shared.passed.load(Ordering::SeqCst)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) {
+        self.shared.weather.send_modify(change);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.serving.abort();
+    }
+}
+
+impl Shared {
+    fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            weather: watch::Sender::new(Weather::default()),
+            trap: Mutex::new(None),
+            random: Mutex::new(Rng::with_seed(seed)),
+            connections: AtomicU64::new(0),
+            sprung: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+        })
+    }
+
+    fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
+        self.trap.lock().expect("nothing panics while it is held")
+    }
+
+    fn random_up_to(&self, most: u64) -> u64 {
+        let mut random = self.random.lock().expect("nothing panics while it is held");
+        random.u64(0..=most)
+    }
+}
+
+async fn serve<C, S>(
+    shared: Arc<Shared>,
+    accept: impl AsyncFn() -> io::Result<C>,
+    connect: impl AsyncFn() -> io::Result<S>,
+) where
+    C: AsyncRead + AsyncWrite + Send + 'static,
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    while let Ok(client) = accept().await {
+        let refusing = shared.weather.borrow().refusing;
+        // A server that is away hangs up, too.
+        if !refusing && let Ok(server) = connect().await {
+            shared.connections.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(pass(Arc::clone(&shared), client, server));
+        }
+    }
+}
+
+/// One connection, until either side ends or the weather says so.
+async fn pass<C, S>(shared: Arc<Shared>, client: C, server: S)
+where
+    C: AsyncRead + AsyncWrite + Send + 'static,
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let mut weather = shared.weather.subscribe();
+    let era = weather.borrow().era;
+    // How many more bytes of replies may pass, once a trap has sprung.
+    let left = watch::Sender::new(None);
+    let (from_client, to_client) = tokio::io::split(client);
+    let (from_server, to_server) = tokio::io::split(server);
+    tokio::select! {
+        () = requests(&shared, from_client, to_server, &left) => {}
+        () = replies(&shared, from_server, to_client, &left) => {}
+        _ = weather.wait_for(|weather| weather.era != era) => {}
+    }
+}
+
+async fn requests<C: AsyncRead, S: AsyncWrite>(
+    shared: &Shared,
+    mut from: ReadHalf<C>,
+    mut to: WriteHalf<S>,
+    left: &watch::Sender<Option<u64>>,
+) {
+    let mut chunk = vec![0; CHUNK];
+    // The end of what has passed: a needle may lie across two reads.
+    let mut passed: Vec<u8> = Vec::new();
+    while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        passed.extend_from_slice(&chunk[..length]);
+        if let Some(reply_bytes) = shared.sprung_by(&passed, length) {
+            // Before the request passes: its reply cannot slip through.
+            left.send_replace(Some(reply_bytes));
+        }
+        passed.drain(..passed.len().saturating_sub(CHUNK));
+        if shared.write(&mut to, &chunk[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn replies<S: AsyncRead, C: AsyncWrite>(
+    shared: &Shared,
+    mut from: ReadHalf<S>,
+    mut to: WriteHalf<C>,
+    left: &watch::Sender<Option<u64>>,
+) {
+    let mut chunk = vec![0; CHUNK];
+    while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        let allowed = *left.borrow();
+        let may_pass = allowed.map_or(length, |left| {
+            length.min(usize::try_from(left).unwrap_or(usize::MAX))
+        });
+        if shared.write(&mut to, &chunk[..may_pass]).await.is_err() {
+            return;
+        }
+        if let Some(allowed) = allowed {
+            if may_pass < length {
+                shared.sprung.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            left.send_replace(Some(allowed - may_pass as u64));
+        }
+    }
+}
+
+impl Shared {
+    /// The trap's bytes, if its needle ends in the last `fresh` bytes of what has passed: it is
+    /// then sprung. A request from before the trap was set does not spring it.
+    fn sprung_by(&self, passed: &[u8], fresh: usize) -> Option<u64> {
+        let mut trap = self.trap();
+        let needle = &trap.as_ref()?.needle;
+        let before = passed.len() - fresh;
+        let from = before.saturating_sub(needle.len().saturating_sub(1));
+        let found = passed[from..]
+            .windows(needle.len().max(1))
+            .any(|window| window == needle);
+        if found {
+            trap.take().map(|trap| trap.reply_bytes)
+        } else {
+            None
+        }
+    }
+
+    /// Write as the weather is.
+    async fn write<W: AsyncWrite>(
+        &self,
+        to: &mut WriteHalf<W>,
+        mut bytes: &[u8],
+    ) -> io::Result<()> {
+        let mut weather = self.weather.subscribe();
+        while !bytes.is_empty() {
+            let now = weather.borrow_and_update().clone();
+            if now.paused {
+                if weather.changed().await.is_err() {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                continue;
+            }
+            let (base, jitter) = now.delay;
+            let jitter = u64::try_from(jitter.as_micros()).unwrap_or(u64::MAX);
+            let wait = base + Duration::from_micros(self.random_up_to(jitter));
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            let most = match now.pieces {
+                0 => bytes.len(),
+                pieces => 1 + usize::try_from(self.random_up_to(pieces as u64 - 1)).unwrap_or(0),
+            };
+            let (piece, rest) = bytes.split_at(most.min(bytes.len()));
+            to.write_all(piece).await?;
+            self.passed.fetch_add(piece.len() as u64, Ordering::SeqCst);
+            bytes = rest;
+        }
+        to.flush().await
+    }
+}

@@ -1,0 +1,72 @@
+//! The loop on a stream, with a native handler: what happens to messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hostler::delivery::attempt::Allowance;
+use hostler::delivery::backoff::Backoff;
+use hostler::delivery::policy::{OnCap, OnFault, Policy};
+use hostler::queue::stream::{DeadLetterQueue, OnFull, StreamOptions};
+use hostler::runtime::{Exit, Settings, UntilEmpty};
+use hostler_tests::inprocess::{Host, Script};
+use hostler_tests::redis::RedisServer;
+
+fn settings(cap: Option<u32>) -> Settings {
+    let policy = Policy {
+        allowance: Allowance {
+            cap,
+            ..Allowance::default()
+        },
+        on_cap: OnCap::DeadLetter,
+        on_fault: OnFault::Requeue,
+        has_dead_letter: true,
+        backoff: Backoff {
+            first: Duration::from_millis(5),
+            ..Backoff::default()
+        },
+    };
+    Settings {
+        until_empty: Some(UntilEmpty {
+            timeout: Some(Duration::from_secs(20)),
+        }),
+        ..Settings::new(policy)
+    }
+}
+
+fn options() -> StreamOptions {
+    StreamOptions {
+        dead_letter: Some(DeadLetterQueue {
+            key: "orders:dead".to_owned(),
+            max_len: Some(100_000),
+            on_full: OnFull::DropOldest,
+        }),
+        ..StreamOptions::new("orders", "workers")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_outcome_ends_as_it_should() {
+    let server = RedisServer::start();
+    let raw = server.raw().await;
+    for i in 0..500 {
+        let body = match i % 5 {
+            0 => "nack,ack",
+            1 => "nack:30,nack:0,ack",
+            2 => "drop",
+            3 => "nack",
+            _ => "ack",
+        };
+        raw.add("orders", body).await;
+    }
+    let script = Arc::new(Script::default());
+    let host = Host::start(&server.url(), options(), settings(Some(3)), &script).await;
+    let metrics = Arc::clone(&host.metrics);
+    assert_eq!(host.ended().await, Exit::Drained);
+    let summary = metrics.summary();
+    assert_eq!(summary.acked, 300);
+    assert_eq!(summary.dead_lettered["dropped"], 100);
+    assert_eq!(summary.dead_lettered["max-deliveries"], 100);
+    assert_eq!(script.starts().len(), 100 * (2 + 3 + 1 + 3 + 1));
+    assert_eq!(raw.number("XLEN orders:dead").await, 200);
+    assert!(raw.pending("orders", "workers").await.is_empty());
+}

@@ -1,0 +1,365 @@
+//! What a message looks like to a guest, and what its answers become.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hostler::delivery::message::{Headers, Message};
+use hostler::delivery::outcome::{FaultKind, Outcome};
+use hostler::sandbox::{Limits, Sandbox, Settings};
+use hostler_tests::guests::guest;
+use hostler_tests::rig::{Rig, fault, message};
+
+fn reused(reuse: u32) -> Settings {
+    Settings {
+        reuse,
+        ..Settings::default()
+    }
+}
+
+#[tokio::test]
+async fn answers_become_outcomes() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let cases = [
+        ("ack", Outcome::Ack),
+        ("nack", Outcome::NackRequeue(None)),
+        ("nack:0", Outcome::NackRequeue(Some(Duration::ZERO))),
+        (
+            "nack:1500",
+            Outcome::NackRequeue(Some(Duration::from_millis(1500))),
+        ),
+        ("drop", Outcome::Drop(None)),
+        ("drop:unwanted", Outcome::Drop(Some("unwanted".to_owned()))),
+    ];
+    for (body, outcome) in cases {
+        assert_eq!(rig.run(body).await.outcome, outcome, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_script_follows_the_attempt() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let message = message("nack,nack:7;ack");
+    let mut outcomes = Vec::new();
+    for attempt in 1..=4 {
+        outcomes.push(rig.call(&message, attempt).await.outcome);
+    }
+    assert_eq!(
+        outcomes,
+        [
+            Outcome::NackRequeue(None),
+            Outcome::NackRequeue(Some(Duration::from_millis(7))),
+            Outcome::Ack,
+            Outcome::Ack,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_guest_sees_the_whole_message() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let mut headers = Headers::default();
+    headers.push("X-Tenant", "acme");
+    headers.push("x-tenant", "the second one is not seen");
+    headers.push("bytes", Bytes::from_static(b"a\xffb"));
+    headers.push(Bytes::from_static(b"n\xffAME"), "");
+    let message = Message {
+        id: "1700000000000-7".into(),
+        queue: "orders:éü".into(),
+        headers,
+        enqueued_ms: 1_700_000_000_000,
+        ..message("echo")
+    };
+    let report = rig.call(&message, 3).await;
+    assert_eq!(
+        report.outcome,
+        Outcome::Drop(Some(
+            "id=1700000000000-7 queue=orders:éü attempt=3 max=5 enqueued=1700000000000 body=4 \
+             headers=[x-tenant=acme|bytes=a\u{fffd}b|n\u{fffd}ame=]"
+                .to_owned()
+        ))
+    );
+}
+
+#[tokio::test]
+async fn many_headers_are_told_apart() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let mut headers = Headers::default();
+    for i in 0..40 {
+        headers.push(format!("H{}", i % 20), i.to_string());
+    }
+    let report = rig
+        .call(
+            &Message {
+                headers,
+                ..message("echo")
+            },
+            1,
+        )
+        .await;
+    let Outcome::Drop(Some(reason)) = report.outcome else {
+        panic!("{report:?}");
+    };
+    let expected: Vec<_> = (0..20).map(|i| format!("h{i}={i}")).collect();
+    assert!(
+        reason.ends_with(&format!("headers=[{}]", expected.join("|"))),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_guest_can_ask_about_its_delivery() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let left: u64 = rig.reason("sleep:50+deadline").await.parse().unwrap();
+    assert!((1..=4950).contains(&left), "{left} of 5000 ms are left");
+
+    assert_eq!(rig.reason("cancelled").await, "false");
+    rig.cancelled.store(true, Ordering::Relaxed);
+    assert_eq!(rig.reason("cancelled").await, "true");
+
+    assert_eq!(rig.reason("trace").await, "(None, None)");
+    let mut headers = Headers::default();
+    headers.push("Traceparent", "00-4bf9-00f0-01");
+    headers.push("tracestate", "vendor=1");
+    let traced = Message {
+        headers,
+        ..message("trace")
+    };
+    assert_eq!(
+        rig.call(&traced, 1).await.outcome,
+        Outcome::Drop(Some(
+            "(Some(\"00-4bf9-00f0-01\"), Some(\"vendor=1\"))".to_owned()
+        ))
+    );
+}
+
+#[tokio::test]
+async fn a_stopping_host_is_noticed_while_running() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let cancelled = Arc::clone(&rig.cancelled);
+    let running = rig.run("wait-cancelled+drop:stopped");
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        cancelled.store(true, Ordering::Relaxed);
+    };
+    let (report, ()) = tokio::join!(running, stop);
+    assert_eq!(report.outcome, Outcome::Drop(Some("stopped".to_owned())));
+}
+
+#[tokio::test]
+async fn a_guest_has_time_and_randomness_and_nothing_else() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let seconds: u64 = rig.reason("clock").await.parse().unwrap();
+    assert!(seconds > 1_700_000_000, "{seconds}");
+    assert_eq!(rig.run("random:64").await.outcome, Outcome::Ack);
+    let world = rig.reason("world").await;
+    assert!(world.starts_with("args=0 vars=0 file=Err("), "{world}");
+    assert!(!world.contains("Ok("), "{world}");
+}
+
+#[tokio::test]
+async fn a_fresh_instance_remembers_nothing() {
+    let mut rig = Rig::scripted(&reused(1));
+    for _ in 0..3 {
+        let report = rig.run("count").await;
+        assert_eq!(report.outcome, Outcome::Drop(Some("1".to_owned())));
+        assert!(report.fresh);
+    }
+}
+
+#[tokio::test]
+async fn a_reused_instance_serves_as_many_as_it_may() {
+    let mut rig = Rig::scripted(&reused(3));
+    let mut counts = Vec::new();
+    let mut fresh = Vec::new();
+    for _ in 0..7 {
+        let report = rig.run("count").await;
+        fresh.push(report.fresh);
+        match report.outcome {
+            Outcome::Drop(Some(count)) => counts.push(count),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(counts, ["1", "2", "3", "1", "2", "3", "1"]);
+    assert_eq!(fresh, [true, false, false, true, false, false, true]);
+}
+
+#[tokio::test]
+async fn nothing_is_reused_after_a_fault() {
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 100,
+        limits: Limits {
+            wall: Duration::from_secs(4),
+            cpu: Duration::from_millis(400),
+            memory: 8 << 20,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    });
+    let faults = [
+        ("trap", FaultKind::Trap),
+        ("panic", FaultKind::Trap),
+        ("exit:1", FaultKind::GuestExit),
+        ("loop", FaultKind::CpuTimeout),
+        ("sleep:60000", FaultKind::WallTimeout),
+        ("grow:9", FaultKind::MemoryLimit),
+        ("recurse:100000000", FaultKind::StackOverflow),
+        ("reply:2000000", FaultKind::OutputLimit),
+    ];
+    for (body, kind) in faults {
+        assert_eq!(rig.reason("count").await, "1", "before {body}");
+        assert_eq!(rig.fault(body).await.kind, kind, "{body}");
+    }
+    assert_eq!(rig.reason("count").await, "1");
+    assert_eq!(rig.reason("count").await, "2");
+}
+
+#[tokio::test]
+async fn limits_are_armed_anew_for_every_message_of_an_instance() {
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 100,
+        limits: Limits {
+            wall: Duration::from_secs(2),
+            cpu: Duration::from_secs(1),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    });
+    // Together far more than one attempt may use.
+    for i in 1..=20 {
+        let report = rig.run("spin:60+sleep:60+count").await;
+        assert_eq!(report.outcome, Outcome::Drop(Some(i.to_string())));
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_takes_its_instance_with_it() {
+    let mut rig = Rig::scripted(&reused(100));
+    assert_eq!(rig.reason("count").await, "1");
+    let dropped =
+        tokio::time::timeout(Duration::from_millis(30), rig.run("count+sleep:4000")).await;
+    assert!(dropped.is_ok(), "`count` answers at once");
+    let dropped = tokio::time::timeout(Duration::from_millis(30), rig.run("sleep:4000")).await;
+    assert!(dropped.is_err(), "it sleeps for longer");
+    assert_eq!(rig.reason("count").await, "1");
+}
+
+#[tokio::test]
+async fn a_call_dropped_in_a_busy_loop_ends_the_loop() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let dropped = tokio::time::timeout(Duration::from_millis(50), rig.run("loop")).await;
+    assert!(dropped.is_err());
+    assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+}
+
+#[tokio::test]
+async fn a_panic_of_the_host_is_a_fault_of_the_attempt() {
+    let sandbox = Sandbox::load(&guest("saboteur"), &reused(100)).unwrap();
+    let mut rig = Rig::of(sandbox);
+    assert_eq!(rig.reason("count").await, "1");
+    let fault = rig.fault("host-panic").await;
+    assert_eq!(fault.kind, FaultKind::HostPanic);
+    assert_eq!(fault.detail, "a fault point was asked to panic");
+    // Neither the host nor its slot is worse for it, but the instance is gone.
+    assert_eq!(rig.reason("count").await, "1");
+    assert_eq!(rig.reason("count").await, "2");
+}
+
+#[tokio::test]
+async fn a_trap_says_where() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let trap = rig.fault("trap").await;
+    assert_eq!(trap.kind, FaultKind::Trap);
+    assert!(
+        trap.detail
+            .starts_with("wasm trap: wasm `unreachable` instruction executed, in script::"),
+        "{}",
+        trap.detail
+    );
+    let exit = rig.fault("exit:1").await;
+    assert_eq!(exit.kind, FaultKind::GuestExit);
+    assert!(
+        exit.detail
+            .starts_with("exited with status 1 instead of answering"),
+        "{}",
+        exit.detail
+    );
+}
+
+#[tokio::test]
+async fn a_slot_can_change_its_handler() {
+    let settings = reused(100);
+    let mut rig = Rig::scripted(&settings);
+    assert_eq!(rig.reason("count").await, "1");
+    assert_eq!(rig.reason("count").await, "2");
+    rig.sandbox = Sandbox::load(&guest("saboteur"), &settings).unwrap();
+    assert_eq!(rig.reason("count").await, "1");
+    assert_eq!(rig.reason("count").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sleeping_guests_hold_no_core() {
+    const GUESTS: usize = 256;
+    let settings = Settings {
+        concurrency: GUESTS,
+        ..Settings::default()
+    };
+    let sandbox = Rig::scripted(&settings).sandbox;
+    let started = Instant::now();
+    let calls: Vec<_> = (0..GUESTS)
+        .map(|_| {
+            let mut rig = Rig::of(sandbox.clone());
+            tokio::spawn(async move { rig.run("sleep:500").await.outcome })
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap(), Outcome::Ack);
+    }
+    let one_after_the_other = Duration::from_millis(500) * (GUESTS as u32 / 2);
+    assert!(started.elapsed() < one_after_the_other / 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looping_guests_starve_nobody() {
+    let sandbox = Rig::scripted(&Settings::default()).sandbox;
+    let loops: Vec<_> = (0..8)
+        .map(|_| {
+            let mut rig = Rig::of(sandbox.clone());
+            tokio::spawn(async move { fault(rig.run("loop").await).kind })
+        })
+        .collect();
+    let mut honest = Rig::of(sandbox);
+    let mut served = 0;
+    while !loops.iter().any(tokio::task::JoinHandle::is_finished) {
+        assert_eq!(honest.run("ack").await.outcome, Outcome::Ack);
+        tokio::task::yield_now().await;
+        served += 1;
+    }
+    assert!(served > 10, "{served} messages beside the loops");
+    for ended in loops {
+        let kind = ended.await.unwrap();
+        assert!(
+            matches!(kind, FaultKind::CpuTimeout | FaultKind::WallTimeout),
+            "{kind:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_slots_than_instances_wait() {
+    let sandbox = Rig::scripted(&Settings {
+        concurrency: 1,
+        ..Settings::default()
+    })
+    .sandbox;
+    let calls: Vec<_> = (0..12)
+        .map(|_| {
+            let mut rig = Rig::of(sandbox.clone());
+            tokio::spawn(async move { rig.run("sleep:100").await.outcome })
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap(), Outcome::Ack);
+    }
+}

@@ -1,0 +1,199 @@
+//! What guests write becomes bounded lines that can harm nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hostler::delivery::outcome::Outcome;
+use hostler::sandbox::{Call, Limits, LogLine, LogSink, Settings, Stream};
+use hostler_tests::rig::{Rig, message};
+
+fn limited(limits: Limits) -> Settings {
+    Settings {
+        limits,
+        ..Settings::default()
+    }
+}
+
+#[tokio::test]
+async fn every_line_is_one_event() {
+    let mut rig = Rig::scripted(&Settings::default());
+    rig.run("text:hello+text:two  words\t.+half").await;
+    let lines = rig.capture.take();
+    let line = |text: &str| LogLine {
+        stream: Stream::Stdout,
+        text: text.to_owned(),
+    };
+    assert_eq!(
+        lines,
+        [
+            line("start 1-1 1"),
+            line("hello"),
+            line("two  words\t."),
+            line("half")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_panic_message_is_logged() {
+    let mut rig = Rig::scripted(&Settings::default());
+    rig.run("panic").await;
+    let lines = rig.capture.take();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.stream == Stream::Stderr && line.text == "asked to panic"),
+        "{lines:?}"
+    );
+}
+
+#[tokio::test]
+async fn lines_of_a_reused_instance_belong_to_their_attempt() {
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 10,
+        ..Settings::default()
+    });
+    for attempt in 1..=3 {
+        let message = hostler::delivery::message::Message {
+            id: format!("{attempt}-0").into(),
+            ..message("half")
+        };
+        rig.call(&message, attempt).await;
+        let texts: Vec<_> = rig.capture.take().into_iter().map(|l| l.text).collect();
+        assert_eq!(
+            texts,
+            [format!("start {attempt}-0 {attempt}"), "half".into()]
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_could_act_on_a_terminal_is_escaped() {
+    let mut rig = Rig::scripted(&Settings::default());
+    rig.run("ansi").await;
+    assert_eq!(
+        rig.lines(),
+        ["\\u{1b}[31mred\\u{1b}[0m\\rforged\\u{202e}\\u{85}\\u{0}"]
+    );
+}
+
+#[tokio::test]
+async fn long_lines_are_cut() {
+    let mut rig = Rig::scripted(&limited(Limits {
+        log_line: 100,
+        ..Limits::default()
+    }));
+    let report = rig.run("long:100+long:101+long:30000+text:after").await;
+    let y = "y".repeat(100);
+    assert_eq!(
+        rig.lines(),
+        [
+            y.clone(),
+            format!("{y} [cut]"),
+            format!("{y} [cut]"),
+            "after".to_owned()
+        ]
+    );
+    assert_eq!(report.log_bytes_dropped, 1 + 29_900);
+    assert_eq!(report.outcome, Outcome::Ack);
+}
+
+#[tokio::test]
+async fn an_attempt_writes_so_much_and_no_more() {
+    let mut rig = Rig::scripted(&limited(Limits {
+        log_attempt: 6400,
+        ..Limits::default()
+    }));
+    // A line counts as 64 bytes at least: 100 of them, the witness being one.
+    let report = rig.run("lines:1000").await;
+    assert_eq!(report.outcome, Outcome::Ack);
+    let lines = rig.lines();
+    assert_eq!(lines.len(), 99);
+    assert_eq!(lines[98], "line 98");
+    let written: usize = (0..1000).map(|i| format!("line {i}").len()).sum();
+    let kept: usize = lines.iter().map(String::len).sum();
+    assert_eq!(report.log_bytes_dropped, (written - kept) as u64);
+    // The next attempt has its own.
+    rig.run("lines:3").await;
+    assert_eq!(rig.lines().len(), 3);
+}
+
+#[tokio::test]
+async fn a_flood_is_no_fault() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let report = rig.run("lines:100000").await;
+    assert_eq!(report.outcome, Outcome::Ack);
+    assert!(rig.lines().len() <= 1024);
+    assert!(report.log_bytes_dropped > 500_000);
+}
+
+#[tokio::test]
+async fn all_attempts_together_write_so_much_per_second() {
+    let mut rig = Rig::scripted(&limited(Limits {
+        log_rate: 64 * 50,
+        ..Limits::default()
+    }));
+    let started = std::time::Instant::now();
+    let mut kept = 0;
+    for _ in 0..20 {
+        rig.run("lines:20").await;
+        kept += rig.capture.take().len();
+    }
+    // A second's worth at once, and what the time since then has earned.
+    let allowed = 50.0 * (1.0 + started.elapsed().as_secs_f64());
+    assert!((50..=allowed.ceil() as usize).contains(&kept), "{kept}");
+}
+
+#[tokio::test]
+async fn without_a_capture_lines_are_tracing_events() {
+    let rig = Rig::scripted(&Settings::default());
+    let events = Events::default();
+    let guard = tracing::subscriber::set_default(
+        tracing_subscriber::fmt()
+            .json()
+            .with_writer({
+                let events = events.clone();
+                move || events.clone()
+            })
+            .finish(),
+    );
+    let message = message("text:hello");
+    let call = Call {
+        message: &message,
+        attempt: 2,
+        max_attempts: 0,
+        cancelled: &Arc::new(AtomicBool::new(false)),
+        logs: &LogSink::Tracing,
+    };
+    let mut slot = rig.sandbox.slot();
+    rig.sandbox.call(&mut slot, call).await;
+    drop(guard);
+    let text = String::from_utf8(events.0.lock().unwrap().clone()).unwrap();
+    let event: serde_json::Value = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .find(|event: &serde_json::Value| event["fields"]["line"] == "hello")
+        .unwrap();
+    assert_eq!(event["target"], "guest");
+    assert_eq!(event["level"], "INFO");
+    assert_eq!(event["fields"]["stream"], "stdout");
+    assert_eq!(event["fields"]["message_id"], "1-1");
+    assert_eq!(event["fields"]["attempt"], 2);
+    assert_eq!(event["fields"]["handler"], &**rig.sandbox.digest());
+}
+
+/// What a subscriber has written.
+#[derive(Clone, Default)]
+struct Events(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Events {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut written = self.0.lock().expect("nobody panics while writing");
+        written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
