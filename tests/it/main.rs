@@ -59,4 +59,6 @@ mod sandbox_load;
 #[cfg(test)]
 mod sandbox_logs;
 #[cfg(test)]
+mod security_user;
+#[cfg(test)]
 mod wire_proxy;
