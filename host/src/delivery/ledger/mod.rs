@@ -107,8 +107,9 @@ struct Held<M> {
     state: State,
     /// When the lease was last confirmed.
     leased: Time,
-    /// The claim was answered so late that we may have adopted, run and sent away the same
-    /// delivery in between: nothing starts before Redis has confirmed owner and count.
+    /// We ourselves may have sent it away since it was claimed (the claim was answered so late
+    /// that we may have adopted, run and parked it in between; or a settlement of an earlier
+    /// holding came after it): nothing starts before Redis has confirmed owner and count.
     doubtful: bool,
     /// The lease was lost while it was with the executor: only an ack still counts.
     lost: Option<Ending>,
@@ -170,6 +171,12 @@ impl<M> Ledger<M> {
             };
             (key, held.tally.native, &held.cargo)
         })
+    }
+
+    /// When the lease of this holding was last confirmed: a renewal that came too late to be sure
+    /// does not count.
+    pub fn leased(&self, key: Key) -> Option<Time> {
+        self.find(key).map(|held| held.leased)
     }
 
     /// How many deliveries are held.
@@ -329,9 +336,19 @@ impl<M> Ledger<M> {
         if replaceable {
             let delivery = delivery.again(old.tally.native, old.lane);
             self.end(key, Ending::Superseded);
-            self.hold(now, leased, delivery);
+            self.hold_again(now, leased, delivery);
         } else {
             old.successor = Some(Box::new((delivery, leased)));
+        }
+    }
+
+    /// Hold what was claimed while it was held already. A settlement of the earlier holding may
+    /// have come after that claim, and sent it away again.
+    fn hold_again(&mut self, now: Time, leased: Time, delivery: Delivery<M>) {
+        let id = delivery.id;
+        self.hold(now, leased, delivery);
+        if let Some(held) = self.held.get_mut(&id) {
+            held.doubtful = true;
         }
     }
 
@@ -705,8 +722,8 @@ impl<M> Ledger<M> {
             ending,
             Ending::Parted(Parting::Park { .. } | Parting::HandBack { .. })
         ) {
-            // What was claimed meanwhile may have come from where we parked it. If not, the
-            // record before its start finds that out.
+            // What was claimed meanwhile may have come from where we parked it. If not, Redis
+            // says so before its start.
             self.end_or_succeed(now, key, ending);
             return;
         }
@@ -898,7 +915,7 @@ impl<M> Ledger<M> {
                 _ => delivery.again(native, lane),
             };
             self.end(key, ending);
-            self.hold(now, leased, delivery);
+            self.hold_again(now, leased, delivery);
         } else {
             self.end(key, ending);
         }
