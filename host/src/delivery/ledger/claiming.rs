@@ -58,9 +58,19 @@ impl<M> Ledger<M> {
         if replaceable {
             let delivery = delivery.again(old.tally.native, old.lane);
             self.end(key, Ending::Superseded);
-            self.hold(now, leased, delivery);
+            self.hold_again(now, leased, delivery);
         } else {
             old.successor = Some(Box::new((delivery, leased)));
+        }
+    }
+
+    /// Hold what was claimed while it was held already. A settlement of the earlier holding may
+    /// have come after that claim, and sent it away again.
+    pub(super) fn hold_again(&mut self, now: Time, leased: Time, delivery: Delivery<M>) {
+        let id = delivery.id;
+        self.hold(now, leased, delivery);
+        if let Some(held) = self.held.get_mut(&id) {
+            held.doubtful = true;
         }
     }
 

@@ -105,8 +105,9 @@ struct Held<M> {
     state: State,
     /// When the lease was last confirmed.
     leased: Time,
-    /// The claim was answered so late that we may have adopted, run and sent away the same
-    /// delivery in between: nothing starts before Redis has confirmed owner and count.
+    /// We ourselves may have sent it away since it was claimed (the claim was answered so late
+    /// that we may have adopted, run and parked it in between; or a settlement of an earlier
+    /// holding came after it): nothing starts before Redis has confirmed owner and count.
     doubtful: bool,
     /// The lease was lost while it was with the executor: only an ack still counts.
     lost: Option<Ending>,
@@ -168,6 +169,12 @@ impl<M> Ledger<M> {
             };
             (key, held.tally.native, &held.cargo)
         })
+    }
+
+    /// When the lease of this holding was last confirmed: a renewal that came too late to be sure
+    /// does not count.
+    pub fn leased(&self, key: Key) -> Option<Time> {
+        self.find(key).map(|held| held.leased)
     }
 
     /// How many deliveries are held.
@@ -314,7 +321,7 @@ impl<M> Ledger<M> {
                 _ => delivery.again(native, lane),
             };
             self.end(key, ending);
-            self.hold(now, leased, delivery);
+            self.hold_again(now, leased, delivery);
         } else {
             self.end(key, ending);
         }

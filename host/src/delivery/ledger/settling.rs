@@ -152,8 +152,8 @@ impl<M> Ledger<M> {
             ending,
             Ending::Parted(Parting::Park { .. } | Parting::HandBack { .. })
         ) {
-            // What was claimed meanwhile may have come from where we parked it. If not, the
-            // record before its start finds that out.
+            // What was claimed meanwhile may have come from where we parked it. If not, Redis
+            // says so before its start.
             self.end_or_succeed(now, key, ending);
             return;
         }
