@@ -5,22 +5,23 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin;
 use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::threads::Threads;
-use crate::cli::{Variables, check, flags, output};
+use crate::cli::{Variables, check, output};
 use crate::config::{Config, DeadLetter, QueueKind, SummaryFormat, Value};
 use crate::delivery::ledger;
+use crate::queue::Queue;
+use crate::queue::startup::{self, StartError};
 use crate::queue::stream::{DeadLetterQueue, StreamOptions, StreamQueue};
-use crate::queue::{Queue, startup};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
 use crate::sandbox::Sandbox;
-use crate::telemetry::health::Health;
+use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 use crate::wire;
@@ -50,9 +51,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = args.flags.collect(variables).config()?;
-    flags::warn(&loaded.warnings);
     let config = loaded.value;
     logging::start(config.process.log_format, &config.process.log_level);
+    for problem in &loaded.warnings {
+        warn!(hint = problem.hint, "{problem}");
+    }
     let options = stream_options(&config)?;
     let sandbox = load(&config)?;
 
@@ -92,7 +95,7 @@ async fn serve(
     }
     let connected = Connected::new(&config.redis, "run").await?;
     let opened = tokio::select! {
-        opened = open(config, &connected, options) => opened,
+        opened = open(config, &connected, options, &health) => opened,
         // Nothing has been read yet: there is nothing to drain.
         _ = stops.next() => {
             connected.close().await;
@@ -127,15 +130,27 @@ async fn open(
     config: &Config,
     connected: &Connected,
     options: StreamOptions,
+    health: &Health,
 ) -> Result<StreamQueue, Failure> {
     let connector = &connected.connector;
-    patiently(config.redis.wait, async || {
-        for warning in startup::check(connector, &options).await? {
-            tracing::warn!("{warning}");
-        }
-        StreamQueue::open(connector.clone(), options.clone()).await
-    })
-    .await
+    let try_once = async || {
+        let warnings = startup::check(connector, &options).await?;
+        let queue = StreamQueue::open(connector.clone(), options.clone()).await?;
+        Ok::<_, StartError>((queue, warnings))
+    };
+    let opened = patiently(config.redis.wait, async || {
+        let opened = try_once().await;
+        match &opened {
+            Ok(_) => health.clear(Cause::RedisAway),
+            Err(error) => health.impede(Cause::RedisAway, error.to_string()),
+        };
+        opened
+    });
+    let (queue, warnings) = opened.await?;
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    Ok(queue)
 }
 
 /// Run the loop until it ends, or until it is told to end at once.

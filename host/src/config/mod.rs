@@ -28,6 +28,7 @@ use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire::stream::MissingBody;
 
 mod build;
+mod checks;
 mod choices;
 mod collect;
 pub mod docs;
