@@ -238,6 +238,8 @@ fn settings(config: &Config) -> runtime::Settings {
             concurrency: config.sandbox.concurrency,
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,
+            orphan_scan: config.orphan_scan,
+            due_scan: config.parked_scan,
             ..defaults.ledger
         },
         gate: gate::Limits {
@@ -282,4 +284,42 @@ fn hostname() -> String {
         .and_then(|name| name.into_string().ok())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "hostler".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Collected, Input};
+
+    fn config() -> Config {
+        let flags = [
+            ("redis", "redis://db"),
+            ("stream", "orders"),
+            ("group", "g"),
+            ("handler", "h.wasm"),
+        ];
+        let input = Input {
+            flags: flags.map(|(key, text)| (key, text.to_owned())).to_vec(),
+            ..Input::default()
+        };
+        Collected::new(input).config().unwrap().value
+    }
+
+    #[test]
+    fn the_documented_defaults_are_those_of_the_loop_and_the_queue() {
+        let config = config();
+        let defaults = runtime::Settings::new(config.policy.clone());
+        assert_eq!(format!("{:?}", settings(&config)), format!("{defaults:?}"));
+        let options = StreamOptions {
+            consumer: hostname(),
+            ..StreamOptions::new("orders", "g")
+        };
+        let made = stream_options(&config).unwrap();
+        assert_eq!(format!("{made:?}"), format!("{options:?}"));
+    }
+
+    #[test]
+    fn the_machine_has_a_name() {
+        assert!(!hostname().is_empty());
+    }
 }

@@ -24,6 +24,8 @@ impl Collected {
                 queue,
                 consumer: self.value(&queue::CONSUMER),
                 min_idle: self.or_default(&queue::MIN_IDLE),
+                orphan_scan: self.or_default(&queue::ORPHAN_SCAN),
+                parked_scan: self.or_default(&queue::PARKED_SCAN),
                 retention: self.or_default(&queue::RETENTION),
                 body_field: self.or_default(&queue::BODY_FIELD),
                 missing_body: self.or_default(&queue::MISSING_BODY),
