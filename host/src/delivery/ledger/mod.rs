@@ -31,6 +31,8 @@ mod intake;
 mod lanes;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::collections::{HashMap, VecDeque};
@@ -514,7 +516,8 @@ impl<M> Ledger<M> {
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen => {
                 self.out.push(Action::Deny(key));
-                self.end_or_succeed(now, key, ending_of(reply));
+                let ending = self.ending(key, reply);
+                self.end_or_succeed(now, key, ending);
             }
         }
     }
@@ -695,7 +698,7 @@ impl<M> Ledger<M> {
             Reply::Trimmed | Reply::Gone if matches!(sent, Sent::Acknowledgement) => {
                 Ending::Acknowledged
             }
-            Reply::Gone | Reply::Trimmed | Reply::Stolen => ending_of(reply),
+            Reply::Gone | Reply::Trimmed | Reply::Stolen => self.ending(key, reply),
         };
         if ending == Ending::Stolen {
             self.end_or_succeed(now, key, ending);
@@ -722,6 +725,15 @@ impl<M> Ledger<M> {
             });
         }
         self.suspect_done(now, key);
+    }
+
+    /// What a reply means for a holding that may have been found trimmed before.
+    fn ending(&self, key: Key, reply: Reply) -> Ending {
+        let lost = self.find(key).and_then(|held| held.lost.as_ref());
+        match reply {
+            Reply::Gone if lost == Some(&Ending::Trimmed) => Ending::Trimmed,
+            reply => ending_of(reply),
+        }
     }
 
     fn refuse(&mut self, key: Key, sent: Sent, tries: u32, again: Time) {
@@ -781,17 +793,23 @@ impl<M> Ledger<M> {
                         held.leased = held.leased.max(leased);
                     }
                 }
-                // Its own reply tells; and a refusal says nothing about the lease.
-                (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
+                // A refusal says nothing about the lease.
+                (Reply::Refused(_), _) => {}
+                // Trimming is told once: to whoever asks later, the delivery is gone.
+                (Reply::Trimmed, State::Settling { .. } | State::Recording { .. }) => {
+                    held.lost = Some(Ending::Trimmed);
+                }
+                // Its own reply tells.
+                (_, State::Settling { .. } | State::Recording { .. }) => {}
                 (reply, State::Running { .. }) => {
-                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
-                    if !was_lost {
+                    if held.lost.is_none() {
+                        held.lost = Some(ending_of(reply));
                         self.note(Note::LeaseLost(key));
                     }
                 }
                 (reply, State::Released) => {
-                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
-                    if !was_lost {
+                    if held.lost.is_none() {
+                        held.lost = Some(ending_of(reply));
                         self.out.push(Action::Revoke(key));
                     }
                 }
