@@ -29,6 +29,8 @@ mod e2e_retention;
 #[cfg(test)]
 mod e2e_scene;
 #[cfg(test)]
+mod e2e_start;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod loop_stream;

@@ -24,17 +24,23 @@ impl<M> Ledger<M> {
                         held.leased = held.leased.max(leased);
                     }
                 }
-                // Its own reply tells; and a refusal says nothing about the lease.
-                (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
+                // A refusal says nothing about the lease.
+                (Reply::Refused(_), _) => {}
+                // Trimming is told once: to whoever asks later, the delivery is gone.
+                (Reply::Trimmed, State::Settling { .. } | State::Recording { .. }) => {
+                    held.lost = Some(Ending::Trimmed);
+                }
+                // Its own reply tells.
+                (_, State::Settling { .. } | State::Recording { .. }) => {}
                 (reply, State::Running { .. }) => {
-                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
-                    if !was_lost {
+                    if held.lost.is_none() {
+                        held.lost = Some(ending_of(reply));
                         self.note(Note::LeaseLost(key));
                     }
                 }
                 (reply, State::Released) => {
-                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
-                    if !was_lost {
+                    if held.lost.is_none() {
+                        held.lost = Some(ending_of(reply));
                         self.out.push(Action::Revoke(key));
                     }
                 }

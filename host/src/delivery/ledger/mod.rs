@@ -37,6 +37,8 @@ mod leaving;
 mod model;
 mod settling;
 mod starting;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::collections::{HashMap, VecDeque};

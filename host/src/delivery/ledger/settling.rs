@@ -142,7 +142,7 @@ impl<M> Ledger<M> {
             Reply::Trimmed | Reply::Gone if matches!(sent, Sent::Acknowledgement) => {
                 Ending::Acknowledged
             }
-            Reply::Gone | Reply::Trimmed | Reply::Stolen => ending_of(reply),
+            Reply::Gone | Reply::Trimmed | Reply::Stolen => self.ending(key, reply),
         };
         if ending == Ending::Stolen {
             self.end_or_succeed(now, key, ending);
@@ -169,6 +169,15 @@ impl<M> Ledger<M> {
             });
         }
         self.suspect_done(now, key);
+    }
+
+    /// What a reply means for a holding that may have been found trimmed before.
+    pub(super) fn ending(&self, key: Key, reply: Reply) -> Ending {
+        let lost = self.find(key).and_then(|held| held.lost.as_ref());
+        match reply {
+            Reply::Gone if lost == Some(&Ending::Trimmed) => Ending::Trimmed,
+            reply => ending_of(reply),
+        }
     }
 
     pub(super) fn refuse(&mut self, key: Key, sent: Sent, tries: u32, again: Time) {

@@ -1,6 +1,6 @@
 //! From the executor to a start: the record comes first, and the lease must be sure.
 
-use super::settling::{REFUSED_FIRST, ending_of};
+use super::settling::REFUSED_FIRST;
 use super::{Action, Ending, Key, Ledger, Note, Reply, Sent, State, Time};
 use crate::delivery::attempt::{Standing, Start};
 use crate::delivery::policy::Reason;
@@ -118,7 +118,8 @@ impl<M> Ledger<M> {
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen => {
                 self.out.push(Action::Deny(key));
-                self.end_or_succeed(now, key, ending_of(reply));
+                let ending = self.ending(key, reply);
+                self.end_or_succeed(now, key, ending);
             }
         }
     }
