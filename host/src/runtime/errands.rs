@@ -22,6 +22,9 @@ use crate::runtime::Clock;
 /// is away.
 const BREATH: Duration = Duration::from_millis(20);
 
+/// A delivery that this host holds, and its native count.
+pub type Holding = (Arc<Claim>, u32);
+
 /// What an errand found out.
 #[derive(Debug)]
 pub enum Told {
@@ -128,7 +131,7 @@ pub struct Errands {
     /// A look at the backlog, after a wait: for `--until-empty`, and to see whether Redis is back.
     pub look: Errand<Duration>,
     /// Make anew what is gone, after a wait.
-    pub repair: Errand<(Duration, Vec<(Arc<Claim>, u32)>)>,
+    pub repair: Errand<(Duration, Vec<Holding>)>,
     /// The tasks; they end when this is dropped.
     #[expect(dead_code, reason = "held for its drop")]
     tasks: JoinSet<()>,
