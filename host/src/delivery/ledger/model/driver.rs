@@ -46,6 +46,8 @@ pub(super) enum Command {
         key: Key,
         count: u32,
         parting: Parting,
+        /// An earlier answer was lost.
+        again: bool,
     },
     Renew(Vec<Key>),
 }
@@ -65,10 +67,32 @@ impl Command {
         match self {
             Self::Settle {
                 count,
-                parting: Parting::Park { keep, .. } | Parting::Leave { keep },
+                parting: Parting::HandBack { keep } | Parting::Leave { keep },
                 ..
             } => keep < count,
             _ => false,
+        }
+    }
+
+    /// What is asked if the answer was lost: a repeat takes no charge back.
+    fn again(self) -> Self {
+        match self {
+            Self::Settle {
+                key,
+                count,
+                parting,
+                ..
+            } => Self::Settle {
+                key,
+                count,
+                parting: match parting {
+                    Parting::HandBack { .. } => Parting::HandBack { keep: count },
+                    Parting::Leave { .. } => Parting::Leave { keep: count },
+                    other => other,
+                },
+                again: true,
+            },
+            other => other,
         }
     }
 }
@@ -243,6 +267,7 @@ impl World<'_> {
                     key,
                     count,
                     parting,
+                    again: false,
                 },
             ),
             Action::Ended { key, cargo, ending } => {
@@ -481,15 +506,20 @@ impl World<'_> {
                 key,
                 count,
                 parting,
+                again,
             } => {
                 let entry = entry_of(*key);
                 let reply = self.store.settle(now, host, entry, *count, parting);
-                let goes_back = matches!(
-                    parting,
-                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
-                );
-                if reply == Reply::Done && goes_back {
-                    self.audit.parked(entry);
+                if reply == Reply::Done {
+                    match parting {
+                        Parting::HandBack { .. } | Parting::Leave { .. } if *again => {
+                            self.audit.kept_its_charge(entry);
+                        }
+                        Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. } => {
+                            self.audit.parked(entry)
+                        }
+                        Parting::DeadLetter(_) | Parting::Discard(_) => {}
+                    }
                 }
                 Answer::Reply(reply)
             }
@@ -634,9 +664,9 @@ impl World<'_> {
             },
             Command::Record { .. } | Command::Acknowledge(_) | Command::Settle { .. } => {
                 if self.hosts[host].cut_until.is_some() {
-                    self.hosts[host].backlog.push(command);
+                    self.hosts[host].backlog.push(command.again());
                 } else {
-                    self.issue(host, command);
+                    self.issue(host, command.again());
                 }
                 return;
             }
