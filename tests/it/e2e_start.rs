@@ -242,7 +242,10 @@ async fn a_password_is_nowhere_in_what_is_written() {
     ];
     for (n, options) in ways.iter().enumerate() {
         scene.raw.ask("XADD orders * _payload ack").await;
-        scene.raw.ask("XADD orders * _payload text:hello+nack").await;
+        scene
+            .raw
+            .ask("XADD orders * _payload text:hello+nack")
+            .await;
         let host = options.ready().await;
         host.starts(3).await;
         let pages = ["/metrics", "/ready", "/live"].map(|path| host.get(path).1);
