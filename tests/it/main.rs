@@ -21,6 +21,8 @@ mod e2e_drain;
 #[cfg(test)]
 mod e2e_lease;
 #[cfg(test)]
+mod e2e_load;
+#[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
 mod e2e_refused;
