@@ -285,7 +285,7 @@ fn passwords_come_from_a_file_or_a_variable() {
     let redis = RedisOptions::default()
         .user("app on >hunter2 ~* &* +@all")
         .start();
-    let url = redis.url().replace("unix://", "unix://") + "?user=app";
+    let url = redis.url() + "?user=app";
     let ask = ["dlq", "peek", "--redis", &url, "dead", "--json"];
     let mut by_variable = hostler(ask);
     let ended = end(by_variable.env("HOSTLER_REDIS_PASSWORD", "hunter2")).ok();
