@@ -288,6 +288,14 @@ impl Metrics {
             .inc();
     }
 
+    /// Count that Redis had forgotten so many times a script that was to be run (`NOSCRIPT`); each
+    /// was loaded and run again.
+    pub fn scripts_forgotten(&self, n: u64) {
+        if let Some(i) = REDIS_CODES.iter().position(|code| *code == "NOSCRIPT") {
+            self.redis_errors[i].inc_by(n);
+        }
+    }
+
     /// The handler that runs from now on, by its digest.
     pub fn handler(&self, digest: Arc<str>) {
         self.handler.set(digest);

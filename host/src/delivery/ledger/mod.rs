@@ -53,7 +53,7 @@ use lanes::Mode;
 /// How long a refused settlement waits before its first retry; doubled up to [`REFUSED_MAX`].
 const REFUSED_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait between two tries of a refused settlement.
-const REFUSED_MAX: Duration = Duration::from_secs(5);
+const REFUSED_MAX: Duration = Duration::from_secs(4);
 
 /// See the module.
 #[derive(Debug)]
@@ -158,6 +158,23 @@ impl<M> Ledger<M> {
         self.held.contains_key(id)
     }
 
+    /// What must be pending in Redis: everything that is held, but for what is being acknowledged.
+    /// Key, native count, cargo.
+    pub fn pending(&self) -> impl Iterator<Item = (Key, u32, &M)> {
+        self.iter().filter(|(key, ..)| {
+            let acknowledged = |state: &State| {
+                matches!(
+                    state,
+                    State::Settling {
+                        sent: Sent::Acknowledgement,
+                        ..
+                    }
+                )
+            };
+            self.find_in(*key, acknowledged).is_none()
+        })
+    }
+
     /// Everything that is held: key, native count, cargo.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u32, &M)> {
         self.held.iter().map(|(&id, held)| {
@@ -184,9 +201,14 @@ impl<M> Ledger<M> {
         self.counts.running + self.counts.recording
     }
 
-    /// Settlements that Redis has refused and that wait for their next try.
-    pub fn refused(&self) -> usize {
-        self.counts.refused
+    /// Whether Redis has refused a settlement that it has not carried out since. Looks at
+    /// everything that is held.
+    pub fn has_refused(&self) -> bool {
+        self.held.values().any(|held| match held.state {
+            State::Refused { .. } => true,
+            State::Settling { tries, .. } => tries > 0,
+            _ => false,
+        })
     }
 
     /// Whether the drain is over: nothing is held, and nothing more can come.
@@ -247,10 +269,13 @@ impl<M> Ledger<M> {
                 }
             }
             Event::Settled(key, reply) => self.settled(now, key, reply),
-            Event::Renewed { leased, replies } => self.renewed(now, leased, replies),
-            Event::Offline => self.intake.offline(),
+            Event::Renewed { leased, replies } => {
+                self.intake.renewed();
+                self.confirmed(now, leased, replies);
+            }
+            Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
-            Event::StreamLost => self.stream_lost(),
+            Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
             Event::PolicyChanged(policy) => self.settings.policy = *policy,
             Event::Drain => self.drain(),
         }
@@ -487,8 +512,9 @@ impl<M> Ledger<M> {
                 self.suspect_done(now, key);
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen => {
+                let lost = held.lost.clone();
                 self.out.push(Action::Deny(key));
-                self.end_or_succeed(now, key, ending_of(reply));
+                self.end_or_succeed(now, key, lost.unwrap_or_else(|| ending_of(reply)));
             }
         }
     }
@@ -653,23 +679,23 @@ impl<M> Ledger<M> {
         let State::Settling { sent, tries } = held.state.clone() else {
             return;
         };
-        let ending = match reply {
-            Reply::Refused(cause) => {
+        let was_lost = held.lost == Some(Ending::Trimmed);
+        let ending = match (reply, sent) {
+            (Reply::Refused(cause), sent) => {
                 let again = (REFUSED_FIRST * 2u32.pow(tries.min(16))).min(REFUSED_MAX);
                 self.note(Note::SettlementRefused { key, cause, again });
                 self.refuse(key, sent, tries + 1, now + again);
                 self.suspect_done(now, key);
                 return;
             }
-            Reply::Done => match sent {
-                Sent::Acknowledgement => Ending::Acknowledged,
-                Sent::Parting(parting) => Ending::Parted(parting),
-            },
             // An entry that is trimmed after its handler was done is no loss.
-            Reply::Trimmed | Reply::Gone if matches!(sent, Sent::Acknowledgement) => {
+            (Reply::Done | Reply::Trimmed | Reply::Gone, Sent::Acknowledgement) => {
                 Ending::Acknowledged
             }
-            Reply::Gone | Reply::Trimmed | Reply::Stolen => ending_of(reply),
+            // Its group was made again without it: there is nothing left to settle.
+            (Reply::Done | Reply::Gone, Sent::Parting(_)) if was_lost => Ending::Trimmed,
+            (Reply::Done, Sent::Parting(parting)) => Ending::Parted(parting),
+            (reply, _) => ending_of(reply),
         };
         if ending == Ending::Stolen {
             self.end_or_succeed(now, key, ending);
@@ -737,8 +763,8 @@ impl<M> Ledger<M> {
         }
     }
 
-    fn renewed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
-        self.intake.renewed();
+    /// Leases were confirmed, or found lost.
+    fn confirmed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
         let min_idle = self.settings.min_idle;
         let mut confirmed = 0;
         for (key, reply) in replies {
@@ -754,6 +780,9 @@ impl<M> Ledger<M> {
                     if is_sure || !Rule::LeaseBeforeStart.holds() {
                         held.leased = held.leased.max(leased);
                     }
+                }
+                (Reply::Trimmed, State::Settling { .. } | State::Recording { .. }) => {
+                    held.lost = Some(Ending::Trimmed);
                 }
                 // Its own reply tells; and a refusal says nothing about the lease.
                 (_, State::Settling { .. } | State::Recording { .. }) | (Reply::Refused(_), _) => {}
@@ -775,22 +804,6 @@ impl<M> Ledger<M> {
         }
         if confirmed > 0 {
             self.note(Note::LeasesRenewed(confirmed));
-        }
-    }
-
-    /// The stream was deleted: there is nothing left to settle for what has not started.
-    fn stream_lost(&mut self) {
-        for (key, state) in self.keys_and_states() {
-            match state {
-                State::Waiting | State::Refused { .. } => self.end(key, Ending::Trimmed),
-                State::Released => {
-                    if let Some(held) = self.find_mut(key) {
-                        held.lost = Some(Ending::Trimmed);
-                    }
-                    self.out.push(Action::Revoke(key));
-                }
-                State::Recording { .. } | State::Running { .. } | State::Settling { .. } => {}
-            }
         }
     }
 

@@ -395,7 +395,7 @@ fn full() -> Reply {
     Reply::Refused("the dead-letter queue is full".to_owned())
 }
 
-fn word_reply(command: &'static str, word: Value) -> Result<Reply, Error> {
+pub(super) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Error> {
     let word = reply::text(command, word)?;
     Ok(match word.as_str() {
         "done" => Reply::Done,
