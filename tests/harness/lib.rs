@@ -1,7 +1,10 @@
 //! The harness of the tests.
 
+pub mod checker;
 pub mod guests;
+pub mod host;
 pub mod inprocess;
 pub mod proxy;
 pub mod redis;
 pub mod rig;
+pub mod witness;

@@ -3,7 +3,19 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod cli_component;
+#[cfg(test)]
+mod cli_config;
+#[cfg(test)]
+mod cli_run;
+#[cfg(test)]
+mod cli_words;
+#[cfg(test)]
 mod dlq_peek;
+#[cfg(test)]
+mod e2e_outcomes;
+#[cfg(test)]
+mod e2e_scene;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
@@ -14,6 +26,8 @@ mod publish_pipeline;
 mod queue_connection;
 #[cfg(test)]
 mod queue_faults;
+#[cfg(test)]
+mod queue_lost_replies;
 #[cfg(test)]
 mod queue_scene;
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::config::{LogFilter, LogFormat, Redis, Server, Value};
+use crate::config::{Redis, Server, Value};
 use crate::queue::connection::Connector;
 use crate::queue::embedded::Embedded;
 use crate::queue::startup::StartError;
 use crate::queue::target::{PasswordSource, Target, TlsFiles};
 use crate::queue::{self, Class};
-use crate::telemetry::logging;
+use crate::telemetry::logging::{self, LogFilter, LogFormat};
 
 /// Where the embedded server keeps its data.
 const EMBEDDED_DIR: &str = ".hostler";

@@ -6,12 +6,14 @@ use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::{OnCap, OnFault};
 use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire::stream::MissingBody;
 
 words!(@value OnCap { DeadLetter = "dead-letter", Discard = "discard" });
 words!(@value MissingBody { Json = "json", Malformed = "malformed" });
 words!(@value GroupStart { Beginning = "0", End = "$" });
 words!(@value OnFull { DropOldest = "drop-oldest", Stop = "stop" });
+words!(@value LogFormat { Auto = "auto", Pretty = "pretty", Json = "json" });
 words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
 
@@ -21,18 +23,6 @@ words! {
         /// Nothing.
         None = "none",
         /// One line of JSON on stdout.
-        Json = "json",
-    }
-}
-
-words! {
-    /// How log lines look.
-    LogFormat {
-        /// `pretty` on a terminal, `json` otherwise.
-        Auto = "auto",
-        /// For people.
-        Pretty = "pretty",
-        /// One JSON object a line.
         Json = "json",
     }
 }
@@ -88,24 +78,6 @@ impl Value for Digest {
     }
 }
 
-/// What is logged: levels by target.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LogFilter(String);
-
-/// Warnings and errors: for commands that ask something and end.
-impl Default for LogFilter {
-    fn default() -> Self {
-        Self("warn".to_owned())
-    }
-}
-
-impl LogFilter {
-    /// The directives, known to parse.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl Value for LogFilter {
     const TYPE: &'static str = "log filter";
     const SHAPE: Shape = Shape::Text;
@@ -117,13 +89,10 @@ impl Value for LogFilter {
         if lone && !levels.iter().any(|level| level.eq_ignore_ascii_case(text)) {
             return Err(not_one_of(text, &levels));
         }
-        match text.parse::<tracing_subscriber::EnvFilter>() {
-            Ok(_) => Ok(Self(text.to_owned())),
-            Err(error) => Err(Invalid::new(format!("`{text}` is no log filter: {error}"))),
-        }
+        Self::new(text).map_err(|error| Invalid::new(format!("`{text}` is no log filter: {error}")))
     }
 
     fn show(&self) -> String {
-        self.0.clone()
+        self.as_str().to_owned()
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use choices::{Digest, LogFilter, LogFormat, SummaryFormat};
+pub use choices::{Digest, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, VARIABLE_PREFIX};
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use secret::{RedisUrl, Secret};
@@ -24,6 +24,7 @@ use crate::delivery::policy::Policy;
 use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::queue::target::Target;
 use crate::sandbox;
+use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire::stream::MissingBody;
 
 mod build;

@@ -8,7 +8,7 @@ use crate::config::collect::Collected;
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::secret::RedisUrl;
 use crate::config::setting::Setting;
-use crate::config::settings::redis;
+use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
 use crate::queue::target::{PasswordSource, Secret, Target, TlsFiles};
@@ -19,34 +19,34 @@ const PASSWORD_MAX: u64 = 4096;
 impl Collected {
     pub(super) fn check_redis(&mut self) -> Option<Redis> {
         self.check_password();
-        let ca = self.readable(&redis::REDIS_CA);
-        let cert = self.readable(&redis::REDIS_CERT);
-        let key = self.readable(&redis::REDIS_KEY);
-        self.only_with(&redis::REDIS_CERT, &redis::REDIS_KEY);
-        self.only_with(&redis::REDIS_KEY, &redis::REDIS_CERT);
+        let ca = self.readable(&server::REDIS_CA);
+        let cert = self.readable(&server::REDIS_CERT);
+        let key = self.readable(&server::REDIS_KEY);
+        self.only_with(&server::REDIS_CERT, &server::REDIS_KEY);
+        self.only_with(&server::REDIS_KEY, &server::REDIS_CERT);
         let tls = TlsFiles {
             ca,
             client: cert.zip(key),
         };
         let password = self.password();
-        let at = self.value(&redis::REDIS);
-        if at.is_none() && self.source(&redis::REDIS).is_none() {
+        let at = self.value(&server::REDIS);
+        if at.is_none() && self.source(&server::REDIS).is_none() {
             let hint =
                 "give `--redis redis://host:6379`, or `--redis embedded` for a private server";
             self.conflict(None, "`redis` is not set".to_owned(), hint.to_owned());
         }
         let server = match at? {
             RedisAt::Embedded => {
-                self.not_embedded(&redis::REDIS_PASSWORD_FILE);
-                self.not_embedded(&redis::REDIS_CA);
-                self.not_embedded(&redis::REDIS_CERT);
+                self.not_embedded(&server::REDIS_PASSWORD_FILE);
+                self.not_embedded(&server::REDIS_CA);
+                self.not_embedded(&server::REDIS_CERT);
                 Server::Embedded
             }
             RedisAt::Url(url) => Server::At(Box::new(self.target(&url, password, tls)?)),
         };
         Some(Redis {
             server,
-            wait: self.or_default(&redis::WAIT_REDIS),
+            wait: self.or_default(&server::WAIT_REDIS),
         })
     }
 
@@ -59,7 +59,7 @@ impl Collected {
         match Target::parse(url.expose(), password, tls) {
             Ok(target) => Some(target),
             Err(error) => {
-                self.bad_value(&redis::REDIS, error.to_string());
+                self.bad_value(&server::REDIS, error.to_string());
                 None
             }
         }
@@ -71,7 +71,7 @@ impl Collected {
             let what = format!("`{}` means nothing to the embedded server", setting.key());
             let hint = format!(
                 "leave it out, or name a server with `{}`",
-                redis::REDIS.key()
+                server::REDIS.key()
             );
             self.conflict(Some(&source), what, hint);
         }
@@ -79,13 +79,13 @@ impl Collected {
 
     fn check_password(&mut self) {
         let in_url =
-            matches!(self.value(&redis::REDIS), Some(RedisAt::Url(url)) if url.has_password());
+            matches!(self.value(&server::REDIS), Some(RedisAt::Url(url)) if url.has_password());
         let sources = [
-            self.source(&redis::REDIS_PASSWORD_FILE).cloned(),
-            self.source(&redis::REDIS_PASSWORD).cloned(),
+            self.source(&server::REDIS_PASSWORD_FILE).cloned(),
+            self.source(&server::REDIS_PASSWORD).cloned(),
         ];
         let mut given: Vec<Source> = sources.into_iter().flatten().collect();
-        let url_source = self.source(&redis::REDIS).filter(|_| in_url).cloned();
+        let url_source = self.source(&server::REDIS).filter(|_| in_url).cloned();
         if let Some(source @ Source::Flag(_)) = &url_source {
             let what = "the password in the URL can be read by every user of this machine (`ps`)";
             let kind = ProblemKind::Conflict(what.to_owned());
@@ -104,10 +104,10 @@ impl Collected {
     /// Where the password comes from. A file is read now to tell what is wrong with it, and again
     /// at every connect, so that a password can be rotated.
     fn password(&mut self) -> PasswordSource {
-        if let Some(secret) = self.value(&redis::REDIS_PASSWORD) {
+        if let Some(secret) = self.value(&server::REDIS_PASSWORD) {
             return PasswordSource::Given(Secret::new(secret.expose()));
         }
-        let Some(file) = self.value(&redis::REDIS_PASSWORD_FILE) else {
+        let Some(file) = self.value(&server::REDIS_PASSWORD_FILE) else {
             return PasswordSource::Url;
         };
         let mut text = String::new();
@@ -123,7 +123,7 @@ impl Collected {
         };
         if let Some(what) = what {
             let what = format!("{} {what}", file.display());
-            self.bad_value(&redis::REDIS_PASSWORD_FILE, what);
+            self.bad_value(&server::REDIS_PASSWORD_FILE, what);
         }
         PasswordSource::File(file)
     }

@@ -139,6 +139,22 @@ pub struct Maintenance {
     pub dead_letters_dropped: u64,
 }
 
+/// What a queue looks like from outside: for gauges.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Observation {
+    /// Messages that no host has read: as Redis counts them, trimmed ones included; where Redis
+    /// does not know, 1 if there are any.
+    pub unread: u64,
+    /// Deliveries that hosts hold, parked ones included.
+    pub pending: u64,
+    /// For how long the oldest of them has been in the queue.
+    pub oldest_pending: Option<Duration>,
+    /// Deliveries held for later by no host.
+    pub parked: u64,
+    /// Entries in the dead-letter queue.
+    pub dead_letters: Option<u64>,
+}
+
 /// What had to be made anew because somebody deleted it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repaired {
@@ -182,7 +198,9 @@ pub struct Contact {
 pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
-    /// Called by one task at a time. Dies here: pending under this host's name, found as orphans.
+    /// Called by one task at a time, which waits for its end: what a fetch that was given up had
+    /// claimed is found as own deliveries that nobody knows, late. Dies here: pending under this
+    /// host's name, found as orphans.
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error>;
 
     /// Make a waiting [`Queue::fetch`] return early (with what it has).
@@ -231,6 +249,12 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
 
     /// What it has needed of its server so far.
     fn contact(&self) -> Contact;
+
+    /// What the queue looks like, for metrics; `None` where a kind has nothing to show. It may need
+    /// rights that serving does not: failing at it is no failure of the queue.
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        Ok(None)
+    }
 
     /// This host leaves: remove what names it, if nothing is pending under its name.
     async fn leave(&self) -> Result<(), Error>;

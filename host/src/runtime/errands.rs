@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
 use crate::queue::{
-    Backlog, Claim, Error, Maintenance, Queue, Record, Repair, Settlement, Step, Taken,
+    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repair, Settlement, Step, Taken,
 };
 use crate::runtime::Clock;
 
@@ -107,6 +107,8 @@ pub enum Told {
     },
     /// Housekeeping has ended.
     Maintained(Result<Maintenance, Error>),
+    /// What the queue looks like, for metrics.
+    Observed(Result<Option<Observation>, Error>),
     /// What waits in the queue.
     Looked(Result<Backlog, Error>),
     /// What had to be made anew.
@@ -167,6 +169,8 @@ pub struct Errands {
     pub renew: Errand<Vec<(Key, Arc<Claim>)>>,
     /// Housekeeping.
     pub maintain: Errand<()>,
+    /// A look at the queue, for metrics.
+    pub observe: Errand<()>,
     /// A look at the backlog.
     pub look: Errand<Look>,
     /// Make anew what is gone, and hold again what is held, with these counts.
@@ -261,6 +265,8 @@ impl Errands {
             maintain: office.errand(|insist, ()| async move {
                 Told::Maintained(insist.queue.maintain().await)
             }),
+            observe: office
+                .errand(|insist, ()| async move { Told::Observed(insist.queue.observe().await) }),
             look: office.errand(|insist, look| async move {
                 match look {
                     Look::Backlog(after) => {

@@ -8,12 +8,49 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
-use crate::config::{LogFilter, LogFormat};
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogFormat {
+    /// `Pretty` on a terminal, `Json` otherwise.
+    Auto,
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged: levels by target, in the syntax of `tracing`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogFilter(String);
+
+/// Warnings and errors: for commands that ask something and end.
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self("warn".to_owned())
+    }
+}
+
+impl LogFilter {
+    /// These directives.
+    ///
+    /// # Errors
+    /// They do not parse.
+    pub fn new(directives: &str) -> Result<Self, ParseError> {
+        EnvFilter::builder().parse(directives)?;
+        Ok(Self(directives.to_owned()))
+    }
+
+    /// The directives.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// Log to stderr from now on. The first call of a process wins; later ones change nothing.
 pub fn start(format: LogFormat, level: &LogFilter) {
-    // Known to parse; what is lossy here was told when the configuration was read.
+    // A filter is known to parse: nothing is lost.
     let filter = EnvFilter::builder().parse_lossy(level.as_str());
     let is_terminal = std::io::stderr().is_terminal();
     let pretty = match format {

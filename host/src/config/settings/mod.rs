@@ -12,7 +12,7 @@ pub(super) mod handler;
 pub(super) mod limits;
 pub(super) mod process;
 pub(super) mod queue;
-pub(super) mod redis;
+pub(super) mod server;
 
 /// Settings that belong together.
 pub struct Section {
@@ -24,7 +24,7 @@ pub struct Section {
 
 /// Every setting there is.
 pub static SECTIONS: [&Section; 7] = [
-    &redis::SECTION,
+    &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
     &failures::SECTION,

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::config::choices::{LogFilter, LogFormat, SummaryFormat};
+use crate::config::choices::SummaryFormat;
 use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, between};
+use crate::telemetry::logging::{LogFilter, LogFormat};
 
 pub(super) static SECTION: Section = Section {
     title: "Process",

@@ -307,12 +307,33 @@ impl<M> Ledger<M> {
     }
 
     /// A delivery has been claimed. Rule 4: if its id is held already, it replaces that holding,
-    /// or waits for the end of what cannot be replaced.
+    /// or waits for the end of what cannot be replaced; unless that holding is surely ours still:
+    /// then the claim is the older one, and its answer comes late.
     fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<M>) {
+        let min_idle = self.settings.min_idle;
         let Some(old) = self.held.get_mut(&delivery.id) else {
             self.hold(now, leased, delivery);
             return;
         };
+        let is_with_us = match old.state {
+            State::Waiting | State::Released | State::Recording { .. } | State::Running { .. } => {
+                old.lost.is_none() && old.successor.is_none()
+            }
+            // We have sent it away, and it may have come back.
+            State::Settling { .. } | State::Refused { .. } => false,
+        };
+        if is_with_us && now.saturating_sub(old.leased) < min_idle {
+            self.generation += 1;
+            self.out.push(Action::Ended {
+                key: Key {
+                    id: delivery.id,
+                    generation: self.generation,
+                },
+                cargo: delivery.cargo,
+                ending: Ending::Superseded,
+            });
+            return;
+        }
         let key = Key {
             id: delivery.id,
             generation: old.generation,
@@ -328,7 +349,7 @@ impl<M> Ledger<M> {
             }
         };
         if replaceable {
-            let delivery = delivery.at_least(old.tally.native);
+            let delivery = delivery.again(old.tally.native, old.lane);
             self.end(key, Ending::Superseded);
             self.hold(now, leased, delivery);
         } else {
@@ -793,8 +814,10 @@ impl<M> Ledger<M> {
                     }
                 }
                 (reply, State::Released) => {
-                    held.lost = Some(ending_of(reply));
-                    self.out.push(Action::Revoke(key));
+                    let was_lost = held.lost.replace(ending_of(reply)).is_some();
+                    if !was_lost {
+                        self.out.push(Action::Revoke(key));
+                    }
                 }
                 (reply, State::Waiting | State::Refused { .. }) => {
                     self.end(key, ending_of(reply));
@@ -871,14 +894,16 @@ impl<M> Ledger<M> {
 
     /// End a holding; what was claimed again meanwhile takes its place.
     fn end_or_succeed(&mut self, now: Time, key: Key, ending: Ending) {
-        let known = self.find(key).map_or(0, |held| held.tally.native);
-        let successor = self.find_mut(key).and_then(|held| held.successor.take());
-        if let Some(successor) = successor {
+        let successor = self.find_mut(key).and_then(|held| {
+            let successor = held.successor.take()?;
+            Some((successor, held.tally.native, held.lane))
+        });
+        if let Some((successor, native, lane)) = successor {
             let (delivery, leased) = *successor;
             let delivery = match ending {
                 // It may have gone back with a lower count.
                 Ending::Parted(_) => delivery,
-                _ => delivery.at_least(known),
+                _ => delivery.again(native, lane),
             };
             self.end(key, ending);
             self.hold(now, leased, delivery);
@@ -936,10 +961,22 @@ impl<M> Held<M> {
 }
 
 impl<M> Delivery<M> {
-    /// Its claim may have been answered late: what this host has written down since counts too.
-    fn at_least(self, native: u32) -> Self {
+    /// Claimed while it was held. The claim may be older than that holding, and its answer late:
+    /// what this host has written down or suspects since counts too.
+    fn again(self, native: u32, lane: Lane) -> Self {
+        let origin = match (lane, self.origin) {
+            (Lane::Alone, Origin::Fresh | Origin::Returned) => Origin::Orphan {
+                idle: Duration::ZERO,
+            },
+            (Lane::Normal, Origin::Fresh) => Origin::Returned,
+            (_, origin) => origin,
+        };
         let native = native.max(self.native);
-        Self { native, ..self }
+        Self {
+            native,
+            origin,
+            ..self
+        }
     }
 }
 

@@ -17,8 +17,9 @@ use crate::queue::{Claim, Origin, Taken};
 const CLAIMS_MAX: usize = 100;
 /// After how many bytes of fields a script stops claiming: copying them blocks Redis.
 const BYTES_MAX: usize = 4 << 20;
-/// How many own or parked deliveries one scan looks at.
+/// How many own deliveries one scan looks at, and how many parked ones: those cost a look-up each.
 const PAGE: usize = 1000;
+const SWEEP_PAGE: usize = 250;
 /// How many consumers one script looks at, and one scan.
 const CONSUMERS_PER_CALL: usize = 32;
 const CALLS_PER_SCAN: usize = 16;
@@ -258,7 +259,7 @@ impl StreamQueue {
             .arg(&self.consumer)
             .arg(PARKED_CONSUMER)
             .arg(&from)
-            .arg(PAGE)
+            .arg(SWEEP_PAGE)
             .arg(max - taken.claims.len())
             .arg(BYTES_MAX);
         let reply = script::run(&self.commands, script, &call).await?;

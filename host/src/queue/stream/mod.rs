@@ -3,6 +3,7 @@
 //! - [`options`]: what a stream queue is told.
 //! - `claims`: fetch, take what is due, take orphans.
 //! - `settle`: record, renew, acknowledge, settle.
+//! - `dead_letters`: the settlement that copies.
 //! - `upkeep`: retention, consumers, repair.
 
 use std::fmt;
@@ -18,13 +19,14 @@ use super::connection::{Connector, Link};
 use super::error::Error;
 use super::startup::StartError;
 use super::{
-    Backlog, Claim, Contact, Defect, Maintenance, Origin, Queue, Record, Repair, Reply, Settlement,
-    Taken, script,
+    Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
+    Reply, Settlement, Taken, inspect, script,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::wire::{self, Raw, keys};
 
 mod claims;
+mod dead_letters;
 pub mod options;
 mod settle;
 mod upkeep;
@@ -277,6 +279,24 @@ impl Queue for StreamQueue {
             connections_opened: self.connections_opened(),
             scripts_forgotten: self.commands.scripts_forgotten(),
         }
+    }
+
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        let dead_letter = self.options.dead_letter.as_ref();
+        let report = inspect::stream(
+            &self.commands,
+            self.key(),
+            self.group(),
+            dead_letter.map(|dead_letter| dead_letter.key.as_str()),
+        )
+        .await?;
+        Ok(Some(Observation {
+            unread: report.lag.unwrap_or(u64::from(report.unread)),
+            pending: report.pending,
+            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
+            parked: report.delayed,
+            dead_letters: report.dead_letters,
+        }))
     }
 
     async fn leave(&self) -> Result<(), Error> {

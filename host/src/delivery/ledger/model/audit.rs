@@ -7,6 +7,7 @@ use super::scenario::{Nature, Scenario};
 use super::store::{Entry, Fate, Handed, HostId, Store};
 use crate::delivery::attempt::{Accounting, Allowance};
 use crate::delivery::policy::Reason;
+use crate::delivery::rules::Rule;
 
 /// The life of one message as an onlooker sees it.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +19,8 @@ pub(super) struct Life {
     pub(super) nacks: u32,
     pub(super) acked: bool,
     pub(super) dropped: bool,
-    /// Where it runs now.
-    pub(super) runs: Vec<HostId>,
+    /// Where it runs now, and since when.
+    pub(super) runs: Vec<(HostId, Time)>,
     pub(super) fate: Option<Fate>,
     copies: u32,
     /// A charge that no start has used yet, and whose it is.
@@ -64,6 +65,7 @@ pub(super) struct Begin {
     pub(super) host: HostId,
     pub(super) entry: Entry,
     pub(super) attempt: u32,
+    pub(super) at: Time,
     /// The host stood still since it last confirmed the lease.
     pub(super) frozen: bool,
 }
@@ -90,7 +92,8 @@ impl Audit {
         }
     }
 
-    /// Whether the count that Redis keeps runs one ahead of the starts of such a message.
+    /// Whether handing out such a message is free: the count that Redis keeps runs one ahead of
+    /// its starts.
     fn runs_ahead(&self, header: u32) -> bool {
         let budget = self.allowance.cap.map(|cap| cap.saturating_sub(header));
         self.allowance.accounting == Accounting::Exact || budget == Some(1)
@@ -106,6 +109,16 @@ impl Audit {
     /// It went back with a count that says so.
     pub(super) fn parked(&mut self, entry: Entry) {
         self.lives[entry].open = None;
+    }
+
+    /// A host finds that it does not own a delivery anymore.
+    pub(super) fn lost_lease(&mut self, host: HostId, entry: Entry, now_of: Option<HostId>) {
+        let is_other = now_of.is_some_and(|owner| owner != host);
+        self.require(!is_other, || {
+            format!(
+                "message {entry}: host {host} lost its lease to {now_of:?}, and nothing had kept it from renewing"
+            )
+        });
     }
 
     /// A host no longer trusts a lease that may have run out, and leaves the delivery to a scan.
@@ -142,16 +155,17 @@ impl Audit {
         scenario: &Scenario,
         store: &Store,
         begin: Begin,
-        lease_may_be_lost: impl Fn(HostId) -> bool,
+        lease_may_be_lost: impl Fn(HostId, Time) -> bool,
     ) {
         let Begin {
             host,
             entry,
             attempt,
             frozen,
+            ..
         } = begin;
         let plan = &scenario.plans[entry];
-        let ahead = u32::from(self.runs_ahead(plan.header));
+        let ahead = u32::from(self.runs_ahead(plan.header) && Rule::LastStartIsTwo.holds());
         let life = &mut self.lives[entry];
         life.starts += 1;
         if life.open == Some(host) {
@@ -161,7 +175,7 @@ impl Audit {
         let starts = life.starts;
         let runs = life.runs.clone();
         let fate = life.fate;
-        life.runs.push(host);
+        life.runs.push((host, begin.at));
 
         self.require(is_new, || {
             format!("message {entry}: two starts were both attempt {attempt}")
@@ -187,14 +201,16 @@ impl Audit {
             .pending
             .get(&entry)
             .is_some_and(|p| p.owner == super::store::Owner::Host(host));
-        self.require(owned || frozen || store.deleted.contains(&entry), || {
+        // A late ack counts, whoever owns the message by then.
+        let settled = fate == Some(Fate::Acknowledged) || store.deleted.contains(&entry);
+        self.require(owned || frozen || settled, || {
             format!("message {entry}: host {host} started it and did not own it ({fate:?})")
         });
-        for other in runs {
+        for (other, since) in runs {
             self.require(other != host, || {
                 format!("message {entry}: two attempts at once on host {host}")
             });
-            self.require(lease_may_be_lost(other) || frozen, || {
+            self.require(lease_may_be_lost(other, since) || frozen, || {
                 format!("message {entry}: runs on hosts {other} and {host}, and no lease ran out")
             });
         }

@@ -88,6 +88,8 @@ pub(super) struct Call {
     /// A waiting fetch returns.
     interrupted: bool,
     waiting: bool,
+    /// How long its answer takes.
+    back: Time,
     /// When its host gives up on it.
     deadline: Time,
 }
@@ -213,6 +215,7 @@ impl World<'_> {
                 self.after(delay, Step::Deny(host, key));
             }
             Action::Revoke(key) => {
+                self.hosts[host].lost.insert(key);
                 let queue = &mut self.hosts[host].queue;
                 if let Some(place) = queue.iter().position(|(k, ..)| *k == key) {
                     queue.remove(place);
@@ -232,18 +235,32 @@ impl World<'_> {
                     parting,
                 },
             ),
-            Action::Ended { cargo, ending, .. } => {
+            Action::Ended { key, cargo, ending } => {
                 let owner = self.store.pending.get(&cargo).map(|p| p.owner);
                 if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
                     self.audit.let_go(cargo);
                 }
+                let known = self.hosts[host].lost.remove(&key);
+                if ending == Ending::Stolen && !known {
+                    self.lost_lease(host, cargo);
+                }
             }
-            Action::Note(Note::LeaseLost(_)) => {
-                let now = self.now;
-                let h = &mut self.hosts[host];
-                h.disturbed = h.disturbed.max(now);
+            Action::Note(Note::LeaseLost(key)) => {
+                self.hosts[host].lost.insert(key);
+                self.lost_lease(host, entry_of(key));
             }
             Action::Note(_) => {}
+        }
+    }
+
+    fn lost_lease(&mut self, host: HostId, entry: Entry) {
+        let h = &self.hosts[host];
+        if h.disturbed + self.scenario.min_idle * 4 < self.now {
+            let owner = match self.store.pending.get(&entry).map(|p| p.owner) {
+                Some(Owner::Host(other)) => Some(other),
+                _ => None,
+            };
+            self.audit.lost_lease(host, entry, owner);
         }
     }
 
@@ -266,6 +283,12 @@ impl World<'_> {
             ms(1)
         };
         let mut reach = self.jitter(most);
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
+        let mut back = self.jitter(most);
         let mut is_lost = false;
         if !self.healed && self.rng.u32(0..1000) < faults.lost {
             match self.rng.u32(0..3) {
@@ -280,13 +303,18 @@ impl World<'_> {
                 _ => reach = wait + timeout + self.jitter(self.scenario.min_idle),
             }
             let h = &mut self.hosts[host];
-            h.disturbed = h.disturbed.max(deadline);
+            h.disturbed = h.disturbed.max(deadline + self.scenario.min_idle * 2);
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
         } else if !self.healed
             && self.rng.u32(0..1000) < faults.slow
             && !(command.takes_back() && !self.hosts[host].draining)
         {
-            reach = self.jitter(self.scenario.min_idle * 2);
+            let late = self.jitter(self.scenario.min_idle * 2);
+            if self.rng.bool() {
+                reach = late;
+            } else {
+                back = late;
+            }
             let h = &mut self.hosts[host];
             h.disturbed = h.disturbed.max(self.now + self.scenario.min_idle * 4);
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
@@ -307,6 +335,7 @@ impl World<'_> {
                 answer: None,
                 interrupted: false,
                 waiting: false,
+                back,
                 deadline,
             },
         );
@@ -350,12 +379,6 @@ impl World<'_> {
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
         }
-        let most = if self.rng.u32(0..4) == 0 {
-            ms(12)
-        } else {
-            ms(1)
-        };
-        let back = self.jitter(most);
         let faults = self.scenario.faults;
         let lost = !self.healed && self.rng.u32(0..2000) < faults.lost;
         if let Some(call) = self.calls.get_mut(&id) {
@@ -363,6 +386,7 @@ impl World<'_> {
             if call.given_up {
                 self.calls.remove(&id);
             } else if !lost {
+                let back = call.back;
                 self.after(back, Step::Answer(id));
             } else {
                 let deadline = call.deadline;

@@ -92,8 +92,10 @@ pub(super) struct Scenario {
     pub(super) on_cap: OnCap,
     pub(super) plans: Vec<Plan>,
     pub(super) faults: Faults,
-    /// How long a steady pause between two commands of one claim may be (rule 3 taken out).
+    /// When the last fault has happened.
     pub(super) heal_at: Time,
+    /// How long after that all must be settled.
+    pub(super) patience: Time,
 }
 
 impl Scenario {
@@ -181,11 +183,19 @@ impl Scenario {
             plans: Vec::new(),
             faults: Faults::default(),
             heal_at: ms(rng.u64(3000..12_000)),
+            patience: Time::ZERO,
         };
         for _ in 0..rng.usize(1..=20) {
             scenario.add_message(rng);
         }
+        scenario.be_patient();
         scenario
+    }
+
+    /// Ten killers may each take a run alone for every attempt of theirs.
+    fn be_patient(&mut self) {
+        let messages = u32::try_from(self.plans.len()).unwrap();
+        self.patience = self.min_idle * (40 + 48 * messages);
     }
 
     pub(super) fn add_message(&mut self, rng: &mut Rng) {
@@ -208,6 +218,7 @@ impl Scenario {
             let (last, place) = (self.plans.len() - 1, rng.usize(..self.plans.len()));
             self.plans.swap(last, place);
         }
+        self.be_patient();
     }
 
     fn add(&mut self, rng: &mut Rng, nature: Nature) {

@@ -1,6 +1,6 @@
 //! One run: time goes from event to event, and faults come in between.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 
 use fastrand::Rng;
@@ -61,6 +61,8 @@ pub(super) struct Host {
     pub(super) next_poll: Option<Time>,
     /// When it last woke up.
     pub(super) woke: Time,
+    /// Leases that it knows it lost.
+    pub(super) lost: HashSet<Key>,
     /// When something last kept it from renewing.
     pub(super) disturbed: Time,
     /// No instance of the handler can be made until then.
@@ -168,11 +170,7 @@ impl World<'_> {
 
     /// Run until all is settled. False if it did not come to that.
     fn live(&mut self) -> bool {
-        let attempts = self.scenario.plans.len() as u32 * 8;
-        let limit = self.now
-            + self.scenario.heal_at
-            + self.scenario.min_idle * 40
-            + (self.scenario.min_idle * 6) * attempts;
+        let limit = self.now + self.scenario.heal_at + self.scenario.patience;
         while self.audit.violation.is_none() {
             if self.audit.is_done(self.scenario) {
                 return true;
@@ -446,6 +444,7 @@ impl World<'_> {
             backlog: Vec::new(),
             next_poll: None,
             woke: Time::ZERO,
+            lost: HashSet::new(),
             disturbed: Time::ZERO,
             broken_until: Time::ZERO,
         });
@@ -468,7 +467,7 @@ impl World<'_> {
         }
         self.audit.deaths.insert(host, Death { cause, alone });
         for life in &mut self.audit.lives {
-            life.runs.retain(|&other| other != host);
+            life.runs.retain(|&(other, _)| other != host);
         }
         self.trace(|| format!("host {host} ends: {cause:?}, alone {alone:?}"));
         if let Cause::Killer(killer) = cause
@@ -487,12 +486,14 @@ impl World<'_> {
 
     /// Nothing that had started, and that Redis still counts for this host.
     fn check_killed_alone(&mut self, host: HostId, killer: Entry) {
+        let lives = &self.audit.lives;
+        let is_done = |entry: &Entry| lives[*entry].acked || lives[*entry].dropped;
         let beside: Vec<_> = self.hosts[host]
             .slots
             .iter()
             .filter_map(Slot::entry)
-            .chain(self.hosts[host].unconfirmed())
-            .filter(|&entry| entry != killer && self.audit.lives[entry].starts > 0)
+            .chain(self.hosts[host].unconfirmed().into_iter().filter(is_done))
+            .filter(|&entry| entry != killer)
             .filter(|entry| {
                 self.store
                     .pending

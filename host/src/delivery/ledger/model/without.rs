@@ -1,0 +1,318 @@
+//! Each rule taken out, in a world that needs it: what it is there for must go wrong.
+
+use fastrand::Rng;
+
+use super::super::Time;
+use super::scenario::{Delay, Faults, Nature, Plan, Scenario, ms};
+use super::world::run;
+use super::{holds, seeds, setting};
+use crate::delivery::attempt::Accounting;
+use crate::delivery::rules::Rule;
+
+/// How many runs a rule's world gets to show what breaks without it, and that nothing does with it.
+const RUNS: u64 = 400;
+
+/// Without `rule` a promise breaks that sounds like this; with it, none does.
+fn breaks(rule: Rule, told: &str, make: impl Fn(&mut Rng) -> Scenario) {
+    if setting("HOSTLER_MODEL_SEED").is_some() {
+        // That run alone: with the rule, then without it.
+        holds(1, &make);
+        Rule::taken_out(Some(rule), || holds(1, &make));
+        return;
+    }
+    let is_survey = setting("HOSTLER_MODEL_RUNS").is_some();
+    let (mut runs, mut broken, mut fitting) = (0, 0, 0);
+    let mut first = None;
+    for seed in seeds(RUNS) {
+        let scenario = make(&mut Rng::with_seed(seed));
+        let without = Rule::taken_out(Some(rule), || run(&scenario, seed, false));
+        runs += 1;
+        if let Err(violation) = without {
+            broken += 1;
+            fitting += u64::from(violation.what.contains(told));
+            first.get_or_insert((seed, violation.what));
+        }
+        if fitting > 0 && !is_survey {
+            break;
+        }
+    }
+    println!(
+        "without {rule:?}: {broken} of {runs} runs break a promise, {fitting} with \"{told}\"; first {first:?}"
+    );
+    assert!(
+        fitting > 0,
+        "nothing breaks without {rule:?} in {runs} runs ({broken} others)"
+    );
+    holds(RUNS / 8, make);
+}
+
+/// Messages and hosts of every kind, lazy accounting, a cap of 2 to 5, and these faults.
+fn world(rng: &mut Rng, faults: Faults) -> Scenario {
+    let mut scenario = Scenario::quiet(rng);
+    scenario.allowance.cap = Some([2, 3, 5][rng.usize(..3)]);
+    scenario.allowance.accounting = Accounting::Lazy;
+    for plan in &mut scenario.plans {
+        if plan.nature == (Nature::Ack { nacks: 6 }) {
+            plan.nature = Nature::Never;
+        }
+    }
+    scenario.faults = Faults {
+        at_step: 20,
+        most: 10,
+        ..faults
+    };
+    scenario
+}
+
+fn drains() -> Faults {
+    Faults {
+        drain: 1,
+        ..Faults::default()
+    }
+}
+
+#[test]
+fn a_last_start_that_is_not_2_never_happens() {
+    breaks(
+        Rule::LastStartIsTwo,
+        "given up after 0 starts of 1",
+        |rng| {
+            let mut scenario = world(
+                rng,
+                Faults {
+                    kill: 1,
+                    ..Faults::default()
+                },
+            );
+            scenario.allowance.cap = Some(1);
+            scenario
+        },
+    );
+}
+
+#[test]
+fn a_record_without_a_check_takes_deliveries_back() {
+    breaks(Rule::RecordsCheck, "two starts were both", |rng| {
+        let mut scenario = world(
+            rng,
+            Faults {
+                pause: 3,
+                kill: 1,
+                ..Faults::default()
+            },
+        );
+        scenario.hosts = 3;
+        scenario
+    });
+}
+
+#[test]
+fn a_claim_in_two_commands_erases_a_charge() {
+    breaks(Rule::ClaimsKeepCounts, "message", |rng| {
+        let mut scenario = world(
+            rng,
+            Faults {
+                pause: 2,
+                kill: 2,
+                slow: 100,
+                ..Faults::default()
+            },
+        );
+        scenario.timeout = scenario.min_idle * 2;
+        scenario.hosts = 4;
+        scenario.add_killers(rng, 3);
+        scenario
+    });
+}
+
+#[test]
+fn a_delivery_that_comes_again_runs_twice_on_one_host() {
+    breaks(Rule::OneRunAtATime, "two attempts at once on host", |rng| {
+        let mut scenario = world(
+            rng,
+            Faults {
+                cut: 2,
+                kill: 1,
+                ..Faults::default()
+            },
+        );
+        scenario.hosts = 2;
+        scenario.faults.at_step = 100;
+        scenario.faults.most = 20;
+        scenario.heal_at = ms(30_000);
+        for plan in &mut scenario.plans {
+            plan.takes = scenario.min_idle * rng.u32(6..12);
+        }
+        scenario
+    });
+}
+
+#[test]
+fn a_hand_back_with_a_charge_gives_up_what_never_ran() {
+    breaks(Rule::HandBackUncharged, "given up after", |rng| {
+        let mut scenario = world(rng, drains());
+        scenario.faults.at_step = 60;
+        scenario
+    });
+}
+
+#[test]
+fn suspects_among_others_take_innocents_with_them() {
+    breaks(Rule::SuspectsRunAlone, "innocent", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        scenario.add_killers(rng, 3);
+        scenario
+    });
+}
+
+#[test]
+fn alone_beside_an_open_settlement_is_not_alone() {
+    breaks(
+        Rule::AloneAwaitsSettlements,
+        "ended its host beside",
+        |rng| {
+            let mut scenario = world(rng, Faults::default());
+            scenario.add_killers(rng, 3);
+            scenario
+        },
+    );
+}
+
+#[test]
+fn a_suspect_parked_on_drain_loses_its_mark() {
+    breaks(Rule::SuspectsAreLeftOnDrain, "innocent", |rng| {
+        let mut scenario = world(rng, drains());
+        scenario.add_killers(rng, 3);
+        scenario.faults.at_step = 40;
+        scenario
+    });
+}
+
+#[test]
+fn without_a_fair_share_killers_keep_a_host_from_everything_else() {
+    breaks(Rule::FairShare, "not settled", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        scenario.allowance.cap = None;
+        scenario.hosts = 1;
+        scenario.plans.retain(|plan| plan.nature != Nature::Never);
+        scenario.add_killers(rng, 5);
+        scenario.patience = scenario.min_idle * 200;
+        scenario
+    });
+}
+
+#[test]
+fn without_a_reserved_slot_a_saturated_host_takes_no_orphans() {
+    breaks(Rule::ReservedSlot, "not settled", |rng| {
+        let mut scenario = world(
+            rng,
+            Faults {
+                kill: 1,
+                ..Faults::default()
+            },
+        );
+        scenario.allowance.cap = None;
+        scenario.hosts = 1;
+        scenario.faults.most = 1;
+        scenario.faults.at_step = 200;
+        scenario.prefetch_max = scenario.concurrency;
+        scenario.heal_at = ms(3000);
+        scenario.patience = scenario.min_idle * 60;
+        // One host dies with what is handled at length; the next one finds as many messages as it
+        // has slots that fail for ever, and want to run again at once.
+        scenario.plans.clear();
+        for _ in 0..scenario.concurrency {
+            let plan = Plan {
+                nature: Nature::Ack { nacks: 0 },
+                header: 0,
+                published: Time::ZERO,
+                takes: ms(2500),
+                delay: Delay::Backoff,
+            };
+            scenario.plans.push(plan);
+            scenario.plans.push(Plan {
+                nature: Nature::Never,
+                published: ms(300),
+                takes: ms(20),
+                delay: Delay::Asked(Time::ZERO),
+                ..plan
+            });
+        }
+        scenario
+    });
+}
+
+#[test]
+fn what_nobody_adopts_is_stranded() {
+    breaks(Rule::AdoptUnknown, "not settled", |rng| {
+        world(
+            rng,
+            Faults {
+                lost: 60,
+                ..Faults::default()
+            },
+        )
+    });
+}
+
+#[test]
+fn a_renewal_without_a_check_steals() {
+    breaks(
+        Rule::RenewalChecks,
+        "nothing had kept it from renewing",
+        |rng| {
+            let mut scenario = world(
+                rng,
+                Faults {
+                    pause: 1,
+                    ..Faults::default()
+                },
+            );
+            scenario.hosts = 3;
+            for plan in &mut scenario.plans {
+                plan.takes = scenario.min_idle * rng.u32(1..6);
+            }
+            scenario
+        },
+    );
+}
+
+#[test]
+fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
+    breaks(Rule::LeaseBeforeStart, "did not own it", |rng| {
+        let mut scenario = world(
+            rng,
+            Faults {
+                cut: 1,
+                ..Faults::default()
+            },
+        );
+        scenario.hosts = 2;
+        scenario.prefetch_max = 8;
+        scenario.allowance.cap = Some(5);
+        // Fast ones, so that the host reads ahead; then slow ones, so that those wait.
+        for (place, plan) in scenario.plans.iter_mut().enumerate() {
+            plan.header = 0;
+            plan.published = Time::ZERO;
+            plan.takes = if place < 8 {
+                ms(1)
+            } else {
+                scenario.min_idle * 2
+            };
+        }
+        scenario
+    });
+}
+
+#[test]
+fn what_was_parked_and_lost_its_due_time_is_stranded() {
+    breaks(Rule::StrandedParkedAreDue, "not settled", |rng| {
+        world(
+            rng,
+            Faults {
+                parked_set_lost: 1,
+                ..Faults::default()
+            },
+        )
+    });
+}

@@ -1,0 +1,204 @@
+//! Dead letters: copied, then taken off the queue, by one script wherever one can do it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use redis::Cmd;
+
+use super::settle::{Replies, full, refused, word_reply};
+use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
+use crate::delivery::policy::Rejection;
+use crate::queue::error::Error;
+use crate::queue::reply;
+use crate::queue::script::{self, Script};
+use crate::queue::{Claim, Reply, Settlement};
+use crate::wire::Raw;
+use crate::wire::dead_letter::{self, Context};
+
+/// Most dead letters, and about how many bytes of them, in one round trip.
+const DEAD_LETTERS_PER_PIPELINE: usize = 100;
+const DEAD_LETTER_BYTES_PER_PIPELINE: usize = 1 << 20;
+/// Lua's `unpack` cannot pass more than about 8,000 values.
+const FIELDS_IN_SCRIPT: usize = 3500;
+
+/// A dead letter: the place of its settlement, why, and the handler.
+pub(super) type Letter<'a> = (usize, &'a Rejection, &'a Arc<str>);
+
+impl StreamQueue {
+    pub(super) async fn dead_letter_all(
+        &self,
+        settlements: &[Settlement],
+        dead_letters: &[Letter<'_>],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        if dead_letters.is_empty() {
+            return Ok(());
+        }
+        let Some(target) = &self.options.dead_letter else {
+            for (place, ..) in dead_letters {
+                replies[*place] = Some(Reply::Refused("no dead-letter key is set".to_owned()));
+            }
+            return Ok(());
+        };
+        let now_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let mut apart = Vec::new();
+        let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for letter @ (place, rejection, handler) in dead_letters {
+            let settlement = &settlements[*place];
+            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
+            if fields.len() > FIELDS_IN_SCRIPT {
+                apart.push(*letter);
+                continue;
+            }
+            bytes += fields.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>();
+            calls.push(self.dead_letter_call(settlement, target, &fields));
+            places.push(*letter);
+            if calls.len() >= DEAD_LETTERS_PER_PIPELINE || bytes >= DEAD_LETTER_BYTES_PER_PIPELINE {
+                let calls = std::mem::take(&mut calls);
+                apart.extend(self.run_dead_letters(calls, &places, replies).await?);
+                places.clear();
+                bytes = 0;
+            }
+        }
+        apart.extend(self.run_dead_letters(calls, &places, replies).await?);
+        for (place, rejection, handler) in apart {
+            let settlement = &settlements[place];
+            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
+            let reply = self.copy_then_discard(settlement, target, &fields).await;
+            replies[place] = Some(reply.or_else(|error| refused(self.about(error)))?);
+        }
+        Ok(())
+    }
+
+    /// The fields of a dead letter.
+    fn copy_of(
+        &self,
+        claim: &Claim,
+        rejection: &Rejection,
+        handler: &str,
+        now_ms: u64,
+    ) -> Vec<(Bytes, Bytes)> {
+        let raw: &[(Bytes, Bytes)] = match &claim.raw {
+            Raw::Fields(fields) => fields,
+            // A stream's claims have fields; a value would be copied as a body without headers.
+            Raw::Value(_) => &[],
+        };
+        let context = Context {
+            source: self.key(),
+            source_id: &entry_id(claim.id),
+            group: Some(self.group()),
+            rejection,
+            handler,
+            now_ms,
+        };
+        dead_letter::stream_fields(raw, &crate::wire::stream::headers(raw), &context)
+    }
+
+    fn dead_letter_call(
+        &self,
+        settlement: &Settlement,
+        target: &DeadLetterQueue,
+        fields: &[(Bytes, Bytes)],
+    ) -> Cmd {
+        let mut call = Script::DeadLetter.on(&[self.key(), &target.key]);
+        call.arg(self.group())
+            .arg(&self.consumer)
+            .arg(entry_id(settlement.claim.id))
+            .arg(settlement.count)
+            .arg(target.max_len.unwrap_or(0))
+            .arg(match target.on_full {
+                OnFull::DropOldest => "drop-oldest",
+                OnFull::Stop => "stop",
+            });
+        for (name, value) in fields {
+            call.arg(name.as_ref()).arg(value.as_ref());
+        }
+        call
+    }
+
+    /// Run the script; returns those that it cannot carry, because their target is in another
+    /// slot of a cluster.
+    async fn run_dead_letters<'a>(
+        &self,
+        calls: Vec<Cmd>,
+        letters: &[Letter<'a>],
+        replies: &mut Replies,
+    ) -> Result<Vec<Letter<'a>>, Error> {
+        let script = Script::DeadLetter;
+        let answers = script::run_all(&self.commands, script, calls).await?;
+        let mut apart = Vec::new();
+        for (&letter, answer) in letters.iter().zip(answers) {
+            let reply = match reply::accepted(script.name(), answer) {
+                Ok(answer) => {
+                    let [word, dropped] = reply::tuple(script.name(), answer)?;
+                    let dropped = reply::count(script.name(), &dropped)?;
+                    self.count_dropped(dropped);
+                    word_reply(script.name(), word)?
+                }
+                Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                    apart.push(letter);
+                    continue;
+                }
+                Err(error) => refused(self.about(error))?,
+            };
+            replies[letter.0] = Some(reply);
+        }
+        Ok(apart)
+    }
+
+    /// A dead letter that no script can carry: copy first, then take it off the queue, so that a
+    /// crash between the two leaves a duplicate, never a loss.
+    async fn copy_then_discard(
+        &self,
+        settlement: &Settlement,
+        target: &DeadLetterQueue,
+        fields: &[(Bytes, Bytes)],
+    ) -> Result<Reply, Error> {
+        const COMMAND: &str = "XADD";
+        match self.ask_owned(Script::Holds, settlement).await? {
+            Reply::Done => {}
+            other => return Ok(other),
+        }
+        let mut length = Cmd::new();
+        length.arg("XLEN").arg(&target.key);
+        let before = reply::count("XLEN", &self.commands.call("XLEN", &length).await?)?;
+        let mut add = Cmd::new();
+        add.arg(COMMAND).arg(&target.key);
+        match (target.max_len, target.on_full) {
+            (Some(max), OnFull::Stop) if before >= max => return Ok(full()),
+            (Some(max), OnFull::DropOldest) => {
+                add.arg("MAXLEN").arg("~").arg(max);
+            }
+            _ => {}
+        }
+        add.arg("*");
+        for (name, value) in fields {
+            add.arg(name.as_ref()).arg(value.as_ref());
+        }
+        self.commands.call(COMMAND, &add).await?;
+        let after = reply::count("XLEN", &self.commands.call("XLEN", &length).await?)?;
+        self.count_dropped((before + 1).saturating_sub(after));
+        self.ask_owned(Script::Discard, settlement).await
+    }
+
+    /// The word of a script about one delivery that this host must own.
+    async fn ask_owned(&self, script: Script, settlement: &Settlement) -> Result<Reply, Error> {
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group())
+            .arg(&self.consumer)
+            .arg(entry_id(settlement.claim.id))
+            .arg(settlement.count);
+        let reply = script::run(&self.commands, script, &call).await?;
+        let [word] = reply::tuple(script.name(), reply)?;
+        word_reply(script.name(), word)
+    }
+
+    fn count_dropped(&self, dropped: u64) {
+        self.dead_letters_dropped
+            .fetch_add(dropped, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,533 @@
+//! The built binary as a process of its own: started, signalled, killed, waited for; everything
+//! that it writes is kept.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::guests::guest;
+use crate::redis::{PATIENCE, RedisServer, eventually};
+use crate::witness::Witness;
+
+/// The binary under test: hostler with its fault points.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn binary() -> PathBuf {
+    // target/debug/deps/it-0123456789abcdef
+    let test = std::env::current_exe().expect("a process knows its file");
+    let dir = test.ancestors().nth(2).expect("tests are built in `deps`");
+    let binary = dir.join("hostler-under-test");
+    assert!(
+        binary.is_file(),
+        "{} is missing: run `make test`",
+        binary.display()
+    );
+    binary
+}
+
+/// A command of hostler that has nothing of this process's environment but its path.
+fn hostler(directory: Option<&Path>) -> Command {
+    let mut command = Command::new(binary());
+    command.env_clear();
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    if let Some(directory) = directory {
+        command.current_dir(directory);
+    }
+    command
+}
+
+/// Run a command of hostler to its end.
+pub fn run(arguments: &[&str], stdin: &[u8]) -> Ended {
+    let mut command = hostler(None);
+    command.args(arguments);
+    finish(command, stdin)
+}
+
+fn finish(mut command: Command, stdin: &[u8]) -> Ended {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("hostler can be started");
+    let written = child.stdin.take().map(|mut pipe| pipe.write_all(stdin));
+    let output = child.wait_with_output().expect("a child can be waited for");
+    // One that does not want its input may have ended before.
+    drop(written);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ended {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        log: stderr.lines().map(Line::new).collect(),
+    }
+}
+
+/// The arguments and variables of a host.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    flags: BTreeMap<String, String>,
+    variables: BTreeMap<String, String>,
+    directory: Option<PathBuf>,
+}
+
+impl HostOptions {
+    /// The group `workers` of the stream `orders` on this server, with the guest `scripted`.
+    pub fn new(server: &RedisServer) -> Self {
+        // What a crash may leave behind goes when the server goes.
+        Self::at(&server.url()).directory(server.dir())
+    }
+
+    /// The same at this URL.
+    pub fn at(url: &str) -> Self {
+        Self {
+            flags: BTreeMap::new(),
+            variables: BTreeMap::new(),
+            directory: None,
+        }
+        .flag("redis", url)
+        .flag("stream", "orders")
+        .flag("group", "workers")
+        .flag("handler", &guest("scripted").display().to_string())
+        .flag("summary", "json")
+    }
+
+    /// With dead letters, and a cap.
+    #[must_use]
+    pub fn cap(self, max_deliveries: u32) -> Self {
+        self.dead_letter()
+            .flag("max-deliveries", &max_deliveries.to_string())
+    }
+
+    /// With dead letters, in the stream `orders:dead`.
+    #[must_use]
+    pub fn dead_letter(self) -> Self {
+        self.flag("dead-letter", "orders:dead")
+    }
+
+    /// It ends when there is nothing to do.
+    #[must_use]
+    pub fn until_empty(self) -> Self {
+        // One that hangs says so itself, with its log, before the test loses its patience.
+        self.flag("until-empty", "true")
+            .flag("until-empty-timeout", "50s")
+    }
+
+    /// With this flag, instead of the one of that name before.
+    #[must_use]
+    pub fn flag(mut self, name: &str, value: &str) -> Self {
+        self.flags.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Without this flag.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.flags.remove(name);
+        self
+    }
+
+    /// With this environment variable.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// It serves its metrics on a free port.
+    #[must_use]
+    pub fn admin(self) -> Self {
+        self.flag("admin", "127.0.0.1:0")
+    }
+
+    /// In this working directory.
+    #[must_use]
+    pub fn directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = hostler(self.directory.as_deref());
+        command.arg("run").envs(&self.variables);
+        for (name, value) in &self.flags {
+            command.arg(format!("--{name}={value}"));
+        }
+        command
+    }
+
+    /// Start it.
+    pub fn start(&self) -> Host {
+        let mut child = self
+            .command()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hostler can be started");
+        let log = Arc::<Mutex<Vec<Line>>>::default();
+        let kept = Arc::clone(&log);
+        let stderr = child.stderr.take().expect("stderr is a pipe");
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                locked(&kept).push(Line::new(&String::from_utf8_lossy(&line)));
+            }
+        });
+        let mut stdout = child.stdout.take().expect("stdout is a pipe");
+        let printer = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What came before a failure is what there is.
+            drop(stdout.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Host {
+            child,
+            log,
+            threads: Some((reader, printer)),
+        }
+    }
+
+    /// Start it, and wait until it serves.
+    pub async fn ready(&self) -> Host {
+        let host = self.start();
+        host.logs("ready").await;
+        host
+    }
+
+    /// Start it, and wait until it ends by itself.
+    pub async fn end(&self) -> Ended {
+        self.start().ended().await
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running host; killed when dropped.
+#[derive(Debug)]
+pub struct Host {
+    child: Child,
+    log: Arc<Mutex<Vec<Line>>>,
+    threads: Option<(JoinHandle<()>, JoinHandle<String>)>,
+}
+
+impl Host {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> Vec<Line> {
+        locked(&self.log).clone()
+    }
+
+    /// How many of the lines so far are such.
+    pub fn count(&self, such: impl FnMut(&&Line) -> bool) -> usize {
+        locked(&self.log).iter().filter(such).count()
+    }
+
+    /// The name of its consumer, once it serves.
+    pub fn consumer(&self) -> String {
+        let log = locked(&self.log);
+        let serving = log.iter().find(|line| line.message() == "serving");
+        let name = serving.and_then(|line| line.text("consumer"));
+        name.expect("a host that serves has said as whom")
+            .to_owned()
+    }
+
+    /// Wait until it logs this message.
+    pub async fn logs(&self, message: &str) {
+        self.logs_times(message, 1).await;
+    }
+
+    /// Wait until it has logged this message so often.
+    pub async fn logs_times(&self, message: &str, times: usize) {
+        let what = || format!("a host logs `{message}` {times} times:\n{}", self.tail());
+        eventually_or(what, async || {
+            self.count(|line| line.message().contains(message)) >= times
+        })
+        .await;
+    }
+
+    /// Wait until there were so many starts.
+    pub async fn starts(&self, times: usize) {
+        let what = || format!("a host starts {times} handlers:\n{}", self.tail());
+        eventually_or(what, async || {
+            self.count(|line| line.start().is_some()) >= times
+        })
+        .await;
+    }
+
+    /// The starts so far.
+    pub fn witness(&self) -> Witness {
+        Witness::of([locked(&self.log).as_slice()])
+    }
+
+    /// What its admin server says to `GET <path>`: status and body.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let address = locked(&self.log)
+            .iter()
+            .find_map(|line| line.text("address").map(str::to_owned))
+            .expect("the host has an admin server");
+        let mut stream = TcpStream::connect(address).expect("the admin server listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.write_all(request.as_bytes()))
+            .and_then(|()| stream.read_to_string(&mut answer))
+            .expect("the admin server answers");
+        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        (status.expect("HTTP has a status"), body.to_owned())
+    }
+
+    /// The value of a series, as it stands in `/metrics`: `hostler_steals_total`.
+    pub fn metric(&self, series: &str) -> u64 {
+        let (_, text) = self.get("/metrics");
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = value.and_then(|value| value.parse().ok());
+        value.expect("the series is there")
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Send a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).expect("process ids are small");
+        // It is our child and nobody has waited for it: the id is not somebody else's.
+        kill(Pid::from_raw(pid), signal).expect("a child can be signalled");
+    }
+
+    /// Stop it from running (`SIGSTOP`), and wait until it stands.
+    pub async fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+        let stat = format!("/proc/{}/stat", self.pid());
+        eventually("a process stops", || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            // The state is the first word behind the name, which may hold anything.
+            let state = stat
+                .rsplit_once(") ")
+                .map(|(_, rest)| rest.starts_with('T'));
+            std::future::ready(state == Some(true))
+        })
+        .await;
+    }
+
+    /// Let it run again.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Kill it (`SIGKILL`).
+    pub async fn kill(self) -> Ended {
+        self.signal(Signal::SIGKILL);
+        self.ended().await
+    }
+
+    /// Tell it to stop (`SIGTERM`), and wait until it has.
+    pub async fn drain(self) -> Ended {
+        self.signal(Signal::SIGTERM);
+        self.ended().await
+    }
+
+    /// Wait until it ends.
+    pub async fn ended(mut self) -> Ended {
+        let mut status = None;
+        let log = Arc::clone(&self.log);
+        let child = &mut self.child;
+        let what = || format!("a host ends:\n{}", tail(&locked(&log)));
+        eventually_or(what, async || {
+            status = child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        })
+        .await;
+        let (reader, printer) = self.threads.take().expect("it ends once");
+        reader.join().expect("the log can be read");
+        let stdout = printer.join().expect("stdout can be read");
+        Ended {
+            status: status.expect("it has ended"),
+            stdout,
+            log: locked(&self.log).clone(),
+        }
+    }
+
+    fn tail(&self) -> String {
+        tail(&locked(&self.log))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Wait as [`eventually`] does; what to say of a failure is made when it is needed.
+pub async fn eventually_or(what: impl Fn() -> String, mut condition: impl AsyncFnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition().await {
+        let patient = begun.elapsed() < PATIENCE;
+        assert!(patient, "never happened: {}", what());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The last lines, for a test that fails.
+fn tail(log: &[Line]) -> String {
+    let last = log.iter().rev().take(40).rev();
+    last.map(|line| format!("{}\n", line.raw)).collect()
+}
+
+/// What is left of a process.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it logged, or said on stderr.
+    pub log: Vec<Line>,
+}
+
+impl Ended {
+    /// Its exit code; `None` if a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// The signal that ended it.
+    pub fn signal(&self) -> Option<Signal> {
+        Signal::try_from(self.status.signal()?).ok()
+    }
+
+    /// The one line of JSON on stdout.
+    ///
+    /// # Panics
+    ///
+    /// If there is anything else.
+    pub fn json(&self) -> Value {
+        let mut lines = self.stdout.lines();
+        let json = lines
+            .next()
+            .and_then(|line| serde_json::from_str(line).ok());
+        match (json, lines.next()) {
+            (Some(json), None) => json,
+            _ => {
+                assert!(
+                    self.stdout.is_empty(),
+                    "not one line of JSON: {}",
+                    self.stdout
+                );
+                assert!(!self.stdout.is_empty(), "no JSON: {}", tail(&self.log));
+                Value::Null
+            }
+        }
+    }
+
+    /// All that it said on stderr.
+    pub fn stderr(&self) -> String {
+        self.log
+            .iter()
+            .map(|line| format!("{}\n", line.raw))
+            .collect()
+    }
+
+    /// Its starts.
+    pub fn witness(&self) -> Witness {
+        Witness::of([self.log.as_slice()])
+    }
+
+    /// How many of its lines are such.
+    pub fn count(&self, such: impl FnMut(&&Line) -> bool) -> usize {
+        self.log.iter().filter(such).count()
+    }
+
+    /// That it ended in peace: this exit code, nothing else.
+    ///
+    /// # Panics
+    ///
+    /// If not.
+    #[track_caller]
+    pub fn expect_code(&self, code: i32) -> &Self {
+        assert_eq!(
+            self.code(),
+            Some(code),
+            "{:?}\n{}",
+            self.status,
+            tail(&self.log)
+        );
+        self
+    }
+}
+
+/// A line of a host's log.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// As it was written.
+    pub raw: String,
+    json: Option<Value>,
+}
+
+impl Line {
+    fn new(raw: &str) -> Self {
+        Self {
+            raw: raw.to_owned(),
+            json: serde_json::from_str(raw).ok(),
+        }
+    }
+
+    /// One of its fields.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        self.json.as_ref()?.get(name)
+    }
+
+    /// One of its fields that is text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.field(name)?.as_str()
+    }
+
+    /// One of its fields that is a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.as_u64()
+    }
+
+    /// What it says; of a line that is no JSON, all.
+    pub fn message(&self) -> &str {
+        if self.json.is_none() {
+            return &self.raw;
+        }
+        self.text("message").unwrap_or_default()
+    }
+
+    /// The message and the attempt, if a guest says here that it starts.
+    pub fn start(&self) -> Option<(&str, u32)> {
+        let line = self
+            .text("line")
+            .filter(|_| self.text("target") == Some("guest"))?;
+        let (id, attempt) = line.strip_prefix("start ")?.rsplit_once(' ')?;
+        Some((id, attempt.parse().ok()?))
+    }
+}

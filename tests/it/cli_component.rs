@@ -1,0 +1,148 @@
+//! `check FILE` and `invoke`: components without any Redis.
+
+use harness::command::{fed, run};
+use harness::guests::guest;
+use hostler_tests as harness;
+
+fn scripted() -> String {
+    guest("scripted").to_str().unwrap().to_owned()
+}
+
+#[test]
+fn check_says_what_a_component_is_and_needs() {
+    let text = run(["check", &scripted()]).ok().stdout;
+    assert!(
+        text.contains("hostler:handler/message-handler@1.0.0"),
+        "{text}"
+    );
+    assert!(text.contains("sha256:"), "{text}");
+    assert!(text.contains("always there"), "{text}");
+    let json = run(["check", &scripted(), "--json"]).ok().json();
+    assert_eq!(json["ok"], true);
+    assert_eq!(json["interface"], "hostler:handler/message-handler@1.0.0");
+    assert_eq!(json["digest"].as_str().unwrap().len(), "sha256:".len() + 64);
+    assert!(json["size_bytes"].as_u64().unwrap() > 1000);
+    let imports = json["imports"].as_array().unwrap();
+    let delivery = imports
+        .iter()
+        .find(|i| i["name"] == "hostler:handler/delivery@1.0.0")
+        .unwrap();
+    assert_eq!(delivery["needs"], "nothing");
+}
+
+#[test]
+fn check_goes_by_the_limits_that_are_given() {
+    let ended = run(["check", &scripted(), "--memory", "64KiB"]);
+    assert_eq!(ended.code, 65, "{ended:?}");
+    assert!(ended.stderr.contains("bytes of linear memory"), "{ended:?}");
+}
+
+#[test]
+fn exit_codes_are_outcomes() {
+    for (body, code, outcome) in [
+        ("ack", 0, "ack"),
+        ("nack:1500", 10, "nack-requeue"),
+        ("nack", 10, "nack-requeue"),
+        ("drop:unwanted", 11, "drop"),
+        ("trap", 12, "fault"),
+    ] {
+        let ended = run(["invoke", &scripted(), "--body", body, "--json"]);
+        assert_eq!(ended.code, code, "{ended:?}");
+        let json = ended.json();
+        assert_eq!(json["outcome"], outcome);
+        assert!(json["duration_us"].as_u64().unwrap() > 0);
+        assert!(json["memory_bytes"].as_u64().unwrap() >= 65536);
+        let expected = match body {
+            "nack:1500" => (Some(1500), None, None),
+            "drop:unwanted" => (None, Some("unwanted"), None),
+            "trap" => (None, json["reason"].as_str(), Some("trap")),
+            _ => (None, None, None),
+        };
+        let found = (
+            json["delay_ms"].as_u64(),
+            json["reason"].as_str(),
+            json["fault"].as_str(),
+        );
+        assert_eq!(found, expected);
+        let text = run(["invoke", &scripted(), "--body", body]);
+        assert_eq!(text.code, code);
+        assert!(
+            text.stdout.starts_with(&format!("outcome  {outcome}")),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn the_handler_is_told_what_the_flags_say() {
+    let script = "nack,nack,ack";
+    for (attempt, code) in [("1", 10), ("2", 10), ("3", 0), ("9", 0)] {
+        let ended = run([
+            "invoke",
+            &scripted(),
+            "--body",
+            script,
+            "--attempt",
+            attempt,
+        ]);
+        assert_eq!(ended.code, code, "{ended:?}");
+    }
+    let with_id = [
+        "invoke",
+        &scripted(),
+        "--body",
+        "ack",
+        "--header",
+        "x-message-id=abc",
+        "--json",
+    ];
+    let json = run(with_id).json();
+    assert_eq!(json["logs"][0], "start abc 1");
+}
+
+#[test]
+fn a_body_may_come_from_a_file_or_from_stdin() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("body");
+    std::fs::write(&file, "drop:from a file").unwrap();
+    let ended = run([
+        "invoke",
+        &scripted(),
+        "--body-file",
+        file.to_str().unwrap(),
+        "--json",
+    ]);
+    assert_eq!(ended.json()["reason"], "from a file");
+    let ended = fed(
+        ["invoke", &scripted(), "--body-file", "-", "--json"],
+        b"drop:from stdin",
+    );
+    assert_eq!(ended.json()["reason"], "from stdin");
+    let both = run(["invoke", &scripted(), "--body-file", "-", "--body", "x"]);
+    assert_eq!(both.code, 64, "{both:?}");
+}
+
+#[test]
+fn limits_given_by_flags_hold() {
+    let ended = run([
+        "invoke",
+        &scripted(),
+        "--body",
+        "sleep:60000",
+        "--timeout",
+        "50ms",
+        "--json",
+    ]);
+    assert_eq!(ended.code, 12);
+    assert_eq!(ended.json()["fault"], "wall-timeout");
+    let ended = run([
+        "invoke",
+        &scripted(),
+        "--body",
+        "loop",
+        "--cpu",
+        "50ms",
+        "--json",
+    ]);
+    assert_eq!(ended.json()["fault"], "cpu-timeout");
+}

@@ -1,0 +1,129 @@
+//! `check --config`: the whole configuration, and where it comes from.
+
+use std::path::PathBuf;
+
+use harness::command::{end, hostler, run};
+use hostler_tests as harness;
+use tempfile::TempDir;
+
+struct Configuration {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+impl Configuration {
+    fn of(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders.toml");
+        std::fs::write(&path, text).unwrap();
+        Self { _dir: dir, path }
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+const ORDERS: &str = "\
+redis = \"redis://app:hunter2@db:6379/0\"
+stream = \"orders\"
+group = \"billing\"
+handler = \"billing.wasm\"
+max_deliveries = 5
+memory = \"32MiB\"
+
+[dead_letter]
+key = \"orders:dead\"
+";
+
+#[test]
+fn settings_with_their_origin_and_without_secrets() {
+    let file = Configuration::of(ORDERS);
+    let mut command = hostler(["check", "--config", file.path(), "--reuse", "8"]);
+    let ended = end(command.env("HOSTLER_CONCURRENCY", "4")).ok();
+    assert_eq!(ended.stderr, "");
+    let line = |key: &str| {
+        let found = ended
+            .stdout
+            .lines()
+            .find(|l| l.split_whitespace().next() == Some(key));
+        let words: Vec<&str> = found
+            .unwrap_or_else(|| panic!("{key}"))
+            .split_whitespace()
+            .collect();
+        (words[1].to_owned(), words[2].to_owned())
+    };
+    let owned = |value: &str, from: &str| (value.to_owned(), from.to_owned());
+    let at = |n: u32| format!("{}:{n}", file.path());
+    assert_eq!(line("redis"), owned("redis://app:***@db:6379/0", &at(1)));
+    assert_eq!(line("memory"), owned("32MiB", &at(6)));
+    assert_eq!(line("dead_letter.key"), owned("orders:dead", &at(9)));
+    assert_eq!(line("concurrency"), owned("4", "HOSTLER_CONCURRENCY"));
+    assert_eq!(line("reuse"), owned("8", "--reuse"));
+    assert_eq!(line("min_idle"), owned("30s", "default"));
+    assert_eq!(line("admin"), owned("-", "default"));
+}
+
+#[test]
+fn the_same_for_machines() {
+    let file = Configuration::of(ORDERS);
+    let json = run(["check", "--config", file.path(), "--json"])
+        .ok()
+        .json();
+    assert_eq!(json["ok"], true);
+    assert_eq!(json["problems"].as_array().unwrap().len(), 0);
+    let settings = json["settings"].as_array().unwrap();
+    let setting = |key: &str| settings.iter().find(|s| s["key"] == key).unwrap();
+    assert_eq!(setting("max_deliveries")["value"], "5");
+    assert_eq!(setting("on_cap")["source"], "default");
+    assert!(setting("list")["value"].is_null());
+    assert!(!json.to_string().contains("hunter2"));
+}
+
+#[test]
+fn the_file_may_be_named_by_a_variable() {
+    let file = Configuration::of(ORDERS);
+    let mut command = hostler(["check", "--json"]);
+    let ended = end(command.env("HOSTLER_CONFIG", file.path())).ok();
+    assert_eq!(ended.json()["ok"], true);
+}
+
+#[test]
+fn every_problem_with_its_line_also_for_machines() {
+    let file = Configuration::of(&format!("max_delivery = 5\nmin_idle = 30\n{ORDERS}"));
+    let ended = run(["check", "--config", file.path(), "--json"]);
+    assert_eq!(ended.code, 64);
+    let at = |n: u32| format!("{}:{n}", file.path());
+    assert_eq!(
+        ended.stderr,
+        format!(
+            "error: the configuration has 2 problems\n\
+            \x20 {}: unknown key `max_delivery`\n\
+            \x20   hint: did you mean `max_deliveries`?\n\
+            \x20 {}: `min_idle`: `30` has no unit\n\
+            \x20   hint: write `30s` for seconds, or `30ms` for milliseconds\n",
+            at(1),
+            at(2)
+        )
+    );
+    let json = ended.json();
+    assert_eq!(json["ok"], false);
+    assert_eq!(json["problems"][0]["source"], at(1));
+    assert_eq!(
+        json["problems"][1]["hint"],
+        "write `30s` for seconds, or `30ms` for milliseconds"
+    );
+}
+
+#[test]
+fn syntax_errors_say_where_and_nothing_else() {
+    let file = Configuration::of("redis = \"redis://app:hunter2@db\nstream = 1 2\n");
+    let ended = run(["check", "--config", file.path()]);
+    assert_eq!(ended.code, 64);
+    assert!(
+        ended.stderr.contains(&format!("{}:1: ", file.path())),
+        "{ended:?}"
+    );
+    assert!(!ended.stderr.contains("is not set"), "{ended:?}");
+    assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+}

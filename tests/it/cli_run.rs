@@ -1,0 +1,390 @@
+//! `run`, `publish`, `inspect`, `dlq peek` against a real server, by the built binary.
+
+use harness::command::{Ended, Host, end, fed, hostler, run};
+use harness::guests::guest;
+use harness::redis::{RedisOptions, RedisServer};
+use hostler_tests as harness;
+use nix::sys::signal::Signal;
+use serde_json::{Value as Json, json};
+use std::io::{Read, Write};
+
+fn scripted() -> String {
+    guest("scripted").to_str().unwrap().to_owned()
+}
+
+fn publish(redis: &RedisServer, bodies: &[&str]) {
+    let lines = bodies.join("\n");
+    let url = redis.url();
+    fed(
+        ["publish", "--redis", &url, "--stream", "orders", "--lines"],
+        lines.as_bytes(),
+    )
+    .ok();
+}
+
+fn serve(redis: &RedisServer, more: &[&str]) -> Vec<String> {
+    let mut arguments: Vec<String> = [
+        "--redis",
+        &redis.url(),
+        "--stream",
+        "orders",
+        "--group",
+        "g",
+        "--handler",
+        &scripted(),
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    arguments.extend(more.iter().map(|s| (*s).to_owned()));
+    arguments
+}
+
+fn run_until_empty(redis: &RedisServer, more: &[&str]) -> Ended {
+    let mut host = Host::start(
+        serve(redis, &["--until-empty", "--summary", "json"])
+            .iter()
+            .map(String::as_str)
+            .chain(more.iter().copied()),
+    );
+    host.end()
+}
+
+#[test]
+fn a_batch_from_publish_to_the_dead_letters() {
+    let redis = RedisServer::start();
+    publish(
+        &redis,
+        &["ack", "nack:10,ack", "drop:unwanted", "trap", "nack:1"],
+    );
+    let dead = [
+        "--dead-letter",
+        "orders:dead",
+        "--max-deliveries",
+        "3",
+        "--backoff-first",
+        "5ms",
+    ];
+    let ended = run_until_empty(&redis, &dead).ok();
+    assert_eq!(
+        ended.stdout,
+        "{\"attempts\":10,\"acked\":2,\"requeued\":5,\"discarded\":0,\
+         \"dead_lettered\":{\"dropped\":1,\"max-deliveries\":2},\"faults\":{\"trap\":3},\
+         \"orphans_recovered\":0,\"swaps\":0}\n"
+    );
+
+    let url = redis.url();
+    let peek = run(["dlq", "peek", "--redis", &url, "orders:dead", "--json"])
+        .ok()
+        .json();
+    assert_eq!(peek["total"], 3);
+    assert_eq!(
+        peek["by_reason"],
+        json!({"dropped": 1, "max-deliveries": 2})
+    );
+    let entries = peek["entries"].as_array().unwrap();
+    let dropped = entries.iter().find(|e| e["reason"] == "dropped").unwrap();
+    assert_eq!(dropped["detail"], "unwanted");
+    assert_eq!(dropped["body"], "drop:unwanted");
+    assert_eq!(dropped["attempts"], 1);
+    assert_eq!(dropped["source"], "orders");
+    let text = run([
+        "dlq",
+        "peek",
+        "--redis",
+        &url,
+        "orders:dead",
+        "--limit",
+        "1",
+    ])
+    .ok()
+    .stdout;
+    assert!(
+        text.starts_with("orders:dead: 3 dead letters\n\nmax-deliveries  2  ###"),
+        "{text}"
+    );
+
+    let queue = [
+        "inspect", "--redis", &url, "--stream", "orders", "--group", "g",
+    ];
+    let report = run(queue
+        .iter()
+        .chain(&["--json", "--dead-letter", "orders:dead"]))
+    .ok()
+    .json();
+    assert_eq!(report["length"], 5);
+    assert_eq!(report["pending"], 0);
+    assert_eq!(report["unread"], false);
+    assert_eq!(report["dead_letters"], 3);
+    let text = run(queue.iter().chain(&["--dead-letter", "orders:dead"]))
+        .ok()
+        .stdout;
+    assert!(
+        text.contains("dead letters  3 of 100000 in orders:dead (0 % full)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn publish_prints_ids_and_keeps_bytes_and_headers() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let to = ["publish", "--redis", &url, "--stream", "orders"];
+    let with = |more: &[&str]| {
+        to.iter()
+            .chain(more)
+            .map(|s| (*s).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let id = run(with(&[
+        "--body",
+        "hello",
+        "--header",
+        "tenant=a=b",
+        "--json",
+    ]))
+    .ok()
+    .json();
+    assert!(id["id"].as_str().unwrap().contains('-'));
+    let bytes = b"\x00\xffline\nline\n";
+    fed(with(&["--body-file", "-"]), bytes).ok();
+    let lines: Vec<u8> = (0..5000)
+        .flat_map(|n| format!("{n}\n").into_bytes())
+        .collect();
+    let ids = fed(with(&["--lines"]), &lines).ok().stdout;
+    assert_eq!(ids.lines().count(), 5000);
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let entries = runtime.block_on(async {
+        let raw = redis.raw().await;
+        assert_eq!(raw.number("XLEN orders").await, 5002);
+        raw.ask("XRANGE orders - + COUNT 2").await
+    });
+    let text = format!("{entries:?}");
+    for part in ["h:tenant", "a=b", "_payload", "hello"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let expected = redis_bytes(bytes);
+    assert!(text.contains(&expected), "{expected} in {text}");
+}
+
+/// How a debug print shows these bytes.
+fn redis_bytes(bytes: &[u8]) -> String {
+    format!("{:?}", redis::Value::BulkString(bytes.to_vec()))
+}
+
+#[test]
+fn a_stop_drains_and_a_second_one_ends_at_once() {
+    let redis = RedisServer::start();
+    publish(&redis, &["sleep:300"]);
+    let mut host = Host::start(serve(&redis, &["--summary", "json"]));
+    host.guest_line("start ");
+    let ended = host.stop().ok();
+    let summary: Json = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(summary["acked"], 1, "what had started has ended");
+
+    publish(&redis, &["sleep:60000"]);
+    let mut host = Host::start(serve(&redis, &["--timeout", "2m", "--summary", "json"]));
+    host.guest_line("start ");
+    host.signal(Signal::SIGINT);
+    host.event("draining");
+    host.signal(Signal::SIGTERM);
+    assert_eq!(host.end().code, 143);
+}
+
+#[test]
+fn a_drain_that_takes_too_long_is_told() {
+    let redis = RedisServer::start();
+    publish(&redis, &["sleep:60000"]);
+    let late = ["--timeout", "2m", "--drain-timeout", "50ms"];
+    let mut host = Host::start(serve(&redis, &late));
+    host.guest_line("start ");
+    assert_eq!(host.stop().code, 75);
+}
+
+#[test]
+fn a_queue_that_does_not_become_empty_in_time_is_told() {
+    let redis = RedisServer::start();
+    publish(&redis, &["nack:60000"]);
+    let ended = run_until_empty(&redis, &["--until-empty-timeout", "200ms"]);
+    assert_eq!(ended.code, 75, "{ended:?}");
+}
+
+#[test]
+fn no_server_is_told_at_once_or_after_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("unix://{}", dir.path().join("nobody.sock").display());
+    let queue = [
+        "--redis",
+        &url,
+        "--stream",
+        "s",
+        "--group",
+        "g",
+        "--handler",
+        &scripted(),
+    ];
+    let ended = Host::start(queue).end();
+    assert_eq!(ended.code, 69, "{ended:?}");
+    let last: Vec<&str> = ended.stderr.lines().rev().take(2).collect();
+    assert!(last[1].starts_with("error: redis at "), "{ended:?}");
+    assert!(last[0].starts_with("hint: start it"), "{ended:?}");
+
+    let mut waiting = Host::start(queue.iter().copied().chain(["--wait-redis", "30s"]));
+    waiting.event("waiting for redis");
+    // Nothing has been read: a stop while waiting has nothing to drain.
+    assert_eq!(waiting.stop().code, 0);
+}
+
+#[test]
+fn a_host_waits_for_its_server() {
+    let mut redis = RedisServer::start();
+    publish(&redis, &["ack"]);
+    redis.kill();
+    let mut host = Host::start(serve(&redis, &["--wait-redis", "30s"]));
+    host.event("waiting for redis");
+    redis.restart();
+    host.until_ready();
+    assert_eq!(host.stop().code, 0);
+}
+
+#[test]
+fn what_redis_must_be_like_is_told() {
+    let redis = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        redis.raw().await.ask("SET orders 1").await;
+    });
+    let ended = Host::start(serve(&redis, &[])).end();
+    assert_eq!(ended.code, 64, "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("error: the key `orders` holds a string, but the queue needs a stream"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_pinned_digest_is_kept_to() {
+    let redis = RedisServer::start();
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    let ended = Host::start(serve(&redis, &["--handler-digest", &wrong])).end();
+    assert_eq!(ended.code, 65);
+    assert!(
+        ended.stderr.contains(&format!("accepts only {wrong}")),
+        "{ended:?}"
+    );
+    let digest = run(["check", &scripted(), "--json"]).ok().json();
+    let right = digest["digest"].as_str().unwrap();
+    publish(&redis, &["ack"]);
+    run_until_empty(&redis, &["--handler-digest", right]).ok();
+}
+
+#[test]
+fn passwords_come_from_a_file_or_a_variable() {
+    let redis = RedisOptions::default()
+        .user("app on >hunter2 ~* &* +@all")
+        .start();
+    let url = redis.url().replace("unix://", "unix://") + "?user=app";
+    let ask = ["dlq", "peek", "--redis", &url, "dead", "--json"];
+    let mut by_variable = hostler(ask);
+    let ended = end(by_variable.env("HOSTLER_REDIS_PASSWORD", "hunter2")).ok();
+    assert_eq!(ended.json()["total"], 0);
+    let file = redis.dir().join("password");
+    std::fs::write(&file, "hunter2\n").unwrap();
+    let file = file.to_str().unwrap();
+    run(ask.iter().chain(&["--redis-password-file", file])).ok();
+
+    let ended = end(hostler(ask).env("HOSTLER_REDIS_PASSWORD", "hunter3"));
+    assert_eq!(ended.code, 64, "{ended:?}");
+    assert!(!ended.stderr.contains("hunter3"), "{ended:?}");
+}
+
+#[test]
+fn the_admin_server_says_what_the_summary_says() {
+    let redis = RedisServer::start();
+    publish(&redis, &["ack", "drop:x", "trap"]);
+    let more = [
+        "--admin",
+        "127.0.0.1:0",
+        "--max-deliveries",
+        "1",
+        "--dead-letter",
+        "dead",
+        "--summary",
+        "json",
+    ];
+    let mut host = Host::start(serve(&redis, &more));
+    let serving = host.event("serving /metrics, /live and /ready");
+    let address = serving["address"].as_str().unwrap().to_owned();
+    host.until_ready();
+    let (status, ready) = get(&address, "/ready");
+    assert_eq!(
+        (status, ready.as_str()),
+        (200, "{\"ready\":true,\"reasons\":[]}")
+    );
+    assert_eq!(get(&address, "/live"), (200, "{\"live\":true}".to_owned()));
+    assert_eq!(get(&address, "/nothing").0, 404);
+    let begun = std::time::Instant::now();
+    let metrics = loop {
+        let (_, metrics) = get(&address, "/metrics");
+        if metrics.contains("hostler_dispositions_total{disposition=\"acknowledge\",reason=\"\"} 1")
+            && metrics.contains("reason=\"max-deliveries\"} 1")
+            && metrics.contains("{disposition=\"dead-letter\",reason=\"dropped\"} 1")
+        {
+            break metrics;
+        }
+        assert!(begun.elapsed() < harness::redis::PATIENCE, "{metrics}");
+    };
+    assert!(
+        metrics.contains("hostler_attempts_total{outcome=\"ack\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("hostler_faults_total{kind=\"trap\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("hostler_handler_seconds_count 3"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("hostler_ready 1"), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    let summary: Json = serde_json::from_str(&host.stop().ok().stdout).unwrap();
+    assert_eq!(summary["attempts"], 3);
+    assert_eq!(summary["acked"], 1);
+    assert_eq!(
+        summary["dead_lettered"],
+        json!({"dropped": 1, "max-deliveries": 1})
+    );
+}
+
+#[test]
+fn an_admin_address_that_is_taken_is_told() {
+    let redis = RedisServer::start();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = Host::start(serve(&redis, &["--admin", &address])).end();
+    assert_eq!(ended.code, 64, "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains(&format!("error: cannot serve on {address}: ")),
+        "{ended:?}"
+    );
+}
+
+/// Ask over HTTP: status and body.
+fn get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(harness::redis::PATIENCE))
+        .unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}

@@ -1,0 +1,209 @@
+//! What the commands say: help, versions, complaints, exit codes. No Redis, no component.
+
+use harness::command::{Ended, end, hostler, run};
+use hostler_tests as harness;
+
+/// One line about the problem, and what to do: no usage text, no backtrace.
+fn complains(ended: &Ended, code: i32, expected: &str) {
+    assert_eq!(ended.code, code, "{ended:?}");
+    assert_eq!(ended.stdout, "", "{ended:?}");
+    assert_eq!(ended.stderr, expected);
+}
+
+#[test]
+fn versions_of_everything_that_matters() {
+    let ended = run(["--version"]).ok();
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(lines[0], concat!("hostler ", env!("CARGO_PKG_VERSION")));
+    assert!(lines[1].starts_with("wasmtime 48."), "{lines:?}");
+    assert_eq!(lines[2], "wit hostler:handler@1.0.0");
+    assert_eq!(ended.stderr, "");
+    assert_eq!(run(["-V"]).ok().stdout.lines().count(), 1);
+}
+
+#[test]
+fn help_is_data_and_has_examples() {
+    for command in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["publish", "--help"],
+        &["dlq", "peek", "--help"],
+        &["inspect", "--help"],
+        &["check", "--help"],
+        &["invoke", "--help"],
+        &["bench", "--help"],
+        &["completions", "--help"],
+    ] {
+        let ended = run(command).ok();
+        assert_eq!(ended.stderr, "", "{command:?}");
+        assert!(
+            ended.stdout.contains("Examples:\n  hostler "),
+            "{command:?}"
+        );
+        let too_wide = ended.stdout.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(too_wide, None, "{command:?}");
+    }
+    let help = run(["run", "--help"]).ok().stdout;
+    for flag in [
+        "--min-idle <DURATION>",
+        "[default: 30s]",
+        "Dead letters:",
+        "--until-empty",
+    ] {
+        assert!(help.contains(flag), "{flag}");
+    }
+    assert!(!help.contains("redis-password <"), "a password is no flag");
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_usage_errors() {
+    let ended = run(["pubish"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (64, ""));
+    assert!(
+        ended
+            .stderr
+            .starts_with("error: unrecognized subcommand 'pubish'"),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("'publish'"), "{ended:?}");
+    assert_eq!(run(["run", "--min-idel", "5s"]).code, 64);
+    assert_eq!(run(Vec::<&str>::new()).code, 64);
+    assert_eq!(run(["invoke"]).code, 64);
+}
+
+#[test]
+fn a_single_problem_is_one_line_and_a_hint() {
+    complains(
+        &run(["check"]),
+        64,
+        "error: there is nothing to check\nhint: give a component, or `--config FILE.toml`\n",
+    );
+    complains(
+        &run(["invoke", "nope.wasm", "--memory", "64"]),
+        64,
+        "error: --memory: `64` has no unit\n\
+         hint: write `64B` for bytes, or `64MiB` for units of 1,048,576 bytes\n",
+    );
+    complains(
+        &run(["publish", "--redis", "redis://localhost", "--stream", "s"]),
+        64,
+        "error: there is nothing to publish\n\
+         hint: give `--body TEXT`, `--body-file FILE` or `--lines`\n",
+    );
+}
+
+#[test]
+fn several_problems_are_told_together() {
+    let ended = run([
+        "run",
+        "--stream",
+        "orders",
+        "--min-idle",
+        "30",
+        "--max-deliveries",
+        "3",
+    ]);
+    complains(
+        &ended,
+        64,
+        "error: the configuration has 5 problems\n\
+        \x20 --min-idle: `30` has no unit\n\
+        \x20   hint: write `30s` for seconds, or `30ms` for milliseconds\n\
+        \x20 `redis` is not set\n\
+        \x20   hint: give `--redis redis://host:6379`, or `--redis embedded` for a private server\n\
+        \x20 `stream` needs `group`\n\
+        \x20   hint: give `--group NAME`: hosts with the same group share the stream\n\
+        \x20 `handler` is not set\n\
+        \x20   hint: give `--handler FILE.wasm`\n\
+        \x20 --max-deliveries: `max_deliveries` needs `dead_letter.key`: where should the message go?\n\
+        \x20   hint: give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose\n",
+    );
+}
+
+#[test]
+fn files_that_are_no_component_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("handler.wasm");
+    let path = file.to_str().unwrap();
+    let ended = run(["check", path]);
+    assert_eq!(
+        ended.code, 64,
+        "a wrong path is no bad component: {ended:?}"
+    );
+    std::fs::write(&file, b"#!/bin/sh\n").unwrap();
+    for command in [
+        &["check", path][..],
+        &["invoke", path, "--body", "x"],
+        &[
+            "run",
+            "--redis",
+            "redis://127.0.0.1:1",
+            "--stream",
+            "s",
+            "--group",
+            "g",
+            "--handler",
+            path,
+        ],
+    ] {
+        let ended = run(command);
+        assert_eq!(ended.code, 65, "{ended:?}");
+        assert!(
+            ended
+                .stderr
+                .starts_with(&format!("error: {path} is not WebAssembly")),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn completions_for_the_usual_shells() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(["completions", shell]).ok().stdout;
+        assert!(script.contains("until-empty"), "{shell}");
+    }
+}
+
+#[test]
+fn passwords_given_by_mistake_are_not_repeated() {
+    let url = "redis://app:hunter2@127.0.0.1:1/0";
+    for arguments in [
+        &["run", url][..],
+        &["--redis", url],
+        &[
+            "run",
+            "--redis",
+            url,
+            "--stream",
+            "s",
+            "--group",
+            "g",
+            "--handler",
+            "nope",
+        ],
+        &["dlq", "peek", "--redis", url, "dead"],
+        &["publish", "--redis", url, "--stream", "s", "--body", "x"],
+        &["inspect", "--redis", url, "--stream", "s", "--group", "g"],
+    ] {
+        let ended = run(arguments);
+        assert_ne!(ended.code, 0);
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    }
+    let ended = run(["dlq", "peek", "--redis", url, "dead"]);
+    assert_eq!(ended.code, 69);
+    assert!(
+        ended
+            .stderr
+            .starts_with("warning: --redis: the password in the URL can be read")
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let mut command = hostler(["completions", "bash"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended = end(command.stdout(writer));
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+}
