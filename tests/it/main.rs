@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod away_refusals;
+#[cfg(test)]
+mod away_scene;
+#[cfg(test)]
 mod cli_component;
 #[cfg(test)]
 mod cli_config;
