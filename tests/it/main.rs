@@ -17,6 +17,12 @@ mod cli_words;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
+mod e2e_crash;
+#[cfg(test)]
+mod e2e_delay;
+#[cfg(test)]
+mod e2e_lease;
+#[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
 mod e2e_scene;
