@@ -210,19 +210,24 @@ pub(crate) struct Watched {
 impl Watched {
     /// Start one, and wait until it is ready.
     pub(crate) async fn start(url: &str, how: &How) -> Self {
+        let watched = Self::starting(url, how).await;
+        watched.is_ready("it has started").await;
+        watched
+    }
+
+    /// Start one.
+    pub(crate) async fn starting(url: &str, how: &How) -> Self {
         let target = Target::parse(url, PasswordSource::Url, TlsFiles::default()).unwrap();
         let connector = Connector::new(target, "test").with_deadline(how.deadline);
         let queue = StreamQueue::open(connector, options(how)).await.unwrap();
         let script = Arc::new(Script::default());
         let host = Host::on(Arc::new(queue), settings(how), &script);
-        let watched = Self {
+        Self {
             script,
             metrics: Arc::clone(&host.metrics),
             health: host.health.clone(),
             host: Some(host),
-        };
-        watched.is_ready("it has started").await;
-        watched
+        }
     }
 
     async fn is_ready(&self, what: &str) {

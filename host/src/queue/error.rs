@@ -112,6 +112,9 @@ impl Error {
             .next()
             .unwrap_or_default();
         let detail = bounded(detail);
+        // What a script may not do is `ERR` for Redis 7.0.
+        let forbidden = code == "ERR" && detail.starts_with("The user executing the script can't");
+        let code = if forbidden { "NOPERM".to_owned() } else { code };
         match code.as_str() {
             _ if UNAVAILABLE.contains(&code.as_str()) => Self::Unavailable {
                 command,
@@ -153,6 +156,11 @@ impl Error {
             };
         }
         self
+    }
+
+    /// Whether the user may not do what was asked.
+    pub(super) fn is_missing_right(&self) -> bool {
+        matches!(self, Self::Configuration { code, .. } if code == "NOPERM")
     }
 
     /// Whether a new connection may fare better.

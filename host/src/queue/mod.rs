@@ -243,10 +243,10 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// What waits, for `--until-empty`.
     async fn backlog(&self) -> Result<Backlog, Error>;
 
-    /// The same, and whether the server takes writes to this queue, with a short deadline: after
-    /// a failure. It changes nothing. A right that this host lacks is not asked for: what needs it
-    /// fails by itself.
-    async fn probe(&self) -> Result<Backlog, Error>;
+    /// Whether the queue is there and its server takes writes to it, with a short deadline: after
+    /// a failure. It changes nothing. A right that this host lacks is no failure here: what needs
+    /// it fails by itself.
+    async fn probe(&self) -> Result<(), Error>;
 
     /// What it has needed of its server so far.
     fn contact(&self) -> Contact;

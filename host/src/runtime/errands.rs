@@ -111,6 +111,8 @@ pub enum Told {
     Observed(Result<Option<Observation>, Error>),
     /// What waits in the queue.
     Looked(Result<Backlog, Error>),
+    /// Whether Redis is back.
+    Probed(Result<(), Error>),
     /// What had to be made anew.
     Repaired {
         /// When that was sent.
@@ -275,7 +277,7 @@ impl Errands {
                     }
                     Look::Probe(after) => {
                         tokio::time::sleep(after).await;
-                        Told::Looked(insist.queue.probe().await)
+                        Told::Probed(insist.queue.probe().await)
                     }
                 }
             }),

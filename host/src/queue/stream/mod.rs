@@ -268,7 +268,7 @@ impl Queue for StreamQueue {
         self.look_at_backlog().await.map_err(|e| self.about(e))
     }
 
-    async fn probe(&self) -> Result<Backlog, Error> {
+    async fn probe(&self) -> Result<(), Error> {
         self.look_whether_it_works()
             .await
             .map_err(|e| self.about(e))

@@ -9,7 +9,7 @@ use redis::Cmd;
 use super::settle::word_reply;
 use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, entry_id, parse_entry_id, words};
 use crate::delivery::message::DeliveryId;
-use crate::queue::error::{Class, Error};
+use crate::queue::error::Error;
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
 use crate::queue::{Backlog, Claim, Maintenance, Repair, Repaired, Reply};
@@ -32,7 +32,10 @@ impl StreamQueue {
     /// Make the group if it does not exist. Returns the last id that it has handed out.
     pub(super) async fn join(&self) -> Result<DeliveryId, Error> {
         const CREATE: &str = "XGROUP CREATE";
-        const GROUPS: &str = "XINFO GROUPS";
+        // Made only where it is missing: a server without memory refuses to make what is there.
+        if let Some(last) = self.last_handed_out().await? {
+            return Ok(last);
+        }
         let mut cmd = words(CREATE);
         cmd.arg(self.key())
             .arg(self.group())
@@ -46,16 +49,29 @@ impl StreamQueue {
             Err(Error::Configuration { code, .. }) if code == "BUSYGROUP" => {}
             Err(error) => return Err(error),
         }
+        Ok(self.last_handed_out().await?.unwrap_or(DeliveryId(0)))
+    }
+
+    /// The last id that the group has handed out, if there is a group.
+    async fn last_handed_out(&self) -> Result<Option<DeliveryId>, Error> {
+        const GROUPS: &str = "XINFO GROUPS";
         let mut cmd = words(GROUPS);
         cmd.arg(self.key());
-        for info in reply::array(GROUPS, self.commands.call(GROUPS, &cmd).await?)? {
+        let groups = match self.commands.call(GROUPS, &cmd).await {
+            Ok(groups) => groups,
+            Err(error) => match self.about(error) {
+                Error::Missing { .. } => return Ok(None),
+                error => return Err(error),
+            },
+        };
+        for info in reply::array(GROUPS, groups)? {
             let mut info = Info::new(GROUPS, info)?;
             if reply::bytes(GROUPS, info.take("name"))? == self.group() {
                 let last = info.text("last-delivered-id")?;
-                return Ok(parse_entry_id(&last).map_or(DeliveryId(0), |(id, _)| id));
+                return Ok(parse_entry_id(&last).map(|(id, _)| id));
             }
         }
-        Ok(DeliveryId(0))
+        Ok(None)
     }
 
     pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
@@ -149,7 +165,7 @@ impl StreamQueue {
         })
     }
 
-    pub(super) async fn look_whether_it_works(&self) -> Result<Backlog, Error> {
+    pub(super) async fn look_whether_it_works(&self) -> Result<(), Error> {
         const COMMAND: &str = "XACK";
         let mut cmd = Cmd::new();
         // Nothing has this id: it acknowledges nothing. But it is a write, which a replica, a
@@ -159,10 +175,9 @@ impl StreamQueue {
             .arg(self.group())
             .arg("0-0");
         let looking = async {
-            match self.commands.call(COMMAND, &cmd).await {
-                Err(error) if error.class() != Class::Configuration => Err(error),
-                _ => self.look_at_backlog().await,
-            }
+            let written = self.commands.call(COMMAND, &cmd).await.map(drop);
+            unless_forbidden(written)?;
+            unless_forbidden(self.look_at_backlog().await.map(drop))
         };
         self.commands.within(COMMAND, PROBE_DEADLINE, looking).await
     }
@@ -191,5 +206,13 @@ impl StreamQueue {
         let mut call = script.on(&[self.key()]);
         call.arg(self.group()).arg(0).arg(1).arg(&self.consumer);
         script::run(&self.commands, script, &call).await.map(|_| ())
+    }
+}
+
+/// A right that is missing says nothing about the server.
+fn unless_forbidden(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_missing_right() => Ok(()),
+        result => result,
     }
 }

@@ -87,7 +87,7 @@ impl Driver {
     pub(super) fn failed(&mut self, kind: Kind, error: &Error) {
         let now = self.clock.now();
         self.metrics.redis_error(error);
-        if kind.insists() || error.class() == Class::Configuration {
+        if kind.insists() || (error.class() == Class::Configuration && kind != Kind::Look) {
             self.away.owed.insert(kind);
         }
         self.blame(now, error);
@@ -205,20 +205,27 @@ impl Driver {
         }
     }
 
-    /// A look at the backlog: is Redis back, is the queue empty?
-    pub(super) fn looked(&mut self, now: Time, result: Result<Backlog, Error>) {
+    /// Is Redis back?
+    pub(super) fn probed(&mut self, now: Time, result: Result<(), Error>) {
         self.errands.look.done();
         match result {
-            Ok(backlog) => {
-                self.worked(Kind::Look);
-                self.back(now);
-                let nothing = !backlog.unread && backlog.pending == 0;
-                if self.settings.until_empty.is_some() && nothing && self.ledger.is_empty() {
-                    self.drain("the queue is empty");
-                }
-            }
-            Err(error) if self.is_online() => self.failed(Kind::Look, &error),
+            Ok(()) => self.back(now),
             Err(error) => self.still_away(now, &error, true),
+        }
+    }
+
+    /// Is the queue empty?
+    pub(super) fn looked(&mut self, result: Result<Backlog, Error>) {
+        self.errands.look.done();
+        if let Some(backlog) = self.answer(Kind::Look, result) {
+            let nothing = !backlog.unread && backlog.pending == 0;
+            if self.settings.until_empty.is_some() && nothing && self.ledger.is_empty() {
+                self.drain("the queue is empty");
+            }
+        }
+        if !self.is_online() {
+            // It was under way when something else failed: nobody has probed since.
+            self.ask_again();
         }
     }
 

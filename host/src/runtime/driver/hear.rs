@@ -190,7 +190,8 @@ impl Driver {
                     Err(error) => debug!(%error, "could not look at the queue for metrics"),
                 }
             }
-            Told::Looked(result) => self.looked(now, result),
+            Told::Looked(result) => self.looked(result),
+            Told::Probed(result) => self.probed(now, result),
             Told::Repaired { sent, keys, result } => self.repaired(now, sent, keys, result),
             Told::Failed(kind, error) => self.failed(kind, &error),
         }
