@@ -110,8 +110,9 @@ pub(crate) const MIXED: &[&str] = &[
     "drop",
     "ack",
 ];
-/// The same without anything that is held for later.
-pub(crate) const MIXED_HERE: &[&str] = &["ack", "sleep:20", "nack,ack", "sleep:20", "drop", "ack"];
+/// The same without anything that is held for later: a requeue at once stays with its host.
+pub(crate) const MIXED_HERE: &[&str] =
+    &["ack", "sleep:20", "nack:0,ack", "sleep:20", "drop", "ack"];
 
 /// Messages, and what must become of them.
 #[derive(Clone, Debug, Default)]
