@@ -47,22 +47,24 @@ async fn two_hosts_whose_group_is_destroyed_keep_what_each_holds() {
         .raw
         .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
         .await;
-    eventually("all are acknowledged", || async {
-        one.metrics.summary().acked + two.metrics.summary().acked == load.acks()
-    })
-    .await;
     eventually("nothing is pending", || async {
-        scene
-            .raw
-            .try_ask(&format!("XPENDING {KEY} {GROUP}"))
-            .await
-            .is_ok()
+        let group = format!("XPENDING {KEY} {GROUP}");
+        scene.raw.try_ask(&group).await.is_ok()
+            && one.metrics.held.get() + two.metrics.held.get() == 0
             && scene.raw.pending(KEY, GROUP).await.is_empty()
     })
     .await;
     one.recovers().await;
     two.recovers().await;
-    assert_eq!(started(), 32, "nothing runs twice");
+    let acked = one.metrics.summary().acked + two.metrics.summary().acked;
+    assert!(acked >= load.acks());
+    // The new group begins behind the last message of the host that made it: what only the other
+    // one had read is read again. What a host holds itself it does not start again.
+    for host in [&one, &two] {
+        for (id, _) in host.script.starts() {
+            assert_eq!(host.script.starts_of(&id), 1, "{id}");
+        }
+    }
     let again = one.metrics.groups_recreated.get() + two.metrics.groups_recreated.get();
     assert_eq!(again, 1, "one of them made it again");
     one.drains().await;

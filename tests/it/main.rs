@@ -7,6 +7,8 @@ mod away_connection;
 #[cfg(test)]
 mod away_data;
 #[cfg(test)]
+mod away_process;
+#[cfg(test)]
 mod away_refusals;
 #[cfg(test)]
 mod away_scene;

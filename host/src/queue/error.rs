@@ -102,6 +102,18 @@ impl Error {
         }
     }
 
+    /// Redis' code for it, or a word of ours for what Redis does not say: for metrics.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Connection { .. } => "connection",
+            Self::Deadline { .. } => "deadline",
+            Self::Missing { .. } => "NOGROUP",
+            Self::Unavailable { code, .. } | Self::Configuration { code, .. } => code,
+            Self::File { .. } => "file",
+            Self::Reply { .. } => "reply",
+        }
+    }
+
     /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
     /// known: see [`Error::about`].
     pub(super) fn refused(command: &'static str, code: &str, detail: &str) -> Self {

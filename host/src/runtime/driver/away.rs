@@ -42,9 +42,9 @@ pub(super) struct Away {
     since: Option<Time>,
     /// When Redis was last found to be back.
     back: Time,
-    /// Whether it was said that something is wrong, and when that was said last.
-    is_told: bool,
-    told: Option<Time>,
+    /// The code of the error that was said to be in the way, and when that was said last.
+    told: Option<String>,
+    told_at: Option<Time>,
     /// What the queue has needed of its server, as far as it is counted.
     counted: Contact,
 }
@@ -132,12 +132,9 @@ impl Driver {
         self.health.impede(cause, error.to_string());
         self.health.clear(other);
         let since = *self.away.since.get_or_insert(now);
-        let every = if self.away.is_told {
-            REMIND_EVERY
-        } else {
-            TELL_EVERY
-        };
-        if self.away.told.is_some_and(|told| now < told + every) {
+        let is_known = self.away.told.as_deref() == Some(error.code());
+        let every = if is_known { REMIND_EVERY } else { TELL_EVERY };
+        if self.away.told_at.is_some_and(|at| now < at + every) {
             return;
         }
         let failures = self.away.failures;
@@ -147,8 +144,8 @@ impl Driver {
         } else {
             warn!(%error, failures, for_ms, "redis is away");
         }
-        self.away.is_told = true;
-        self.away.told = Some(now);
+        self.away.told = Some(error.code().to_owned());
+        self.away.told_at = Some(now);
     }
 
     fn back(&mut self, now: Time) {
@@ -168,7 +165,7 @@ impl Driver {
         self.health.clear(Cause::RedisAway);
         self.health.clear(Cause::RedisConfiguration);
         let since = self.away.since.take();
-        if std::mem::take(&mut self.away.is_told) {
+        if self.away.told.take().is_some() {
             let after = since.map(|since| self.clock.now().saturating_sub(since));
             let after_ms = after.unwrap_or_default().as_millis();
             info!(after_ms, "redis is back");
