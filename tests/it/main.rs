@@ -29,11 +29,19 @@ mod e2e_crash;
 #[cfg(test)]
 mod e2e_delay;
 #[cfg(test)]
+mod e2e_drain;
+#[cfg(test)]
 mod e2e_lease;
 #[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
+mod e2e_refused;
+#[cfg(test)]
+mod e2e_retention;
+#[cfg(test)]
 mod e2e_scene;
+#[cfg(test)]
+mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
@@ -64,5 +72,7 @@ mod sandbox_limits;
 mod sandbox_load;
 #[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod security_user;
 #[cfg(test)]
 mod wire_proxy;
