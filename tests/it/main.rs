@@ -3,6 +3,18 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod away_connection;
+#[cfg(test)]
+mod away_data;
+#[cfg(test)]
+mod away_process;
+#[cfg(test)]
+mod away_refusals;
+#[cfg(test)]
+mod away_scene;
+#[cfg(test)]
+mod away_server;
+#[cfg(test)]
 mod cli_component;
 #[cfg(test)]
 mod cli_config;
