@@ -32,6 +32,21 @@ impl Progress {
         Self(bar)
     }
 
+    /// A bar: how much of something whose end is known is done.
+    pub(super) fn of(total: u64, what: &str) -> Self {
+        let bar = if output::is_terminal() {
+            ProgressBar::new(total)
+        } else {
+            ProgressBar::hidden()
+        };
+        let template =
+            format!("{{wide_bar}} {{human_pos}} of {{human_len}} {what} ({{per_sec}}, {{eta}})");
+        match ProgressStyle::with_template(&template) {
+            Ok(style) => Self(bar.with_style(style)),
+            Err(_) => Self(bar),
+        }
+    }
+
     /// So many more.
     pub(super) fn advance(&self, by: u64) {
         self.0.inc(by);

@@ -39,7 +39,7 @@ use std::time::Duration;
 use rustc_hash::FxBuildHasher;
 
 pub use types::{
-    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time,
+    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time, TurnedAway,
 };
 
 use crate::delivery::attempt::{Lane, Standing, Start, Tally};
@@ -343,9 +343,14 @@ impl<M> Ledger<M> {
             },
         );
         self.counts.waiting += 1;
-        if let Some((reason, detail)) = delivery.turned_away {
-            let attempts = allowance.attempts(tally);
-            let disposition = self.settings.policy.turn_away(reason, detail, attempts);
+        if let Some(turned_away) = delivery.turned_away {
+            let disposition = match turned_away {
+                TurnedAway::Rejected(reason, detail) => {
+                    let attempts = allowance.attempts(tally);
+                    self.settings.policy.turn_away(reason, detail, attempts)
+                }
+                TurnedAway::OtherGroup => Disposition::Acknowledge,
+            };
             self.dispose(now, key, disposition);
         } else if let Standing::Exhausted { attempts } = allowance.standing(tally) {
             self.exhausted(now, key, attempts);
