@@ -18,6 +18,21 @@ mod dlq_peek;
 mod dlq_replay;
 #[cfg(test)]
 mod dlq_scene;
+mod e2e_crash;
+#[cfg(test)]
+mod e2e_delay;
+#[cfg(test)]
+mod e2e_drain;
+#[cfg(test)]
+mod e2e_lease;
+#[cfg(test)]
+mod e2e_outcomes;
+#[cfg(test)]
+mod e2e_refused;
+#[cfg(test)]
+mod e2e_retention;
+#[cfg(test)]
+mod e2e_scene;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]

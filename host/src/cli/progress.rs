@@ -32,18 +32,14 @@ impl Progress {
         Self(bar)
     }
 
-    /// A bar: how much of something whose end is known is done.
+    /// Count something up to its end.
     pub(super) fn of(total: u64, what: &str) -> Self {
-        let bar = if output::is_terminal() {
-            ProgressBar::new(total)
-        } else {
-            ProgressBar::hidden()
-        };
-        let template =
-            format!("{{wide_bar}} {{human_pos}} of {{human_len}} {what} ({{per_sec}}, {{eta}})");
+        let progress = Self::counting(what);
+        progress.0.set_length(total);
+        let template = format!("{{spinner}} {{pos}} of {{len}} {what} {{wide_bar}} {{eta}}");
         match ProgressStyle::with_template(&template) {
-            Ok(style) => Self(bar.with_style(style)),
-            Err(_) => Self(bar),
+            Ok(style) => Self(progress.0.with_style(style)),
+            Err(_) => progress,
         }
     }
 
