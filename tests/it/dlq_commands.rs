@@ -1,6 +1,6 @@
 //! `hostler dlq show|replay|purge|export`, by the built binary.
 
-use harness::host::{Ended, Host, end, fed, hostler, run};
+use harness::command::{Ended, Host, end, fed, hostler, run};
 use harness::redis::{RawRedis, RedisServer};
 use hostler_tests as harness;
 use nix::sys::signal::Signal;
