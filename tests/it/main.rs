@@ -23,7 +23,13 @@ mod cli_run;
 #[cfg(test)]
 mod cli_words;
 #[cfg(test)]
+mod dlq_commands;
+#[cfg(test)]
 mod dlq_peek;
+#[cfg(test)]
+mod dlq_replay;
+#[cfg(test)]
+mod dlq_scene;
 #[cfg(test)]
 mod e2e_crash;
 #[cfg(test)]

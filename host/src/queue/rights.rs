@@ -136,7 +136,9 @@ mod tests {
         });
         let asked: BTreeSet<String> = needed(&options).into_iter().map(|n| n.grant).collect();
         let mut sent = 0;
-        for script in Script::ALL {
+        // A host replays nothing.
+        let serving = |script: &&Script| !matches!(script, Script::Replay);
+        for script in Script::ALL.iter().filter(serving) {
             for call in script.source().split("redis.call('").skip(1) {
                 let mut parts = call.split('\'');
                 let mut grant = parts.next().unwrap().to_lowercase();

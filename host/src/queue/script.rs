@@ -71,6 +71,8 @@ scripts! {
     Readopt = "readopt";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
+    /// Move one dead letter back.
+    Replay = "replay";
 }
 
 static DIGESTS: LazyLock<HashMap<Script, String>> = LazyLock::new(|| {

@@ -104,6 +104,8 @@ pub struct Metrics {
     pub groups_recreated: Counter,
     /// Dead letters dropped because their queue was full.
     pub dead_letters_trimmed: Counter,
+    /// Copies replayed for another consumer group, acknowledged unrun.
+    pub other_group: Counter,
     /// Starts recorded in Redis before their handler ran.
     pub recorded_starts: Counter,
     /// Suspects that ran alone on this host.
@@ -219,6 +221,11 @@ impl Metrics {
                 r,
                 "dead_letters_trimmed",
                 "Dead letters dropped from a full queue",
+            ),
+            other_group: counter(
+                r,
+                "other_group",
+                "Copies replayed for another group, acknowledged unrun",
             ),
             recorded_starts: counter(r, "recorded_starts", "Starts recorded beforehand"),
             alone_runs: counter(r, "alone_runs", "Suspects that ran alone"),

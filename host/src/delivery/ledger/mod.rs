@@ -46,7 +46,7 @@ use std::collections::{HashMap, VecDeque};
 use rustc_hash::FxBuildHasher;
 
 pub use types::{
-    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time,
+    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time, TurnedAway,
 };
 
 use crate::delivery::attempt::{Lane, Start, Tally};

@@ -33,6 +33,15 @@ pub enum Origin {
     },
 }
 
+/// Why no handler may see a delivery.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TurnedAway {
+    /// It is given up for this reason, with a bounded text for people.
+    Rejected(Reason, String),
+    /// It was replayed for another consumer group of its stream: acknowledged unrun.
+    OtherGroup,
+}
+
 /// A delivery as it is claimed. `M` is whatever the caller wants to keep with it.
 #[derive(Clone, Debug)]
 pub struct Delivery<M> {
@@ -45,7 +54,7 @@ pub struct Delivery<M> {
     /// The count that Redis keeps.
     pub native: u32,
     /// The gate's word: no handler may see it.
-    pub turned_away: Option<(Reason, String)>,
+    pub turned_away: Option<TurnedAway>,
     /// The caller's own.
     pub cargo: M,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::Driver;
-use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time};
+use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedAway};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
 use crate::queue::{Claim, Class, Error, Maintenance, Observation, Taken};
@@ -289,12 +289,17 @@ impl Driver {
                     let waited = Duration::from_millis(now_ms.saturating_sub(enqueued_ms));
                     self.metrics.queue_wait_seconds.observe(waited);
                 }
+                let turned_away = gate::check(&claim, &self.settings.gate, now_ms);
+                if turned_away == Some(TurnedAway::OtherGroup) {
+                    self.metrics.other_group.inc();
+                    debug!(id = &*claim.message.id, "replayed for another group");
+                }
                 Delivery {
                     id: claim.id,
                     origin: claim.origin,
                     header: claim.header,
                     native: claim.native,
-                    turned_away: gate::check(&claim, &self.settings.gate, now_ms),
+                    turned_away,
                     cargo: Arc::new(Job::new(claim)),
                 }
             })
