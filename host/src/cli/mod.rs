@@ -12,8 +12,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::{Exit, Failure};
 
 use crate::config::RedisUrl;
+use crate::sandbox;
 
 mod check;
+mod compile_component;
 mod completions;
 mod connect;
 mod dlq;
@@ -70,6 +72,8 @@ enum Command {
     Check(check::Args),
     Invoke(invoke::Args),
     Completions(completions::Args),
+    #[command(name = sandbox::compile::COMMAND, hide = true)]
+    CompileComponent(compile_component::Args),
 }
 
 /// Run the command that these arguments name.
@@ -115,6 +119,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::CompileComponent(compile_component::Args {}) => compile_component::run(),
     }
 }
 
