@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -12,32 +13,13 @@ use nix::unistd::Pid;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
+use crate::host::binary;
 use crate::redis::PATIENCE;
-
-/// The binary, beside the tests in the target directory.
-///
-/// # Panics
-///
-/// If it has not been built.
-pub fn binary() -> PathBuf {
-    let tests = std::env::current_exe().expect("the test knows its own file");
-    let binary = tests
-        .ancestors()
-        .nth(2)
-        .map(|dir| dir.join("hostler"))
-        .expect("tests are in `deps`, below the binary");
-    assert!(
-        binary.is_file(),
-        "the binary is not built ({} is missing): run `cargo build -p hostler`, or `make test`",
-        binary.display()
-    );
-    binary
-}
 
 /// The binary with these arguments, in an environment of its own: no variable of hostler's.
 pub fn hostler<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Command {
     let mut command = Command::new(binary());
-    command.args(arguments).stdin(Stdio::null());
+    command.arg0("hostler").args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HOSTLER_") {
             command.env_remove(name);

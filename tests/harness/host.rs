@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub fn binary() -> PathBuf {
 /// A command of hostler that has nothing of this process's environment but its path.
 fn hostler(directory: Option<&Path>) -> Command {
     let mut command = Command::new(binary());
-    command.env_clear();
+    command.arg0("hostler").env_clear();
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -48,32 +48,6 @@ fn hostler(directory: Option<&Path>) -> Command {
         command.current_dir(directory);
     }
     command
-}
-
-/// Run a command of hostler to its end.
-pub fn run(arguments: &[&str], stdin: &[u8]) -> Ended {
-    let mut command = hostler(None);
-    command.args(arguments);
-    finish(command, stdin)
-}
-
-fn finish(mut command: Command, stdin: &[u8]) -> Ended {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("hostler can be started");
-    let written = child.stdin.take().map(|mut pipe| pipe.write_all(stdin));
-    let output = child.wait_with_output().expect("a child can be waited for");
-    // One that does not want its input may have ended before.
-    drop(written);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    Ended {
-        status: output.status,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        log: stderr.lines().map(Line::new).collect(),
-    }
 }
 
 /// The arguments and variables of a host.

@@ -1,6 +1,7 @@
 //! The harness of the tests.
 
 pub mod checker;
+pub mod command;
 pub mod guests;
 pub mod host;
 pub mod inprocess;

@@ -243,8 +243,9 @@ async fn faults_are_failed_attempts_or_the_end() {
     let host = scene
         .host()
         .cap(2)
-        .flag("cpu", "200ms")
-        .flag("timeout", "1s")
+        // Far apart, so that a busy machine does not turn one into the other.
+        .flag("cpu", "50ms")
+        .flag("timeout", "4s")
         .flag("backoff-first", "5ms")
         .until_empty();
     let mut ids = Vec::new();

@@ -14,6 +14,7 @@ use exit::{Exit, Failure};
 use crate::config::RedisUrl;
 use crate::sandbox;
 
+mod bench;
 mod check;
 mod compile_component;
 mod completions;
@@ -28,6 +29,7 @@ mod output;
 mod progress;
 mod publish;
 mod run;
+mod threads;
 mod versions;
 
 /// The environment, as it was when the process started.
@@ -71,6 +73,7 @@ enum Command {
     Inspect(inspect::Args),
     Check(check::Args),
     Invoke(invoke::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     #[command(name = sandbox::compile::COMMAND, hide = true)]
     CompileComponent(compile_component::Args),
@@ -118,6 +121,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Inspect(args) => inspect::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
+        Command::Bench(args) => bench::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::CompileComponent(compile_component::Args {}) => compile_component::run(),
     }

@@ -25,6 +25,7 @@ pub mod script;
 pub mod startup;
 pub mod stream;
 pub mod target;
+pub mod usage;
 
 pub use error::{Class, Error};
 

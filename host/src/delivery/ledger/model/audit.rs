@@ -121,7 +121,8 @@ impl Audit {
         });
     }
 
-    /// A host no longer trusts a lease that may have run out, and leaves the delivery to a scan.
+    /// A charge is lost with a lease: a host leaves to a scan what it no longer trusts, or Redis
+    /// executes a record that its host has given up on.
     pub(super) fn let_go(&mut self, entry: Entry) {
         self.lives[entry].outside += 1;
     }
