@@ -126,16 +126,16 @@ pub(super) fn compile(
             drop(stderr.take(COMPLAINT_MAX).read_to_end(&mut text));
             String::from_utf8_lossy(&text).into_owned()
         });
-        let (answered, answer) = mpsc::channel();
+        let (answered, answer) = mpsc::sync_channel(1);
         scope.spawn(move || {
             // Nobody listens any more: the time is over.
             drop(answered.send(read_answer(stdout, code_max)));
         });
         let answer = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         let status = match &answer {
-            Ok(Ok(_)) | Err(_) => None,
             // No whole answer: how it ended says why.
-            Ok(Err(_)) => ended(&mut child, deadline),
+            Ok(Err(Unanswered::Cut)) => ended(&mut child, deadline),
+            _ => None,
         };
         // It has nothing more to do, whatever it does. Fails if it has ended.
         drop(child.kill());

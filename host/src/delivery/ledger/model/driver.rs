@@ -25,6 +25,8 @@ pub(super) enum Command {
     },
     TakeOrphans {
         max: usize,
+        /// What the host held when it sent this.
+        held: Vec<DeliveryId>,
     },
     /// The other half of a look for orphans: own entries that are not held.
     Adopt {
@@ -116,8 +118,15 @@ impl World<'_> {
         self.trace(|| format!("host {host} <- {event:?}"));
         // The driver polls after every batch of events; leave to start goes out at once.
         let at_once = matches!(event, Event::Recorded { .. }) || self.rng.bool();
+        let is_renewal = matches!(event, Event::Renewed { .. });
         let now = self.now;
-        self.hosts[host].ledger.apply(now, event);
+        let h = &mut self.hosts[host];
+        h.ledger.apply(now, event);
+        if is_renewal {
+            for (key, _, leased) in &mut h.queue {
+                *leased = h.ledger.leased(*key).map_or(*leased, |at| at.max(*leased));
+            }
+        }
         self.check_counts(host);
         if at_once {
             self.poll(host);
@@ -193,7 +202,11 @@ impl World<'_> {
             }
             Action::Interrupt => self.interrupt(host),
             Action::TakeDue { max } => self.issue(host, Command::TakeDue { max }),
-            Action::TakeOrphans { max } => self.issue(host, Command::TakeOrphans { max }),
+            Action::TakeOrphans { max } => {
+                let held = self.hosts[host].ledger.iter().map(|(key, ..)| key.id);
+                let held = held.collect();
+                self.issue(host, Command::TakeOrphans { max, held });
+            }
             Action::Renew(keys) => self.issue(host, Command::Renew(keys)),
             Action::Release {
                 key,
@@ -426,10 +439,10 @@ impl World<'_> {
                     next,
                 }
             }
-            Command::TakeOrphans { max } if !Rule::ClaimsKeepCounts.holds() => {
+            Command::TakeOrphans { max, .. } if !Rule::ClaimsKeepCounts.holds() => {
                 Answer::Listed(self.store.list_orphans(now, host, *max, order))
             }
-            Command::TakeOrphans { max } => {
+            Command::TakeOrphans { max, .. } => {
                 let handed = self.store.take_orphans(now, host, *max, order);
                 Answer::Orphans {
                     deliveries: self.deliveries(host, &handed),
@@ -533,14 +546,18 @@ impl World<'_> {
                 return;
             }
             (
-                Command::TakeOrphans { .. } | Command::ClaimListed(_),
+                command @ (Command::TakeOrphans { .. } | Command::ClaimListed(_)),
                 Answer::Orphans { deliveries, own },
             ) => {
                 let ledger = &self.hosts[host].ledger;
-                let entries: Vec<_> = own
-                    .into_iter()
-                    .filter(|&entry| !ledger.holds(&DeliveryId(entry as u128)))
-                    .collect();
+                let holds = |entry: &Entry| {
+                    let id = DeliveryId(*entry as u128);
+                    match &command {
+                        Command::TakeOrphans { held, .. } => held.contains(&id),
+                        _ => ledger.holds(&id),
+                    }
+                };
+                let entries: Vec<_> = own.into_iter().filter(|entry| !holds(entry)).collect();
                 if !entries.is_empty() {
                     self.issue(
                         host,
@@ -604,16 +621,13 @@ impl World<'_> {
                 deliveries: Vec::new(),
                 next: None,
             },
-            Command::TakeOrphans { .. } | Command::ClaimListed(_) => Event::OrphansTaken {
-                leased,
-                deliveries: Vec::new(),
-            },
-            Command::Adopt {
-                claimed, leased, ..
-            } => Event::OrphansTaken {
-                leased,
-                deliveries: claimed,
-            },
+            Command::TakeOrphans { .. } | Command::ClaimListed(_) | Command::Adopt { .. } => {
+                // What its first half has claimed is lost with it.
+                Event::OrphansTaken {
+                    leased,
+                    deliveries: Vec::new(),
+                }
+            }
             Command::Renew(_) => Event::Renewed {
                 leased,
                 replies: Vec::new(),
