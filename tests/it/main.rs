@@ -73,6 +73,8 @@ mod queue_upkeep;
 #[cfg(test)]
 mod sandbox_call;
 #[cfg(test)]
+mod sandbox_compile;
+#[cfg(test)]
 mod sandbox_examples;
 #[cfg(test)]
 mod sandbox_limits;
