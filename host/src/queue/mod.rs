@@ -18,6 +18,8 @@ pub mod connection;
 pub mod embedded;
 mod error;
 pub mod inspect;
+mod interruption;
+pub mod list;
 pub mod publish;
 pub(crate) mod reply;
 mod rights;
@@ -25,6 +27,7 @@ pub mod script;
 pub mod startup;
 pub mod stream;
 pub mod target;
+mod words;
 
 pub use error::{Class, Error};
 

@@ -235,11 +235,7 @@ impl World<'_> {
                     parting,
                 },
             ),
-            Action::Ended {
-                key,
-                cargo,
-                ending,
-            } => {
+            Action::Ended { key, cargo, ending } => {
                 let owner = self.store.pending.get(&cargo).map(|p| p.owner);
                 if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
                     self.audit.let_go(cargo);
@@ -287,7 +283,11 @@ impl World<'_> {
             ms(1)
         };
         let mut reach = self.jitter(most);
-        let most = if self.rng.u32(0..4) == 0 { ms(12) } else { ms(1) };
+        let most = if self.rng.u32(0..4) == 0 {
+            ms(12)
+        } else {
+            ms(1)
+        };
         let mut back = self.jitter(most);
         let mut is_lost = false;
         if !self.healed && self.rng.u32(0..1000) < faults.lost {

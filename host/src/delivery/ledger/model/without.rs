@@ -36,8 +36,13 @@ fn breaks(rule: Rule, told: &str, make: impl Fn(&mut Rng) -> Scenario) {
             break;
         }
     }
-    println!("without {rule:?}: {broken} of {runs} runs break a promise, {fitting} with \"{told}\"; first {first:?}");
-    assert!(fitting > 0, "nothing breaks without {rule:?} in {runs} runs ({broken} others)");
+    println!(
+        "without {rule:?}: {broken} of {runs} runs break a promise, {fitting} with \"{told}\"; first {first:?}"
+    );
+    assert!(
+        fitting > 0,
+        "nothing breaks without {rule:?} in {runs} runs ({broken} others)"
+    );
     holds(RUNS / 8, make);
 }
 
@@ -68,17 +73,21 @@ fn drains() -> Faults {
 
 #[test]
 fn a_last_start_that_is_not_2_never_happens() {
-    breaks(Rule::LastStartIsTwo, "given up after 0 starts of 1", |rng| {
-        let mut scenario = world(
-            rng,
-            Faults {
-                kill: 1,
-                ..Faults::default()
-            },
-        );
-        scenario.allowance.cap = Some(1);
-        scenario
-    });
+    breaks(
+        Rule::LastStartIsTwo,
+        "given up after 0 starts of 1",
+        |rng| {
+            let mut scenario = world(
+                rng,
+                Faults {
+                    kill: 1,
+                    ..Faults::default()
+                },
+            );
+            scenario.allowance.cap = Some(1);
+            scenario
+        },
+    );
 }
 
 #[test]
@@ -158,11 +167,15 @@ fn suspects_among_others_take_innocents_with_them() {
 
 #[test]
 fn alone_beside_an_open_settlement_is_not_alone() {
-    breaks(Rule::AloneAwaitsSettlements, "ended its host beside", |rng| {
-        let mut scenario = world(rng, Faults::default());
-        scenario.add_killers(rng, 3);
-        scenario
-    });
+    breaks(
+        Rule::AloneAwaitsSettlements,
+        "ended its host beside",
+        |rng| {
+            let mut scenario = world(rng, Faults::default());
+            scenario.add_killers(rng, 3);
+            scenario
+        },
+    );
 }
 
 #[test]
@@ -244,20 +257,24 @@ fn what_nobody_adopts_is_stranded() {
 
 #[test]
 fn a_renewal_without_a_check_steals() {
-    breaks(Rule::RenewalChecks, "nothing had kept it from renewing", |rng| {
-        let mut scenario = world(
-            rng,
-            Faults {
-                pause: 1,
-                ..Faults::default()
-            },
-        );
-        scenario.hosts = 3;
-        for plan in &mut scenario.plans {
-            plan.takes = scenario.min_idle * rng.u32(1..6);
-        }
-        scenario
-    });
+    breaks(
+        Rule::RenewalChecks,
+        "nothing had kept it from renewing",
+        |rng| {
+            let mut scenario = world(
+                rng,
+                Faults {
+                    pause: 1,
+                    ..Faults::default()
+                },
+            );
+            scenario.hosts = 3;
+            for plan in &mut scenario.plans {
+                plan.takes = scenario.min_idle * rng.u32(1..6);
+            }
+            scenario
+        },
+    );
 }
 
 #[test]
@@ -277,7 +294,11 @@ fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
         for (place, plan) in scenario.plans.iter_mut().enumerate() {
             plan.header = 0;
             plan.published = Time::ZERO;
-            plan.takes = if place < 8 { ms(1) } else { scenario.min_idle * 2 };
+            plan.takes = if place < 8 {
+                ms(1)
+            } else {
+                scenario.min_idle * 2
+            };
         }
         scenario
     });
