@@ -1,8 +1,11 @@
 //! The harness of the tests.
 
+pub mod checker;
+pub mod command;
 pub mod guests;
 pub mod host;
 pub mod inprocess;
 pub mod proxy;
 pub mod redis;
 pub mod rig;
+pub mod witness;

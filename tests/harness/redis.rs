@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, RedisResult, Value};
 use tempfile::TempDir;
 
 /// For how long anything that a test waits for may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How the server is started.
 #[derive(Clone, Debug, Default)]

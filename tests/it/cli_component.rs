@@ -1,7 +1,7 @@
 //! `check FILE` and `invoke`: components without any Redis.
 
+use harness::command::{fed, run};
 use harness::guests::guest;
-use harness::host::{fed, run};
 use hostler_tests as harness;
 
 fn scripted() -> String {

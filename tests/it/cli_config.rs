@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use harness::host::{end, hostler, run};
+use harness::command::{end, hostler, run};
 use hostler_tests as harness;
 use tempfile::TempDir;
 

@@ -1,7 +1,7 @@
 //! `run`, `publish`, `inspect`, `dlq peek` against a real server, by the built binary.
 
+use harness::command::{Ended, Host, end, fed, hostler, run};
 use harness::guests::guest;
-use harness::host::{Ended, Host, end, fed, hostler, run};
 use harness::redis::{RedisOptions, RedisServer};
 use hostler_tests as harness;
 use nix::sys::signal::Signal;

@@ -1,6 +1,6 @@
 //! What the commands say: help, versions, complaints, exit codes. No Redis, no component.
 
-use harness::host::{Ended, end, hostler, run};
+use harness::command::{Ended, end, hostler, run};
 use hostler_tests as harness;
 
 /// One line about the problem, and what to do: no usage text, no backtrace.

@@ -13,6 +13,22 @@ mod cli_words;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
+mod e2e_crash;
+#[cfg(test)]
+mod e2e_delay;
+#[cfg(test)]
+mod e2e_drain;
+#[cfg(test)]
+mod e2e_lease;
+#[cfg(test)]
+mod e2e_outcomes;
+#[cfg(test)]
+mod e2e_refused;
+#[cfg(test)]
+mod e2e_retention;
+#[cfg(test)]
+mod e2e_scene;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod loop_stream;
@@ -42,5 +58,7 @@ mod sandbox_limits;
 mod sandbox_load;
 #[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod security_user;
 #[cfg(test)]
 mod wire_proxy;

@@ -47,6 +47,18 @@ impl Scope for Reach {
     }
 }
 
+/// What a benchmark goes by.
+#[derive(Clone, Debug)]
+pub(super) struct Benched;
+
+impl Scope for Benched {
+    fn has(key: &str) -> bool {
+        Reach::has(key)
+            || Sandboxed::has(key)
+            || ["handler", "concurrency", "prefetch"].contains(&key)
+    }
+}
+
 /// How to reach Redis, and which queue.
 #[derive(Clone, Debug)]
 pub(super) struct ReachQueue;

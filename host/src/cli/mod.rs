@@ -13,6 +13,7 @@ use exit::{Exit, Failure};
 
 use crate::config::RedisUrl;
 
+mod bench;
 mod check;
 mod completions;
 mod connect;
@@ -26,6 +27,7 @@ mod output;
 mod progress;
 mod publish;
 mod run;
+mod threads;
 mod versions;
 
 /// The environment, as it was when the process started.
@@ -69,6 +71,7 @@ enum Command {
     Inspect(inspect::Args),
     Check(check::Args),
     Invoke(invoke::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
 }
 
@@ -114,6 +117,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Inspect(args) => inspect::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
+        Command::Bench(args) => bench::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),
     }
 }

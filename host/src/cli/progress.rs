@@ -32,6 +32,17 @@ impl Progress {
         Self(bar)
     }
 
+    /// Count something up to its end.
+    pub(super) fn of(total: u64, what: &str) -> Self {
+        let progress = Self::counting(what);
+        progress.0.set_length(total);
+        let template = format!("{{spinner}} {{pos}} of {{len}} {what} {{wide_bar}} {{eta}}");
+        match ProgressStyle::with_template(&template) {
+            Ok(style) => Self(progress.0.with_style(style)),
+            Err(_) => progress,
+        }
+    }
+
     /// So many more.
     pub(super) fn advance(&self, by: u64) {
         self.0.inc(by);

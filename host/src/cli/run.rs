@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::info;
@@ -11,6 +11,7 @@ use crate::admin;
 use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
+use crate::cli::threads::Threads;
 use crate::cli::{Variables, check, flags, output};
 use crate::config::{Config, DeadLetter, QueueKind, SummaryFormat, Value};
 use crate::delivery::ledger;
@@ -55,21 +56,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let options = stream_options(&config)?;
     let sandbox = load(&config)?;
 
-    let cannot_start = |error| Failure::io("cannot start threads", &error);
-    // The loop has a thread of its own: handlers that keep all cores busy must not keep leases
-    // from being renewed.
-    let main = Builder::new_current_thread().enable_all().build();
-    let main = main.map_err(cannot_start)?;
-    let attempts = Builder::new_multi_thread()
-        .thread_name("hostler-attempt")
-        .enable_all()
-        .build()
-        .map_err(cannot_start)?;
-    let ended = main.block_on(serve(&config, options, sandbox, &attempts));
-    // Whatever still runs there has been given up.
-    attempts.shutdown_background();
-    main.shutdown_background();
-    ended
+    Threads::start()?.run(async |attempts| serve(&config, options, sandbox, attempts).await)
 }
 
 fn load(config: &Config) -> Result<Sandbox, Failure> {
@@ -90,7 +77,7 @@ async fn serve(
     config: &Config,
     options: StreamOptions,
     sandbox: Sandbox,
-    attempts: &Runtime,
+    attempts: &Handle,
 ) -> Result<Exit, Failure> {
     let mut stops = Stops::listen()?;
     let metrics = Arc::new(Metrics::new());
@@ -126,7 +113,7 @@ async fn serve(
         settings(config),
         Arc::clone(&metrics),
         health,
-        attempts.handle(),
+        attempts,
     );
     let exit = drive(driver, &mut stops).await;
     if config.process.summary == SummaryFormat::Json {

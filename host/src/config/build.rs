@@ -7,7 +7,9 @@ use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::setting::Setting;
 use crate::config::settings::{dead_letters, failures, handler, limits, process, queue};
 use crate::config::value::{ByteSize, Value};
-use crate::config::{Config, DeadLetter, Destination, Handler, Loaded, Process, QueueKind, Redis};
+use crate::config::{
+    Bench, Config, DeadLetter, Destination, Handler, Loaded, Process, QueueKind, Redis,
+};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, Policy};
@@ -94,6 +96,27 @@ impl Collected {
         match (redis, destination) {
             (Some(redis), Some(destination)) if self.problems.is_empty() => Ok(Loaded {
                 value: (redis, destination),
+                warnings: self.warnings,
+            }),
+            _ => Err(self.error()),
+        }
+    }
+
+    /// What a benchmark goes by.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn bench(mut self) -> Result<Loaded<Bench>, Error> {
+        let redis = self.check_redis();
+        let handler = self.check_handler();
+        match (redis, handler) {
+            (Some(redis), Some(handler)) if self.problems.is_empty() => Ok(Loaded {
+                value: Bench {
+                    redis,
+                    handler,
+                    sandbox: self.sandbox_settings(),
+                    prefetch: self.or_default(&handler::PREFETCH),
+                },
                 warnings: self.warnings,
             }),
             _ => Err(self.error()),

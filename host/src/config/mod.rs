@@ -141,6 +141,19 @@ impl QueueKind {
     }
 }
 
+/// What a benchmark goes by.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// Where Redis is and how to get in.
+    pub redis: Redis,
+    /// The component.
+    pub handler: Handler,
+    /// How it is run.
+    pub sandbox: sandbox::Settings,
+    /// The most deliveries held beyond those that run.
+    pub prefetch: NonZeroU32,
+}
+
 /// Where messages are published to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {

@@ -144,6 +144,8 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn tally(header: u32, native: u32, fresh: bool) -> Tally {
@@ -258,5 +260,120 @@ mod tests {
         // Never started: no suspect.
         assert_eq!(lane(Some(5), 0, 0), Lane::Normal);
         assert_eq!(lane(Some(1), 0, 1), Lane::Normal);
+    }
+
+    /// One thing that happens to a message.
+    #[derive(Clone, Copy, Debug)]
+    enum Turn {
+        /// It starts, and fails.
+        Fail,
+        /// It starts, and its host dies.
+        DieRunning,
+        /// Its host dies between the record and the start.
+        DieRecorded,
+        /// Its host dies before it does anything with it.
+        DieHolding,
+        /// It is handed back unstarted, before the record or after it.
+        HandBack,
+    }
+
+    fn any_turn() -> impl Strategy<Value = Turn> {
+        prop_oneof![
+            3 => Just(Turn::Fail),
+            1 => Just(Turn::DieRunning),
+            1 => Just(Turn::DieRecorded),
+            1 => Just(Turn::DieHolding),
+            2 => Just(Turn::HandBack),
+        ]
+    }
+
+    fn any_allowance() -> impl Strategy<Value = Allowance> {
+        let cap = prop_oneof![Just(None), (0..8_u32).prop_map(Some)];
+        let accounting = prop_oneof![Just(Accounting::Lazy), Just(Accounting::Exact)];
+        (cap, accounting).prop_map(|(cap, accounting)| Allowance { cap, accounting })
+    }
+
+    proptest! {
+        #[test]
+        fn starts_never_exceed_the_cap_and_every_charge_has_its_cause(
+            allowance in any_allowance(),
+            header in prop_oneof![Just(0), 0..8_u32],
+            turns in prop::collection::vec(any_turn(), 0..24),
+        ) {
+            let mut now = tally(header, 1, true);
+            let mut last = header;
+            // Starts, and deaths that charged the message without one.
+            let (mut starts, mut wasted, mut first_hand_out) = (0, 0, 0);
+            for turn in turns {
+                let Standing::Start(next) = allowance.standing(now) else {
+                    break;
+                };
+                let unrecorded = Tally { fresh: false, ..now };
+                let recorded = tally(header, next.record.unwrap_or(now.native), false);
+                prop_assert_eq!(next.attempt, last + 1, "attempts are counted one by one");
+                prop_assert!(next.record.is_none_or(|write| write > now.native));
+                prop_assert!(next.record.is_some() || now.fresh, "only a first start is unrecorded");
+                now = match turn {
+                    Turn::Fail | Turn::DieRunning => {
+                        starts += 1;
+                        last += 1;
+                        recorded
+                    }
+                    Turn::DieRecorded => {
+                        wasted += 1;
+                        last += 1;
+                        recorded
+                    }
+                    Turn::DieHolding => {
+                        let charges = allowance.attempts(unrecorded) - allowance.attempts(now);
+                        first_hand_out += charges;
+                        last += charges;
+                        unrecorded
+                    }
+                    Turn::HandBack if now.fresh => tally(header, 0, false),
+                    Turn::HandBack => now,
+                };
+                prop_assert_eq!(allowance.attempts(now), last);
+                let is_dead = matches!(turn, Turn::DieRunning | Turn::DieRecorded | Turn::DieHolding);
+                if is_dead && allowance.orphan_lane(now) == Lane::Alone {
+                    prop_assert!(last > header, "what was never charged is no suspect");
+                }
+                if is_dead && allowance.orphan_lane(now) == Lane::Normal {
+                    let left = allowance.cap.map(|cap| cap - last);
+                    prop_assert!(last < header + 2 && (last == header || left != Some(1)));
+                }
+            }
+            let budget = allowance.cap.map(|cap| cap.saturating_sub(header));
+            prop_assert!(budget.is_none_or(|budget| starts + wasted + first_hand_out <= budget));
+            prop_assert!(first_hand_out <= 1, "only the first hand-out may be charged unstarted");
+            if allowance.accounting == Accounting::Exact || budget == Some(1) {
+                prop_assert_eq!(first_hand_out, 0, "handing out costs nothing");
+            }
+            match allowance.standing(now) {
+                Standing::Start(next) => prop_assert_eq!(next.attempt, last + 1),
+                Standing::Exhausted { attempts } => {
+                    prop_assert_eq!(Some(starts + wasted + first_hand_out), budget);
+                    prop_assert_eq!(attempts, last);
+                }
+            }
+        }
+
+        #[test]
+        fn no_count_is_too_large(
+            allowance in any_allowance(),
+            header in any::<u32>(),
+            native in any::<u32>(),
+            fresh in any::<bool>(),
+        ) {
+            let tally = tally(header, native, fresh);
+            let attempts = allowance.attempts(tally);
+            prop_assert!(attempts >= header);
+            if let Standing::Start(start) = allowance.standing(tally) {
+                prop_assert!(allowance.cap.is_none_or(|cap| start.attempt <= cap));
+            } else {
+                prop_assert!(allowance.cap.is_some_and(|cap| attempts >= cap));
+            }
+            allowance.orphan_lane(tally);
+        }
     }
 }

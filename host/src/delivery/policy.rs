@@ -249,3 +249,166 @@ pub fn truncate_utf8(text: &mut String, max: usize) {
         text.truncate(end.unwrap_or(0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::attempt::Accounting;
+    use crate::delivery::outcome::Fault;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn outcomes() -> Vec<Outcome> {
+        let long = "x".repeat(3 * DETAIL_MAX);
+        let mut outcomes = vec![
+            Outcome::Ack,
+            Outcome::NackRequeue(None),
+            Outcome::NackRequeue(Some(Duration::ZERO)),
+            Outcome::NackRequeue(Some(SECOND)),
+            Outcome::NackRequeue(Some(Duration::MAX)),
+            Outcome::Drop(None),
+            Outcome::Drop(Some(long.clone())),
+        ];
+        let faults = FaultKind::ALL.map(|kind| Outcome::Fault(Fault::new(kind, long.clone())));
+        outcomes.extend(faults);
+        outcomes
+    }
+
+    fn policies() -> Vec<Policy> {
+        let caps = [None, Some(0), Some(1), Some(2), Some(5), Some(u32::MAX)];
+        let mut policies = Vec::new();
+        for cap in caps {
+            for accounting in [Accounting::Lazy, Accounting::Exact] {
+                for on_cap in [OnCap::DeadLetter, OnCap::Discard] {
+                    for on_fault in [OnFault::Requeue, OnFault::DeadLetter] {
+                        for has_dead_letter in [false, true] {
+                            policies.push(Policy {
+                                allowance: Allowance { cap, accounting },
+                                on_cap,
+                                on_fault,
+                                has_dead_letter,
+                                backoff: Backoff::default(),
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        policies
+    }
+
+    /// What every disposition of a message that was not acknowledged keeps.
+    fn check(disposition: &Disposition, policy: &Policy, attempts: u32, handled: bool) {
+        let rejection = match disposition {
+            Disposition::Acknowledge => panic!("acknowledged without an ack"),
+            Disposition::Requeue { delay } => {
+                assert!(policy.allowance.cap.is_none_or(|cap| attempts < cap));
+                assert!(*delay <= DELAY_MAX);
+                return;
+            }
+            Disposition::DeadLetter(rejection) => {
+                assert!(policy.has_dead_letter, "nowhere to put it");
+                rejection
+            }
+            Disposition::Discard(rejection) => {
+                let at_cap = rejection.reason == Reason::MaxDeliveries;
+                assert!(!policy.has_dead_letter || (at_cap && policy.on_cap == OnCap::Discard));
+                rejection
+            }
+        };
+        assert!(rejection.detail.len() <= DETAIL_MAX);
+        assert_eq!((rejection.attempts, rejection.handled), (attempts, handled));
+        if rejection.reason == Reason::MaxDeliveries && handled {
+            assert!(policy.allowance.cap.is_some_and(|cap| attempts >= cap));
+        }
+    }
+
+    #[test]
+    fn every_decision_keeps_the_rules() {
+        for policy in policies() {
+            for outcome in outcomes() {
+                for attempt in [1, 2, 3, 5, 6, u32::MAX] {
+                    for jitter in [0.0, 0.5, 0.999] {
+                        let disposition = decide(&outcome, attempt, &policy, jitter);
+                        if outcome == Outcome::Ack {
+                            assert_eq!(disposition, Disposition::Acknowledge);
+                        } else {
+                            check(&disposition, &policy, attempt, true);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_start_left_nothing_is_requeued() {
+        for policy in policies() {
+            let Some(cap) = policy.allowance.cap else {
+                continue;
+            };
+            let disposition = policy.exhausted(cap, "x".repeat(3 * DETAIL_MAX));
+            assert!(!matches!(disposition, Disposition::Requeue { .. }));
+            check(&disposition, &policy, cap, false);
+        }
+    }
+
+    #[test]
+    fn what_the_gate_turns_away_is_never_discarded_by_the_cap() {
+        for policy in policies() {
+            for reason in Reason::ALL {
+                let disposition = policy.turn_away(reason, String::new(), 0);
+                match disposition {
+                    Disposition::DeadLetter(r) => assert!(policy.has_dead_letter && !r.handled),
+                    Disposition::Discard(r) => assert!(!policy.has_dead_letter && !r.handled),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_failure_below_the_cap_comes_again_and_the_handlers_delay_wins() {
+        for policy in policies() {
+            if policy.allowance.cap.is_some_and(|cap| cap < 2) {
+                continue;
+            }
+            let decided = |delay| decide(&Outcome::NackRequeue(delay), 1, &policy, 0.5);
+            for (asked, given) in [
+                (Some(Duration::ZERO), Duration::ZERO),
+                (Some(SECOND), SECOND),
+                (Some(Duration::MAX), DELAY_MAX),
+                (None, policy.backoff.delay(1, 0.5)),
+            ] {
+                assert_eq!(decided(asked), Disposition::Requeue { delay: given });
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_is_a_failure_or_the_end() {
+        for policy in policies() {
+            for kind in FaultKind::ALL {
+                let fault = Outcome::Fault(Fault::new(kind, "why"));
+                let disposition = decide(&fault, 1, &policy, 0.5);
+                let rejection = match (&disposition, policy.on_fault) {
+                    (Disposition::Requeue { .. }, OnFault::Requeue) => continue,
+                    (Disposition::DeadLetter(r) | Disposition::Discard(r), _) => r,
+                    other => panic!("{other:?}"),
+                };
+                assert!(rejection.detail.contains(kind.label()), "{rejection:?}");
+                let at_once = policy.on_fault == OnFault::DeadLetter;
+                assert_eq!(rejection.reason == Reason::MaxDeliveries, !at_once);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for max in 0..12 {
+            let mut text = "aä€😀bc".to_owned();
+            truncate_utf8(&mut text, max);
+            assert!(text.len() <= max && "aä€😀bc".starts_with(&text));
+        }
+    }
+}

@@ -27,6 +27,7 @@ pub mod script;
 pub mod startup;
 pub mod stream;
 pub mod target;
+pub mod usage;
 mod words;
 
 pub use error::{Class, Error};
@@ -142,6 +143,22 @@ pub struct Maintenance {
     pub dead_letters_dropped: u64,
 }
 
+/// What a queue looks like from outside: for gauges.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Observation {
+    /// Messages that no host has read: as Redis counts them, trimmed ones included; where Redis
+    /// does not know, 1 if there are any.
+    pub unread: u64,
+    /// Deliveries that hosts hold, parked ones included.
+    pub pending: u64,
+    /// For how long the oldest of them has been in the queue.
+    pub oldest_pending: Option<Duration>,
+    /// Deliveries held for later by no host.
+    pub parked: u64,
+    /// Entries in the dead-letter queue.
+    pub dead_letters: Option<u64>,
+}
+
 /// What had to be made anew because somebody deleted it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repaired {
@@ -209,6 +226,12 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
 
     /// What waits, for `--until-empty`.
     async fn backlog(&self) -> Result<Backlog, Error>;
+
+    /// What the queue looks like, for metrics; `None` where a kind has nothing to show. It may need
+    /// rights that serving does not: failing at it is no failure of the queue.
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        Ok(None)
+    }
 
     /// This host leaves: remove what names it, if nothing is pending under its name.
     async fn leave(&self) -> Result<(), Error>;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
 use crate::queue::{
-    Backlog, Claim, Error, Maintenance, Queue, Record, Repaired, Settlement, Taken,
+    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repaired, Settlement, Taken,
 };
 use crate::runtime::Clock;
 
@@ -68,6 +68,8 @@ pub enum Told {
     },
     /// Housekeeping has ended.
     Maintained(Result<Maintenance, Error>),
+    /// What the queue looks like, for metrics.
+    Observed(Result<Option<Observation>, Error>),
     /// What waits in the queue.
     Looked(Result<Backlog, Error>),
     /// What had to be made anew.
@@ -121,6 +123,8 @@ pub struct Errands {
     pub renew: Errand<Vec<(Key, Arc<Claim>)>>,
     /// Housekeeping.
     pub maintain: Errand<()>,
+    /// A look at the queue, for metrics.
+    pub observe: Errand<()>,
     /// A look at the backlog, after a wait: for `--until-empty`, and to see whether Redis is back.
     pub look: Errand<Duration>,
     /// Make anew what is gone, after a wait.
@@ -204,6 +208,8 @@ impl Errands {
             maintain: office.errand(|insist, ()| async move {
                 Told::Maintained(insist.queue.maintain().await)
             }),
+            observe: office
+                .errand(|insist, ()| async move { Told::Observed(insist.queue.observe().await) }),
             look: office.errand(|insist, after: Duration| async move {
                 tokio::time::sleep(after).await;
                 Told::Looked(insist.queue.backlog().await)

@@ -116,7 +116,9 @@ impl<M> Ledger<M> {
         };
         let leased = held.leased;
         let attempt = match allowance.standing(held.tally) {
-            Standing::Start(start) if start.record.is_none() => Some(start.attempt),
+            Standing::Start(start) if start.record.is_none() && !held.doubtful => {
+                Some(start.attempt)
+            }
             Standing::Start(_) | Standing::Exhausted { .. } => None,
         };
         self.set(key, State::Released);

@@ -107,6 +107,9 @@ struct Held<M> {
     state: State,
     /// When the lease was last confirmed.
     leased: Time,
+    /// The claim was answered so late that we may have adopted, run and sent away the same
+    /// delivery in between: nothing starts before Redis has confirmed owner and count.
+    doubtful: bool,
     /// The lease was lost while it was with the executor: only an ack still counts.
     lost: Option<Ending>,
     /// The same delivery, claimed again while this holding could not be replaced.
@@ -282,12 +285,33 @@ impl<M> Ledger<M> {
     }
 
     /// A delivery has been claimed. Rule 4: if its id is held already, it replaces that holding,
-    /// or waits for the end of what cannot be replaced.
+    /// or waits for the end of what cannot be replaced; unless that holding is surely ours still:
+    /// then the claim is the older one, and its answer comes late.
     fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<M>) {
+        let min_idle = self.settings.min_idle;
         let Some(old) = self.held.get_mut(&delivery.id) else {
             self.hold(now, leased, delivery);
             return;
         };
+        let is_with_us = match old.state {
+            State::Waiting | State::Released | State::Recording { .. } | State::Running { .. } => {
+                old.lost.is_none() && old.successor.is_none() && !old.doubtful
+            }
+            // We have sent it away, and it may have come back.
+            State::Settling { .. } | State::Refused { .. } => false,
+        };
+        if is_with_us && now.saturating_sub(old.leased) < min_idle {
+            self.generation += 1;
+            self.out.push(Action::Ended {
+                key: Key {
+                    id: delivery.id,
+                    generation: self.generation,
+                },
+                cargo: delivery.cargo,
+                ending: Ending::Superseded,
+            });
+            return;
+        }
         let key = Key {
             id: delivery.id,
             generation: old.generation,
@@ -338,6 +362,7 @@ impl<M> Ledger<M> {
                 lane,
                 state: State::Waiting,
                 leased,
+                doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2,
                 lost: None,
                 successor: None,
             },
@@ -392,13 +417,13 @@ impl<M> Ledger<M> {
             self.revoked(now, key);
             return;
         }
-        let leased = held.leased;
+        let is_sure = !held.doubtful && !self.is_old(now, held.leased);
         match allowance.standing(held.tally) {
             Standing::Exhausted { attempts } => {
                 self.out.push(Action::Deny(key));
                 self.exhausted(now, key, attempts);
             }
-            Standing::Start(start) if start.record.is_some() && self.is_old(now, leased) => {
+            Standing::Start(start) if start.record.is_some() && !is_sure => {
                 // The count may have moved on since we read it.
                 let record = None;
                 self.record(key, Start { record, ..start });
@@ -453,6 +478,7 @@ impl<M> Ledger<M> {
                 held.tally.native = write;
                 held.tally.fresh &= !is_record;
                 held.leased = leased;
+                held.doubtful = false;
                 let tally = held.tally;
                 if is_record {
                     self.note(Note::Recorded);

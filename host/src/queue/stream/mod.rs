@@ -20,7 +20,8 @@ use super::error::Error;
 use super::interruption::Interruption;
 use super::startup::StartError;
 use super::{
-    Backlog, Claim, Defect, Maintenance, Origin, Queue, Record, Repaired, Reply, Settlement, Taken,
+    Backlog, Claim, Defect, Maintenance, Observation, Origin, Queue, Record, Repaired, Reply,
+    Settlement, Taken, inspect,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::wire::{self, Raw, keys};
@@ -254,6 +255,24 @@ impl Queue for StreamQueue {
 
     async fn backlog(&self) -> Result<Backlog, Error> {
         self.look_at_backlog().await.map_err(|e| self.about(e))
+    }
+
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        let dead_letter = self.options.dead_letter.as_ref();
+        let report = inspect::stream(
+            &self.commands,
+            self.key(),
+            self.group(),
+            dead_letter.map(|dead_letter| dead_letter.key.as_str()),
+        )
+        .await?;
+        Ok(Some(Observation {
+            unread: report.lag.unwrap_or(u64::from(report.unread)),
+            pending: report.pending,
+            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
+            parked: report.delayed,
+            dead_letters: report.dead_letters,
+        }))
     }
 
     async fn leave(&self) -> Result<(), Error> {

@@ -117,7 +117,7 @@ impl Driver {
             Ending::Parted(Parting::Park { after, .. }) => {
                 self.metrics
                     .disposition(&Disposition::Requeue { delay: after });
-                debug!(id, delay_ms = after.as_millis(), "requeued");
+                debug!(id, delay_ms = millis(after), "requeued");
             }
             Ending::Parted(Parting::HandBack { .. }) => debug!(id, "handed back"),
             Ending::Parted(Parting::Leave { .. }) => debug!(id, "left for another host"),
@@ -180,11 +180,11 @@ impl Driver {
                 info!(id, "runs alone: it may be what ended its last hosts");
             }
             Note::AloneEnded { took, .. } => {
-                info!(took_ms = took.as_millis(), "the run alone has ended");
+                info!(took_ms = millis(took), "the run alone has ended");
             }
             Note::Halted { detail, again } => {
                 self.health.impede(Cause::Handler, &*detail);
-                let again_ms = again.as_millis();
+                let again_ms = millis(again);
                 error!(detail, again_ms, "no instance of the handler: stopped");
             }
             Note::Resumed => {
@@ -201,7 +201,7 @@ impl Driver {
         if self.refusal_logged.is_none_or(|at| now >= at + LOG_EVERY) {
             let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
             let refusals = self.refusals_unlogged;
-            let again_ms = again.as_millis();
+            let again_ms = millis(again);
             warn!(
                 id,
                 cause, refusals, again_ms, "redis refuses a settlement; it stays pending"
@@ -210,4 +210,9 @@ impl Driver {
             self.refusals_unlogged = 0;
         }
     }
+}
+
+/// A log field is a number only if it has 64 bits.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::Driver;
-use crate::delivery::ledger::{Delivery, Event, Key, Reply, Time};
+use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
-use crate::queue::{Claim, Error, Maintenance, Taken};
+use crate::queue::{Claim, Error, Maintenance, Observation, Taken};
 use crate::runtime::errands::Told;
 use crate::runtime::executor::{Report, Word};
 use crate::runtime::job::Job;
 use crate::runtime::{gate, wall_clock_ms};
 use crate::telemetry::health::Cause;
+use crate::telemetry::metrics::Gauge;
 
 impl Driver {
     pub(super) fn take_word(&mut self, now: Time, word: Word) {
@@ -183,10 +184,32 @@ impl Driver {
                 let done = self.answer(result).unwrap_or_default();
                 self.maintained(done);
             }
+            Told::Observed(result) => {
+                self.errands.observe.done();
+                match result {
+                    Ok(Some(seen)) => self.observed(&seen),
+                    Ok(None) => {}
+                    Err(error) => debug!(%error, "could not look at the queue for metrics"),
+                }
+            }
             Told::Looked(result) => self.looked(now, result),
             Told::Repaired(result) => self.repaired(now, result),
             Told::Failed(error) => self.failed(error),
         }
+    }
+
+    fn observed(&self, seen: &Observation) {
+        let set = |gauge: &Gauge, value: u64| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        set(&self.metrics.unread, seen.unread);
+        set(&self.metrics.pending, seen.pending);
+        set(&self.metrics.parked, seen.parked);
+        set(&self.metrics.dead_letters, seen.dead_letters.unwrap_or(0));
+        let oldest = seen.oldest_pending.unwrap_or_default();
+        self.metrics
+            .oldest_pending_seconds
+            .set(oldest.as_secs_f64());
     }
 
     fn maintained(&mut self, done: Maintenance) {
@@ -229,7 +252,7 @@ impl Driver {
             .into_iter()
             .map(|claim| {
                 let enqueued_ms = claim.message.enqueued_ms;
-                if enqueued_ms > 0 {
+                if enqueued_ms > 0 && claim.origin == Origin::Fresh {
                     let waited = Duration::from_millis(now_ms.saturating_sub(enqueued_ms));
                     self.metrics.queue_wait_seconds.observe(waited);
                 }

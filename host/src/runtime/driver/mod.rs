@@ -83,6 +83,7 @@ pub struct Driver {
     acknowledgements: Vec<(Key, Arc<Claim>)>,
     settlements: Vec<(Key, Settlement)>,
     next_maintenance: Time,
+    next_observation: Time,
     empty: Emptiness,
     drain_deadline: Option<Time>,
     refusal_logged: Option<Time>,
@@ -154,6 +155,7 @@ impl Driver {
             acknowledgements: Vec::new(),
             settlements: Vec::new(),
             next_maintenance: Time::ZERO,
+            next_observation: Time::ZERO,
             drain_deadline: None,
             refusal_logged: None,
             refusals_unlogged: 0,
@@ -168,9 +170,13 @@ impl Driver {
         let mut control_open = true;
         loop {
             let now = self.clock.now();
+            // Carrying out an action can make another (a revoked delivery is handed back).
             self.ledger.poll(now, &mut actions);
-            for action in actions.drain(..) {
-                self.perform(now, action);
+            while !actions.is_empty() {
+                for action in actions.drain(..) {
+                    self.perform(now, action);
+                }
+                self.ledger.poll(now, &mut actions);
             }
             self.send_errands(now);
             self.health.beat(Instant::now());
@@ -215,6 +221,7 @@ impl Driver {
         [
             self.ledger.next_deadline(),
             Some(self.next_maintenance),
+            Some(self.next_observation),
             self.drain_deadline,
             empty,
         ]

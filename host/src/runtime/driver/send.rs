@@ -16,6 +16,8 @@ use crate::delivery::message::DeliveryId;
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How often housekeeping runs.
 const MAINTAIN_EVERY: Time = Time::from_secs(5);
+/// How often the gauges are brought up to date.
+const OBSERVE_EVERY: Time = Time::from_secs(5);
 /// Between two looks at the backlog while waiting for the queue to be empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The most that is sent in one settle or record round trip.
@@ -68,6 +70,12 @@ impl Driver {
             if self.is_online() && self.drain_deadline.is_none() && self.errands.maintain.is_free()
             {
                 self.errands.maintain.send(());
+            }
+        }
+        if now >= self.next_observation {
+            self.next_observation = now + OBSERVE_EVERY;
+            if self.is_online() && self.errands.observe.is_free() {
+                self.errands.observe.send(());
             }
         }
         if self.settings.until_empty.is_some() && self.drain_deadline.is_none() {

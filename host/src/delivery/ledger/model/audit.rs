@@ -19,8 +19,8 @@ pub(super) struct Life {
     pub(super) nacks: u32,
     pub(super) acked: bool,
     pub(super) dropped: bool,
-    /// Where it runs now.
-    pub(super) runs: Vec<HostId>,
+    /// Where it runs now, and since when.
+    pub(super) runs: Vec<(HostId, Time)>,
     pub(super) fate: Option<Fate>,
     copies: u32,
     /// A charge that no start has used yet, and whose it is.
@@ -65,6 +65,7 @@ pub(super) struct Begin {
     pub(super) host: HostId,
     pub(super) entry: Entry,
     pub(super) attempt: u32,
+    pub(super) at: Time,
     /// The host stood still since it last confirmed the lease.
     pub(super) frozen: bool,
 }
@@ -120,7 +121,8 @@ impl Audit {
         });
     }
 
-    /// A host no longer trusts a lease that may have run out, and leaves the delivery to a scan.
+    /// A charge is lost with a lease: a host leaves to a scan what it no longer trusts, or Redis
+    /// executes a record that its host has given up on.
     pub(super) fn let_go(&mut self, entry: Entry) {
         self.lives[entry].outside += 1;
     }
@@ -154,13 +156,14 @@ impl Audit {
         scenario: &Scenario,
         store: &Store,
         begin: Begin,
-        lease_may_be_lost: impl Fn(HostId) -> bool,
+        lease_may_be_lost: impl Fn(HostId, Time) -> bool,
     ) {
         let Begin {
             host,
             entry,
             attempt,
             frozen,
+            ..
         } = begin;
         let plan = &scenario.plans[entry];
         let ahead = u32::from(self.runs_ahead(plan.header) && Rule::LastStartIsTwo.holds());
@@ -173,7 +176,7 @@ impl Audit {
         let starts = life.starts;
         let runs = life.runs.clone();
         let fate = life.fate;
-        life.runs.push(host);
+        life.runs.push((host, begin.at));
 
         self.require(is_new, || {
             format!("message {entry}: two starts were both attempt {attempt}")
@@ -204,11 +207,11 @@ impl Audit {
         self.require(owned || frozen || settled, || {
             format!("message {entry}: host {host} started it and did not own it ({fate:?})")
         });
-        for other in runs {
+        for (other, since) in runs {
             self.require(other != host, || {
                 format!("message {entry}: two attempts at once on host {host}")
             });
-            self.require(lease_may_be_lost(other) || frozen, || {
+            self.require(lease_may_be_lost(other, since) || frozen, || {
                 format!("message {entry}: runs on hosts {other} and {host}, and no lease ran out")
             });
         }

@@ -33,10 +33,7 @@ pub(super) enum Command {
         leased: Time,
     },
     /// A claim of orphans in two commands, as without [`Rule::ClaimsKeepCounts`].
-    ClaimListed {
-        listed: Vec<(Entry, u32)>,
-        leased: Time,
-    },
+    ClaimListed(Vec<(Entry, u32)>),
     Record {
         key: Key,
         expect: u32,
@@ -368,6 +365,10 @@ impl World<'_> {
             return;
         }
         call.executed = true;
+        if let (true, Command::Record { key, .. }) = (call.given_up, &call.command) {
+            // It may charge a delivery that its host has sent away by now.
+            self.audit.let_go(entry_of(*key));
+        }
         let command = call.command.clone();
         let answer = self.perform_command(host, &command);
         if !matches!(
@@ -378,6 +379,11 @@ impl World<'_> {
                 | Command::Renew(_)
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
+        }
+        match &answer {
+            Answer::Reply(Reply::Refused(_)) => self.tale.refused += 1,
+            Answer::Reply(Reply::Stolen) => self.tale.stolen += 1,
+            _ => {}
         }
         let faults = self.scenario.faults;
         let lost = !self.healed && self.rng.u32(0..2000) < faults.lost;
@@ -430,7 +436,7 @@ impl World<'_> {
                     own: self.store.own_idle(now, host),
                 }
             }
-            Command::ClaimListed { listed, .. } => {
+            Command::ClaimListed(listed) => {
                 let handed = self.store.claim_listed(now, host, listed);
                 Answer::Orphans {
                     deliveries: self.deliveries(host, &handed),
@@ -523,11 +529,11 @@ impl World<'_> {
                 next,
             },
             (Command::TakeOrphans { .. }, Answer::Listed(listed)) => {
-                self.issue(host, Command::ClaimListed { listed, leased });
+                self.issue(host, Command::ClaimListed(listed));
                 return;
             }
             (
-                Command::TakeOrphans { .. } | Command::ClaimListed { .. },
+                Command::TakeOrphans { .. } | Command::ClaimListed(_),
                 Answer::Orphans { deliveries, own },
             ) => {
                 let ledger = &self.hosts[host].ledger;
@@ -598,7 +604,7 @@ impl World<'_> {
                 deliveries: Vec::new(),
                 next: None,
             },
-            Command::TakeOrphans { .. } | Command::ClaimListed { .. } => Event::OrphansTaken {
+            Command::TakeOrphans { .. } | Command::ClaimListed(_) => Event::OrphansTaken {
                 leased,
                 deliveries: Vec::new(),
             },

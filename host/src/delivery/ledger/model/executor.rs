@@ -124,14 +124,14 @@ impl World<'_> {
             host,
             entry,
             attempt,
+            at: self.now,
             frozen: self.hosts[host].woke >= checked,
         };
-        let now = self.now;
         let reach = self.scenario.min_idle * 4;
         let hosts = &self.hosts;
         self.audit
-            .started(self.scenario, &self.store, begin, |other| {
-                hosts[other].disturbed + reach >= now
+            .started(self.scenario, &self.store, begin, |other, since| {
+                hosts[other].disturbed + reach >= since
             });
         let plan = self.scenario.plans[entry];
         if plan.nature == Nature::Killer {
@@ -155,7 +155,7 @@ impl World<'_> {
         let entry = entry_of(key);
         let plan = self.scenario.plans[entry];
         let life = &mut self.audit.lives[entry];
-        if let Some(place) = life.runs.iter().position(|&other| other == host) {
+        if let Some(place) = life.runs.iter().position(|&(other, _)| other == host) {
             life.runs.swap_remove(place);
         }
         let outcome = match plan.nature {

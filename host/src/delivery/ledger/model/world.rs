@@ -84,15 +84,32 @@ pub(super) struct World<'a> {
     faults_left: u32,
     ending: bool,
     count: u64,
+    pub(super) tale: Tale,
     trace: Option<String>,
 }
 
-/// What a run was like.
+/// What runs were like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tale {
+    pub(super) runs: u64,
     pub(super) starts: u64,
+    /// Hosts that did not leave by themselves.
     pub(super) deaths: u64,
+    /// Replies that said so.
+    pub(super) refused: u64,
+    pub(super) stolen: u64,
     pub(super) steps: u64,
+}
+
+impl Tale {
+    pub(super) fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.starts += other.starts;
+        self.deaths += other.deaths;
+        self.refused += other.refused;
+        self.stolen += other.stolen;
+        self.steps += other.steps;
+    }
 }
 
 /// A broken promise, and how it came to that.
@@ -121,6 +138,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         faults_left: scenario.faults.most,
         ending: false,
         count: 0,
+        tale: Tale::default(),
         trace: traced.then(String::new),
     };
     world.begin();
@@ -131,23 +149,16 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
     {
         world.end();
     }
-    let World {
-        audit,
-        trace,
-        count,
-        hosts,
-        ..
-    } = world;
-    match audit.violation {
+    world.tale.runs = 1;
+    world.tale.steps = world.count;
+    let lives = &world.audit.lives;
+    world.tale.starts = lives.iter().map(|life| u64::from(life.starts)).sum();
+    match world.audit.violation {
         Some(what) => Err(Violation {
             what,
-            trace: trace.unwrap_or_default(),
+            trace: world.trace.unwrap_or_default(),
         }),
-        None => Ok(Tale {
-            starts: audit.lives.iter().map(|life| u64::from(life.starts)).sum(),
-            deaths: hosts.iter().filter(|host| !host.alive).count() as u64,
-            steps: count,
-        }),
+        None => Ok(world.tale),
     }
 }
 
@@ -455,6 +466,7 @@ impl World<'_> {
         if !self.hosts[host].alive {
             return;
         }
+        self.tale.deaths += u64::from(cause != Cause::Left);
         let h = &mut self.hosts[host];
         h.alive = false;
         let alone = match h.ledger.mode {
@@ -467,7 +479,7 @@ impl World<'_> {
         }
         self.audit.deaths.insert(host, Death { cause, alone });
         for life in &mut self.audit.lives {
-            life.runs.retain(|&other| other != host);
+            life.runs.retain(|&(other, _)| other != host);
         }
         self.trace(|| format!("host {host} ends: {cause:?}, alone {alone:?}"));
         if let Cause::Killer(killer) = cause

@@ -1,0 +1,287 @@
+//! One measurement: a stream full of messages, the real loop, and what it cost.
+
+use std::fs;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::timed::{SENT, Timed, Times};
+use crate::cli::connect::Passing;
+use crate::cli::exit::{Exit, Failure};
+use crate::delivery::attempt::Allowance;
+use crate::delivery::backoff::Backoff;
+use crate::delivery::ledger;
+use crate::delivery::policy::{OnCap, OnFault, Policy};
+use crate::queue::connection::{Connector, Link};
+use crate::queue::publish::{BATCH_MESSAGES, Destination, Outgoing, Publisher};
+use crate::queue::stream::{StreamOptions, StreamQueue};
+use crate::queue::usage;
+use crate::runtime::{self, Control, Driver, Handler};
+use crate::telemetry::health::Health;
+use crate::telemetry::metrics::Metrics;
+
+/// How often we look whether all is done: small against the seconds that a measurement takes.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long nothing may happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long messages are sent at a steady rate to measure their journey.
+const PACED_FOR: Duration = Duration::from_secs(2);
+const PACE: Duration = Duration::from_millis(1);
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) messages: u64,
+    pub(super) body: Bytes,
+    pub(super) concurrency: usize,
+    pub(super) prefetch: usize,
+    /// Messages per second of the steady part; 0 = there is none.
+    pub(super) rate: u32,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// From the first read to the last acknowledgement.
+    pub(super) elapsed: Duration,
+    /// CPU time of this process in that time.
+    pub(super) host_cpu: Duration,
+    /// CPU time of Redis in that time.
+    pub(super) redis_cpu: Duration,
+    /// The most memory that this process has had, in bytes.
+    pub(super) peak_memory: u64,
+    /// How long calls took under full load.
+    pub(super) calls: Vec<Duration>,
+    /// From sending to the answer, at the steady rate.
+    pub(super) journeys: Vec<Duration>,
+}
+
+/// A stream of its own, on this server.
+pub(super) struct Bench<'a> {
+    pub(super) connector: &'a Connector,
+    pub(super) load: &'a Load,
+    pub(super) attempts: &'a Handle,
+}
+
+impl Bench<'_> {
+    /// Measure a handler: first a full stream, then a steady rate.
+    pub(super) async fn measure<H: Handler>(
+        &self,
+        handler: impl Fn() -> H,
+    ) -> Result<Measured, Failure> {
+        let key = format!("hostler:bench:{:08x}", fastrand::u32(..));
+        let link = self.connector.link("bench");
+        let measured = async {
+            self.preload(&key).await?;
+            let mut measured = self.full(&key, handler(), &link).await?;
+            if self.load.rate > 0 {
+                measured.journeys = self.paced(&key, handler()).await?;
+            }
+            Ok(measured)
+        };
+        let measured: Result<Measured, Failure> = measured.await;
+        let removed = usage::remove(&link, &[key]).await;
+        let measured = measured?;
+        removed.map_err(|error| error.failure())?;
+        Ok(measured)
+    }
+
+    async fn preload(&self, key: &str) -> Result<(), Failure> {
+        let publisher = Publisher::new(self.connector, Destination::stream(key));
+        let batch = vec![Outgoing::new(self.load.body.clone()); BATCH_MESSAGES];
+        let mut left = usize::try_from(self.load.messages).unwrap_or(usize::MAX);
+        while left > 0 {
+            let now = left.min(batch.len());
+            let sent = publisher.publish_all(&batch[..now]).await;
+            sent.map_err(|error| Failure::new(Exit::Unavailable, error))?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    async fn full<H: Handler>(
+        &self,
+        key: &str,
+        handler: H,
+        link: &Link,
+    ) -> Result<Measured, Failure> {
+        let usage = async || usage::usage(link).await.map_err(|error| error.failure());
+        forget_peak();
+        let redis_before = usage().await?;
+        let cpu_before = cpu_of_this_process();
+        let running = self.start(key, handler).await?;
+        let elapsed = running.until_done(self.load.messages).await?;
+        let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
+        let redis_cpu = usage().await?.cpu.saturating_sub(redis_before.cpu);
+        let peak_memory = peak();
+        let times = running.stop().await?;
+        Ok(Measured {
+            elapsed,
+            host_cpu,
+            redis_cpu,
+            peak_memory,
+            calls: times.calls,
+            journeys: Vec::new(),
+        })
+    }
+
+    async fn paced<H: Handler>(&self, key: &str, handler: H) -> Result<Vec<Duration>, Failure> {
+        let running = self.start(key, handler).await?;
+        let publisher = Publisher::new(self.connector, Destination::stream(key));
+        let mut ticks = interval(PACE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let began = Instant::now();
+        let mut sent = 0;
+        while began.elapsed() < PACED_FOR {
+            let scheduled = ticks.tick().await.into_std();
+            // A message is sent when it should have been: where the server or this loop was slow,
+            // that is part of the journey. What the timer is late by is not.
+            let now = Instant::now();
+            let on_time = now.saturating_duration_since(scheduled) < 2 * PACE;
+            let stamp = if on_time { now } else { scheduled };
+            let stamp = stamp.saturating_duration_since(running.start).as_nanos();
+            let due = (began.elapsed().as_secs_f64() * f64::from(self.load.rate)) as u64;
+            let message = Outgoing::new(self.load.body.clone()).header(SENT, stamp.to_string());
+            let batch = vec![message; usize::try_from(due - sent).unwrap_or(0)];
+            sent = due;
+            let published = publisher.publish_all(&batch).await;
+            published.map_err(|error| Failure::new(Exit::Unavailable, error))?;
+        }
+        running.until_done(sent).await?;
+        Ok(running.stop().await?.journeys)
+    }
+
+    async fn start<H: Handler>(&self, key: &str, handler: H) -> Result<Running, Failure> {
+        let options = StreamOptions::new(key, "bench");
+        let queue = StreamQueue::open(self.connector.clone(), options)
+            .await
+            .map_err(|error| error.failure())?;
+        let start = Instant::now();
+        let handler = Arc::new(Timed::new(handler, start));
+        let times = handler.times();
+        let metrics = Arc::new(Metrics::new());
+        let (control, commands) = mpsc::channel(1);
+        let driver = Driver::new(
+            Arc::new(queue),
+            &handler,
+            self.settings(),
+            Arc::clone(&metrics),
+            Health::default(),
+            self.attempts,
+        );
+        Ok(Running {
+            start,
+            metrics,
+            control,
+            times,
+            driver: tokio::spawn(driver.run(commands)),
+        })
+    }
+
+    fn settings(&self) -> runtime::Settings {
+        let defaults = runtime::Settings::new(Policy {
+            allowance: Allowance::default(),
+            on_cap: OnCap::DeadLetter,
+            on_fault: OnFault::Requeue,
+            has_dead_letter: false,
+            backoff: Backoff::default(),
+        });
+        runtime::Settings {
+            ledger: ledger::Settings {
+                concurrency: self.load.concurrency,
+                prefetch_max: self.load.prefetch,
+                ..defaults.ledger
+            },
+            ..defaults
+        }
+    }
+}
+
+/// A loop that runs.
+struct Running {
+    start: Instant,
+    metrics: Arc<Metrics>,
+    control: mpsc::Sender<Control>,
+    times: Arc<std::sync::Mutex<Times>>,
+    driver: tokio::task::JoinHandle<runtime::Exit>,
+}
+
+impl Running {
+    /// Wait until so many messages are acknowledged.
+    async fn until_done(&self, messages: u64) -> Result<Duration, Failure> {
+        let mut last = (0, Instant::now());
+        loop {
+            let summary = self.metrics.summary();
+            if summary.acked >= messages {
+                return Ok(self.start.elapsed());
+            }
+            let refused = summary.requeued + summary.discarded + summary.faults.len() as u64;
+            if refused > 0 {
+                let faults: Vec<&str> = summary.faults.into_keys().collect();
+                let what = match faults.is_empty() {
+                    true => "the handler does not acknowledge every message".to_owned(),
+                    false => format!("the handler fails: {}", faults.join(", ")),
+                };
+                let hint = "measure with one that acknowledges any body";
+                return Err(Failure::new(Exit::Component, what).hint(hint));
+            }
+            if summary.acked > last.0 {
+                last = (summary.acked, Instant::now());
+            } else if last.1.elapsed() > PATIENCE {
+                let what = format!("only {} of {messages} messages were handled", last.0);
+                return Err(Failure::new(Exit::Bug, what));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn stop(self) -> Result<Times, Failure> {
+        // Closed, it has ended already.
+        drop(self.control.send(Control::Drain).await);
+        self.driver
+            .await
+            .map_err(|error| Failure::new(Exit::Bug, error))?;
+        // The slots end by themselves once the loop is gone.
+        let began = Instant::now();
+        while Arc::strong_count(&self.times) > 1 && began.elapsed() < PATIENCE {
+            sleep(LOOK_EVERY).await;
+        }
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *times))
+    }
+}
+
+fn cpu_of_this_process() -> Duration {
+    let duration = |time: TimeVal| {
+        let micros = time.tv_sec() * 1_000_000 + time.tv_usec();
+        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    };
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map(|usage| duration(usage.user_time()) + duration(usage.system_time()))
+        .unwrap_or_default()
+}
+
+/// Let the kernel forget the most memory that we have had. Where it cannot, the peak is that of
+/// the whole process.
+fn forget_peak() {
+    if let Err(error) = fs::write("/proc/self/clear_refs", "5") {
+        tracing::debug!(%error, "the peak of memory is that of all rounds so far");
+    }
+}
+
+/// The most memory that we have had since then, in bytes.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}

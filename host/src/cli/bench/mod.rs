@@ -1,0 +1,308 @@
+//! `hostler bench`: how fast is the real loop, with the sandbox and without?
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use serde::Serialize;
+use tokio::runtime::Handle;
+
+use crate::cli::connect::{Connected, patiently};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Benched, Flags};
+use crate::cli::progress::Progress;
+use crate::cli::threads::Threads;
+use crate::cli::{Variables, check, flags, output};
+use crate::config::{ByteSize, Redis, Value};
+use crate::runtime::native::NoOp;
+use crate::runtime::sandboxed::Sandboxed;
+use crate::sandbox::Sandbox;
+use crate::telemetry::logging::{self, LogFilter, LogFormat};
+
+mod measure;
+mod timed;
+
+use measure::{Bench, Load, Measured};
+use timed::percentile;
+
+/// How many messages an instance serves with `--mode reuse`.
+const REUSE: u32 = 10_000;
+
+/// Measure the loop with a handler, against the same loop with a native no-op (the floor)
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A stream of its own is filled, served by the real loop with the floor and with the handler in turn,
+and removed. Each round does both, in turning order; figures are medians of the rounds. Then messages
+are sent at a steady rate to measure their way from sending to the answer. Use a release build, on a
+machine that does nothing else.
+
+Examples:
+  hostler bench --redis embedded --handler ack.wasm
+  hostler bench --redis redis://localhost --handler ack.wasm --mode reuse --body 1KiB --repeat 5 --json")]
+pub(crate) struct Args {
+    /// How many messages a round has
+    #[arg(long, value_name = "N", default_value = "100000")]
+    messages: NonZeroU64,
+
+    /// The size of each body
+    #[arg(long, value_name = "SIZE", default_value = "100B", value_parser = size)]
+    body: ByteSize,
+
+    /// A fresh instance for every message, or one for ten thousand
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+
+    /// How many rounds
+    #[arg(long, value_name = "N", default_value = "3")]
+    repeat: NonZeroU32,
+
+    /// Messages per second of the steady part; 0 = leave it out
+    #[arg(long, value_name = "N", default_value = "1000")]
+    rate: u32,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<Benched>,
+}
+
+/// How instances are used.
+#[derive(Clone, Copy, Debug, Default, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Mode {
+    /// A fresh instance for every message
+    #[default]
+    Fresh,
+    /// One instance for ten thousand messages
+    Reuse,
+}
+
+fn size(text: &str) -> Result<ByteSize, String> {
+    ByteSize::parse(text).map_err(|invalid| match invalid.hint {
+        Some(hint) => format!("{}: {hint}", invalid.what),
+        None => invalid.what,
+    })
+}
+
+/// The shape of `--json`.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    version: &'a str,
+    build: &'a str,
+    messages: u64,
+    body_bytes: u64,
+    concurrency: usize,
+    mode: Mode,
+    handler: &'a str,
+    rounds: usize,
+    floor: Figures,
+    sandbox: Figures,
+    /// Messages per second, sandbox to floor, of the medians.
+    ratio: f64,
+}
+
+/// Medians of the rounds.
+#[derive(Clone, Debug, Serialize)]
+struct Figures {
+    messages_per_second: f64,
+    /// Of each round, in their order.
+    rounds: Vec<f64>,
+    call_p50_us: Option<f64>,
+    call_p99_us: Option<f64>,
+    latency_p50_us: Option<f64>,
+    latency_p99_us: Option<f64>,
+    latency_p999_us: Option<f64>,
+    host_cpu_seconds: f64,
+    redis_cpu_seconds: f64,
+    peak_memory_bytes: u64,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let loaded = args.flags.collect(variables).bench()?;
+    flags::warn(&loaded.warnings);
+    let mut config = loaded.value;
+    logging::start(LogFormat::Auto, &LogFilter::default());
+    if cfg!(debug_assertions) {
+        let hint = "build with `cargo build --release`";
+        output::warning("this is a debug build: its figures mean little", Some(hint));
+    }
+    config.sandbox.reuse = match args.mode {
+        Mode::Fresh => 1,
+        Mode::Reuse => REUSE,
+    };
+    let sandbox = check::load(&config.handler.file, &config.sandbox)?;
+    let load = Load {
+        messages: args.messages.get(),
+        body: Bytes::from(vec![b'x'; args.body.as_usize()]),
+        concurrency: config.sandbox.concurrency,
+        prefetch: config.prefetch.get() as usize,
+        rate: args.rate,
+    };
+    let rounds = args.repeat.get();
+    let (floor, sandboxed) = Threads::start()?
+        .run(async |attempts| measure(&config.redis, &load, &sandbox, rounds, attempts).await)?;
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        build: if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        },
+        messages: load.messages,
+        body_bytes: args.body.0,
+        concurrency: load.concurrency,
+        mode: args.mode,
+        handler: sandbox.digest(),
+        rounds: rounds as usize,
+        ratio: (sandboxed.messages_per_second / floor.messages_per_second * 1e3).round() / 1e3,
+        floor,
+        sandbox: sandboxed,
+    };
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::line(&text(&report))?;
+    }
+    Ok(Exit::Ok)
+}
+
+async fn measure(
+    redis: &Redis,
+    load: &Load,
+    sandbox: &Sandbox,
+    rounds: u32,
+    attempts: &Handle,
+) -> Result<(Figures, Figures), Failure> {
+    let connected = Connected::new(redis, "bench").await?;
+    let link = connected.connector.link("reach");
+    patiently(redis.wait, async || link.reach().await).await?;
+    let bench = Bench {
+        connector: &connected.connector,
+        load,
+        attempts,
+    };
+    let progress = Progress::of(u64::from(rounds) * 2, "measurements");
+    let mut floors = Vec::new();
+    let mut sandboxed = Vec::new();
+    for round in 0..rounds {
+        for turn in 0..2 {
+            // Whoever goes second finds a warmer machine: so they take turns.
+            if (round + turn).is_multiple_of(2) {
+                floors.push(bench.measure(NoOp::default).await?);
+            } else {
+                let handler = || Sandboxed::new(sandbox.clone());
+                sandboxed.push(bench.measure(handler).await?);
+            }
+            progress.advance(1);
+        }
+    }
+    progress.finish();
+    connected.close().await;
+    Ok((figures(load, floors), figures(load, sandboxed)))
+}
+
+fn figures(load: &Load, rounds: Vec<Measured>) -> Figures {
+    let per_second: Vec<f64> = rounds
+        .iter()
+        .map(|r| rounded(load.messages as f64 / r.elapsed.as_secs_f64()))
+        .collect();
+    let middle = |value: &dyn Fn(&Measured) -> f64| median(rounds.iter().map(value).collect());
+    let peak = middle(&|r| r.peak_memory as f64) as u64;
+    let (host_cpu_seconds, redis_cpu_seconds) = (
+        middle(&|r| r.host_cpu.as_secs_f64()),
+        middle(&|r| r.redis_cpu.as_secs_f64()),
+    );
+    let (mut calls, mut journeys) = (Vec::new(), Vec::new());
+    for mut round in rounds {
+        calls.append(&mut round.calls);
+        journeys.append(&mut round.journeys);
+    }
+    let us = |values: &mut [Duration], share| {
+        let value = percentile(values, share)?;
+        Some(rounded(value.as_secs_f64() * 1e6))
+    };
+    Figures {
+        messages_per_second: median(per_second.clone()),
+        rounds: per_second,
+        call_p50_us: us(&mut calls, 0.5),
+        call_p99_us: us(&mut calls, 0.99),
+        latency_p50_us: us(&mut journeys, 0.5),
+        latency_p99_us: us(&mut journeys, 0.99),
+        latency_p999_us: us(&mut journeys, 0.999),
+        host_cpu_seconds,
+        redis_cpu_seconds,
+        peak_memory_bytes: peak,
+    }
+}
+
+/// One decimal: what is behind it is noise.
+fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n.is_multiple_of(2) => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+        n => values[n / 2],
+    }
+}
+
+fn text(report: &Report<'_>) -> String {
+    let both = [&report.floor, &report.sandbox];
+    let row = |name: &str, show: &dyn Fn(&Figures) -> String| {
+        let [floor, sandbox] = both.map(show);
+        [name.to_owned(), floor, sandbox]
+    };
+    let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1} us"));
+    let spread = |f: &Figures| {
+        let least = f.rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = f.rounds.iter().copied().fold(0.0, f64::max);
+        format!("{least:.0} to {most:.0}")
+    };
+    let rows = [
+        ["", "floor", "sandbox"].map(str::to_owned),
+        row("messages/s", &|f| format!("{:.0}", f.messages_per_second)),
+        row("  of the rounds", &spread),
+        row("call p50", &|f| us(f.call_p50_us)),
+        row("call p99", &|f| us(f.call_p99_us)),
+        row("latency p50", &|f| us(f.latency_p50_us)),
+        row("latency p99", &|f| us(f.latency_p99_us)),
+        row("latency p99.9", &|f| us(f.latency_p999_us)),
+        row("CPU of the host", &|f| {
+            format!("{:.2} s", f.host_cpu_seconds)
+        }),
+        row("CPU of Redis", &|f| format!("{:.2} s", f.redis_cpu_seconds)),
+        row("peak memory", &|f| check::people_size(f.peak_memory_bytes)),
+    ];
+    format!(
+        "{} messages of {}, concurrency {}, {}, {} rounds, {} build\n\n{}\n\nratio to the floor  {:.2}",
+        report.messages,
+        ByteSize(report.body_bytes).show(),
+        report.concurrency,
+        match report.mode {
+            Mode::Fresh => "a fresh instance each",
+            Mode::Reuse => "instances reused",
+        },
+        report.rounds,
+        report.build,
+        output::table(rows),
+        report.ratio
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(vec![]), 0.0);
+    }
+}

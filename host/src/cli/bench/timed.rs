@@ -1,0 +1,114 @@
+//! A handler with a stopwatch: how long calls take, and how long messages were on their way.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::delivery::message::Message;
+use crate::runtime::{Call, Handler, Report};
+
+/// The header that says when a message was sent: nanoseconds after the stopwatch's start.
+pub(super) const SENT: &str = "x-bench-sent-ns";
+
+/// What the stopwatch has seen. Each slot keeps its own and adds it here in the end, so that
+/// measuring shares nothing between cores.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// How long calls took.
+    pub(super) calls: Vec<Duration>,
+    /// From sending to the handler's answer, of messages that say when they were sent.
+    pub(super) journeys: Vec<Duration>,
+}
+
+/// Another handler, with a stopwatch.
+#[derive(Debug)]
+pub(super) struct Timed<H> {
+    handler: H,
+    start: Instant,
+    times: Arc<Mutex<Times>>,
+}
+
+impl<H: Handler> Timed<H> {
+    /// `start`: what the header [`SENT`] counts from.
+    pub(super) fn new(handler: H, start: Instant) -> Self {
+        Self {
+            handler,
+            start,
+            times: Arc::default(),
+        }
+    }
+
+    /// What was seen; whole once all slots are gone.
+    pub(super) fn times(&self) -> Arc<Mutex<Times>> {
+        Arc::clone(&self.times)
+    }
+
+    fn journey(&self, message: &Message, now: Instant) -> Option<Duration> {
+        let sent = message.headers.find_number(SENT)?;
+        Some((now - self.start).saturating_sub(Duration::from_nanos(sent)))
+    }
+}
+
+/// A slot and what its stopwatch has seen.
+pub(super) struct TimedSlot<S> {
+    slot: S,
+    seen: Times,
+    times: Arc<Mutex<Times>>,
+}
+
+impl<S> Drop for TimedSlot<S> {
+    fn drop(&mut self) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.calls.append(&mut self.seen.calls);
+        times.journeys.append(&mut self.seen.journeys);
+    }
+}
+
+impl<H: Handler> Handler for Timed<H> {
+    type Slot = TimedSlot<H::Slot>;
+
+    fn slot(&self) -> Self::Slot {
+        TimedSlot {
+            slot: self.handler.slot(),
+            seen: Times::default(),
+            times: self.times(),
+        }
+    }
+
+    async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
+        let began = Instant::now();
+        let report = self.handler.run(&mut slot.slot, call).await;
+        let now = Instant::now();
+        slot.seen.calls.push(now - began);
+        slot.seen.journeys.extend(self.journey(call.message, now));
+        report
+    }
+
+    fn digest(&self) -> Arc<str> {
+        self.handler.digest()
+    }
+}
+
+/// The value below which this share of the values is. Sorts them.
+pub(super) fn percentile(values: &mut [Duration], share: f64) -> Option<Duration> {
+    values.sort_unstable();
+    // The nearest rank: a value that occurred, not one between two.
+    let rank = (share * values.len() as f64).ceil().max(1.0) as usize;
+    values.get(rank - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let mut values: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        let ms = Duration::from_millis;
+        assert_eq!(percentile(&mut values, 0.5), Some(ms(50)));
+        assert_eq!(percentile(&mut values, 0.99), Some(ms(99)));
+        assert_eq!(percentile(&mut values, 0.999), Some(ms(100)));
+        assert_eq!(percentile(&mut values, 1.0), Some(ms(100)));
+        assert_eq!(percentile(&mut values[..1], 0.5), Some(ms(1)));
+        assert_eq!(percentile(&mut [], 0.5), None);
+    }
+}

@@ -1,0 +1,349 @@
+//! Hosts that die, and messages that kill them.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+use hostler_tests::host::{Ended, Host, HostOptions};
+use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
+use nix::sys::signal::Signal;
+
+use crate::e2e_scene::Scene;
+
+const ABORT: &str = "x-hostler-test-abort";
+
+/// Start a host again whenever it was killed by a message, until the queue is empty.
+async fn supervised(options: &HostOptions) -> Vec<Ended> {
+    let mut ended: Vec<Ended> = Vec::new();
+    loop {
+        let host = options.end().await;
+        let aborted = host.signal() == Some(Signal::SIGABRT);
+        if !aborted {
+            host.expect_code(0);
+        }
+        ended.push(host);
+        if !aborted {
+            return ended;
+        }
+        assert!(ended.len() < 30, "a message kills its hosts for ever");
+    }
+}
+
+/// A message that kills its host at every start, with innocents before and behind it.
+async fn one_killer(cap: u32, point: &str) {
+    let mut scene = Scene::new().await;
+    let before = scene.publish_all("sleep:20", 8).await;
+    let killer = scene.publish_with("ack", &[(ABORT, point)]).await;
+    let mut behind = scene.publish_all("sleep:20", 8).await;
+    if cap >= 5 {
+        // What has nacked once is safe from five starts on.
+        behind.extend(scene.publish_all("nack:0,sleep:20", 4).await);
+    }
+    let host = scene
+        .host()
+        .cap(cap)
+        .flag("concurrency", "4")
+        .flag("min-idle", "500ms")
+        .until_empty();
+    let ended = supervised(&host).await;
+    let kills = ended.len() - 1;
+    assert_eq!(kills, cap as usize, "each start kills, and there are {cap}");
+    let (look, witness) = scene.check(&ended).await;
+    if point == "verdict" {
+        let wanted: Vec<u32> = (1..=cap).collect();
+        assert_eq!(witness.attempts(&killer), wanted);
+    } else {
+        assert_eq!(witness.starts(&killer), 0, "it dies before the guest");
+    }
+    let dead = look.dead_letters_of(&killer)[0];
+    assert_eq!(dead.reason(), "max-deliveries");
+    let attempts = cap.to_string();
+    assert_eq!(dead.header("x-dead-letter-attempts"), Some(&*attempts));
+    assert_eq!(dead.header(ABORT), Some(point));
+    for id in before.iter().chain(&behind) {
+        assert!(witness.starts(id) <= cap as usize, "{id}");
+        let dead = look.dead_letters_of(id).len();
+        if cap >= 2 {
+            assert_eq!(dead, 0, "the innocent {id} is dead-lettered");
+            assert!(witness.starts(id) >= 1, "{id}");
+        }
+    }
+    assert!(look.is_empty());
+}
+
+#[tokio::test]
+async fn a_message_that_kills_its_host_starts_once_at_cap_1() {
+    one_killer(1, "start").await;
+    one_killer(1, "verdict").await;
+}
+
+#[tokio::test]
+async fn a_message_that_kills_its_host_starts_twice_at_cap_2() {
+    one_killer(2, "start").await;
+    one_killer(2, "verdict").await;
+}
+
+#[tokio::test]
+async fn a_message_that_kills_its_host_starts_five_times_at_cap_5() {
+    one_killer(5, "verdict").await;
+}
+
+#[tokio::test]
+async fn killers_take_no_innocent_with_them() {
+    const CAP: u32 = 3;
+    let mut scene = Scene::new().await;
+    let mut killers = Vec::new();
+    let mut innocents = Vec::new();
+    for _ in 0..3 {
+        innocents.extend(scene.publish_all("sleep:10", 6).await);
+        killers.push(scene.publish_with("ack", &[(ABORT, "verdict")]).await);
+        // One retry of their own, beside the killers.
+        innocents.extend(scene.publish_all("nack:0,sleep:10", 1).await);
+    }
+    let host = scene
+        .host()
+        .cap(CAP)
+        .flag("concurrency", "4")
+        .flag("min-idle", "500ms")
+        .until_empty();
+    let ended = supervised(&host).await;
+    let (look, witness) = scene.check(&ended).await;
+    for id in &killers {
+        // A hand-out that never started may have been charged, the first one only.
+        let starts = witness.starts(id);
+        assert!(
+            [CAP as usize, CAP as usize - 1].contains(&starts),
+            "{id}: {starts}"
+        );
+        assert_eq!(look.dead_letters_of(id)[0].reason(), "max-deliveries");
+    }
+    for id in &innocents {
+        assert!(witness.starts(id) <= CAP as usize);
+    }
+    let plain = |id: &&String| scene.published[*id] == "sleep:10";
+    for id in innocents.iter().filter(plain) {
+        let dead = look.dead_letters_of(id).len();
+        assert_eq!(dead, 0, "the innocent {id} is dead-lettered");
+    }
+}
+
+/// What this consumer still holds.
+async fn held_by(scene: &Scene, consumer: &str) -> BTreeSet<String> {
+    let pending = scene.raw.pending("orders", "workers").await;
+    pending
+        .into_iter()
+        .filter(|held| held.consumer == consumer)
+        .map(|held| held.id)
+        .collect()
+}
+
+#[tokio::test]
+async fn kill_9_of_one_of_three_hosts_loses_nothing() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = Rng::with_seed(seed);
+    let mut scene = Scene::new().await;
+    let bodies = [
+        "ack",
+        "sleep:3",
+        "nack:0,ack",
+        "sleep:10",
+        "nack:50,sleep:3",
+    ];
+    for _ in 0..2500 {
+        scene.publish(random.choice(bodies).unwrap()).await;
+    }
+    let options = scene
+        .host()
+        .cap(5)
+        .flag("concurrency", "8")
+        .flag("min-idle", "3s")
+        .until_empty();
+    let mut hosts = [(); 3]
+        .map(|()| options.start())
+        .into_iter()
+        .collect::<Vec<Host>>();
+    let when = random.usize(200..1500);
+    eventually("the hosts are at work", || async {
+        Witness::so_far(&hosts).total() >= when
+            && hosts.iter().all(|host| host.witness().total() > 20)
+    })
+    .await;
+    let victim = hosts.swap_remove(random.usize(..hosts.len()));
+    let consumer = victim.consumer();
+    let victim = victim.kill().await;
+    assert_eq!(victim.signal(), Some(Signal::SIGKILL));
+    let held = held_by(&scene, &consumer).await;
+    let mut ended = vec![victim];
+    for host in hosts {
+        ended.push(host.ended().await.expect_code(0).clone());
+    }
+    let (look, witness) = scene.check(&ended).await;
+    assert!(look.is_empty() && look.dead.is_empty(), "{:?}", look.dead);
+    for (id, body) in &scene.published {
+        let wanted = if body.contains("nack") { 2 } else { 1 };
+        let starts = witness.starts(id);
+        // Only what the victim held may have been started once more, or twice a hand-out that
+        // had been charged.
+        let most = wanted + usize::from(held.contains(id));
+        assert!(
+            (1..=most).contains(&starts),
+            "{id} ({body}): {starts}, held {}",
+            held.contains(id)
+        );
+    }
+    assert!(witness.repeated().is_empty(), "two starts with one number");
+    let recovered: u64 = ended[1..]
+        .iter()
+        .map(|host| host.json()["orphans_recovered"].as_u64().unwrap())
+        .sum();
+    assert_eq!(recovered, held.len() as u64);
+}
+
+#[tokio::test]
+async fn orphans_say_how_often_and_how_long() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("sleep:60000,echo").await;
+    let options = scene
+        .host()
+        .dead_letter()
+        .flag("min-idle", "700ms")
+        .flag("timeout", "2m");
+    let victim = options.ready().await;
+    victim.starts(1).await;
+    victim.kill().await;
+    let ended = options.until_empty().end().await;
+    ended.expect_code(0);
+    assert_eq!(ended.witness().attempts(&id), [2]);
+    assert_eq!(ended.json()["orphans_recovered"], 1);
+    let look = scene.look().await;
+    let dead = look.dead_letters_of(&id)[0];
+    let said = dead.header("x-dead-letter-detail").unwrap();
+    assert!(said.contains("attempt=2"), "{said}");
+    assert!(said.contains("redis-delivery-count=1"), "{said}");
+    let idle = said.split("redis-idle-ms=").nth(1).unwrap();
+    let idle: u64 = idle.split(['|', ']']).next().unwrap().parse().unwrap();
+    assert!(idle >= 700, "{idle}");
+    // They tell of this delivery; its copy is none.
+    assert_eq!(dead.header("redis-idle-ms"), None);
+    assert_eq!(dead.header("redis-delivery-count"), None);
+}
+
+#[tokio::test]
+async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
+    let mut scene = Scene::new().await;
+    // A first attempt that ends while its host is paused, or would dead-letter; a second one that
+    // still runs when the first host wakes up.
+    let id = scene.publish("sleep:100+drop,sleep:2500").await;
+    let at_once = scene.publish("sleep:100+nack:0,ack").await;
+    let later = scene.publish("sleep:100+nack:3600000,ack").await;
+    let acked = scene.publish("sleep:100,sleep:10").await;
+    let options = scene
+        .host()
+        .cap(5)
+        .flag("min-idle", "1s")
+        .flag("timeout", "1m")
+        .admin();
+    let paused = options.ready().await;
+    paused.starts(4).await;
+    paused.pause().await;
+    // Some may have been answered just before it stood still; not this time.
+    let held = held_by(&scene, &paused.consumer()).await;
+    assert_eq!(held.len(), 4, "the pause came too late");
+    let other = options.ready().await;
+    other.starts(4).await;
+    paused.resume();
+    eventually("the sleeper sees what it has lost", || async {
+        paused.metric("hostler_steals_total") >= 1
+    })
+    .await;
+    // The one that still runs is the other host's, and stays so.
+    let holders = scene.raw.pending("orders", "workers").await;
+    for held in &holders {
+        assert_eq!(held.consumer, other.consumer(), "{held:?}");
+        assert_eq!(held.count, 2, "{held:?}");
+    }
+    eventually("the other host has handled them", || async {
+        scene.look().await.is_empty()
+    })
+    .await;
+    let paused = paused.drain().await;
+    let other = other.drain().await;
+    paused.expect_code(0);
+    other.expect_code(0);
+    let witness = Witness::of_all([&paused, &other]);
+    for id in [&id, &at_once, &later, &acked] {
+        assert_eq!(witness.attempts(id), [1, 2], "{id}");
+    }
+    let look = scene.look().await;
+    assert!(look.is_empty() && look.dead.is_empty() && look.parked.is_empty());
+    assert_eq!(paused.json()["dead_lettered"], serde_json::json!({}));
+    // One at once is decided before anybody is asked.
+    assert!(paused.json()["requeued"].as_u64() <= Some(1));
+    assert_eq!(other.json()["acked"], 4);
+    assert_eq!(other.json()["requeued"], 0);
+    assert_eq!(other.json()["orphans_recovered"], 4);
+}
+
+#[tokio::test]
+async fn nothing_starts_on_a_lease_that_ran_out() {
+    let mut scene = Scene::new().await;
+    // Fast ones first, so that the host reads ahead; then slow ones wait in its buffer.
+    scene.publish_all("ack", 400).await;
+    let slow = scene.publish_all("sleep:150", 30).await;
+    let options = scene
+        .host()
+        .cap(5)
+        .flag("concurrency", "1")
+        .flag("min-idle", "1s");
+    let paused = options.ready().await;
+    eventually("a slow one has started", || async {
+        paused.witness().starts(&slow[0]) > 0
+    })
+    .await;
+    paused.pause().await;
+    let held = held_by(&scene, &paused.consumer()).await;
+    println!("{} in the buffer", held.len());
+    let other = options.clone().flag("concurrency", "8").ready().await;
+    eventually("the other host has taken over", || async {
+        held_by(&scene, &paused.consumer()).await.is_empty()
+    })
+    .await;
+    paused.resume();
+    scene.emptied().await;
+    let ended = [paused.drain().await, other.drain().await];
+    let (look, witness) = scene.check(&ended).await;
+    assert!(look.dead.is_empty());
+    for id in &slow {
+        // Only one ran when the host was paused.
+        let most = if held.contains(id) && ended[0].witness().starts(id) > 0 {
+            2
+        } else {
+            1
+        };
+        let starts = witness.starts(id);
+        assert!((1..=most).contains(&starts), "{id}: {starts}");
+    }
+    assert!(witness.repeated().is_empty(), "two starts with one number");
+}
+
+#[tokio::test]
+async fn consumers_of_the_dead_are_not_in_the_way() {
+    // Many dead hosts' names, empty or not: what they hold is found.
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("ack", 60).await;
+    scene.raw.ask("XGROUP CREATE orders workers 0").await;
+    for n in 0..60 {
+        let read = format!("XREADGROUP GROUP workers gone-{n} COUNT 1 STREAMS orders >");
+        scene.raw.ask(&read).await;
+    }
+    let options = scene.host().cap(3).flag("min-idle", "300ms").until_empty();
+    let ended = options.end().await;
+    ended.expect_code(0);
+    for id in &ids {
+        // Charged with the delivery to the dead host, which may have started it.
+        assert_eq!(ended.witness().attempts(id), [2]);
+    }
+    assert_eq!(ended.json()["orphans_recovered"], 60);
+    assert_eq!(ended.json()["acked"], 60);
+}

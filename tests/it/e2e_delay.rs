@@ -1,0 +1,223 @@
+//! Delayed requeues: parked, due in time, by whichever host is alive.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
+
+use crate::e2e_scene::Scene;
+
+const PARKED: &str = "{orders}:parked:workers";
+
+/// When what is parked is due, by id: epoch milliseconds of the server, which is this machine.
+async fn due(scene: &Scene) -> BTreeMap<String, u64> {
+    let rows = scene
+        .raw
+        .ask(&format!("ZRANGE {PARKED} 0 -1 WITHSCORES"))
+        .await;
+    let rows: Vec<String> = redis::from_redis_value(rows).unwrap();
+    rows.chunks(2)
+        .map(|row| (row[0].clone(), row[1].parse().unwrap()))
+        .collect()
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
+#[tokio::test]
+async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
+    let mut scene = Scene::new().await;
+    let host = scene.host().ready().await;
+    let mut lateness = Vec::new();
+    for delay in [400, 500, 600, 700] {
+        let id = scene.publish(&format!("nack:{delay},ack")).await;
+        let published = now_ms();
+        eventually("it is parked", || async { !due(&scene).await.is_empty() }).await;
+        let due_at = due(&scene).await[&id];
+        let seen = now_ms();
+        assert!((published + delay..=seen + delay).contains(&due_at));
+        // Nobody holds it, and its one attempt is not forgotten.
+        let held = &scene.raw.pending("orders", "workers").await[0];
+        assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
+        eventually("it comes back", || async {
+            host.witness().starts(&id) == 2
+        })
+        .await;
+        let came = now_ms();
+        assert!(came >= due_at, "{} ms early", due_at - came);
+        lateness.push(came - due_at);
+        assert_eq!(host.witness().attempts(&id), [1, 2]);
+    }
+    // Promised at idle: 100 ms. One of four will find the machine idle enough.
+    assert!(lateness.iter().any(|late| *late <= 100), "{lateness:?}");
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["requeued"], 4);
+    assert_eq!(ended.json()["acked"], 4);
+}
+
+#[tokio::test]
+async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
+    let mut scene = Scene::new().await;
+    let host = scene
+        .host()
+        .flag("backoff-first", "100ms")
+        .flag("backoff-factor", "3")
+        .flag("backoff-max", "700ms")
+        .flag("backoff-jitter", "0")
+        .flag("log-level", "info,hostler=debug")
+        .ready()
+        .await;
+    let backoff = scene.publish("nack,nack,nack,nack,ack").await;
+    let own = scene.publish("nack:5,nack:250,ack").await;
+    let longest = scene.publish("nack:999999999999").await;
+    eventually("both are handled", || async {
+        host.witness().starts(&backoff) == 5 && host.witness().starts(&own) == 3
+    })
+    .await;
+    eventually("the long one is parked", || async {
+        due(&scene).await.len() == 1
+    })
+    .await;
+    let a_day = 24 * 60 * 60 * 1000;
+    let wait = due(&scene).await[&longest] - now_ms();
+    assert!((a_day - 60_000..=a_day).contains(&wait), "{wait} ms");
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    let delays = |id: &str| -> Vec<u64> {
+        let of = |line: &&hostler_tests::host::Line| {
+            line.message() == "requeued" && line.text("id") == Some(id)
+        };
+        let lines = ended.log.iter().filter(of);
+        lines.filter_map(|line| line.number("delay_ms")).collect()
+    };
+    assert_eq!(delays(&backoff), [100, 300, 700, 700]);
+    assert_eq!(delays(&own), [5, 250]);
+}
+
+#[tokio::test]
+async fn a_thousand_parked_messages_of_a_host_that_died() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("nack:6000,ack", 1000).await;
+    let options = scene.host().cap(2).flag("min-idle", "2s");
+    let victim = options.ready().await;
+    eventually("all are parked", || async {
+        scene.raw.number(&format!("ZCARD {PARKED}")).await == 1000
+    })
+    .await;
+    let due = due(&scene).await;
+    let victim = victim.kill().await;
+    let heir = options.until_empty().end().await;
+    heir.expect_code(0);
+    let (look, witness) = scene.check(&[victim, heir.clone()]).await;
+    // Their second attempt is their last: none was charged by the death of the host.
+    assert!(look.is_empty() && look.dead.is_empty());
+    for id in &ids {
+        assert_eq!(witness.attempts(id), [1, 2]);
+        assert_eq!(heir.witness().attempts(id), [2]);
+    }
+    assert_eq!(heir.json()["acked"], 1000);
+    assert_eq!(
+        heir.json()["orphans_recovered"],
+        0,
+        "parked is not orphaned"
+    );
+    assert_eq!(scene.raw.number(&format!("EXISTS {PARKED}")).await, 0);
+    assert!(now_ms() >= *due.values().max().unwrap());
+}
+
+#[tokio::test]
+async fn what_is_parked_but_named_nowhere_is_due_now() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("nack:3600000,ack", 20).await;
+    let host = scene.host().ready().await;
+    eventually("all are parked", || async {
+        scene.raw.number(&format!("ZCARD {PARKED}")).await == 20
+    })
+    .await;
+    scene.raw.ask(&format!("DEL {PARKED}")).await;
+    scene.emptied().await;
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    for id in &ids {
+        assert_eq!(ended.witness().attempts(id), [1, 2]);
+    }
+}
+
+#[tokio::test]
+async fn two_hosts_share_what_is_parked() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("nack:150,nack:150,ack", 200).await;
+    let options = scene.host().cap(3).flag("min-idle", "5s");
+    let hosts = [options.ready().await, options.ready().await];
+    scene.emptied().await;
+    let mut ended = Vec::new();
+    for host in hosts {
+        ended.push(host.drain().await.expect_code(0).clone());
+    }
+    let (look, witness) = scene.check(&ended).await;
+    assert!(look.dead.is_empty() && look.parked.is_empty());
+    for id in &ids {
+        assert_eq!(witness.attempts(id), [1, 2, 3]);
+    }
+    assert_eq!(witness, Witness::of_all(&ended));
+}
+
+#[tokio::test]
+async fn two_groups_on_one_stream_do_not_see_each_other() {
+    let mut scene = Scene::new().await;
+    let mut ids = scene.publish_all("nack:0", 20).await;
+    ids.extend(scene.publish_all("nack:300", 20).await);
+    ids.extend(scene.publish_all("nack", 20).await);
+    // The guest that only acks is the example's: each of these is an order that it refuses, and
+    // without a dead-letter key that is the end of it.
+    let acking = hostler_tests::guests::example("rust", "orders-handler");
+    let nacks = scene.host().cap(3).flag("backoff-first", "20ms");
+    let acks = scene
+        .host()
+        .flag("group", "other")
+        .flag("handler", &acking.display().to_string())
+        .flag("log-level", "info,hostler=debug");
+    let (nacks, acks) = (nacks.ready().await, acks.ready().await);
+    eventually("the one has given all up", || async {
+        scene.raw.number("XLEN orders:dead").await == 60
+    })
+    .await;
+    eventually("the other has nothing left", || async {
+        scene.raw.pending("orders", "other").await.is_empty()
+    })
+    .await;
+    // No copy, no second message, for nobody.
+    assert_eq!(scene.raw.number("XLEN orders").await, 60);
+    let keys: Vec<String> = redis::from_redis_value(scene.raw.ask("KEYS *").await).unwrap();
+    assert!(keys.iter().all(|key| !key.contains(":other")), "{keys:?}");
+    let (nacks, acks) = (nacks.drain().await, acks.drain().await);
+    nacks.expect_code(0);
+    acks.expect_code(0);
+    for id in &ids {
+        assert_eq!(nacks.witness().attempts(id), [1, 2, 3]);
+    }
+    assert_eq!(acks.json()["attempts"], 60);
+    assert_eq!(acks.json()["requeued"], 0);
+    assert_eq!(acks.json()["discarded"], 60);
+    // Its guest says which attempt it is.
+    let said: Vec<_> = acks
+        .log
+        .iter()
+        .filter_map(|line| line.text("line"))
+        .collect();
+    assert_eq!(said.len(), 60);
+    assert!(
+        said.iter().all(|line| line.starts_with("attempt 1: ")),
+        "{said:?}"
+    );
+    let look = scene.look().await;
+    assert!(
+        look.dead
+            .iter()
+            .all(|dead| dead.header("x-dead-letter-group") == Some("workers"))
+    );
+}

@@ -1,0 +1,97 @@
+//! A running attempt keeps its lease, however long it runs.
+
+use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
+
+use crate::e2e_scene::Scene;
+
+#[tokio::test]
+async fn a_handler_that_sleeps_four_times_min_idle_runs_once() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("sleep:4000", 6).await;
+    let options = scene
+        .host()
+        .cap(3)
+        .flag("min-idle", "1s")
+        .flag("timeout", "1m")
+        .flag("concurrency", "2")
+        .admin();
+    let hosts = [options.ready().await, options.ready().await];
+    eventually("both are at work", || async {
+        hosts.iter().all(|host| host.witness().total() == 2)
+    })
+    .await;
+    scene.emptied().await;
+    for host in &hosts {
+        assert!(host.metric("hostler_lease_renewals_total") >= 4);
+        assert_eq!(host.metric("hostler_leases_lost_total"), 0);
+    }
+    let mut ended = Vec::new();
+    for host in hosts {
+        ended.push(host.drain().await.expect_code(0).clone());
+    }
+    let (look, witness) = scene.check(&ended).await;
+    assert!(look.dead.is_empty());
+    for id in &ids {
+        assert_eq!(witness.attempts(id), [1], "{id}");
+    }
+    for host in &ended {
+        assert_eq!(host.json()["orphans_recovered"], 0);
+    }
+}
+
+#[tokio::test]
+async fn handlers_that_keep_all_cores_busy_keep_their_leases() {
+    let mut scene = Scene::new().await;
+    // More than there are cores: each takes far longer than a lease lasts.
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let ids = scene.publish_all("spin:2500", cores + 2).await;
+    let options = scene
+        .host()
+        .cap(3)
+        .flag("min-idle", "1500ms")
+        .flag("timeout", "1m")
+        .flag("cpu", "1m");
+    let hosts = [options.ready().await, options.ready().await];
+    scene.emptied().await;
+    let mut ended = Vec::new();
+    for host in hosts {
+        ended.push(host.drain().await.expect_code(0).clone());
+    }
+    let witness = Witness::of_all(&ended);
+    for id in &ids {
+        assert_eq!(witness.attempts(id), [1], "{id}");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_in_the_buffer_keeps_its_lease() {
+    let mut scene = Scene::new().await;
+    // Fast ones first, so that a host reads ahead; then slow ones wait behind each other.
+    scene.publish_all("ack", 400).await;
+    let slow = scene.publish_all("sleep:250", 24).await;
+    let options = scene
+        .host()
+        .cap(3)
+        .flag("min-idle", "1s")
+        .flag("concurrency", "1");
+    let host = options.ready().await;
+    eventually("a slow one has started", || async {
+        host.witness().starts(&slow[0]) > 0
+    })
+    .await;
+    let consumer = host.consumer();
+    let pending = scene.raw.pending("orders", "workers").await;
+    let buffered = pending.iter().filter(|held| held.consumer == consumer);
+    assert!(buffered.count() >= 5, "nothing waits in the buffer");
+    let other = options.ready().await;
+    scene.emptied().await;
+    let ended = [host.drain().await, other.drain().await];
+    let (_, witness) = scene.check(&ended).await;
+    for id in &slow {
+        assert_eq!(witness.attempts(id), [1], "{id}");
+    }
+    for host in &ended {
+        assert_eq!(host.expect_code(0).json()["orphans_recovered"], 0);
+    }
+}

@@ -1,0 +1,430 @@
+//! The built binary on a stream: what each outcome leads to.
+
+use hostler_tests::checker::{DeadLetter, Look};
+use hostler_tests::guests::example;
+use hostler_tests::redis::eventually;
+use serde_json::json;
+
+use crate::e2e_scene::Scene;
+
+#[tokio::test]
+async fn a_handler_that_nacks_for_ever_starts_exactly_max_deliveries_times() {
+    let mut scene = Scene::new().await;
+    for cap in 1..=4_u32 {
+        let id = scene.publish("nack:0").await;
+        let backoff = scene.publish("nack").await;
+        let ended = scene
+            .host()
+            .cap(cap)
+            .flag("backoff-first", "5ms")
+            .until_empty()
+            .end()
+            .await;
+        ended.expect_code(0);
+        let wanted: Vec<u32> = (1..=cap).collect();
+        assert_eq!(ended.witness().attempts(&id), wanted);
+        assert_eq!(ended.witness().attempts(&backoff), wanted);
+        let look = scene.look().await;
+        assert!(look.is_empty() && look.parked.is_empty(), "{look:?}");
+        let dead = look.dead_letters_of(&id);
+        assert_eq!(dead.len(), 1);
+        assert_eq!(dead[0].reason(), "max-deliveries");
+        let attempts = cap.to_string();
+        assert_eq!(dead[0].header("x-dead-letter-attempts"), Some(&*attempts));
+        assert_eq!(
+            ended.json(),
+            json!({
+                "attempts": 2 * cap, "acked": 0, "requeued": 2 * (cap - 1), "discarded": 0,
+                "dead_lettered": {"max-deliveries": 2}, "faults": {}, "orphans_recovered": 0,
+                "swaps": 0,
+            })
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_the_message_byte_for_byte() {
+    let scene = Scene::new().await;
+    // The first step of the script is a nack; what follows is any byte there is.
+    let mut body = b"nack:0;".to_vec();
+    body.extend((0..=255_u8).filter(|byte| !b";,+".contains(byte)));
+    let long = vec![b'v'; 70_000];
+    let fields: [(&[u8], &[u8]); 9] = [
+        (b"h:X-Tenant", b"Acme \xff\x00 GmbH"),
+        (b"_payload", &body),
+        (b"h:x-tenant", b"the second of its name"),
+        (b"h:", b"a name without a name"),
+        (b"h:caf\xc3\xa9 \xfe", b""),
+        (b"unknown", b"a field that is no header"),
+        (b"h:long", &long),
+        (b"unknown", b"twice"),
+        (
+            b"h:traceparent",
+            b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ),
+    ];
+    let mut words: Vec<&[u8]> = vec![b"XADD", b"orders", b"*"];
+    words.extend(fields.iter().flat_map(|(name, value)| [*name, *value]));
+    let id: String = redis::from_redis_value(scene.raw.ask_words(&words).await).unwrap();
+    let ended = scene.host().cap(3).until_empty().end().await;
+    ended.expect_code(0);
+    assert_eq!(ended.witness().attempts(&id), [1, 2, 3]);
+    let dead = DeadLetter::all(&scene.raw, "orders:dead").await;
+    assert_eq!(dead.len(), 1);
+    // Every field of the original, in its place; what the host says comes behind.
+    let original: Vec<_> = fields
+        .iter()
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect();
+    assert_eq!(dead[0].fields[..original.len()], original);
+    let added = &dead[0].fields[original.len()..];
+    for (name, _) in added {
+        let name = String::from_utf8_lossy(name);
+        let owned = [
+            "h:x-dead-letter-",
+            "h:x-first-death-",
+            "h:x-last-death-",
+            "h:x-death",
+        ];
+        let is_owned = owned.iter().any(|prefix| name.starts_with(prefix));
+        assert!(is_owned || name == "h:x-message-id", "{name}");
+    }
+    let header = |name| dead[0].header(name).unwrap();
+    assert_eq!(header("x-message-id"), id);
+    assert_eq!(header("x-dead-letter-source"), "orders");
+    assert_eq!(header("x-dead-letter-source-id"), id);
+    assert_eq!(header("x-dead-letter-group"), "workers");
+    assert_eq!(header("x-dead-letter-attempts"), "3");
+    assert_eq!(header("x-dead-letter-reason"), "max-deliveries");
+    assert!(header("x-dead-letter-handler").starts_with("sha256:"));
+    let death: serde_json::Value = serde_json::from_str(header("x-death")).unwrap();
+    assert_eq!(death[0]["queue"], "orders");
+    assert_eq!(death[0]["reason"], "max-deliveries");
+    assert_eq!(death[0]["count"], 1);
+}
+
+#[tokio::test]
+async fn incoming_retry_counts_are_charged() {
+    let mut scene = Scene::new().await;
+    let one = scene
+        .publish_with("nack:0", &[("x-retry-count", "2")])
+        .await;
+    let other = scene
+        .publish_with("nack:0", &[("X-Ruststream-Retry-Count", "3")])
+        .await;
+    let both = scene
+        .publish_with(
+            "nack:0",
+            &[("x-retry-count", "1"), ("x-ruststream-retry-count", "4")],
+        )
+        .await;
+    let spent = scene.publish_with("ack", &[("x-retry-count", "5")]).await;
+    let beyond = scene
+        .publish_with("ack", &[("x-ruststream-retry-count", "99999999999")])
+        .await;
+    let nonsense = scene
+        .publish_with("nack:0,ack", &[("x-retry-count", "many")])
+        .await;
+    let ended = scene.host().cap(5).until_empty().end().await;
+    ended.expect_code(0);
+    let (look, witness) = scene.check(&[ended]).await;
+    assert_eq!(witness.attempts(&one), [3, 4, 5]);
+    assert_eq!(witness.attempts(&other), [4, 5]);
+    assert_eq!(witness.attempts(&both), [5]);
+    assert_eq!(witness.starts(&spent), 0, "no start was left");
+    assert_eq!(witness.starts(&beyond), 0, "no start was left");
+    assert_eq!(witness.attempts(&nonsense), [1, 2]);
+    for id in [&one, &other, &both, &spent] {
+        let dead = look.dead_letters_of(id);
+        assert_eq!(dead[0].header("x-dead-letter-attempts"), Some("5"), "{id}");
+        assert_eq!(dead[0].reason(), "max-deliveries");
+        // So that it starts afresh where it is read next.
+        assert_eq!(dead[0].header("x-retry-count"), None);
+        assert_eq!(dead[0].header("x-ruststream-retry-count"), None);
+    }
+    assert!(look.dead_letters_of(&nonsense).is_empty());
+}
+
+#[tokio::test]
+async fn a_guest_sees_its_message_attempt_and_cap() {
+    let mut scene = Scene::new().await;
+    let id = scene
+        .publish_with("nack:0,nack:0,echo", &[("X-Tenant", "Acme")])
+        .await;
+    let ended = scene.host().cap(7).until_empty().end().await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    let dead = look.dead_letters_of(&id);
+    let enqueued = id.split_once('-').unwrap().0;
+    let wanted = format!(
+        "id={id} queue=orders attempt=3 max=7 enqueued={enqueued} body=18 headers=[x-tenant=Acme]"
+    );
+    assert_eq!(dead[0].reason(), "dropped");
+    assert_eq!(dead[0].header("x-dead-letter-detail"), Some(&*wanted));
+}
+
+#[tokio::test]
+async fn without_a_cap_a_message_is_redelivered_until_it_acks() {
+    let mut scene = Scene::new().await;
+    // 30 attempts beyond any default, half of them parked in between.
+    let steps: Vec<&str> = (0..30).map(|i| ["nack:0", "nack:1"][i % 2]).collect();
+    let id = scene.publish(&format!("{},ack", steps.join(","))).await;
+    let ended = scene.host().until_empty().end().await;
+    ended.expect_code(0);
+    let wanted: Vec<u32> = (1..=31).collect();
+    assert_eq!(ended.witness().attempts(&id), wanted);
+    assert_eq!(ended.json()["acked"], 1);
+    assert_eq!(ended.json()["requeued"], 30);
+    assert_eq!(scene.raw.number("EXISTS orders:dead").await, 0);
+}
+
+#[tokio::test]
+async fn a_drop_is_dead_lettered_if_there_is_a_key_and_discarded_if_not() {
+    let mut scene = Scene::new().await;
+    let plain = scene.publish("drop").await;
+    let told = scene.publish("drop:no such customer").await;
+    let ended = scene.host().dead_letter().until_empty().end().await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    let details: Vec<_> = [&plain, &told]
+        .map(|id| {
+            look.dead_letters_of(id)[0]
+                .header("x-dead-letter-detail")
+                .map(str::to_owned)
+        })
+        .into();
+    assert_eq!(
+        details,
+        [Some(String::new()), Some("no such customer".to_owned())]
+    );
+    assert_eq!(ended.json()["dead_lettered"], json!({"dropped": 2}));
+
+    scene.raw.ask("DEL orders:dead").await;
+    scene.publish("drop:nobody keeps it").await;
+    let ended = scene.host().until_empty().end().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["discarded"], 1);
+    assert_eq!(ended.json()["dead_lettered"], json!({}));
+    assert!(scene.look().await.is_empty());
+    assert_eq!(scene.raw.number("EXISTS orders:dead").await, 0);
+    // Discarding is not deleting: the stream is other groups' as well.
+    assert_eq!(scene.raw.number("XLEN orders").await, 3);
+}
+
+#[tokio::test]
+async fn on_cap_discard_needs_no_dead_letter_key() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("nack:0").await;
+    let ended = scene
+        .host()
+        .flag("max-deliveries", "2")
+        .flag("on-cap", "discard")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    assert_eq!(ended.witness().attempts(&id), [1, 2]);
+    assert_eq!(ended.json()["discarded"], 1);
+    assert!(scene.look().await.is_empty());
+}
+
+#[tokio::test]
+async fn faults_are_failed_attempts_or_the_end() {
+    let kinds = [
+        ("trap", "trap", "trap"),
+        ("panic", "trap", "trap"),
+        ("loop", "cpu-timeout", "timeout"),
+        ("sleep:60000", "wall-timeout", "timeout"),
+        ("grow:100", "memory-limit", "memory-limit"),
+        ("exit:3", "guest-exit", "trap"),
+        ("recurse:10000000", "stack-overflow", "trap"),
+    ];
+    let mut scene = Scene::new().await;
+    let host = scene
+        .host()
+        .cap(2)
+        // Far apart, so that a busy machine does not turn one into the other.
+        .flag("cpu", "50ms")
+        .flag("timeout", "4s")
+        .flag("backoff-first", "5ms")
+        .until_empty();
+    let mut ids = Vec::new();
+    for (body, ..) in kinds {
+        ids.push(scene.publish(body).await);
+    }
+    let recovers = scene.publish("trap,ack").await;
+    let ended = host.end().await;
+    ended.expect_code(0);
+    let (look, witness) = scene.check(std::slice::from_ref(&ended)).await;
+    assert_eq!(witness.attempts(&recovers), [1, 2]);
+    for (id, (body, kind, _)) in ids.iter().zip(kinds) {
+        assert_eq!(witness.attempts(id), [1, 2], "{body}");
+        let dead = look.dead_letters_of(id)[0];
+        assert_eq!(dead.reason(), "max-deliveries");
+        let detail = dead.header("x-dead-letter-detail").unwrap();
+        assert!(detail.contains(kind), "{body}: {detail}");
+    }
+    let summary = ended.json();
+    assert_eq!(summary["attempts"], 16);
+    assert_eq!(summary["acked"], 1);
+    assert_eq!(summary["requeued"], 8);
+    assert_eq!(summary["faults"]["cpu-timeout"], 2);
+    assert_eq!(summary["faults"]["memory-limit"], 2);
+
+    scene.raw.ask("DEL orders orders:dead").await;
+    let mut ids = Vec::new();
+    for (body, ..) in kinds {
+        ids.push(scene.publish(body).await);
+    }
+    let ended = host.flag("on-fault", "dead-letter").end().await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    for (id, (body, _, reason)) in ids.iter().zip(kinds) {
+        assert_eq!(ended.witness().attempts(id), [1], "{body}");
+        assert_eq!(look.dead_letters_of(id)[0].reason(), reason, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_no_handler_may_see_is_dead_lettered_unrun() {
+    let mut scene = Scene::new().await;
+    let large = scene.publish(&"x".repeat(2000)).await;
+    let expired = scene.publish_with("ack", &[("x-expires-at", "1000")]).await;
+    let later = (std::time::SystemTime::now() + std::time::Duration::from_secs(3600))
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let later = later.as_millis().to_string();
+    let fresh = scene.publish_with("ack", &[("x-expires-at", &later)]).await;
+    let id = scene.raw.text("XADD orders * id 1 amount 5").await;
+    let ended = scene
+        .host()
+        .dead_letter()
+        .flag("max-payload", "1KB")
+        .flag("missing-body", "malformed")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    let witness = ended.witness();
+    for (id, reason) in [
+        (&large, "oversize"),
+        (&expired, "expired"),
+        (&id, "malformed"),
+    ] {
+        assert_eq!(look.dead_letters_of(id)[0].reason(), reason);
+        assert_eq!(
+            look.dead_letters_of(id)[0].header("x-dead-letter-attempts"),
+            Some("0")
+        );
+        assert_eq!(witness.starts(id), 0);
+    }
+    assert_eq!(witness.attempts(&fresh), [1]);
+    // A malformed one keeps what it has.
+    let kept = look.dead_letters_of(&id)[0];
+    assert_eq!(kept.field(b"id"), Some(&b"1"[..]));
+    assert_eq!(kept.field(b"amount"), Some(&b"5"[..]));
+}
+
+#[tokio::test]
+async fn entries_of_plain_producers_are_messages() {
+    let scene = Scene::new().await;
+    scene.raw.ask("XADD orders * id 1 amount 5").await;
+    let negative = scene
+        .raw
+        .text("XADD orders * id 2 amount -5 h:tenant 7")
+        .await;
+    let own = scene
+        .raw
+        .text("XADD orders * data {\"id\":3,\"amount\":0}")
+        .await;
+    let binary = b"XADD orders * id \xff\xfe"
+        .split(|byte| *byte == b' ')
+        .collect::<Vec<_>>();
+    let binary: String = redis::from_redis_value(scene.raw.ask_words(&binary).await).unwrap();
+    // The example's handler reads orders as JSON.
+    let shop = example("rust", "orders-handler").display().to_string();
+    let host = scene
+        .host()
+        .flag("handler", &shop)
+        .dead_letter()
+        .until_empty();
+    let ended = host.end().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["acked"], 1);
+    assert_eq!(ended.json()["faults"], json!({}));
+    let look = scene.look().await;
+    let detail = |id: &str| {
+        let dead = look.dead_letters_of(id)[0];
+        (
+            dead.reason(),
+            dead.header("x-dead-letter-detail").unwrap().to_owned(),
+        )
+    };
+    let nothing = "nothing to charge, the amount is";
+    assert_eq!(
+        detail(&negative),
+        ("dropped", format!("order 2: {nothing} -5"))
+    );
+    assert_eq!(
+        look.dead_letters_of(&negative)[0].field(b"amount"),
+        Some(&b"-5"[..])
+    );
+    assert_eq!(
+        look.dead_letters_of(&negative)[0].header("tenant"),
+        Some("7")
+    );
+    let (reason, unread) = detail(&own);
+    assert_eq!(reason, "dropped");
+    assert!(unread.contains("not an order"), "{unread}");
+    assert_eq!(detail(&binary).0, "malformed");
+    assert_eq!(
+        look.dead_letters_of(&binary)[0].field(b"id"),
+        Some(&b"\xff\xfe"[..])
+    );
+
+    // The same body by the name that its producer gave it.
+    let ended = host
+        .flag("group", "data")
+        .flag("body-field", "data")
+        .end()
+        .await;
+    ended.expect_code(0);
+    let look = Look::at_group(&scene.raw, "orders", "data", "orders:dead").await;
+    let dead = look.dead_letters_of(&own)[1];
+    assert_eq!(
+        dead.header("x-dead-letter-detail"),
+        Some(&*format!("order 3: {nothing} 0"))
+    );
+    assert_eq!(dead.field(b"data"), Some(&b"{\"id\":3,\"amount\":0}"[..]));
+}
+
+#[tokio::test]
+async fn a_group_starts_with_everything_or_with_what_comes() {
+    let mut scene = Scene::new().await;
+    let early = scene.publish_all("ack", 3).await;
+    let ended = scene
+        .host()
+        .flag("group-start", "$")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    assert_eq!(ended.witness().total(), 0);
+    let host = scene
+        .host()
+        .flag("group", "all")
+        .flag("group-start", "0")
+        .ready()
+        .await;
+    eventually("the old ones are handled", || async {
+        early.iter().all(|id| host.witness().starts(id) == 1)
+    })
+    .await;
+    let late = scene.publish("ack").await;
+    host.starts(4).await;
+    assert_eq!(host.witness().attempts(&late), [1]);
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["acked"], 4);
+}

@@ -1,0 +1,152 @@
+//! What is trimmed from a stream, and what is said of entries that somebody else trimmed.
+
+use hostler_tests::redis::eventually;
+
+use crate::e2e_scene::Scene;
+
+const TRIMMED: &str = "hostler_retention_trimmed_total";
+const LOST: &str = "hostler_trimmed_pending_total";
+
+#[tokio::test]
+async fn nobodys_log_is_trimmed_by_default() {
+    let mut scene = Scene::new().await;
+    scene.publish_all("ack", 500).await;
+    let ended = scene.host().until_empty().end().await;
+    ended.expect_code(0);
+    assert_eq!(scene.raw.number("XLEN orders").await, 500);
+}
+
+#[tokio::test]
+async fn acked_trims_behind_the_slowest_group() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("ack", 300).await;
+    scene.raw.ask("XGROUP CREATE orders slow 0").await;
+    let host = scene
+        .host()
+        .flag("retention", "acked")
+        .admin()
+        .ready()
+        .await;
+    host.starts(300).await;
+    // The other group reads half of it, and holds one of those for longer.
+    let slow = scene.host().flag("group", "slow").flag("concurrency", "1");
+    scene
+        .raw
+        .ask("XREADGROUP GROUP slow somebody COUNT 150 STREAMS orders >")
+        .await;
+    for id in ids[..150].iter().filter(|id| **id != ids[100]) {
+        scene.raw.ask(&format!("XACK orders slow {id}")).await;
+    }
+    eventually("what both have is trimmed", || async {
+        scene.raw.number("XLEN orders").await == 200
+    })
+    .await;
+    assert_eq!(host.metric(TRIMMED), 100);
+    let oldest = scene.raw.entries("orders").await.remove(0).0;
+    assert_eq!(oldest, ids[100], "what is pending pins the stream");
+    scene
+        .raw
+        .ask(&format!("XACK orders slow {}", ids[100]))
+        .await;
+    eventually("what was pinned is trimmed", || async {
+        scene.raw.number("XLEN orders").await == 150
+    })
+    .await;
+    slow.until_empty().end().await.expect_code(0);
+    eventually("all is trimmed", || async {
+        scene.raw.number("XLEN orders").await == 0
+    })
+    .await;
+    assert_eq!(host.metric(TRIMMED), 300);
+    assert_eq!(host.metric(LOST), 0);
+    // An empty stream is still the queue.
+    let late = scene.publish("ack").await;
+    eventually("it goes on", || async { host.witness().starts(&late) == 1 }).await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn maxlen_trims_what_is_over_and_spares_what_is_needed() {
+    let mut scene = Scene::new().await;
+    let host = scene
+        .host()
+        .flag("retention", "maxlen:100")
+        .admin()
+        .ready()
+        .await;
+    let pinned = scene.publish("nack:3600000").await;
+    scene.publish_all("ack", 899).await;
+    host.starts(900).await;
+    host.logs("the queue is longer than its retention says")
+        .await;
+    assert_eq!(
+        scene.raw.number("XLEN orders").await,
+        900,
+        "what is pending is needed"
+    );
+    scene
+        .raw
+        .ask(&format!("XACK orders workers {pinned}"))
+        .await;
+    eventually("it is trimmed", || async {
+        // Approximate: whole nodes of 100 entries.
+        (100..=200).contains(&scene.raw.number("XLEN orders").await)
+    })
+    .await;
+    host.logs_times("the queue is longer than its retention says", 1)
+        .await;
+    let left = scene.raw.number("XLEN orders").await;
+    assert_eq!(i64::try_from(host.metric(TRIMMED)).unwrap(), 900 - left);
+    assert_eq!(host.metric(LOST), 0);
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn entries_trimmed_while_they_are_pending_are_told_and_counted() {
+    let mut scene = Scene::new().await;
+    let options = scene.host().cap(3).flag("min-idle", "1s").admin();
+    // Held by a host that is gone, parked, and running.
+    let orphan = scene.publish("ack").await;
+    scene.raw.ask("XGROUP CREATE orders workers 0").await;
+    scene
+        .raw
+        .ask("XREADGROUP GROUP workers gone COUNT 1 STREAMS orders >")
+        .await;
+    let parked = scene.publish("nack:1500,ack").await;
+    let nacks = scene.publish("sleep:1500+nack:0,ack").await;
+    let delays = scene.publish("sleep:1500+nack:10,ack").await;
+    let drops = scene.publish("sleep:1500+drop:gone").await;
+    let acks = scene.publish("sleep:1500").await;
+    scene.raw.ask(&format!("XDEL orders {orphan}")).await;
+    let host = options.ready().await;
+    host.starts(5).await;
+    eventually("one is parked", || async {
+        scene.look().await.parked.len() == 1
+    })
+    .await;
+    scene.raw.ask("XTRIM orders MAXLEN 0").await;
+    scene.emptied().await;
+    eventually("all are told", || async { host.metric(LOST) >= 4 }).await;
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    let witness = ended.witness();
+    assert_eq!(witness.starts(&orphan), 0);
+    for id in [&parked, &nacks, &delays, &drops, &acks] {
+        assert_eq!(witness.attempts(id), [1], "{id}");
+    }
+    let told: usize = ended
+        .log
+        .iter()
+        .filter(|line| line.message().starts_with("lost to trimming"))
+        .map(|line| {
+            line.number("entries")
+                .map_or(1, |n| usize::try_from(n).unwrap())
+        })
+        .sum();
+    // The orphan, what was parked, and the two that wanted to run again. A dead letter has its
+    // own copy, and what is acknowledged needs none.
+    assert_eq!(told, 4, "{}", ended.stderr());
+    assert_eq!(ended.json()["acked"], 1);
+    assert_eq!(ended.json()["dead_lettered"]["dropped"], 1);
+    assert_eq!(scene.raw.number("XLEN orders:dead").await, 1);
+}
