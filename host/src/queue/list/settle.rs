@@ -40,7 +40,8 @@ impl ListQueue {
                     .then(|| self.values.starts(&record.claim, record.write)),
             })
             .collect();
-        self.hold(&held).await
+        // What is about to start must be held now.
+        self.hold(&held, self.options.recovery.is_none()).await
     }
 
     pub(super) async fn renew_leases(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
@@ -52,7 +53,9 @@ impl ListQueue {
                 starts: None,
             })
             .collect();
-        let replies = self.hold(&held).await?;
+        // Where nothing records claims, the processing list tells once others may have taken some.
+        let look = self.options.recovery.is_none() && open.is_some();
+        let replies = self.hold(&held, look).await?;
         if let Some(noticed) = open {
             // All that this host holds was looked at.
             self.given_up.close(noticed);
@@ -61,11 +64,9 @@ impl ListQueue {
     }
 
     /// Confirm that deliveries are held, and record starts. Those that cannot be confirmed by
-    /// their records are looked for on the processing list.
-    async fn hold(&self, held: &[Hold<'_>]) -> Result<Vec<Reply>, Error> {
+    /// their records, or all with `look`, are looked for on the processing list.
+    async fn hold(&self, held: &[Hold<'_>], look: bool) -> Result<Vec<Reply>, Error> {
         let mut replies: Replies = vec![None; held.len()];
-        // Where nothing records claims, the processing list tells once others may have taken some.
-        let look = self.options.recovery.is_none() && self.given_up.open().is_some();
         if !look {
             let all: Vec<usize> = (0..held.len()).collect();
             self.hold_these(held, &all, false, &mut replies).await?;
