@@ -31,6 +31,8 @@ mod e2e_scene;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
+mod list_loop;
+#[cfg(test)]
 mod list_lost_replies;
 #[cfg(test)]
 mod list_queue;

@@ -151,7 +151,8 @@ impl ListQueue {
     }
 
     pub(super) async fn settle_all(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
-        let (mut back, mut discard, mut dead_letters) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut back, mut front) = (Vec::new(), Vec::new());
+        let (mut discard, mut dead_letters) = (Vec::new(), Vec::new());
         let mut replies: Replies = vec![None; settlements.len()];
         for (place, settlement) in settlements.iter().enumerate() {
             let claim = &settlement.claim;
@@ -164,14 +165,14 @@ impl ListQueue {
                         back.push((place, side("back", &written), written))
                     }
                     Ok(Back::Unchanged(written)) => {
-                        back.push((place, side("front", &written), written));
+                        front.push((place, side("front", &written), written));
                     }
                     Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
                 },
                 // The mark of a suspect is in its value: it may go back to the list.
                 Step::Leave { .. } => match self.values.back(claim, 0) {
                     Ok(Back::Unchanged(written) | Back::Charged(written)) => {
-                        back.push((place, side("front", &written), written));
+                        front.push((place, side("front", &written), written));
                     }
                     Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
                 },
@@ -181,6 +182,8 @@ impl ListQueue {
                 }
             }
         }
+        // The last one put at the front is the first one claimed: the newest go back first.
+        back.extend(front.into_iter().rev());
         let batches = self.returns(settlements, &back);
         self.run(Script::ListReturn, batches, &mut replies, refused)
             .await?;
