@@ -21,6 +21,8 @@ mod e2e_drain;
 #[cfg(test)]
 mod e2e_lease;
 #[cfg(test)]
+mod e2e_load;
+#[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
 mod e2e_refused;
@@ -28,6 +30,8 @@ mod e2e_refused;
 mod e2e_retention;
 #[cfg(test)]
 mod e2e_scene;
+#[cfg(test)]
+mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]

@@ -82,6 +82,29 @@ pub struct Settlement {
     pub step: Step,
 }
 
+impl Settlement {
+    /// The same, to be asked again after a lost reply.
+    ///
+    /// What the first one may have sent back, another host may have started since, and this one
+    /// may own again, with the very count that it names: so a repeat takes no charge back.
+    pub fn again(&self) -> Self {
+        let step = match &self.step {
+            Step::Park { keep, after } => Step::Park {
+                keep: self.count.max(*keep),
+                after: *after,
+            },
+            Step::Leave { keep } => Step::Leave {
+                keep: self.count.max(*keep),
+            },
+            other => other.clone(),
+        };
+        Self {
+            step,
+            ..self.clone()
+        }
+    }
+}
+
 /// What a settlement does.
 #[derive(Clone, Debug)]
 pub enum Step {

@@ -4,7 +4,8 @@
 //! Redis is back. What settles (record, acknowledge, settle) insists until it has an answer: a
 //! reply that was lost is unknown, never assumed, and the scripts may be asked twice.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustc_hash::FxHashSet;
@@ -21,6 +22,9 @@ use crate::runtime::Clock;
 /// Between a failure and the next try, at the least: the driver needs a moment to say that Redis
 /// is away.
 const BREATH: Duration = Duration::from_millis(20);
+
+/// A delivery that this host holds, and its native count.
+pub type Holding = (Arc<Claim>, u32);
 
 /// What an errand found out.
 #[derive(Debug)]
@@ -128,7 +132,7 @@ pub struct Errands {
     /// A look at the backlog, after a wait: for `--until-empty`, and to see whether Redis is back.
     pub look: Errand<Duration>,
     /// Make anew what is gone, after a wait.
-    pub repair: Errand<(Duration, Vec<(Arc<Claim>, u32)>)>,
+    pub repair: Errand<(Duration, Vec<Holding>)>,
     /// The tasks; they end when this is dropped.
     #[expect(dead_code, reason = "held for its drop")]
     tasks: JoinSet<()>,
@@ -195,7 +199,16 @@ impl Errands {
             settle: office.errand(|mut insist, asks: Vec<(Key, Settlement)>| async move {
                 let (keys, settlements): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
                 let queue = Arc::clone(&insist.queue);
-                let replies = insist.until_answered(|| queue.settle(&settlements)).await;
+                let (asked, repeats) = (AtomicBool::new(false), OnceLock::new());
+                let ask = || {
+                    let all = if asked.swap(true, Ordering::Relaxed) {
+                        repeats.get_or_init(|| settlements.iter().map(Settlement::again).collect())
+                    } else {
+                        &settlements
+                    };
+                    queue.settle(all)
+                };
+                let replies = insist.until_answered(ask).await;
                 Told::Settled(keys.into_iter().zip(replies).collect())
             }),
             renew: office.errand(move |insist, asks: Vec<(Key, Arc<Claim>)>| async move {

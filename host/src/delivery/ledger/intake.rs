@@ -19,12 +19,16 @@ const SETTLING_MAX: usize = 8192;
 /// host still takes them.
 const RESERVED: usize = 1;
 
+/// One scan brings no more orphans than this: scripts work in bounded chunks.
+const SCAN_MAX: usize = 100;
+
 #[derive(Debug)]
 pub(super) struct Intake {
     online: bool,
     fetching: bool,
     taking_due: bool,
-    taking_orphans: bool,
+    /// How many orphans were asked for, while the answer is out.
+    taking_orphans: Option<usize>,
     renewing: bool,
     caught_up: bool,
     next_due: Time,
@@ -48,7 +52,7 @@ impl Intake {
             online: true,
             fetching: false,
             taking_due: false,
-            taking_orphans: false,
+            taking_orphans: None,
             renewing: false,
             caught_up: false,
             next_due: now,
@@ -77,7 +81,7 @@ impl Intake {
 
     /// No answer is outstanding that could bring a delivery.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.fetching && !self.taking_due && !self.taking_orphans
+        !self.fetching && !self.taking_due && self.taking_orphans.is_none()
     }
 
     pub(super) fn fetched(&mut self, asked: usize, got: usize) {
@@ -95,8 +99,12 @@ impl Intake {
         self.next_due = self.next_due.min(now + delay);
     }
 
-    pub(super) fn orphans_taken(&mut self) {
-        self.taking_orphans = false;
+    /// A full answer means that there are more: they are asked for at once.
+    pub(super) fn orphans_taken(&mut self, now: Time, got: usize) {
+        let asked = self.taking_orphans.take();
+        if got > 0 && asked.is_some_and(|asked| got >= asked.min(SCAN_MAX)) {
+            self.next_orphans = now;
+        }
     }
 
     pub(super) fn renewed(&mut self) {
@@ -174,7 +182,7 @@ impl<M> Ledger<M> {
             self.out.push(Action::TakeDue { max: room });
         }
         if self.may_take_orphans() && now >= self.intake.next_orphans {
-            self.intake.taking_orphans = true;
+            self.intake.taking_orphans = Some(room);
             self.intake.next_orphans = now + self.settings.orphan_scan;
             self.out.push(Action::TakeOrphans { max: room });
         }
@@ -185,7 +193,7 @@ impl<M> Ledger<M> {
     }
 
     fn may_take_orphans(&self) -> bool {
-        let is_free = !self.intake.taking_orphans && self.room() > 0;
+        let is_free = self.intake.taking_orphans.is_none() && self.room() > 0;
         self.is_open() && is_free && self.suspects() < self.settings.concurrency
     }
 

@@ -166,18 +166,23 @@ impl Driver {
             Told::Renewed { sent, result } => {
                 self.errands.renew.done();
                 let replies = self.answer(result).unwrap_or_default();
-                for (key, reply) in &replies {
-                    if *reply == Reply::Done
-                        && let Some(ticket) = self.tickets.get(key)
-                    {
-                        ticket.renew(sent);
-                    }
-                }
+                let renewed: Vec<Key> = replies
+                    .iter()
+                    .filter(|(_, reply)| *reply == Reply::Done)
+                    .map(|&(key, _)| key)
+                    .collect();
                 let event = Event::Renewed {
                     leased: sent,
                     replies,
                 };
                 self.ledger.apply(now, event);
+                for key in renewed {
+                    if let Some(ticket) = self.tickets.get(&key)
+                        && let Some(leased) = self.ledger.leased(key)
+                    {
+                        ticket.renew(leased);
+                    }
+                }
             }
             Told::Maintained(result) => {
                 self.errands.maintain.done();
