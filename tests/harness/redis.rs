@@ -404,11 +404,7 @@ fn false_with(_: &str) -> bool {
 }
 
 /// Wait until a condition holds; after [`PATIENCE`] the test has failed.
-pub async fn eventually<F, Fut>(what: &str, mut condition: F)
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = bool>,
-{
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !condition().await {
         assert!(begun.elapsed() < PATIENCE, "never happened: {what}");

@@ -53,6 +53,14 @@ mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
+mod list_loop;
+#[cfg(test)]
+mod list_lost_replies;
+#[cfg(test)]
+mod list_queue;
+#[cfg(test)]
+mod list_scene;
+#[cfg(test)]
 mod loop_stream;
 #[cfg(test)]
 mod publish_pipeline;

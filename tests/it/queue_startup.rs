@@ -107,10 +107,7 @@ async fn the_dead_letter_key_is_not_the_source() {
     let error = check(&connector(&scene.server.url()), &same)
         .await
         .unwrap_err();
-    assert!(
-        matches!(error, StartError::DeadLetterIsSource { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, StartError::KeyIsSource { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ pub mod connection;
 pub mod embedded;
 mod error;
 pub mod inspect;
+mod interruption;
+pub mod list;
 pub mod publish;
 pub(crate) mod reply;
 mod rights;
@@ -26,6 +28,7 @@ pub mod startup;
 pub mod stream;
 pub mod target;
 pub mod usage;
+mod words;
 
 pub use error::{Class, Error};
 

@@ -8,29 +8,35 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::connection::Link;
 use super::error::Error;
+use super::list::ListOptions;
 use super::reply;
 use super::stream::{Retention, StreamOptions};
 use crate::wire::keys;
 
 /// A command as it could be sent, and how an ACL names it.
-struct Need {
+pub(super) struct Need {
     grant: String,
     words: Vec<String>,
 }
 
-/// Every command that serving this stream needs.
-fn needed(options: &StreamOptions) -> Vec<Need> {
-    let parked = keys::parked(&options.key, &options.group);
-    let mut needs = Vec::new();
-    let mut need = |command: &str, arguments: &[&str]| {
+impl Need {
+    /// The right to send this command with these arguments.
+    pub(super) fn new(command: &str, arguments: &[&str]) -> Self {
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let grant = words.join("|").to_lowercase();
         let arguments = arguments.iter().map(|word| (*word).to_owned());
-        needs.push(Need {
+        Self {
             grant,
             words: words.into_iter().chain(arguments).collect(),
-        });
-    };
+        }
+    }
+}
+
+/// Every command that serving this stream needs.
+pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
+    let parked = keys::parked(&options.key, &options.group);
+    let mut needs = Vec::new();
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
     let key = options.key.as_str();
     need("INFO", &[]);
     need("TIME", &[]);
@@ -70,11 +76,72 @@ fn needed(options: &StreamOptions) -> Vec<Need> {
     needs
 }
 
+/// Every command that serving this reliable list needs. `BLMOVE` is not among them: without it, a
+/// host polls.
+pub(super) fn list(options: &ListOptions) -> Vec<Need> {
+    let key = options.key.as_str();
+    let retry = keys::retry(key);
+    let delayed = keys::delayed(key);
+    let instances = keys::instances(key);
+    // Every instance has its own: any name will do.
+    let processing = keys::processing(key, "i");
+    let started = keys::started(key, "i");
+    let mut needs = Vec::new();
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    need("INFO", &[]);
+    need("TIME", &[]);
+    need("SCRIPT LOAD", &["return 1"]);
+    for list in [key, &retry, &processing] {
+        need("TYPE", &[list]);
+        need("LLEN", &[list]);
+        need("LRANGE", &[list, "0", "1"]);
+    }
+    for list in [key, &retry] {
+        need("LTRIM", &[list, "0", "1"]);
+        need("LPUSH", &[list, "v"]);
+        need("RPUSH", &[list, "v"]);
+    }
+    need("LPUSH", &[&processing, "v"]);
+    need("LREM", &[&processing, "1", "v"]);
+    need("LPOS", &[&processing, "v"]);
+    need("HSET", &[&started, "t", "1"]);
+    need("HGET", &[&started, "t"]);
+    need("HDEL", &[&started, "t"]);
+    need("DEL", &[&started]);
+    let sets = [
+        Some(&delayed),
+        Some(&instances),
+        options.recovery.as_ref().map(|r| &r.key),
+    ];
+    for set in sets.into_iter().flatten() {
+        need("TYPE", &[set]);
+        need("ZADD", &[set, "1", "m"]);
+        need("ZREM", &[set, "m"]);
+        need("ZSCORE", &[set, "m"]);
+        need("ZCARD", &[set]);
+        need("ZRANGE", &[set, "0", "0"]);
+        need("ZRANGEBYSCORE", &[set, "0", "1"]);
+    }
+    if let Some(recovery) = &options.recovery {
+        need("PEXPIRE", &[&recovery.key, "1"]);
+    }
+    need("EVALSHA", &["0", "2", key, &processing]);
+    if let Some(dead_letter) = &options.dead_letter {
+        let dead = dead_letter.key.as_str();
+        need("TYPE", &[dead]);
+        need("LPUSH", &[dead, "v"]);
+        need("LLEN", &[dead]);
+        need("LTRIM", &[dead, "0", "1"]);
+        need("EVALSHA", &["0", "2", &processing, dead]);
+    }
+    needs
+}
+
 /// Who we are, and the rules that we lack: `+command` or `~key`. `None` if the server cannot tell,
 /// or will not tell us.
 pub(super) async fn lacking(
     link: &Link,
-    options: &StreamOptions,
+    needs: &[Need],
 ) -> Result<Option<(String, Vec<String>)>, Error> {
     const COMMAND: &str = "ACL DRYRUN";
     let mut whoami = Cmd::new();
@@ -85,9 +152,8 @@ pub(super) async fn lacking(
         Err(Error::Configuration { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let needs = needed(options);
     let mut pipeline = Pipeline::new();
-    for need in &needs {
+    for need in needs {
         pipeline
             .cmd("ACL")
             .arg("DRYRUN")
@@ -120,6 +186,7 @@ pub(super) async fn lacking(
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::list::Recovery;
     use super::super::script::Script;
     use super::super::stream::{DeadLetterQueue, OnFull};
     use super::*;
@@ -134,11 +201,26 @@ mod tests {
             max_len: None,
             on_full: OnFull::Stop,
         });
-        let asked: BTreeSet<String> = needed(&options).into_iter().map(|n| n.grant).collect();
+        let lists = ListOptions {
+            recovery: Some(Recovery {
+                key: "claims".to_owned(),
+                ttl: None,
+            }),
+            dead_letter: options.dead_letter.clone(),
+            ..ListOptions::new("jobs")
+        };
+        let grants = |needs: Vec<Need>| needs.into_iter().map(|n| n.grant).collect();
+        let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
+            (grants(stream(&options)), grants(list(&lists)));
         let mut sent = 0;
         // A host replays nothing.
         let serving = |script: &&Script| !matches!(script, Script::Replay);
         for script in Script::ALL.iter().filter(serving) {
+            let asked = if script.name().starts_with("list_") {
+                &lists
+            } else {
+                &streams
+            };
             for call in script.source().split("redis.call('").skip(1) {
                 let mut parts = call.split('\'');
                 let mut grant = parts.next().unwrap().to_lowercase();

@@ -69,6 +69,30 @@ scripts! {
     Repair = "repair";
     /// Hold again what a new group does not know.
     Readopt = "readopt";
+    /// Claim what waits in a list.
+    ListClaim = "list_claim";
+    /// Claim what is due on a list.
+    ListDue = "list_due";
+    /// Renew leases and record starts on a list.
+    ListHold = "list_hold";
+    /// Take deliveries of a list off.
+    ListRemove = "list_remove";
+    /// Put deliveries of a list back.
+    ListReturn = "list_return";
+    /// Dead-letter one delivery of a list.
+    ListDeadLetter = "list_dead_letter";
+    /// Which instances of a list may hold orphans.
+    ListLapsed = "list_lapsed";
+    /// Look at the orphans of one instance of a list.
+    ListOrphans = "list_orphans";
+    /// Take over orphans of a list.
+    ListTake = "list_take";
+    /// What an instance of a list holds.
+    ListOwn = "list_own";
+    /// Forget instances of a list.
+    ListForget = "list_forget";
+    /// What waits in a list.
+    ListBacklog = "list_backlog";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.

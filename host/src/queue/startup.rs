@@ -8,6 +8,8 @@ use redis::{Cmd, Value};
 
 use super::connection::{Connector, Link};
 use super::error::{Class, Error};
+use super::list::ListOptions;
+use super::rights::Need;
 use super::stream::StreamOptions;
 use super::{reply, rights};
 use crate::wire::keys;
@@ -58,11 +60,13 @@ pub enum StartError {
         /// What it holds.
         found: String,
     },
-    /// Dead letters would go back to where they died.
-    #[error("the dead-letter key is the stream `{key}` itself: name another key")]
-    DeadLetterIsSource {
+    /// A key is the queue itself: dead letters would go back to where they died.
+    #[error("the key of {purpose} is the queue `{key}` itself: name another key")]
+    KeyIsSource {
         /// The key.
         key: String,
+        /// What it is for.
+        purpose: &'static str,
     },
     /// On a cluster: the queue's other keys could not be in its slot.
     #[error(
@@ -147,37 +151,96 @@ pub async fn check(
     connector: &Connector,
     options: &StreamOptions,
 ) -> Result<Vec<StartWarning>, StartError> {
-    if let Some(dead_letter) = &options.dead_letter
-        && dead_letter.key == options.key
-    {
-        return Err(StartError::DeadLetterIsSource {
-            key: options.key.clone(),
+    let parked = keys::parked(&options.key, &options.group);
+    let mut keys = vec![
+        Key::new(&options.key, "stream", "the queue"),
+        Key::new(&parked, "zset", "what waits for its time"),
+    ];
+    if let Some(dead_letter) = &options.dead_letter {
+        keys.push(Key::new(&dead_letter.key, "stream", DEAD_LETTERS));
+    }
+    check_all(connector, &keys, &rights::stream(options)).await
+}
+
+/// Check all that serving this reliable list needs; nothing is changed.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub async fn check_list(
+    connector: &Connector,
+    options: &ListOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    let key = &options.key;
+    let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
+    let mut keys = vec![
+        Key::new(key, "list", "the queue"),
+        Key::new(&retry, "list", "what is tried again"),
+        Key::new(&delayed, "zset", "what waits for its time"),
+        Key::new(&instances, "zset", "the instances"),
+    ];
+    if let Some(recovery) = &options.recovery {
+        keys.push(Key::new(&recovery.key, "zset", "the recovery set"));
+    }
+    if let Some(dead_letter) = &options.dead_letter {
+        keys.push(Key::new(&dead_letter.key, "list", DEAD_LETTERS));
+    }
+    check_all(connector, &keys, &rights::list(options)).await
+}
+
+const DEAD_LETTERS: &str = "the dead-letter queue";
+
+/// A key that serving uses.
+struct Key<'a> {
+    name: &'a str,
+    needed: &'static str,
+    purpose: &'static str,
+}
+
+impl<'a> Key<'a> {
+    fn new(name: &'a str, needed: &'static str, purpose: &'static str) -> Self {
+        Self {
+            name,
+            needed,
+            purpose,
+        }
+    }
+}
+
+/// `keys` begins with the queue's own; dead letters come last.
+async fn check_all(
+    connector: &Connector,
+    keys: &[Key<'_>],
+    needs: &[Need],
+) -> Result<Vec<StartWarning>, StartError> {
+    let queue = keys.first().map_or("", |key| key.name);
+    let mut others = keys.iter().skip(1);
+    if let Some(same) = others.find(|key| key.name == queue) {
+        return Err(StartError::KeyIsSource {
+            key: queue.to_owned(),
+            purpose: same.purpose,
         });
     }
     let link = connector.link("check");
-    let told = |error| StartError::from_error(error, &options.key);
+    let told = |error| StartError::from_error(error, queue);
     let info = Server::ask(&link).await;
     let Some(info) = info.map_err(told)? else {
-        return Err(missing(&link, options).await.map_err(told)?);
+        return Err(missing(&link, needs).await.map_err(told)?);
     };
-    info.check(connector, options)?;
-    if let Some((user, rules)) = rights::lacking(&link, options).await.map_err(told)?
+    info.check(connector, queue)?;
+    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(told)?
         && !rules.is_empty()
     {
         return Err(StartError::MissingRights { user, rules });
     }
-    let parked = keys::parked(&options.key, &options.group);
-    is_of_type(&link, &options.key, "stream", "the queue").await?;
-    is_of_type(&link, &parked, "zset", "what waits for its time").await?;
-    if let Some(dead_letter) = &options.dead_letter {
-        is_of_type(&link, &dead_letter.key, "stream", "the dead-letter queue").await?;
+    for key in keys {
+        is_of_type(&link, key).await?;
     }
     Ok(info.warnings())
 }
 
 /// `INFO` is forbidden: name that and everything else that is.
-async fn missing(link: &Link, options: &StreamOptions) -> Result<StartError, Error> {
-    let (user, rules) = match rights::lacking(link, options).await? {
+async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
+    let (user, rules) = match rights::lacking(link, needs).await? {
         Some((user, rules)) if !rules.is_empty() => (user, rules),
         Some((user, _)) => (user, vec!["+info".to_owned()]),
         None => ("default".to_owned(), vec!["+info".to_owned()]),
@@ -185,26 +248,21 @@ async fn missing(link: &Link, options: &StreamOptions) -> Result<StartError, Err
     Ok(StartError::MissingRights { user, rules })
 }
 
-async fn is_of_type(
-    link: &Link,
-    key: &str,
-    needed: &'static str,
-    purpose: &'static str,
-) -> Result<(), StartError> {
+async fn is_of_type(link: &Link, key: &Key<'_>) -> Result<(), StartError> {
     const COMMAND: &str = "TYPE";
     let mut cmd = Cmd::new();
-    cmd.arg(COMMAND).arg(key);
+    cmd.arg(COMMAND).arg(key.name);
     let found = link.call(COMMAND, &cmd).await;
     let found = found
         .and_then(|found| reply::text(COMMAND, found))
-        .map_err(|error| StartError::from_error(error, key))?;
-    if found == needed || found == "none" {
+        .map_err(|error| StartError::from_error(error, key.name))?;
+    if found == key.needed || found == "none" {
         return Ok(());
     }
     Err(StartError::WrongType {
-        key: key.to_owned(),
-        purpose,
-        needed,
+        key: key.name.to_owned(),
+        purpose: key.purpose,
+        needed: key.needed,
         found,
     })
 }
@@ -236,7 +294,7 @@ impl Server {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    fn check(&self, connector: &Connector, options: &StreamOptions) -> Result<(), StartError> {
+    fn check(&self, connector: &Connector, key: &str) -> Result<(), StartError> {
         let target = connector.target().address();
         // Valkey says which Redis it is: 7.2.4.
         let version = self.get("redis_version");
@@ -256,9 +314,9 @@ impl Server {
                 primary: format!("{}:{}", self.get("master_host"), self.get("master_port")),
             });
         }
-        if self.get("cluster_enabled") == "1" && !keys::can_share_slot(&options.key) {
+        if self.get("cluster_enabled") == "1" && !keys::can_share_slot(key) {
             return Err(StartError::BrokenTag {
-                key: options.key.clone(),
+                key: key.to_owned(),
             });
         }
         Ok(())
@@ -287,8 +345,7 @@ mod tests {
     fn check_info(info: &[(&str, &str)], key: &str) -> Result<(), StartError> {
         let target = Target::parse("redis://h", PasswordSource::Url, TlsFiles::default()).unwrap();
         let info = info.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-        let options = StreamOptions::new(key, "g");
-        Server(info.collect()).check(&Connector::new(target, "t"), &options)
+        Server(info.collect()).check(&Connector::new(target, "t"), key)
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub fn retry(key: &str) -> String {
     derived(key, "retry")
 }
 
+/// The ZSET of a reliable list's deliveries that wait for their time, by when they are due.
+pub fn delayed(key: &str) -> String {
+    derived(key, "delayed")
+}
+
 /// Where a queue's messages end that would cycle, unless another key is named.
 pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
@@ -102,6 +107,7 @@ mod tests {
         assert_eq!(started("jobs", "host-1"), "{jobs}:started:host-1");
         assert_eq!(instances("jobs"), "{jobs}:instances");
         assert_eq!(retry("jobs"), "{jobs}:retry");
+        assert_eq!(delayed("jobs"), "{jobs}:delayed");
         assert_eq!(cycle("orders"), "{orders}:cycle");
     }
 

@@ -71,13 +71,7 @@ pub fn decode(
     value: &Bytes,
     framing: Framing,
 ) -> Decoded {
-    let read = match framing {
-        Framing::Auto => frame::decode(value).or_else(|| Some((Headers::default(), value.clone()))),
-        Framing::Frame => frame::decode(value),
-        Framing::Raw => Some((Headers::default(), value.clone())),
-        Framing::Json => envelope::decode(value).or_else(|| frame::decode(value)),
-    };
-    let (headers, body) = match read {
+    let (headers, body) = match parts(value, framing) {
         Some((headers, body)) => (headers, Ok(body)),
         None => (
             Headers::default(),
@@ -88,6 +82,16 @@ pub fn decode(
         ),
     };
     Decoded::new(queue, token, enqueued_ms, headers, body)
+}
+
+/// Headers and payload of a value; `None` if it is malformed.
+pub fn parts(value: &Bytes, framing: Framing) -> Option<(Headers, Bytes)> {
+    match framing {
+        Framing::Auto => frame::decode(value).or_else(|| Some((Headers::default(), value.clone()))),
+        Framing::Frame => frame::decode(value),
+        Framing::Raw => Some((Headers::default(), value.clone())),
+        Framing::Json => envelope::decode(value).or_else(|| frame::decode(value)),
+    }
 }
 
 /// Write a value.

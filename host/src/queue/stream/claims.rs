@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::{Cmd, Value};
 
-use super::{FROM_START, Interruption, PARKED_CONSUMER, StreamQueue, words};
+use super::{FROM_START, PARKED_CONSUMER, StreamQueue, words};
 use crate::delivery::message::DeliveryId;
 use crate::queue::error::Error;
 use crate::queue::reply::{self, Info};
@@ -23,25 +23,6 @@ const SWEEP_PAGE: usize = 250;
 /// How many consumers one script looks at, and one scan.
 const CONSUMERS_PER_CALL: usize = 32;
 const CALLS_PER_SCAN: usize = 16;
-/// How often an interruption is tried while its fetch is on its way to Redis.
-const UNBLOCK_TRIES: u32 = 10;
-
-/// Marks a fetch as under way for as long as it lives.
-struct Fetching<'a>(&'a Interruption);
-
-impl<'a> Fetching<'a> {
-    fn begin(interruption: &'a Interruption) -> Self {
-        interruption.fetching.store(true, Ordering::SeqCst);
-        Self(interruption)
-    }
-}
-
-impl Drop for Fetching<'_> {
-    fn drop(&mut self) {
-        self.0.fetching.store(false, Ordering::SeqCst);
-        self.0.wanted.store(false, Ordering::SeqCst);
-    }
-}
 
 impl StreamQueue {
     pub(super) async fn read_new(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
@@ -49,8 +30,8 @@ impl StreamQueue {
         if want == 0 {
             return Ok(Vec::new());
         }
-        let fetching = Fetching::begin(&self.interruption);
-        let wait = if self.interruption.wanted.load(Ordering::SeqCst) {
+        let fetching = self.interruption.begin();
+        let wait = if self.interruption.is_wanted() {
             Duration::ZERO
         } else {
             wait
@@ -85,28 +66,6 @@ impl StreamQueue {
             self.saw(last.id);
         }
         Ok(claims)
-    }
-
-    pub(super) async fn unblock(&self) -> Result<(), Error> {
-        self.interruption.wanted.store(true, Ordering::SeqCst);
-        for attempt in 0..UNBLOCK_TRIES {
-            if !self.interruption.fetching.load(Ordering::SeqCst) {
-                // The next fetch sees the wish, and does not wait.
-                return Ok(());
-            }
-            // Without an id the user may not know it, or the fetch is still connecting.
-            if let Some(id) = self.fetches.client_id() {
-                let mut cmd = words("CLIENT UNBLOCK");
-                cmd.arg(id);
-                let unblocked = self.commands.call("CLIENT UNBLOCK", &cmd).await?;
-                if reply::integer("CLIENT UNBLOCK", &unblocked)? == 1 {
-                    return Ok(());
-                }
-            }
-            // The fetch is between our look and Redis: it blocks in a moment.
-            tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
-        }
-        Ok(())
     }
 
     pub(super) async fn claim_due(&self, max: usize) -> Result<Taken, Error> {

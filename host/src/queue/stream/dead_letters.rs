@@ -7,12 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use redis::Cmd;
 
-use super::settle::{Replies, full, refused, word_reply};
+use super::settle::Replies;
 use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
 use crate::delivery::policy::Rejection;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
+use crate::queue::words::{full, refused, word_reply};
 use crate::queue::{Claim, Reply, Settlement};
 use crate::wire::Raw;
 use crate::wire::dead_letter::{self, Context};

@@ -7,7 +7,7 @@
 //! - `upkeep`: retention, consumers, repair.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use redis::Cmd;
 
 use super::connection::{Connector, Link};
 use super::error::Error;
+use super::interruption::Interruption;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
@@ -76,13 +77,6 @@ struct Cursors {
 
 /// The beginning of a scan.
 const FROM_START: &str = "-";
-
-/// Whether a fetch is under way, and whether somebody wants it back.
-#[derive(Default)]
-struct Interruption {
-    fetching: AtomicBool,
-    wanted: AtomicBool,
-}
 
 impl StreamQueue {
     /// Join the group, and make it (and its stream) if it does not exist.
@@ -219,7 +213,9 @@ impl Queue for StreamQueue {
     }
 
     async fn interrupt(&self) -> Result<(), Error> {
-        self.unblock().await
+        self.interruption
+            .unblock(&self.commands, &self.fetches)
+            .await
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline};
 
 use super::{PARKED_CONSUMER, StreamQueue, entry_id};
 
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
+use crate::queue::words::{incomplete, refused, word_reply};
 use crate::queue::{Claim, Record, Reply, Settlement, Step};
 
 /// Most deliveries in one call of a script: they block Redis.
@@ -189,53 +190,9 @@ impl StreamQueue {
     }
 }
 
-/// What Redis refused to write about a delivery: it is as it was. Everything else (no group, a
-/// server that loads or follows) concerns more than this delivery.
-pub(super) fn refused(error: Error) -> Result<Reply, Error> {
-    match &error {
-        Error::Unavailable { code, .. }
-            if matches!(code.as_str(), "OOM" | "MISCONF" | "NOREPLICAS") =>
-        {
-            Ok(Reply::Refused(error.to_string()))
-        }
-        Error::Configuration { code, .. } if code != "NOAUTH" => {
-            Ok(Reply::Refused(error.to_string()))
-        }
-        _ => Err(error),
-    }
-}
-
-pub(super) fn full() -> Reply {
-    Reply::Refused("the dead-letter queue is full".to_owned())
-}
-
-pub(super) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Error> {
-    let word = reply::text(command, word)?;
-    Ok(match word.as_str() {
-        "done" => Reply::Done,
-        "gone" => Reply::Gone,
-        "trimmed" => Reply::Trimmed,
-        "stolen" => Reply::Stolen,
-        "full" => full(),
-        _ => {
-            return Err(Error::Reply {
-                command,
-                detail: "a word that we do not know".to_owned(),
-            });
-        }
-    })
-}
-
 fn all(script: Script, replies: Replies) -> Result<Vec<Reply>, Error> {
     let known: Option<Vec<Reply>> = replies.into_iter().collect();
     known.ok_or_else(|| incomplete(script.name()))
-}
-
-fn incomplete(command: &'static str) -> Error {
-    Error::Reply {
-        command,
-        detail: "not one reply for each delivery".to_owned(),
-    }
 }
 
 /// At least as long as was asked for.

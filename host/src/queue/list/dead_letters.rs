@@ -1,0 +1,176 @@
+//! Dead letters, list to list: copied, then taken off the queue, by one script wherever one can.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use redis::Cmd;
+
+use super::ListQueue;
+use super::settle::Replies;
+use super::token::Token;
+use super::value::entry_of;
+use crate::delivery::policy::Rejection;
+use crate::queue::error::Error;
+use crate::queue::reply;
+use crate::queue::script::{self, Script};
+use crate::queue::stream::{DeadLetterQueue, OnFull};
+use crate::queue::words::{full, refused, word_reply};
+use crate::queue::{Claim, Reply, Settlement};
+use crate::wire::dead_letter::{self, Context};
+use crate::wire::list;
+
+/// Most dead letters, and about how many bytes of them, in one round trip.
+const PER_PIPELINE: usize = 100;
+const BYTES_PER_PIPELINE: usize = 1 << 20;
+
+/// A dead letter: the place of its settlement, why, and the handler.
+pub(super) type Letter<'a> = (usize, &'a Rejection, &'a Arc<str>);
+
+impl ListQueue {
+    pub(super) async fn dead_letter_all(
+        &self,
+        settlements: &[Settlement],
+        dead_letters: &[Letter<'_>],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        let Some(target) = &self.options.dead_letter else {
+            for (place, ..) in dead_letters {
+                replies[*place] = Some(Reply::Refused("no dead-letter key is set".to_owned()));
+            }
+            return Ok(());
+        };
+        let now_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let (mut calls, mut copies, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (place, rejection, handler) in dead_letters {
+            let claim = &settlements[*place].claim;
+            let copy = match self.copy_of(claim, rejection, handler, now_ms) {
+                Ok(copy) => copy,
+                Err(error) => {
+                    replies[*place] = Some(Reply::Refused(error.to_string()));
+                    continue;
+                }
+            };
+            bytes += 2 * copy.len();
+            calls.push(self.dead_letter_call(claim, target, &copy));
+            copies.push((*place, copy));
+            if calls.len() >= PER_PIPELINE || bytes >= BYTES_PER_PIPELINE {
+                let calls = std::mem::take(&mut calls);
+                self.run_dead_letters(settlements, target, calls, &copies, replies)
+                    .await?;
+                copies.clear();
+                bytes = 0;
+            }
+        }
+        self.run_dead_letters(settlements, target, calls, &copies, replies)
+            .await
+    }
+
+    /// The value of a dead letter.
+    fn copy_of(
+        &self,
+        claim: &Claim,
+        rejection: &Rejection,
+        handler: &str,
+        now_ms: u64,
+    ) -> Result<Bytes, list::Error> {
+        let (headers, payload) = self.values.parts(claim);
+        let context = Context {
+            source: self.key(),
+            source_id: &Token::of(claim.id).to_string(),
+            group: None,
+            rejection,
+            handler,
+            now_ms,
+        };
+        let headers = dead_letter::list_headers(&headers, &context);
+        list::encode(&headers, &payload, self.options.framing.codec())
+    }
+
+    fn dead_letter_call(&self, claim: &Claim, target: &DeadLetterQueue, copy: &Bytes) -> Cmd {
+        let keys = &self.keys;
+        let mut call = self.call(
+            Script::ListDeadLetter,
+            &[&keys.processing, &keys.started, &target.key],
+        );
+        call.arg(&self.instance)
+            .arg(entry_of(claim))
+            .arg(&copy[..])
+            .arg(target.max_len.unwrap_or(0))
+            .arg(match target.on_full {
+                OnFull::DropOldest => "drop-oldest",
+                OnFull::Stop => "stop",
+            });
+        call
+    }
+
+    async fn run_dead_letters(
+        &self,
+        settlements: &[Settlement],
+        target: &DeadLetterQueue,
+        calls: Vec<Cmd>,
+        copies: &[(usize, Bytes)],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        let script = Script::ListDeadLetter;
+        let answers = script::run_all(&self.commands, script, calls).await?;
+        for ((place, copy), answer) in copies.iter().zip(answers) {
+            let reply = match reply::accepted(script.name(), answer) {
+                Ok(answer) => {
+                    let [word, dropped] = reply::tuple(script.name(), answer)?;
+                    self.count_dropped(reply::count(script.name(), &dropped)?);
+                    word_reply(script.name(), word)?
+                }
+                // On a cluster, no script can carry it to another slot.
+                Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                    let moved = self.copy_then_remove(&settlements[*place].claim, target, copy);
+                    moved.await.or_else(refused)?
+                }
+                Err(error) => refused(error)?,
+            };
+            replies[*place] = Some(reply);
+        }
+        Ok(())
+    }
+
+    /// Copy first, then take it off the queue, so that a crash between the two leaves a duplicate,
+    /// never a loss.
+    async fn copy_then_remove(
+        &self,
+        claim: &Arc<Claim>,
+        target: &DeadLetterQueue,
+        copy: &Bytes,
+    ) -> Result<Reply, Error> {
+        let mut length = Cmd::new();
+        length.arg("LLEN").arg(&target.key);
+        let before = reply::count("LLEN", &self.commands.call("LLEN", &length).await?)?;
+        let most = target.max_len.filter(|most| *most > 0);
+        if target.on_full == OnFull::Stop && most.is_some_and(|most| before >= most) {
+            return Ok(full());
+        }
+        match self.confirm(claim).await? {
+            Reply::Done => {}
+            _ => return Ok(Reply::Gone),
+        }
+        let mut push = Cmd::new();
+        push.arg("LPUSH").arg(&target.key).arg(&copy[..]);
+        let length = reply::count("LPUSH", &self.commands.call("LPUSH", &push).await?)?;
+        if let Some(most) = most
+            && length > most
+        {
+            let mut trim = Cmd::new();
+            trim.arg("LTRIM").arg(&target.key).arg(0).arg(most - 1);
+            self.commands.call("LTRIM", &trim).await?;
+            self.count_dropped(length - most);
+        }
+        self.remove(claim).await
+    }
+
+    fn count_dropped(&self, dropped: u64) {
+        self.dead_letters_dropped
+            .fetch_add(dropped, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,51 @@
+//! What a list queue is told.
+
+use std::time::Duration;
+
+use crate::delivery::attempt::Accounting;
+use crate::queue::stream::DeadLetterQueue;
+use crate::wire::list::Framing;
+
+/// A reliable list, and how this host serves it.
+#[derive(Clone, Debug)]
+pub struct ListOptions {
+    /// The list's key.
+    pub key: String,
+    /// What the instance's name begins with (a host name, usually).
+    pub consumer: String,
+    /// How values are read, and so how they are written.
+    pub framing: Framing,
+    /// After how long without renewal a delivery is an orphan.
+    pub min_idle: Duration,
+    /// Where claims are recorded, so that every host recovers what any other one left. Without it
+    /// a host recovers what earlier starts of its own base name left.
+    pub recovery: Option<Recovery>,
+    /// Where dead letters go: a list.
+    pub dead_letter: Option<DeadLetterQueue>,
+    /// How starts are counted.
+    pub accounting: Accounting,
+}
+
+/// A sorted set of claims.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Recovery {
+    /// Its key.
+    pub key: String,
+    /// After how long without any claim or renewal it expires; longer than `min_idle`.
+    pub ttl: Option<Duration>,
+}
+
+impl ListOptions {
+    /// This list, everything else as by default.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            consumer: "hostler".to_owned(),
+            framing: Framing::default(),
+            min_idle: Duration::from_secs(30),
+            recovery: None,
+            dead_letter: None,
+            accounting: Accounting::default(),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Tokens: what tells entries of a processing list apart, equal payloads among them.
+//!
+//! A token is 8 random bytes of this start of the host, whose last bit says whether the value
+//! behind it is framed though the list's are raw, and a number that counts up.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::delivery::message::DeliveryId;
+
+/// How many bytes a token has.
+pub(super) const TOKEN_LEN: usize = 16;
+/// How many moments are remembered with the number that was next then.
+const MOMENTS_MAX: usize = 64;
+
+/// The token of a delivery.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Token(pub(super) [u8; TOKEN_LEN]);
+
+impl Token {
+    /// The token at the beginning of an entry, and its value behind it.
+    pub(super) fn split(entry: &[u8]) -> Option<(Self, &[u8])> {
+        let (token, value) = entry.split_first_chunk::<TOKEN_LEN>()?;
+        Some((Self(*token), value))
+    }
+
+    /// The token of a delivery of a reliable list.
+    pub fn of(id: DeliveryId) -> Self {
+        Self(id.0.to_be_bytes())
+    }
+
+    /// The delivery.
+    pub fn id(self) -> DeliveryId {
+        DeliveryId(u128::from_be_bytes(self.0))
+    }
+
+    /// Whether its value is framed, in a list of raw values.
+    pub(super) fn is_framed(self) -> bool {
+        self.0[7] & 1 == 1
+    }
+
+    /// Its entry on a processing list.
+    pub(super) fn entry(self, value: &[u8]) -> Vec<u8> {
+        [&self.0[..], value].concat()
+    }
+
+    fn number(self) -> u64 {
+        let mut number = [0; 8];
+        number.copy_from_slice(&self.0[8..]);
+        u64::from_be_bytes(number)
+    }
+}
+
+/// Hexadecimal: the id of a message that carries none.
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.id().0)
+    }
+}
+
+/// The tokens of this start of the host.
+pub(super) struct Tokens {
+    /// The first half, with the last bit 0.
+    first: u64,
+    issued: Mutex<Issued>,
+}
+
+struct Issued {
+    next: u64,
+    /// Numbers of calls that are under way: from, until.
+    open: Vec<(u64, u64)>,
+    moments: VecDeque<(Instant, u64)>,
+    /// When a call last ended without an answer.
+    unanswered: Option<Instant>,
+}
+
+/// Numbers for one call; dropped without an answer, what they stand for may be claimed unknown to us.
+pub(super) struct Reserved<'a> {
+    tokens: &'a Tokens,
+    first: u64,
+    answered: bool,
+}
+
+impl Tokens {
+    pub(super) fn new() -> Self {
+        Self {
+            first: fastrand::u64(..) & !1,
+            issued: Mutex::new(Issued {
+                next: 1,
+                open: Vec::new(),
+                moments: VecDeque::new(),
+                unanswered: None,
+            }),
+        }
+    }
+
+    /// The first half of tokens for framed values in a list of raw ones, or of all others.
+    pub(super) fn prefix(&self, framed: bool) -> [u8; 8] {
+        (self.first | u64::from(framed)).to_be_bytes()
+    }
+
+    /// Numbers for at most `count` deliveries.
+    pub(super) fn reserve(&self, count: usize) -> Reserved<'_> {
+        let count = count as u64;
+        let mut issued = self.issued();
+        let first = issued.next;
+        issued.next += count;
+        issued.open.push((first, first + count));
+        let now = Instant::now();
+        let next = issued.next;
+        if issued.moments.len() == MOMENTS_MAX {
+            issued.moments.pop_front();
+        }
+        issued.moments.push_back((now, next));
+        Reserved {
+            tokens: self,
+            first,
+            answered: false,
+        }
+    }
+
+    /// Whether a call ended without an answer within this time: then something may be claimed that
+    /// nobody here knows of.
+    pub(super) fn is_in_doubt(&self, within: Duration) -> bool {
+        let issued = self.issued();
+        issued.unanswered.is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Whether this is one of ours, given out at least so long ago by a call that has ended.
+    pub(super) fn is_settled(&self, token: Token, age: Duration) -> bool {
+        let issued = self.issued();
+        let number = token.number();
+        let is_old = issued
+            .moments
+            .iter()
+            .rev()
+            .find(|(at, _)| at.elapsed() >= age)
+            .is_some_and(|(_, next)| number < *next);
+        let is_open = issued.open.iter().any(|(a, b)| (*a..*b).contains(&number));
+        is_old && !is_open
+    }
+
+    fn issued(&self) -> MutexGuard<'_, Issued> {
+        // Plain values: a panic elsewhere leaves none half-written.
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reserved<'_> {
+    /// The first number.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The token of a number of the call.
+    pub(super) fn token(&self, offset: usize, framed: bool) -> Token {
+        let mut token = [0; TOKEN_LEN];
+        token[..8].copy_from_slice(&self.tokens.prefix(framed));
+        token[8..].copy_from_slice(&(self.first + offset as u64).to_be_bytes());
+        Token(token)
+    }
+
+    /// The call was answered: what was claimed is known.
+    pub(super) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut issued = self.tokens.issued();
+        issued.open.retain(|(first, _)| *first != self.first);
+        if !self.answered {
+            issued.unanswered = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_told_apart_and_say_what_is_behind_them() {
+        let tokens = Tokens::new();
+        let reserved = tokens.reserve(2);
+        let (plain, framed) = (reserved.token(0, false), reserved.token(1, true));
+        assert!(!plain.is_framed() && framed.is_framed());
+        assert_ne!(plain, framed);
+        assert_eq!(Token::of(plain.id()), plain);
+        assert_eq!(plain.to_string().len(), 32);
+        let entry = plain.entry(b"value");
+        assert_eq!(Token::split(&entry), Some((plain, &b"value"[..])));
+        assert_eq!(Token::split(&entry[..15]), None);
+        reserved.answered();
+        assert_ne!(tokens.reserve(1).token(0, false), plain);
+    }
+
+    #[test]
+    fn what_a_call_under_way_may_bring_is_not_unknown() {
+        let tokens = Tokens::new();
+        let under_way = tokens.reserve(5);
+        let token = under_way.token(4, false);
+        assert!(!tokens.is_settled(token, Duration::ZERO));
+        under_way.answered();
+        assert!(!tokens.is_in_doubt(Duration::from_secs(60)));
+        assert!(tokens.is_settled(token, Duration::ZERO));
+        assert!(!tokens.is_settled(token, Duration::from_secs(60)));
+        drop(tokens.reserve(1));
+        assert!(tokens.is_in_doubt(Duration::from_secs(60)));
+    }
+}

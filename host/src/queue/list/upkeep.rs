@@ -1,0 +1,70 @@
+//! What an instance needs beside its deliveries: joining, leaving, what waits.
+
+use std::sync::atomic::Ordering;
+
+use super::ListQueue;
+use crate::queue::error::Error;
+use crate::queue::reply;
+use crate::queue::script::{self, Script};
+use crate::queue::{Backlog, Maintenance};
+
+/// For how long an instance must not have been seen before it is forgotten.
+const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;
+/// Most instances forgotten in one go.
+const INSTANCES_MAX: usize = 100;
+
+impl ListQueue {
+    /// Make this instance known.
+    pub(super) async fn join(&self) -> Result<(), Error> {
+        let script = Script::ListHold;
+        let keys = &self.keys;
+        let mut call = self.call(script, &[&keys.processing, &keys.started, &keys.instances]);
+        call.arg(&self.instance).arg(self.recovery_ttl());
+        script::run(&self.commands, script, &call).await.map(drop)
+    }
+
+    pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
+        let dropped = self.dead_letters_dropped.swap(0, Ordering::Relaxed);
+        let forgotten = self.forget(INSTANCE_IDLE_MS, "").await.inspect_err(|_| {
+            // What was counted counts next time.
+            self.dead_letters_dropped
+                .fetch_add(dropped, Ordering::Relaxed);
+        })?;
+        Ok(Maintenance {
+            dead_letters_dropped: dropped,
+            consumers_removed: forgotten,
+            ..Maintenance::default()
+        })
+    }
+
+    pub(super) async fn look_at_backlog(&self) -> Result<Backlog, Error> {
+        let script = Script::ListBacklog;
+        let keys = &self.keys;
+        let mut call = script.on(&[self.key(), &keys.retry, &keys.delayed, &keys.instances]);
+        call.arg(&keys.processing_prefix);
+        let reply = script::run(&self.commands, script, &call).await?;
+        let [waiting, delayed, held] = reply::tuple(script.name(), reply)?;
+        let count = |value| reply::count(script.name(), value);
+        Ok(Backlog {
+            unread: count(&waiting)? > 0,
+            pending: count(&delayed)? + count(&held)?,
+        })
+    }
+
+    pub(super) async fn forget_self(&self) -> Result<(), Error> {
+        self.forget(0, &self.instance).await.map(|_| ())
+    }
+
+    async fn forget(&self, idle_ms: u64, only: &str) -> Result<u64, Error> {
+        let script = Script::ListForget;
+        let keys = &self.keys;
+        let mut call = script.on(&[&keys.instances]);
+        call.arg(idle_ms)
+            .arg(INSTANCES_MAX)
+            .arg(&keys.processing_prefix)
+            .arg(&keys.started_prefix)
+            .arg(only);
+        let reply = script::run(&self.commands, script, &call).await?;
+        reply::count(script.name(), &reply)
+    }
+}

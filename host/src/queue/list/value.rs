@@ -1,0 +1,230 @@
+//! Values and their counts: how a reliable list keeps what Redis keeps for a stream.
+//!
+//! `x-retry-count` is the number of starts charged to the message; `x-hostler-crashes`, how many
+//! hosts have died holding it since its last answer. What the ledger is told:
+//!
+//! | the value says | header | native | origin |
+//! |---|---|---|---|
+//! | nothing: no start, no crash | 0 | 1 | fresh: its hand-out stands for its first start |
+//! | n starts, no crash | n | 0 | returned: every start of it is recorded |
+//! | n starts, a crash | 0 | n | orphan: a suspect |
+//!
+//! Under exact accounting the native count runs one ahead of the starts, as it does on a stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::token::Token;
+use crate::delivery::attempt::Accounting;
+use crate::delivery::message::{
+    Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
+};
+use crate::queue::{Claim, Defect, Origin};
+use crate::wire::dead_letter::CRASHES;
+use crate::wire::decoded::message_id;
+use crate::wire::list::{self, Framing};
+use crate::wire::{Raw, frame};
+
+/// How the values of a queue are read and written.
+#[derive(Debug)]
+pub(super) struct Values {
+    /// The queue's name, as messages carry it.
+    pub(super) name: Arc<str>,
+    pub(super) framing: Framing,
+    pub(super) accounting: Accounting,
+}
+
+/// A value to put back, and whether it is framed in a list of raw ones.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Written {
+    pub(super) value: Bytes,
+    pub(super) framed: bool,
+}
+
+/// A delivery that goes back.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Back {
+    /// It never started here: the same value.
+    Unchanged(Written),
+    /// It did: the value with the new count.
+    Charged(Written),
+}
+
+impl Values {
+    /// A claimed value; `idle` if its host died.
+    pub(super) fn claim(&self, token: Token, value: Bytes, idle: Option<Duration>) -> Claim {
+        let framing = self.framing_of(token);
+        let mut decoded = list::decode(&self.name, &token.to_string(), 0, &value, framing);
+        let starts = decoded.header;
+        let crashes = crashes(&decoded.message.headers).min(starts);
+        let (header, native, origin) = match (starts, crashes) {
+            (0, _) => (0, 1, Origin::Fresh),
+            (_, 0) => (starts, 0, Origin::Returned),
+            _ => {
+                let idle = idle.unwrap_or_default();
+                (
+                    0,
+                    starts.saturating_add(self.ahead()),
+                    Origin::Orphan { idle },
+                )
+            }
+        };
+        if let Some(idle) = idle {
+            let headers = &mut decoded.message.headers;
+            headers.set(REDIS_DELIVERY_COUNT, starts.to_string());
+            headers.set(REDIS_IDLE_MS, idle.as_millis().to_string());
+        }
+        Claim {
+            id: token.id(),
+            origin,
+            native,
+            header,
+            message: decoded.message,
+            raw: Raw::Value(value),
+            defect: decoded.defect.map(|defect| Defect {
+                reason: defect.reason,
+                detail: defect.detail,
+            }),
+        }
+    }
+
+    /// The starts charged in all to a delivery with this native count.
+    pub(super) fn starts(&self, claim: &Claim, native: u32) -> u32 {
+        claim
+            .header
+            .saturating_add(native.saturating_sub(self.ahead()))
+    }
+
+    /// A delivery that goes back with this native count.
+    pub(super) fn back(&self, claim: &Claim, keep: u32) -> Result<Back, frame::Error> {
+        let token = Token::of(claim.id);
+        let before = match claim.origin {
+            Origin::Fresh => 0,
+            Origin::Returned | Origin::Orphan { .. } => self.starts(claim, claim.native),
+        };
+        let starts = self.starts(claim, keep);
+        if starts <= before {
+            return Ok(Back::Unchanged(self.unchanged(token, claim)));
+        }
+        // Its handler has answered: it is no suspect.
+        match self.write(token, value_of(claim), starts, 0)? {
+            Some(written) => Ok(Back::Charged(written)),
+            None => Ok(Back::Unchanged(self.unchanged(token, claim))),
+        }
+    }
+
+    /// What an instance left, as it is taken over; `recorded` = starts charged to it there, if one
+    /// was recorded. Without a record, only what came there fresh may have started.
+    pub(super) fn recovered(
+        &self,
+        token: Token,
+        value: Bytes,
+        recorded: Option<u32>,
+    ) -> Result<Written, frame::Error> {
+        let framed = self.is_framed(token);
+        let Some((headers, _)) = list::parts(&value, self.framing_of(token)) else {
+            return Ok(Written { value, framed });
+        };
+        let starts = headers.retry_count();
+        let crashes = crashes(&headers);
+        let unrecorded = match (starts, crashes.min(starts)) {
+            (0, _) => 1 - self.ahead(),
+            _ => starts,
+        };
+        let charged = recorded.unwrap_or(unrecorded).max(starts);
+        if charged == starts {
+            return Ok(Written { value, framed });
+        }
+        let crashes = crashes.min(starts).saturating_add(1);
+        let written = self.write(token, &value, charged, crashes)?;
+        Ok(written.unwrap_or(Written { value, framed }))
+    }
+
+    /// Headers and payload of a claimed value; a malformed one is all payload.
+    pub(super) fn parts(&self, claim: &Claim) -> (Headers, Bytes) {
+        let value = value_of(claim);
+        list::parts(value, self.framing_of(Token::of(claim.id)))
+            .unwrap_or_else(|| (Headers::default(), value.clone()))
+    }
+
+    /// The value with other counts, and the id that stays with the message; `None` if it is
+    /// malformed, and has no place for them.
+    fn write(
+        &self,
+        token: Token,
+        value: &Bytes,
+        starts: u32,
+        crashes: u32,
+    ) -> Result<Option<Written>, frame::Error> {
+        let Some((mut headers, payload)) = list::parts(value, self.framing_of(token)) else {
+            return Ok(None);
+        };
+        if message_id(&headers).is_none() {
+            headers.set(MESSAGE_ID, token.to_string());
+        }
+        headers.set(RETRY_COUNT, starts.to_string());
+        headers.set(RUSTSTREAM_RETRY_COUNT, starts.to_string());
+        headers.remove(CRASHES);
+        if crashes > 0 {
+            headers.push(CRASHES, crashes.to_string());
+        }
+        let value = match list::encode(&headers, &payload, self.framing.codec()) {
+            Ok(value) => value,
+            Err(list::Error::Frame(error)) => return Err(error),
+            // Only a raw codec refuses headers, and none of ours is.
+            Err(list::Error::Headers { .. }) => return Ok(None),
+        };
+        let framed = self.framing == Framing::Raw;
+        Ok(Some(Written { value, framed }))
+    }
+
+    fn unchanged(&self, token: Token, claim: &Claim) -> Written {
+        Written {
+            value: value_of(claim).clone(),
+            framed: self.is_framed(token),
+        }
+    }
+
+    fn is_framed(&self, token: Token) -> bool {
+        self.framing == Framing::Raw && token.is_framed()
+    }
+
+    fn framing_of(&self, token: Token) -> Framing {
+        if self.is_framed(token) {
+            Framing::Frame
+        } else {
+            self.framing
+        }
+    }
+
+    /// By how much native counts run ahead of the starts.
+    fn ahead(&self) -> u32 {
+        u32::from(self.accounting == Accounting::Exact)
+    }
+}
+
+/// The value of a claim as it stands in Redis.
+pub(super) fn value_of(claim: &Claim) -> &Bytes {
+    static NONE: Bytes = Bytes::new();
+    match &claim.raw {
+        Raw::Value(value) => value,
+        // Only a stream's claims have fields.
+        Raw::Fields(_) => &NONE,
+    }
+}
+
+/// Its entry on the processing list.
+pub(super) fn entry_of(claim: &Claim) -> Vec<u8> {
+    Token::of(claim.id).entry(value_of(claim))
+}
+
+fn crashes(headers: &Headers) -> u32 {
+    headers
+        .find_number(CRASHES)
+        .map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+use super::*;
+use crate::delivery::attempt::{Allowance, Lane, Standing, Tally};
+
+const CAP_5: Allowance = Allowance {
+    cap: Some(5),
+    accounting: Accounting::Lazy,
+};
+
+fn values(framing: Framing, accounting: Accounting) -> Values {
+    Values {
+        name: "jobs".into(),
+        framing,
+        accounting,
+    }
+}
+
+fn lazy() -> Values {
+    values(Framing::Auto, Accounting::Lazy)
+}
+
+fn token(number: u8, framed: bool) -> Token {
+    let mut token = [0; 16];
+    token[7] = u8::from(framed);
+    token[15] = number;
+    Token(token)
+}
+
+fn framed(headers: &[(&'static str, &'static str)], payload: &'static str) -> Bytes {
+    let headers = headers
+        .iter()
+        .map(|(n, v)| {
+            (
+                Bytes::from_static(n.as_bytes()),
+                Bytes::from_static(v.as_bytes()),
+            )
+        })
+        .collect();
+    frame::encode(&Headers::new(headers), payload.as_bytes()).unwrap()
+}
+
+fn headers_of(value: &Bytes) -> Headers {
+    frame::decode(value).unwrap().0
+}
+
+fn standing(claim: &Claim, allowance: Allowance) -> Standing {
+    allowance.standing(tally(claim))
+}
+
+fn tally(claim: &Claim) -> Tally {
+    Tally {
+        header: claim.header,
+        native: claim.native,
+        fresh: claim.origin == Origin::Fresh,
+    }
+}
+
+fn attempt(claim: &Claim, allowance: Allowance) -> Option<(u32, bool)> {
+    match standing(claim, allowance) {
+        Standing::Start(start) => Some((start.attempt, start.record.is_some())),
+        Standing::Exhausted { .. } => None,
+    }
+}
+
+#[test]
+fn a_plain_value_is_fresh_and_costs_no_record() {
+    for allowance in [CAP_5, Allowance::default()] {
+        let claim = lazy().claim(token(1, false), Bytes::from_static(b"hi"), None);
+        assert_eq!(claim.origin, Origin::Fresh);
+        assert_eq!(attempt(&claim, allowance), Some((1, false)));
+        assert_eq!(&*claim.message.id, "00000000000000000000000000000001");
+        assert_eq!(claim.message.body, "hi");
+    }
+}
+
+#[test]
+fn a_requeue_carries_the_count_the_id_and_no_suspicion() {
+    let values = lazy();
+    let claim = values.claim(token(1, false), Bytes::from_static(b"hi"), None);
+    // Started once: the hand-out stands for it.
+    let Back::Charged(written) = values.back(&claim, 1).unwrap() else {
+        panic!("it started");
+    };
+    assert!(!written.framed);
+    let headers = headers_of(&written.value);
+    assert_eq!(
+        headers.find_str(MESSAGE_ID),
+        Some("00000000000000000000000000000001")
+    );
+    assert_eq!(headers.find_str(RETRY_COUNT), Some("1"));
+    assert_eq!(headers.find_str(RUSTSTREAM_RETRY_COUNT), Some("1"));
+
+    let again = values.claim(token(2, false), written.value, None);
+    assert_eq!(again.origin, Origin::Returned);
+    assert_eq!(again.message.id, claim.message.id);
+    assert_eq!(attempt(&again, CAP_5), Some((2, true)));
+    // Two more starts here: recorded as 1 and 2.
+    assert_eq!(values.starts(&again, 2), 3);
+    let Back::Charged(written) = values.back(&again, 2).unwrap() else {
+        panic!("it started");
+    };
+    assert_eq!(headers_of(&written.value).retry_count(), 3);
+}
+
+#[test]
+fn what_never_started_goes_back_byte_for_byte() {
+    let values = lazy();
+    for value in [
+        Bytes::from_static(b"hi"),
+        framed(&[("x-retry-count", "3"), ("A", "b")], "hi"),
+        framed(&[("x-retry-count", "3"), ("x-hostler-crashes", "2")], "hi"),
+    ] {
+        let claim = values.claim(token(1, false), value.clone(), None);
+        let before = if claim.origin == Origin::Fresh {
+            0
+        } else {
+            claim.native
+        };
+        let Back::Unchanged(written) = values.back(&claim, before).unwrap() else {
+            panic!("it never started");
+        };
+        assert_eq!(written.value, value);
+    }
+}
+
+#[test]
+fn recovery_charges_what_may_have_started_and_nothing_else() {
+    let values = lazy();
+    let recovered = |value: Bytes, mark| {
+        let written = values.recovered(token(1, false), value, mark).unwrap();
+        let (headers, payload) = list::parts(&written.value, Framing::Auto).unwrap();
+        assert_eq!(payload, "hi");
+        (headers.retry_count(), crashes(&headers))
+    };
+    // Fresh: its hand-out may have been its first start.
+    assert_eq!(recovered(Bytes::from_static(b"hi"), None), (1, 1));
+    // At a cap of 1 even that start is recorded, and then as 2.
+    assert_eq!(recovered(Bytes::from_static(b"hi"), Some(2)), (2, 1));
+    // Every start of what came with a count is recorded: no mark, no start.
+    let nacked = framed(&[("x-retry-count", "2")], "hi");
+    assert_eq!(recovered(nacked.clone(), None), (2, 0));
+    assert_eq!(recovered(nacked, Some(3)), (3, 1));
+    let suspect = framed(&[("x-retry-count", "2"), ("x-hostler-crashes", "1")], "hi");
+    assert_eq!(recovered(suspect.clone(), None), (2, 1));
+    assert_eq!(recovered(suspect, Some(3)), (3, 2));
+}
+
+#[test]
+fn suspects_run_where_they_must_and_never_too_often() {
+    let values = lazy();
+    let of = |starts: &'static str, crashes: &'static str, cap: u32| {
+        let value = framed(
+            &[("x-retry-count", starts), ("x-hostler-crashes", crashes)],
+            "hi",
+        );
+        let claim = values.claim(token(1, false), value, Some(Duration::from_secs(40)));
+        assert!(matches!(claim.origin, Origin::Orphan { .. }));
+        assert_eq!(
+            claim.message.headers.find_str(REDIS_DELIVERY_COUNT),
+            Some(starts)
+        );
+        assert_eq!(claim.message.headers.find_str(REDIS_IDLE_MS), Some("40000"));
+        let allowance = Allowance {
+            cap: Some(cap),
+            ..CAP_5
+        };
+        let lane = allowance.orphan_lane(tally(&claim));
+        (attempt(&claim, allowance).map(|(n, _)| n), lane)
+    };
+    assert_eq!(of("1", "1", 5), (Some(2), Lane::Normal));
+    assert_eq!(of("1", "1", 2), (Some(2), Lane::Alone));
+    assert_eq!(of("2", "2", 5), (Some(3), Lane::Alone));
+    assert_eq!(of("4", "1", 5), (Some(5), Lane::Alone));
+    assert_eq!(of("5", "1", 5).0, None);
+    assert_eq!(of("2", "1", 2).0, None);
+    // At a cap of 1: handed out and never recorded, so never started; recorded, so used up.
+    assert_eq!(of("1", "1", 1), (Some(1), Lane::Normal));
+    assert_eq!(of("2", "1", 1).0, None);
+}
+
+#[test]
+fn counts_of_producers_use_up_the_cap() {
+    let values = lazy();
+    for (count, next) in [
+        ("0", Some(1)),
+        ("4", Some(5)),
+        ("5", None),
+        ("4000000000", None),
+    ] {
+        for name in [RETRY_COUNT, RUSTSTREAM_RETRY_COUNT] {
+            let claim = values.claim(token(1, false), framed(&[(name, count)], "hi"), None);
+            assert_eq!(
+                attempt(&claim, CAP_5).map(|(n, _)| n),
+                next,
+                "{name} {count}"
+            );
+        }
+    }
+}
+
+#[test]
+fn exact_accounting_charges_only_recorded_starts() {
+    let values = values(Framing::Auto, Accounting::Exact);
+    let exact = Allowance {
+        cap: Some(3),
+        accounting: Accounting::Exact,
+    };
+    let value = Bytes::from_static(b"hi");
+    let claim = values.claim(token(1, false), value.clone(), None);
+    assert_eq!(attempt(&claim, exact), Some((1, true)));
+    // Recorded as 2: one start.
+    assert_eq!(values.starts(&claim, 2), 1);
+    let unstarted = values
+        .recovered(token(1, false), value.clone(), None)
+        .unwrap();
+    assert_eq!(unstarted.value, value);
+    let started = values.recovered(token(1, false), value, Some(1)).unwrap();
+    let suspect = values.claim(token(2, false), started.value, Some(Duration::ZERO));
+    assert_eq!(attempt(&suspect, exact), Some((2, true)));
+    assert_eq!(values.starts(&suspect, 3), 2);
+}
+
+#[test]
+fn raw_values_are_framed_only_where_they_carry_headers() {
+    let values = values(Framing::Raw, Accounting::Lazy);
+    // A raw value that happens to be a frame.
+    let raw = framed(&[("x-retry-count", "9")], "hi");
+    let claim = values.claim(token(1, false), raw.clone(), None);
+    assert_eq!((claim.origin, &claim.message.body), (Origin::Fresh, &raw));
+    let Back::Unchanged(back) = values.back(&claim, 0).unwrap() else {
+        panic!("it never started");
+    };
+    assert_eq!((&back.value, back.framed), (&raw, false));
+    let Back::Charged(again) = values.back(&claim, 1).unwrap() else {
+        panic!("it started");
+    };
+    assert!(again.framed);
+    let claim = values.claim(token(2, true), again.value, None);
+    assert_eq!((claim.header, &claim.message.body), (1, &raw));
+    let left = values
+        .recovered(token(3, false), raw.clone(), None)
+        .unwrap();
+    assert!(left.framed);
+    assert_eq!(
+        values.claim(token(4, true), left.value, None).message.body,
+        raw
+    );
+}
+
+#[test]
+fn a_malformed_value_stays_as_it_is() {
+    let values = values(Framing::Frame, Accounting::Lazy);
+    let value = Bytes::from_static(b"\0\0\0\x09");
+    let claim = values.claim(token(1, false), value.clone(), None);
+    assert!(claim.defect.is_some());
+    assert_eq!(
+        values
+            .recovered(token(1, false), value.clone(), None)
+            .unwrap()
+            .value,
+        value
+    );
+    assert_eq!(values.parts(&claim), (Headers::default(), value));
+}

@@ -1,0 +1,56 @@
+#!lua flags=allow-oom
+-- Claim what waits in a reliable list: each value goes to the processing list, behind a token.
+--
+-- KEYS  1 list, 2 retry list (popped first), 3 processing list (self), 4 instances (sorted set:
+--       instance -> last seen, epoch ms by this server's clock), 5 recovery set, if there is one
+--       (sorted set: instance .. token -> claimed or renewed, epoch ms)
+-- ARGV  1 instance (self), 2 first 8 bytes of tokens for values of the list, 3 the same for values
+--       of the retry list, 4 number of the first token, 5 at most how many, 6 after how many bytes
+--       of values to stop, 7 time to live of the recovery set, ms (0 = none)
+-- reply { 1 if this instance was unknown, or given up by others, else 0; claims },
+--       each claim { token, value }
+--
+-- Atomicity: what is claimed is recorded and on the processing list before it leaves the list:
+-- where that fails (wrong type), nothing has left. Neutral in memory, so it runs out of memory, too.
+-- A repeat claims others: what an earlier call claimed is on the processing list, and found there
+-- if its reply was lost.
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
+redis.call('ZADD', KEYS[4], now, ARGV[1])
+-- A user that may copy but not remove would claim the same values for ever.
+if not redis.acl_check_cmd('LTRIM', KEYS[1], '0', '0') then
+  return redis.error_reply('NOPERM this user has no permission to run ltrim')
+end
+local number, room, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local claims, bytes = {}, 0
+for side = 2, 1, -1 do
+  local step = 1
+  while #claims < room and bytes < limit do
+    local values = redis.call('LRANGE', KEYS[side], -math.min(step, room - #claims), -1)
+    if #values == 0 then
+      break
+    end
+    local entries, records = {}, {}
+    for i = #values, 1, -1 do
+      local token = ARGV[side + 1] .. struct.pack('>I8', number)
+      number = number + 1
+      bytes = bytes + #values[i]
+      entries[#entries + 1] = token .. values[i]
+      records[#records + 1] = now
+      records[#records + 1] = ARGV[1] .. token
+      claims[#claims + 1] = { token, values[i] }
+    end
+    if KEYS[5] then
+      redis.call('ZADD', KEYS[5], unpack(records))
+    end
+    redis.call('LPUSH', KEYS[3], unpack(entries))
+    redis.call('LTRIM', KEYS[side], 0, -#values - 1)
+    -- Large values one by one: how large the next ones are is not known before they are copied.
+    step = math.max(1, math.min(128, math.floor(limit / 8 * #claims / (bytes + 1))))
+  end
+end
+if KEYS[5] and #claims > 0 and ARGV[7] ~= '0' then
+  redis.call('PEXPIRE', KEYS[5], ARGV[7])
+end
+return { (not seen or tonumber(seen) == 0) and 1 or 0, claims }

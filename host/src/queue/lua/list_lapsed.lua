@@ -1,0 +1,34 @@
+-- Which instances of a reliable list may hold what nobody has renewed for too long.
+--
+-- KEYS  1 instances (sorted set: instance -> last seen), 2 recovery set, if there is one
+-- ARGV  1 idle time that makes an orphan, ms, 2 what the key of a processing list begins with,
+--       3 at most how many records to look at
+-- reply names of instances
+--
+-- With a recovery set: those with a record that is too old; and all of them where their processing
+-- lists together hold more than it records (it has expired, or somebody deleted it).
+-- Without: those that were not seen for so long.
+-- Reads processing lists that it is not told of: all are in the slot of KEYS[1].
+-- Atomicity: reads only. A repeat asks again.
+local time = redis.call('TIME')
+local before = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(ARGV[1]))
+if not KEYS[2] then
+  return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', before)
+end
+local all = redis.call('ZRANGE', KEYS[1], 0, -1)
+local held = 0
+for _, instance in ipairs(all) do
+  held = held + redis.call('LLEN', ARGV[2] .. instance)
+end
+if held > redis.call('ZCARD', KEYS[2]) then
+  return all
+end
+local out, known = {}, {}
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', before, 'LIMIT', 0, ARGV[3])) do
+  local instance = string.sub(member, 1, -17)
+  if not known[instance] then
+    known[instance] = true
+    out[#out + 1] = instance
+  end
+end
+return out

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Take deliveries of a reliable list off: they are done, or given up.
+--
+-- KEYS  1 processing list (self), 2 starts (hash), 3 recovery set, if there is one
+-- ARGV  1 instance (self); then per delivery: its entry on the processing list (token .. value)
+-- reply one word per delivery: done | gone
+--
+-- Atomicity: only the first command can fail (wrong type, no right), before anything is written.
+-- Frees memory only, so it runs out of memory, too.
+-- A repeat finds nothing: gone.
+local out, tokens, members = {}, {}, {}
+for i = 2, #ARGV do
+  local token = string.sub(ARGV[i], 1, 16)
+  local removed = redis.call('LREM', KEYS[1], -1, ARGV[i])
+  out[#out + 1] = removed == 1 and 'done' or 'gone'
+  tokens[#tokens + 1] = token
+  members[#members + 1] = ARGV[1] .. token
+end
+redis.call('HDEL', KEYS[2], unpack(tokens))
+if KEYS[3] then
+  redis.call('ZREM', KEYS[3], unpack(members))
+end
+return out

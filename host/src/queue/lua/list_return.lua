@@ -1,0 +1,50 @@
+#!lua flags=allow-oom
+-- Put deliveries of a reliable list back: at the front, at the back, or for later.
+--
+-- KEYS  1 processing list (self), 2 starts (hash), 3 list, 4 retry list,
+--       5 delayed (sorted set: token .. value -> due, epoch ms by this server's clock),
+--       6 recovery set, if there is one
+-- ARGV  1 instance (self); then per delivery: its entry on the processing list (token .. value),
+--       where: 'front' | 'back' | 'retry-front' | 'retry-back' | delay in ms, the value to put back
+-- reply one word per delivery: done | gone
+--
+-- Atomicity: written where it goes before it leaves the processing list; where that fails (wrong
+-- type, no right), it has not left. Neutral in memory but for the headers that it now carries, so
+-- it runs out of memory, too.
+-- A repeat finds nothing on the processing list: gone; or done where it still waits for its time.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- A user that may copy but not remove would leave one copy for every try.
+if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
+  return redis.error_reply('NOPERM this user has no permission to run lrem')
+end
+local out = {}
+for i = 2, #ARGV, 3 do
+  local entry, where, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local token = string.sub(entry, 1, 16)
+  local delay = tonumber(where)
+  if redis.call('LPOS', KEYS[1], entry, 'RANK', -1) then
+    if where == 'front' then
+      redis.call('RPUSH', KEYS[3], value)
+    elseif where == 'back' then
+      redis.call('LPUSH', KEYS[3], value)
+    elseif where == 'retry-front' then
+      redis.call('RPUSH', KEYS[4], value)
+    elseif where == 'retry-back' then
+      redis.call('LPUSH', KEYS[4], value)
+    else
+      redis.call('ZADD', KEYS[5], string.format('%.0f', now + delay), token .. value)
+    end
+    redis.call('LREM', KEYS[1], -1, entry)
+    redis.call('HDEL', KEYS[2], token)
+    if KEYS[6] then
+      redis.call('ZREM', KEYS[6], ARGV[1] .. token)
+    end
+    out[#out + 1] = 'done'
+  elseif delay and redis.call('ZSCORE', KEYS[5], token .. value) then
+    out[#out + 1] = 'done'
+  else
+    out[#out + 1] = 'gone'
+  end
+end
+return out

@@ -1,0 +1,59 @@
+#!lua flags=allow-oom
+-- Take over what an instance of a reliable list holds and nobody has renewed for too long.
+--
+-- KEYS  1 its processing list, 2 its starts (hash), 3 processing list (self), 4 instances,
+--       5 recovery set, if there is one
+-- ARGV  1 the instance, 2 instance (self), 3 idle time that makes an orphan, ms, 4 time to live of
+--       the recovery set, ms (0 = none); then per orphan: its entry there (token .. value), starts
+--       recorded for it ('' = none), its new entry here (token .. value)
+-- reply one word per orphan: done | gone (somebody else took it, settled it or renewed it)
+--
+-- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
+-- each is taken once, however many sweep. Without a recovery set the instance is given up first
+-- (score 0): if it lives, it finds that out at its next renewal.
+-- Atomicity: on the processing list here before it leaves the one there. Neutral in memory but for
+-- the headers that it now carries, so it runs out of memory, too.
+-- A repeat finds them taken: gone; they are on this instance's processing list, and found there.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local text = string.format('%.0f', now)
+local least = tonumber(ARGV[3])
+local own = ARGV[1] == ARGV[2]
+local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
+local lapsed = not seen or now - tonumber(seen) >= least
+if not own and not KEYS[5] and lapsed then
+  redis.call('ZADD', KEYS[4], 0, ARGV[1])
+end
+-- A user that may copy but not remove would take them twice.
+if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
+  return redis.error_reply('NOPERM this user has no permission to run lrem')
+end
+local out = {}
+for i = 5, #ARGV, 3 do
+  local entry, starts, new = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local token = string.sub(entry, 1, 16)
+  local idle = own or lapsed
+  if not own and KEYS[5] then
+    local record = redis.call('ZSCORE', KEYS[5], ARGV[1] .. token)
+    idle = record and now - tonumber(record) >= least
+  end
+  if idle and (redis.call('HGET', KEYS[2], token) or '') == starts
+    and redis.call('LPOS', KEYS[1], entry, 'RANK', -1) then
+    if KEYS[5] then
+      redis.call('ZADD', KEYS[5], text, ARGV[2] .. string.sub(new, 1, 16))
+    end
+    redis.call('LPUSH', KEYS[3], new)
+    redis.call('LREM', KEYS[1], -1, entry)
+    redis.call('HDEL', KEYS[2], token)
+    if KEYS[5] then
+      redis.call('ZREM', KEYS[5], ARGV[1] .. token)
+    end
+    out[#out + 1] = 'done'
+  else
+    out[#out + 1] = 'gone'
+  end
+end
+if KEYS[5] and ARGV[4] ~= '0' then
+  redis.call('PEXPIRE', KEYS[5], ARGV[4])
+end
+return out
