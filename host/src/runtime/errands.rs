@@ -61,6 +61,9 @@ pub enum Look {
     Probe(Duration),
 }
 
+/// A delivery that this host holds, and its native count.
+pub type Holding = (Key, Arc<Claim>, u32);
+
 /// What an errand found out.
 #[derive(Debug)]
 pub enum Told {
@@ -176,7 +179,7 @@ pub struct Errands {
     /// A look at the backlog.
     pub look: Errand<Look>,
     /// Make anew what is gone, and hold again what is held, with these counts.
-    pub repair: Errand<Vec<(Key, Arc<Claim>, u32)>>,
+    pub repair: Errand<Vec<Holding>>,
     /// The tasks; they end when this is dropped.
     #[expect(dead_code, reason = "held for its drop")]
     tasks: JoinSet<()>,
@@ -281,17 +284,15 @@ impl Errands {
                     }
                 }
             }),
-            repair: office.errand(
-                move |insist, held: Vec<(Key, Arc<Claim>, u32)>| async move {
-                    let (keys, held): (Vec<_>, Vec<_>) = held
-                        .into_iter()
-                        .map(|(key, claim, count)| (key, (claim, count)))
-                        .unzip();
-                    let sent = clock.now();
-                    let result = insist.queue.repair(&held).await;
-                    Told::Repaired { sent, keys, result }
-                },
-            ),
+            repair: office.errand(move |insist, held: Vec<Holding>| async move {
+                let (keys, held): (Vec<_>, Vec<_>) = held
+                    .into_iter()
+                    .map(|(key, claim, count)| (key, (claim, count)))
+                    .unzip();
+                let sent = clock.now();
+                let result = insist.queue.repair(&held).await;
+                Told::Repaired { sent, keys, result }
+            }),
             tasks: office.tasks,
         }
     }

@@ -1,8 +1,11 @@
 //! Single steps that the model's worlds hardly reach.
 
+use std::time::Duration;
+
 use super::*;
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
+use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::{OnCap, OnFault};
 
 const NOW: Time = Time::from_millis(1);
