@@ -53,13 +53,6 @@ impl How {
             ..Self::default()
         }
     }
-
-    pub(crate) fn deadline(deadline: Duration) -> Self {
-        Self {
-            deadline,
-            ..Self::default()
-        }
-    }
 }
 
 /// A server, and a connection to look behind the scenes.

@@ -291,17 +291,15 @@ impl Errands {
                     }
                 }
             }),
-            repair: office.errand(
-                move |insist, held: Vec<(Key, Arc<Claim>, u32)>| async move {
-                    let (keys, held): (Vec<_>, Vec<_>) = held
-                        .into_iter()
-                        .map(|(key, claim, count)| (key, (claim, count)))
-                        .unzip();
-                    let sent = clock.now();
-                    let result = insist.queue.repair(&held).await;
-                    Told::Repaired { sent, keys, result }
-                },
-            ),
+            repair: office.errand(move |insist, held: Vec<Holding>| async move {
+                let (keys, held): (Vec<_>, Vec<_>) = held
+                    .into_iter()
+                    .map(|(key, claim, count)| (key, (claim, count)))
+                    .unzip();
+                let sent = clock.now();
+                let result = insist.queue.repair(&held).await;
+                Told::Repaired { sent, keys, result }
+            }),
             tasks: office.tasks,
         }
     }
