@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::settle::word_reply;
 use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, entry_id, parse_entry_id, words};
 use crate::delivery::message::DeliveryId;
 use crate::queue::error::Error;
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
+use crate::queue::words::word_reply;
 use crate::queue::{Backlog, Claim, Maintenance, Repair, Repaired, Reply};
 
 /// For how long a consumer must not have been seen before it is removed.
