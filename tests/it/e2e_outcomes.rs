@@ -234,8 +234,7 @@ async fn faults_are_failed_attempts_or_the_end() {
         ("trap", "trap", "trap"),
         ("panic", "trap", "trap"),
         ("loop", "cpu-timeout", "timeout"),
-        ("sleep:60000", "wall-timeout", "timeout"),
-        ("grow:100", "memory-limit", "memory-limit"),
+        ("grow:8", "memory-limit", "memory-limit"),
         ("exit:3", "guest-exit", "trap"),
         ("recurse:10000000", "stack-overflow", "trap"),
     ];
@@ -243,8 +242,9 @@ async fn faults_are_failed_attempts_or_the_end() {
     let host = scene
         .host()
         .cap(2)
-        .flag("cpu", "200ms")
-        .flag("timeout", "1s")
+        .flag("cpu", "250ms")
+        .flag("memory", "4MiB")
+        .flag("timeout", "1m")
         .flag("backoff-first", "5ms")
         .until_empty();
     let mut ids = Vec::new();
@@ -264,9 +264,9 @@ async fn faults_are_failed_attempts_or_the_end() {
         assert!(detail.contains(kind), "{body}: {detail}");
     }
     let summary = ended.json();
-    assert_eq!(summary["attempts"], 16);
+    assert_eq!(summary["attempts"], 14);
     assert_eq!(summary["acked"], 1);
-    assert_eq!(summary["requeued"], 8);
+    assert_eq!(summary["requeued"], 7);
     assert_eq!(summary["faults"]["cpu-timeout"], 2);
     assert_eq!(summary["faults"]["memory-limit"], 2);
 
@@ -282,6 +282,31 @@ async fn faults_are_failed_attempts_or_the_end() {
         assert_eq!(ended.witness().attempts(id), [1], "{body}");
         assert_eq!(look.dead_letters_of(id)[0].reason(), reason, "{body}");
     }
+}
+
+#[tokio::test]
+async fn an_attempt_that_waits_too_long_is_a_fault() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("sleep:600000").await;
+    let host = scene.host().cap(2).flag("timeout", "200ms").until_empty();
+    let ended = host.end().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["faults"], json!({"wall-timeout": 2}));
+    let look = scene.look().await;
+    let dead = look.dead_letters_of(&id)[0];
+    assert_eq!(dead.reason(), "max-deliveries");
+    let detail = dead.header("x-dead-letter-detail").unwrap();
+    assert!(detail.contains("wall-timeout"), "{detail}");
+
+    let id = scene.publish("sleep:600000").await;
+    let ended = host.flag("on-fault", "dead-letter").end().await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    assert_eq!(look.dead_letters_of(&id)[0].reason(), "timeout");
+    assert_eq!(
+        look.dead_letters_of(&id)[0].header("x-dead-letter-attempts"),
+        Some("1")
+    );
 }
 
 #[tokio::test]
