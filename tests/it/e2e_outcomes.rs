@@ -452,3 +452,18 @@ async fn a_group_starts_with_everything_or_with_what_comes() {
     ended.expect_code(0);
     assert_eq!(ended.json()["acked"], 4);
 }
+
+#[tokio::test]
+async fn a_dead_letter_may_have_very_many_fields() {
+    let mut scene = Scene::new().await;
+    let names: Vec<String> = (0..6000).map(|n| format!("h:header-{n}")).collect();
+    let mut words: Vec<&[u8]> = vec![b"XADD", b"orders", b"*", b"_payload", b"drop:no"];
+    words.extend(names.iter().flat_map(|name| [name.as_bytes(), b"value"]));
+    let id: String = redis::from_redis_value(scene.raw.ask_words(&words).await).unwrap();
+    scene.published.insert(id.clone(), "drop:no".to_owned());
+    let ended = scene.host().dead_letter().until_empty().end().await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    let dead = look.dead_letters_of(&id)[0];
+    assert!(names.iter().all(|name| dead.field(name.as_bytes()) == Some(b"value")));
+}
