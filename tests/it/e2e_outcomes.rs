@@ -465,5 +465,9 @@ async fn a_dead_letter_may_have_very_many_fields() {
     ended.expect_code(0);
     let look = scene.look().await;
     let dead = look.dead_letters_of(&id)[0];
-    assert!(names.iter().all(|name| dead.field(name.as_bytes()) == Some(b"value")));
+    assert!(
+        names
+            .iter()
+            .all(|name| dead.field(name.as_bytes()) == Some(b"value"))
+    );
 }
