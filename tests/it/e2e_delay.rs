@@ -33,8 +33,8 @@ async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
     let host = scene.host().ready().await;
     let mut lateness = Vec::new();
     for delay in [400, 500, 600, 700] {
-        let id = scene.publish(&format!("nack:{delay},ack")).await;
         let published = now_ms();
+        let id = scene.publish(&format!("nack:{delay},ack")).await;
         eventually("it is parked", || async { !due(&scene).await.is_empty() }).await;
         let due_at = due(&scene).await[&id];
         let seen = now_ms();

@@ -1,7 +1,7 @@
 //! Stopping: what has started ends, what has not goes back without a charge.
 
 use fastrand::Rng;
-use hostler_tests::host::{Ended, Host};
+use hostler_tests::host::Ended;
 use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 use nix::sys::signal::Signal;
@@ -11,28 +11,10 @@ use crate::e2e_scene::Scene;
 
 const SUMMARY_OF_NOTHING: &str = r#"{"attempts":0,"acked":0,"requeued":0,"discarded":0,"dead_lettered":{},"faults":{},"orphans_recovered":0,"swaps":0}"#;
 
-/// Fast messages, so that the host reads ahead, then slow ones that wait in its buffer.
-async fn buffered(scene: &mut Scene) -> (Vec<String>, Vec<String>) {
-    let fast = scene.publish_all("ack", 400).await;
-    let slow = scene.publish_all("sleep:300", 20).await;
-    (fast, slow)
-}
-
-async fn until_slow(host: &Host, slow: &[String]) {
-    eventually("a slow one has started", || async {
-        slow.iter().any(|id| host.witness().starts(id) > 0)
-    })
-    .await;
-}
-
 async fn drain_costs_nothing(cap: u32) {
     let mut scene = Scene::new().await;
-    let (_, slow) = buffered(&mut scene).await;
     let options = scene.host().cap(cap).flag("concurrency", "2");
-    let host = options.ready().await;
-    until_slow(&host, &slow).await;
-    let held = scene.raw.pending("orders", "workers").await;
-    assert!(held.len() >= 4, "nothing waits in the buffer");
+    let (host, slow) = scene.host_with_a_buffer(&options).await;
     let consumer = host.consumer();
     let first = host.drain().await;
     first.expect_code(0);
@@ -216,6 +198,7 @@ async fn rolling_restarts_under_load_repeat_nothing() {
         let most = random.usize(50..200);
         hosts.push(options.start());
         let old = hosts.remove(0);
+        old.logs("ready").await;
         let before = old.witness().total();
         eventually("the old one works, or has nothing to do", || async {
             old.witness().total() >= before + most || scene.look().await.is_empty()
@@ -225,6 +208,7 @@ async fn rolling_restarts_under_load_repeat_nothing() {
     }
     scene.emptied().await;
     for host in hosts {
+        host.logs("ready").await;
         ended.push(host.drain().await);
     }
     for host in &ended {

@@ -190,6 +190,7 @@ struct Fleet {
 impl Fleet {
     async fn replace(&mut self, random: &mut Rng, how: &str) {
         let host = self.hosts.swap_remove(random.usize(..self.hosts.len()));
+        host.logs("ready").await;
         self.hosts.push(self.options.start());
         let ended = match how {
             "kill" => host.kill().await,
@@ -263,6 +264,7 @@ async fn hosts_are_killed_paused_and_drained_under_load() {
         hosts, mut ended, ..
     } = fleet;
     for host in hosts {
+        host.logs("ready").await;
         let host = host.drain().await;
         host.expect_code(0);
         ended.push(host);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hostler_tests::checker::Look;
-use hostler_tests::host::{Ended, HostOptions};
+use hostler_tests::host::{Ended, Host, HostOptions};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 use hostler_tests::witness::Witness;
 
@@ -62,6 +62,39 @@ impl Scene {
             ids.push(self.publish(body).await);
         }
         ids
+    }
+
+    /// A host of this stream only, with slow messages in its buffer, one of them running at least;
+    /// and the slow ones. It reads ahead as its rate allows, so that comes out differently: in a
+    /// few tries it always does.
+    pub(crate) async fn host_with_a_buffer(
+        &mut self,
+        options: &HostOptions,
+    ) -> (Host, Vec<String>) {
+        for _ in 0..10 {
+            self.raw.ask("DEL orders").await;
+            self.published.clear();
+            self.publish_all("ack", 300).await;
+            let mut slow = Vec::new();
+            for _ in 0..20 {
+                self.publish("ack").await;
+                slow.push(self.publish("sleep:300").await);
+            }
+            let host = options.ready().await;
+            eventually("a slow one has started", || async {
+                slow.iter().any(|id| host.witness().starts(id) > 0)
+            })
+            .await;
+            let held = self.raw.pending("orders", "workers").await;
+            let held: Vec<String> = held.into_iter().map(|held| held.id).collect();
+            let witness = host.witness();
+            let waits = |id: &&String| held.contains(id) && witness.starts(id) == 0;
+            if slow.iter().filter(waits).count() >= 2 {
+                return (host, slow);
+            }
+            host.kill().await;
+        }
+        panic!("no host ever reads ahead");
     }
 
     pub(crate) async fn look(&self) -> Look {
