@@ -7,6 +7,7 @@
 //! - `orphans`: take over what dead instances left.
 //! - `settle`: record, renew, acknowledge, put back.
 //! - `dead_letters`: the settlement that copies.
+//! - [`report`]: what it looks like from outside.
 //! - `upkeep`: joining, leaving, what waits.
 
 use std::fmt;
@@ -22,7 +23,9 @@ use super::error::Error;
 use super::interruption::Interruption;
 use super::script::Script;
 use super::startup::StartError;
-use super::{Backlog, Claim, Maintenance, Queue, Record, Repaired, Reply, Settlement, Taken};
+use super::{
+    Backlog, Claim, Maintenance, Observation, Queue, Record, Repaired, Reply, Settlement, Taken,
+};
 use crate::delivery::message::DeliveryId;
 use crate::wire::keys;
 
@@ -30,6 +33,7 @@ mod claims;
 mod dead_letters;
 pub mod options;
 mod orphans;
+pub mod report;
 mod settle;
 pub mod token;
 mod upkeep;
@@ -191,6 +195,10 @@ impl ListQueue {
 
 #[async_trait]
 impl Queue for ListQueue {
+    fn consumer(&self) -> &str {
+        self.instance()
+    }
+
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
         self.read_new(want, wait).await
     }
@@ -240,6 +248,19 @@ impl Queue for ListQueue {
 
     async fn backlog(&self) -> Result<Backlog, Error> {
         self.look_at_backlog().await
+    }
+
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
+        let dead_letter = self.options.dead_letter.as_ref().map(|d| &*d.key);
+        let report = report::report(&self.commands, self.key(), recovery, dead_letter).await?;
+        Ok(Some(Observation {
+            unread: report.length,
+            pending: report.pending,
+            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
+            parked: report.delayed,
+            dead_letters: report.dead_letters,
+        }))
     }
 
     async fn leave(&self) -> Result<(), Error> {
