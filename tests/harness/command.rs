@@ -25,7 +25,11 @@ pub fn hostler<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Comm
             command.env_remove(name);
         }
     }
-    command.env("NO_COLOR", "1").env_remove("RUST_BACKTRACE");
+    command
+        .env("NO_COLOR", "1")
+        .env_remove("RUST_BACKTRACE")
+        // Compiled components are kept here, not in the home directory of who runs the tests.
+        .env("XDG_CACHE_HOME", binary().with_file_name("test-cache"));
     command
 }
 

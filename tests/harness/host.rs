@@ -177,7 +177,9 @@ impl HostOptions {
     /// Start it, and wait until it serves.
     pub async fn ready(&self) -> Host {
         let host = self.start();
-        host.logs("ready").await;
+        let what = || format!("a host is ready:\n{}", host.tail());
+        let is_ready = async || host.count(|line| line.message() == "ready") > 0;
+        eventually_or(what, is_ready).await;
         host
     }
 

@@ -3,6 +3,18 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod away_connection;
+#[cfg(test)]
+mod away_data;
+#[cfg(test)]
+mod away_process;
+#[cfg(test)]
+mod away_refusals;
+#[cfg(test)]
+mod away_scene;
+#[cfg(test)]
+mod away_server;
+#[cfg(test)]
 mod cli_component;
 #[cfg(test)]
 mod cli_config;
@@ -11,7 +23,13 @@ mod cli_run;
 #[cfg(test)]
 mod cli_words;
 #[cfg(test)]
+mod dlq_commands;
+#[cfg(test)]
 mod dlq_peek;
+#[cfg(test)]
+mod dlq_replay;
+#[cfg(test)]
+mod dlq_scene;
 #[cfg(test)]
 mod e2e_crash;
 #[cfg(test)]
@@ -64,6 +82,8 @@ mod queue_stream;
 mod queue_upkeep;
 #[cfg(test)]
 mod sandbox_call;
+#[cfg(test)]
+mod sandbox_compile;
 #[cfg(test)]
 mod sandbox_examples;
 #[cfg(test)]

@@ -271,6 +271,7 @@ async fn a_message_that_cannot_be_written_stops_before_anything_of_its_batch_is_
     let bad = Outgoing {
         body: Bytes::new(),
         headers: Headers::new(vec![(Bytes::from_static(b"\xff"), Bytes::new())]),
+        fields: None,
     };
     let incomplete = publisher.publish_all(&[odd(), bad]).await.unwrap_err();
     assert!(

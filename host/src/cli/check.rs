@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
-use crate::cli::{Variables, flags, output};
+use crate::cli::{Variables, compile_component, flags, output};
 use crate::config::{self, ByteSize, Collected, Effective, Problem, Value};
 use crate::sandbox::{Description, Import, LoadError, Need, Sandbox, Settings};
 
@@ -130,7 +130,11 @@ fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit,
 
 /// Load a component, or say why it cannot be run.
 pub(super) fn load(file: &Path, settings: &Settings) -> Result<Sandbox, Failure> {
-    Sandbox::load(file, settings).map_err(|error| {
+    let settings = Settings {
+        compiler: compile_component::compiler()?,
+        ..settings.clone()
+    };
+    Sandbox::load(file, &settings).map_err(|error| {
         let exit = match &error {
             // A wrong path is a mistake of the command line, not of the component.
             LoadError::Read(_) => Exit::Usage,
@@ -155,6 +159,8 @@ struct Component<'a> {
     imports: Vec<Imported<'a>>,
     size_bytes: u64,
     compile_ms: u64,
+    /// It had been compiled before: that is how long it took to read.
+    cached: bool,
     memories: u32,
     memory_initial_bytes: u64,
     tables: u32,
@@ -192,6 +198,7 @@ fn component<'a>(description: &'a Description, digest: &'a str) -> Component<'a>
         imports: description.imports.iter().map(imported).collect(),
         size_bytes: description.size,
         compile_ms: u64::try_from(description.compile.as_millis()).unwrap_or(u64::MAX),
+        cached: description.cached,
         memories: description.memories,
         memory_initial_bytes: description.memory_initial,
         tables: description.tables,
@@ -206,7 +213,14 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
         ("handler", description.interface.clone()),
         ("digest", digest.to_owned()),
         ("size", people_size(description.size)),
-        ("compiled in", format!("{:.1?}", description.compile)),
+        (
+            if description.cached {
+                "loaded in"
+            } else {
+                "compiled in"
+            },
+            format!("{:.1?}", description.compile),
+        ),
         (
             "memory",
             format!(

@@ -1,17 +1,25 @@
-//! `hostler dlq`: what died, and why.
+//! `hostler dlq`: what died, why, and the way back.
+//!
+//! - [`peek`], [`show`]: look, change nothing.
+//! - [`replay`], [`purge`], [`export`]: take it back, away, along.
+//! - [`filter`]: which entries are meant.
 
 use clap::Subcommand;
 
+use crate::cli::Variables;
 use crate::cli::connect::{Connected, Passing, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::{Variables, flags, output};
-use crate::dead_letter::{DeadLetters, Entry, Error, Peek};
+use crate::cli::flags::{self, Flags, Reach};
+use crate::dead_letter::{DeadLetters, Error};
 
-/// How much of a body or a text a table shows, in characters.
-const SHOWN_MAX: usize = 60;
+mod export;
+mod filter;
+mod peek;
+mod purge;
+mod replay;
+mod show;
 
-/// Look into dead-letter queues
+/// Look into dead-letter queues, and bring messages back from them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -20,29 +28,11 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Peek(PeekArgs),
-}
-
-/// Show how many messages died for which reason, and the newest of them
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  hostler dlq peek --redis redis://localhost orders:dead
-  hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json | jq .by_reason")]
-struct PeekArgs {
-    /// The dead-letter key
-    key: String,
-
-    /// How many entries are shown
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    limit: usize,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
+    Peek(peek::Args),
+    Show(show::Args),
+    Replay(replay::Args),
+    Purge(purge::Args),
+    Export(export::Args),
 }
 
 impl Passing for Error {
@@ -60,81 +50,58 @@ impl Passing for Error {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
-        Command::Peek(args) => peek(args, variables),
+        Command::Peek(args) => peek::run(args, variables),
+        Command::Show(args) => show::run(args, variables),
+        Command::Replay(args) => replay::run(args, variables),
+        Command::Purge(args) => purge::run(args, variables),
+        Command::Export(args) => export::run(args, variables),
     }
 }
 
-fn peek(args: PeekArgs, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).redis()?;
+/// Do something with a dead-letter queue that can be reached.
+fn with<T>(
+    key: &str,
+    flags: Flags<Reach>,
+    variables: Variables,
+    work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let loaded = flags.collect(variables).redis()?;
     flags::warn(&loaded.warnings);
     let redis = loaded.value;
-    let found = ask(async {
+    ask(async {
         let connected = Connected::new(&redis, "dlq").await?;
-        let letters = DeadLetters::new(&connected.connector, &*args.key);
-        let found = patiently(redis.wait, async || letters.peek(args.limit).await).await;
+        let letters = DeadLetters::new(&connected.connector, key);
+        let link = connected.connector.link("reach");
+        let reached = patiently(redis.wait, async || link.reach().await).await;
+        let done = match reached {
+            Ok(()) => work(&letters).await,
+            Err(failure) => Err(failure),
+        };
         connected.close().await;
-        found
-    })?;
-    if args.json {
-        output::json(&found)?;
-    } else {
-        output::line(&text(&args.key, &found))?;
-    }
-    Ok(Exit::Ok)
+        done
+    })
 }
 
-fn text(key: &str, found: &Peek) -> String {
-    if found.total == 0 {
-        return format!("{key} is empty");
-    }
-    let mut text = format!("{key}: {} dead letters\n\n", found.total);
-    let mut reasons: Vec<_> = found.by_reason.iter().collect();
-    reasons.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
-    let most = reasons.first().map_or(1, |(_, count)| **count).max(1);
-    let rows = reasons.iter().map(|(reason, count)| {
-        let bar = "#".repeat(usize::try_from((**count * 40).div_ceil(most)).unwrap_or(40));
-        [(*reason).clone(), count.to_string(), bar]
-    });
-    text.push_str(&output::table(rows));
-    if !found.entries.is_empty() {
-        let head = ["id", "reason", "attempts", "source", "detail", "body"].map(str::to_owned);
-        let rows = found.entries.iter().map(row);
-        text.push_str("\n\n");
-        text.push_str(&output::table(std::iter::once(head).chain(rows)));
-    }
-    text
+/// Why it did not work, for a command that asks once.
+fn failed(error: Error) -> Failure {
+    error.failure()
 }
 
-fn row(entry: &Entry) -> [String; 6] {
-    let or_dash = |text: &Option<String>| shown(text.as_deref().unwrap_or("-"));
-    let source = match (&entry.source, &entry.source_id) {
-        (Some(source), Some(id)) => shown(&format!("{source} {id}")),
-        (source, _) => or_dash(source),
-    };
-    let body = match (&entry.defect, std::str::from_utf8(&entry.body)) {
-        (Some(defect), _) => format!("({})", shown(defect)),
-        (None, Ok(text)) => shown(text),
-        (None, Err(_)) => format!("({} bytes)", entry.body.len()),
-    };
-    [
-        entry.id.clone(),
-        or_dash(&entry.reason),
-        entry
-            .attempts
-            .map_or_else(|| "-".to_owned(), |n| n.to_string()),
-        source,
-        or_dash(&entry.detail),
-        body,
-    ]
-}
+/// How much of a body or a text a table shows, in characters.
+const SHOWN_MAX: usize = 60;
 
 /// A text that somebody else wrote: on one line, without control characters, not too long.
 fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_MAX).flat_map(printable).collect();
+    let mut shown = line(&text.chars().take(SHOWN_MAX).collect::<String>());
     if text.chars().nth(SHOWN_MAX).is_some() {
         shown.push('…');
     }
     shown
+}
+
+/// A text that somebody else wrote: on one line, without control characters.
+fn line(text: &str) -> String {
+    text.chars().flat_map(printable).collect()
 }
 
 fn printable(c: char) -> impl Iterator<Item = char> {

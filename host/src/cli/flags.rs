@@ -33,7 +33,9 @@ pub(super) struct Sandboxed;
 
 impl Scope for Sandboxed {
     fn has(key: &str) -> bool {
-        key.starts_with("limit.") || ["timeout", "cpu", "memory"].contains(&key)
+        key.starts_with("limit.")
+            || key.starts_with("compile_cache")
+            || ["timeout", "cpu", "memory"].contains(&key)
     }
 }
 

@@ -18,6 +18,13 @@ pub(super) struct Header {
     value: String,
 }
 
+impl Header {
+    /// Name and value.
+    pub(super) fn pair(&self) -> (String, String) {
+        (self.name.clone(), self.value.clone())
+    }
+}
+
 impl std::str::FromStr for Header {
     type Err = &'static str;
 

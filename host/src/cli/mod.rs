@@ -12,9 +12,11 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::{Exit, Failure};
 
 use crate::config::RedisUrl;
+use crate::sandbox;
 
 mod bench;
 mod check;
+mod compile_component;
 mod completions;
 mod connect;
 mod dlq;
@@ -71,6 +73,8 @@ enum Command {
     Invoke(invoke::Args),
     Bench(bench::Args),
     Completions(completions::Args),
+    #[command(name = sandbox::compile::COMMAND, hide = true)]
+    CompileComponent(compile_component::Args),
 }
 
 /// Run the command that these arguments name.
@@ -117,6 +121,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Bench(args) => bench::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::CompileComponent(compile_component::Args {}) => compile_component::run(),
     }
 }
 

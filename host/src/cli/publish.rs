@@ -16,8 +16,11 @@ use crate::cli::message::{Body, Header, headers};
 use crate::cli::progress::Progress;
 use crate::cli::{Variables, flags, output};
 use crate::config::Destination;
+use crate::delivery::message::Headers;
 use crate::queue::publish::{self, Batch, Error, Incomplete, Outgoing, Publisher, Receipt};
+use crate::wire::line::{self, Line};
 use crate::wire::list::Codec;
+use crate::wire::stream;
 
 /// The longest line of `--lines`: what is longer is no line of text.
 const LINE_MAX: u64 = 64 << 20;
@@ -34,6 +37,7 @@ Prints the id of each message (of a stream), the length of the list, or the numb
 Examples:
   hostler publish --redis redis://localhost --stream orders --body '{\"id\":1,\"amount\":5}'
   hostler publish --redis redis://localhost --stream orders --body-file order.json --header tenant=acme
+  hostler publish --redis redis://localhost --stream orders --lines --json < dead.jsonl
   seq 100000 | hostler publish --redis redis://localhost --stream numbers --lines --maxlen 1000000")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -55,7 +59,8 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t, value_name = "CODEC")]
     codec: Written,
 
-    /// Print a line of JSON for each message
+    /// Print a line of JSON for each message; with `--lines`, the lines of stdin are JSON as well:
+    /// {"body":"text","headers":{"name":"value"}}, or what `hostler dlq export` prints
     #[arg(long)]
     json: bool,
 
@@ -95,16 +100,19 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let print = |receipts: &[Receipt]| print(receipts, args.json);
         let published = match body {
             Some(body) => {
-                let receipt = publisher.publish(&Outgoing { body, headers }).await;
+                let receipt = publisher
+                    .publish(&Outgoing {
+                        body,
+                        headers,
+                        fields: None,
+                    })
+                    .await;
                 receipt
                     .map_err(|error| refused(&error))
                     .and_then(|receipt| print(&[receipt]))
             }
             None => {
-                let outgoing = move |body| Outgoing {
-                    body,
-                    headers: headers.clone(),
-                };
+                let outgoing = move |line| outgoing(line, &headers, args.json);
                 publish_lines(&publisher, outgoing, print).await
             }
         };
@@ -145,15 +153,26 @@ fn to(
 /// each at once where they come slowly.
 async fn publish_lines(
     publisher: &Publisher,
-    outgoing: impl Fn(Bytes) -> Outgoing,
+    outgoing: impl Fn(Bytes) -> Result<Outgoing, String>,
     print: impl Fn(&[Receipt]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (sender, mut lines) = mpsc::channel(WAITING_MAX);
     thread::spawn(move || read_lines(&sender));
     let progress = Progress::counting("published");
     let mut batch = publisher.batch();
+    let mut number = 0_u64;
     while let Some(line) = lines.recv().await {
-        let receipts = batch.push(outgoing(line?)).await;
+        number += 1;
+        let outgoing = match outgoing(line?) {
+            Ok(outgoing) => outgoing,
+            Err(what) => {
+                flush(&mut batch, &print, &progress).await?;
+                let what = format!("line {number} of stdin is {what}");
+                let hint = "the lines before it are published; without `--json` lines are bodies";
+                return Err(Failure::new(Exit::Usage, what).hint(hint));
+            }
+        };
+        let receipts = batch.push(outgoing).await;
         told(receipts, &print, &progress)?;
         if lines.is_empty() {
             flush(&mut batch, &print, &progress).await?;
@@ -162,6 +181,33 @@ async fn publish_lines(
     flush(&mut batch, &print, &progress).await?;
     progress.finish();
     Ok(())
+}
+
+/// The message that a line of stdin stands for. Headers of flags come behind its own.
+fn outgoing(line: Bytes, headers: &Headers, json: bool) -> Result<Outgoing, String> {
+    if !json {
+        return Ok(Outgoing {
+            body: line,
+            headers: headers.clone(),
+            fields: None,
+        });
+    }
+    let line = line::read(&line).map_err(|error| error.to_string())?;
+    let added = headers.iter().cloned();
+    Ok(match line {
+        Line::Message(body, own) => Outgoing {
+            body,
+            headers: Headers::new(own.iter().cloned().chain(added).collect()),
+            fields: None,
+        },
+        Line::Fields(mut fields) => {
+            fields.extend(added.map(|(name, value)| stream::header_field(&name, value)));
+            Outgoing {
+                fields: Some(fields),
+                ..Outgoing::default()
+            }
+        }
+    })
 }
 
 async fn flush(

@@ -183,14 +183,14 @@ async fn drive(driver: Driver, stops: &mut Stops) -> Exit {
     }
 }
 
-/// What asks a host to stop.
-struct Stops {
+/// What asks a host, or a command that takes long, to stop.
+pub(super) struct Stops {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stops {
-    fn listen() -> Result<Self, Failure> {
+    pub(super) fn listen() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot wait for signals", &e));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -199,7 +199,7 @@ impl Stops {
     }
 
     /// Wait for the next one: how to exit if it is one too many.
-    async fn next(&mut self) -> Exit {
+    pub(super) async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
             _ = self.terminate.recv() => Exit::Terminated,
@@ -248,6 +248,10 @@ fn settings(config: &Config) -> runtime::Settings {
         },
         gate: gate::Limits {
             payload_max: config.max_payload.as_usize(),
+            group: match &config.queue {
+                QueueKind::Stream { group, .. } => Some(Arc::clone(group)),
+                QueueKind::List { .. } | QueueKind::Channel { .. } => None,
+            },
         },
         drain_timeout: config.process.drain_timeout,
         until_empty: config.process.until_empty.then_some(UntilEmpty {

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
@@ -241,11 +242,26 @@ impl Collected {
                 log_line: size(&limits::LOG_LINE).as_usize(),
                 log_rate: size(&limits::LOG_RATE).as_usize(),
                 component: size(&limits::COMPONENT).0,
+                compile_time: self.or_default(&limits::COMPILE_TIME),
+                compile_memory: size(&limits::COMPILE_MEMORY).0,
             },
             concurrency: count(&handler::CONCURRENCY),
             reuse: self.or_default(&handler::REUSE).get(),
+            cache: self.compile_cache(),
             ..sandbox::Settings::default()
         }
+    }
+
+    fn compile_cache(&self) -> Option<sandbox::Cache> {
+        let dir = match self.value(&handler::COMPILE_CACHE) {
+            Some(CompileCache::Off) => return None,
+            Some(CompileCache::Dir(dir)) => dir,
+            None => self.user_cache.as_ref()?.join("hostler"),
+        };
+        Some(sandbox::Cache {
+            dir,
+            max_bytes: self.or_default::<ByteSize>(&handler::COMPILE_CACHE_MAX).0,
+        })
     }
 
     pub(super) fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {

@@ -1,6 +1,7 @@
 //! Settings whose value is one of a few words.
 
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
@@ -48,6 +49,34 @@ impl Value for Retention {
             Self::Keep => "keep".to_owned(),
             Self::Acked => "acked".to_owned(),
             Self::MaxLen(n) => format!("maxlen:{n}"),
+        }
+    }
+}
+
+/// Where compiled components are kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum CompileCache {
+    /// Nowhere.
+    Off,
+    /// In this directory.
+    Dir(PathBuf),
+}
+
+impl Value for CompileCache {
+    const TYPE: &'static str = "path | `off`";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => PathBuf::parse(text).map(Self::Dir),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Off => "off".to_owned(),
+            Self::Dir(path) => path.show(),
         }
     }
 }

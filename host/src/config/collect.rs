@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::file;
 use crate::config::problem::{Problem, ProblemKind, Source};
@@ -34,6 +34,8 @@ pub struct Collected {
     /// What is wrong so far.
     pub problems: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
+    /// Where this user's programs keep what they can make again.
+    pub(super) user_cache: Option<PathBuf>,
 }
 
 /// The value that counts for a setting somebody set.
@@ -58,7 +60,10 @@ pub struct Effective {
 impl Collected {
     /// Gather everything. Never fails: what is wrong is in `problems`.
     pub fn new(input: Input<'_>) -> Self {
-        let mut collected = Self::default();
+        let mut collected = Self {
+            user_cache: user_cache(&input.variables),
+            ..Self::default()
+        };
         if let Some(path) = input.file {
             let (values, problems) = file::read(path);
             collected.problems.extend(problems);
@@ -194,6 +199,15 @@ impl Collected {
         };
         settings::all().map(effective).collect()
     }
+}
+
+/// As the XDG base directory specification has it: a relative path counts as none.
+fn user_cache(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
+    let absolute = |wanted: &str| {
+        let (_, path) = variables.iter().find(|(name, _)| name == wanted)?;
+        Some(PathBuf::from(path)).filter(|path| path.is_absolute())
+    };
+    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
 }
 
 /// Kubernetes tells every container about a service called `hostler` or `hostler-...` by variables

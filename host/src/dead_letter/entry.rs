@@ -73,8 +73,23 @@ impl Entry {
 
     /// When it died, in epoch milliseconds by Redis' clock; 0 if its id does not say.
     pub fn died_ms(&self) -> u64 {
-        let milliseconds = self.id.split('-').next().unwrap_or_default();
+        Self::time_of(&self.id)
+    }
+
+    /// The time in an id of a stream's entry, in epoch milliseconds; 0 if there is none.
+    pub(super) fn time_of(id: &str) -> u64 {
+        let milliseconds = id.split('-').next().unwrap_or_default();
         milliseconds.parse().unwrap_or(0)
+    }
+
+    /// How many bytes its fields have.
+    pub(super) fn size(&self) -> usize {
+        self.fields.iter().map(|(n, v)| n.len() + v.len()).sum()
+    }
+
+    /// It as one line of JSON, whole: see [`crate::wire::line`].
+    pub fn line(&self) -> String {
+        crate::wire::line::write(&self.id, self.reason.as_deref(), &self.fields)
     }
 
     /// Its deaths, most recent first.

@@ -2,6 +2,30 @@
 //!
 //! - [`entry`]: one dead letter, taken apart.
 //! - [`peek`]: how many for which reason, and the newest.
+//! - [`scan`]: all that are there now and match a filter, oldest first; finding one, deleting.
+//! - [`replay`]: moving them back.
+//!
+//! Replay everything that died for one reason:
+//!
+//! ```no_run
+//! # async fn example(connector: &hostler::queue::connection::Connector)
+//! # -> Result<(), hostler::dead_letter::Error> {
+//! use hostler::dead_letter::{DeadLetters, Filter, ReplayOptions};
+//!
+//! let letters = DeadLetters::new(connector, "orders:dead");
+//! let filter = Filter {
+//!     reasons: vec!["timeout".to_owned()],
+//!     ..Filter::default()
+//! };
+//! let mut replay = letters.replay(ReplayOptions::default());
+//! let mut scan = letters.scan(filter).await?;
+//! while let Some(entries) = scan.next().await? {
+//!     replay.send(&entries).await?;
+//! }
+//! println!("{} replayed", replay.report().replayed);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::fmt;
 
@@ -13,9 +37,13 @@ use crate::wire::stream;
 
 pub mod entry;
 pub mod peek;
+pub mod replay;
+pub mod scan;
 
 pub use entry::Entry;
 pub use peek::Peek;
+pub use replay::{Replay, ReplayOptions, Replayed, Skip};
+pub use scan::{Filter, Scan};
 
 /// Why a dead-letter queue cannot be looked into.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +54,14 @@ pub enum Error {
     NoStream {
         /// The key.
         key: String,
+    },
+    /// An id is none.
+    #[error(
+        "`{id}` is no id of an entry: they look like 1700000000000-0, and `hostler dlq peek` shows them"
+    )]
+    NoId {
+        /// What was given.
+        id: String,
     },
     /// Redis failed or refused.
     #[error(transparent)]
@@ -81,17 +117,31 @@ impl DeadLetters {
 
     /// At most `count` entries from `newest` downwards (`+` = the end).
     async fn newest(&self, newest: &str, count: usize) -> Result<Vec<Entry>, Error> {
-        const COMMAND: &str = "XREVRANGE";
-        let mut command = redis::cmd(COMMAND);
-        command.arg(&self.key).arg(newest).arg("-");
+        self.read("XREVRANGE", newest, "-", count).await
+    }
+
+    /// At most `count` entries from `from` upwards, up to `last`.
+    async fn range(&self, from: &str, last: &str, count: usize) -> Result<Vec<Entry>, Error> {
+        self.read("XRANGE", from, last, count).await
+    }
+
+    async fn read(
+        &self,
+        name: &'static str,
+        from: &str,
+        to: &str,
+        count: usize,
+    ) -> Result<Vec<Entry>, Error> {
+        let mut command = redis::cmd(name);
+        command.arg(&self.key).arg(from).arg(to);
         command.arg("COUNT").arg(count);
         let read = async {
-            let reply = self.link.call(COMMAND, &command).await?;
-            reply::array(COMMAND, reply)?
+            let reply = self.link.call(name, &command).await?;
+            reply::array(name, reply)?
                 .into_iter()
                 .map(|entry| {
-                    let [id, fields] = reply::tuple(COMMAND, entry)?;
-                    Ok((reply::text(COMMAND, id)?, reply::fields(COMMAND, fields)?))
+                    let [id, fields] = reply::tuple(name, entry)?;
+                    Ok((reply::text(name, id)?, reply::fields(name, fields)?))
                 })
                 .collect::<Result<Vec<(String, Vec<(Bytes, Bytes)>)>, RedisError>>()
         };

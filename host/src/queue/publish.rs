@@ -91,6 +91,8 @@ pub struct Outgoing {
     pub body: Bytes,
     /// The headers, in their order.
     pub headers: Headers,
+    /// Instead of body and headers: the fields of a stream entry, as they are.
+    pub fields: Option<Vec<(Bytes, Bytes)>>,
 }
 
 impl Outgoing {
@@ -98,7 +100,7 @@ impl Outgoing {
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self {
             body: body.into(),
-            headers: Headers::default(),
+            ..Self::default()
         }
     }
 
@@ -111,7 +113,9 @@ impl Outgoing {
 
     fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(n, v)| n.len() + v.len()).sum();
-        self.body.len() + headers
+        let fields = self.fields.iter().flatten();
+        let fields: usize = fields.map(|(n, v)| n.len() + v.len()).sum();
+        self.body.len() + headers + fields
     }
 }
 
@@ -143,6 +147,9 @@ pub enum Error {
     /// It cannot be written in the destination's codec: nothing was sent.
     #[error("the message cannot be written: {0}")]
     Message(#[from] list::Error),
+    /// It is the fields of a stream entry, and the destination is no stream: nothing was sent.
+    #[error("the message is the fields of a stream entry: only a stream can hold it")]
+    Fields,
     /// Redis refused it, or its answer was lost.
     #[error(transparent)]
     Redis(#[from] RedisError),
@@ -279,7 +286,14 @@ impl Publisher {
     }
 
     fn append(&self, pipeline: &mut Pipeline, message: &Outgoing) -> Result<(), Error> {
-        let Outgoing { body, headers } = message;
+        let Outgoing {
+            body,
+            headers,
+            fields,
+        } = message;
+        if fields.is_some() && !matches!(self.destination, Destination::Stream { .. }) {
+            return Err(Error::Fields);
+        }
         let command = pipeline.cmd(self.destination.command());
         match &self.destination {
             Destination::Stream {
@@ -292,8 +306,17 @@ impl Publisher {
                     command.arg("MAXLEN").arg("~").arg(*max_len);
                 }
                 command.arg("*");
-                for (field, value) in stream::encode(body.clone(), headers, body_field) {
-                    command.arg(&field[..]).arg(&value[..]);
+                match fields {
+                    Some(fields) => {
+                        for (field, value) in fields {
+                            command.arg(&field[..]).arg(&value[..]);
+                        }
+                    }
+                    None => {
+                        for (field, value) in stream::encode(body.clone(), headers, body_field) {
+                            command.arg(&field[..]).arg(&value[..]);
+                        }
+                    }
                 }
             }
             Destination::List { key: to, codec }

@@ -213,7 +213,9 @@ mod tests {
         let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
             (grants(stream(&options)), grants(list(&lists)));
         let mut sent = 0;
-        for script in Script::ALL {
+        // A host replays nothing.
+        let serving = |script: &&Script| !matches!(script, Script::Replay);
+        for script in Script::ALL.iter().filter(serving) {
             let asked = if script.name().starts_with("list_") {
                 &lists
             } else {

@@ -97,6 +97,8 @@ scripts! {
     ListReport = "list_report";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
+    /// Move one dead letter back.
+    Replay = "replay";
 }
 
 static DIGESTS: LazyLock<HashMap<Script, String>> = LazyLock::new(|| {
@@ -136,6 +138,7 @@ pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec
     if !replies.iter().any(is_unknown) {
         return Ok(replies);
     }
+    link.script_was_forgotten();
     load(link).await?;
     let mut again = Pipeline::new();
     let mut places = Vec::new();
@@ -158,6 +161,7 @@ pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec
 pub async fn run(link: &Link, script: Script, call: &Cmd) -> Result<Value, Error> {
     match link.call(script.name(), call).await {
         Err(Error::Unavailable { code, .. }) if code == "NOSCRIPT" => {
+            link.script_was_forgotten();
             load(link).await?;
             link.call(script.name(), call).await
         }
@@ -166,7 +170,10 @@ pub async fn run(link: &Link, script: Script, call: &Cmd) -> Result<Value, Error
 }
 
 /// Load every script.
-async fn load(link: &Link) -> Result<(), Error> {
+///
+/// # Errors
+/// As [`run`].
+pub async fn load(link: &Link) -> Result<(), Error> {
     let mut pipeline = Pipeline::new();
     for script in Script::ALL {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script.source());

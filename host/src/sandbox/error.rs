@@ -1,6 +1,7 @@
 //! Why a file is not run as a handler.
 
 use std::io;
+use std::time::Duration;
 
 use super::grants::Import;
 use crate::delivery::outcome::Fault;
@@ -60,6 +61,40 @@ pub enum LoadError {
     #[error("is not a valid component: {detail}")]
     Invalid {
         /// What the validator says.
+        detail: String,
+    },
+
+    /// Compiling takes too long.
+    #[error(
+        "did not compile within {limit:?} (limit `compile_time`); raise the limit, or make it \
+         smaller"
+    )]
+    CompileTime {
+        /// How long it may take.
+        limit: Duration,
+    },
+
+    /// Compiling takes too much memory.
+    #[error(
+        "takes more than {limit} bytes of memory to compile (limit `compile_memory`); raise the \
+         limit, or make it smaller"
+    )]
+    CompileMemory {
+        /// Bytes of address space that the compiler may have.
+        limit: u64,
+    },
+
+    /// Its compiled code is far larger than a component of its size makes.
+    #[error("compiles to more than {limit} bytes of code; make its functions smaller")]
+    CodeTooLarge {
+        /// Bytes of code that a component of this size may have.
+        limit: u64,
+    },
+
+    /// The compiler did not survive it.
+    #[error("can't be compiled: the compiler ended with {detail}")]
+    CompilerCrashed {
+        /// How it ended, and its last words.
         detail: String,
     },
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::compile::{Cache, Compiler};
 use super::grants::Grants;
 
 const KIB: usize = 1 << 10;
@@ -37,6 +38,10 @@ pub struct Limits {
     pub log_rate: usize,
     /// Bytes of the component's file.
     pub component: u64,
+    /// How long compiling it may take. Holds for [`Compiler::Child`].
+    pub compile_time: Duration,
+    /// Bytes of address space that compiling it may take. Holds for [`Compiler::Child`].
+    pub compile_memory: u64,
 }
 
 impl Default for Limits {
@@ -55,6 +60,8 @@ impl Default for Limits {
             log_line: 8 * KIB,
             log_rate: MIB,
             component: 64 * MIB as u64,
+            compile_time: Duration::from_secs(60),
+            compile_memory: 2048 * MIB as u64,
         }
     }
 }
@@ -82,6 +89,10 @@ pub struct Settings {
     pub grants: Grants,
     /// How instances get their memory.
     pub allocation: Allocation,
+    /// Who compiles.
+    pub compiler: Compiler,
+    /// Where compiled code is kept; `None` = nowhere.
+    pub cache: Option<Cache>,
 }
 
 impl Default for Settings {
@@ -92,6 +103,8 @@ impl Default for Settings {
             reuse: 1,
             grants: Grants::default(),
             allocation: Allocation::default(),
+            compiler: Compiler::default(),
+            cache: None,
         }
     }
 }

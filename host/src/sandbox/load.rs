@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use wasmtime::ResourcesRequired;
@@ -19,7 +19,7 @@ use super::host::{Host, Shared, linker};
 use super::limits::{Allocation, Limits, Settings};
 use super::log::{Rate, printable};
 use super::world::{self, Export};
-use super::{artifact, engine, format};
+use super::{compile, engine, format};
 
 /// Bytes of a page of linear memory.
 const PAGE: u64 = 64 << 10;
@@ -47,8 +47,10 @@ pub struct Description {
     pub imports: Vec<Import>,
     /// Bytes of the file.
     pub size: u64,
-    /// How long it took to compile.
+    /// How long it took to compile, or to read what was compiled before.
     pub compile: Duration,
+    /// Whether it was compiled before.
+    pub cached: bool,
     /// Linear memories of one instance.
     pub memories: u32,
     /// Bytes of the largest of them at the start.
@@ -106,9 +108,9 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         detail: format!("{error:#}"),
     };
     let compiler = engine::compiler(settings, allocation).map_err(unusable)?;
-    let started = Instant::now();
-    let artifact = artifact::compile(&compiler, bytes)?;
-    let compile = started.elapsed();
+    let digest: [u8; 32] = Sha256::digest(bytes).into();
+    let compiled = compile::compiled(&compiler, bytes, &digest, settings, allocation)?;
+    let artifact = &compiled.artifact;
     let component = artifact.load(&compiler).map_err(unusable)?;
 
     let export = world::probe(&compiler, &component)?;
@@ -142,7 +144,8 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             exports,
             imports,
             size: bytes.len() as u64,
-            compile,
+            compile: compiled.time,
+            cached: compiled.cached,
             memories: required.num_memories,
             memory_initial: required.max_initial_memory_size.unwrap_or(0) * PAGE,
             tables: required.num_tables,
@@ -155,7 +158,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         shared: Arc::new(Shared {
             rate: Arc::new(Rate::new(&settings.limits)),
             limits: settings.limits.clone(),
-            digest: digest(bytes),
+            digest: name(&digest),
         }),
         reuse: settings.reuse,
         generation: generation(),
@@ -245,13 +248,10 @@ fn trial(loaded: &Loaded) -> Result<(), LoadError> {
     })
 }
 
-fn digest(bytes: &[u8]) -> Arc<str> {
-    let mut text = String::from("sha256:");
-    for byte in Sha256::digest(bytes) {
-        text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-        text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-    }
-    text.into()
+/// A digest as people see it.
+fn name(digest: &[u8; 32]) -> Arc<str> {
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}").into()
 }
 
 fn generation() -> u64 {

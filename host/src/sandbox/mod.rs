@@ -6,17 +6,18 @@
 //! an [`Outcome`](crate::delivery::outcome::Outcome), never an error: [`Sandbox::call`] has none.
 //!
 //! - `load`: from a file to a handler; refuses with a [`LoadError`]. `format` and `world` say what
-//!   a file and a component are, `artifact` is the only way to compiled code.
+//!   a file and a component are.
+//! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
 //! - `grants`: which imports a handler may have, the one place that decides.
 //! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
 //! - `call`: one attempt. `host` and `log` are what the guest sees of us meanwhile.
 //! - `fault`: what an error of wasmtime means.
 //!
 //! Invariants: no store outlives a fault; no guest code runs without a deadline on its CPU and
-//! wall time; no code is loaded that this process did not compile.
+//! wall time; no code is run that this program did not compile.
 
-mod artifact;
 mod call;
+pub mod compile;
 mod engine;
 mod error;
 mod fault;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use call::{Call, Report, Slot};
+pub use compile::{Cache, Compiler};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need};
 pub use limits::{Allocation, Limits, Settings};

@@ -12,6 +12,8 @@ use crate::wire::death::{self, X_DEATH};
 use crate::wire::decoded::message_id;
 use crate::wire::stream::{header_field, header_name};
 
+pub mod replay;
+
 /// Why it died: the label of a [`crate::delivery::policy::Reason`].
 pub const REASON: &str = "x-dead-letter-reason";
 /// Text for people, at most 1 KiB.

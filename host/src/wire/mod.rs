@@ -6,6 +6,7 @@
 //! - [`keys`]: the names of the keys that belong to a queue.
 //! - [`dead_letter`]: what a dead letter looks like, and which headers the host owns.
 //! - [`death`]: the header `x-death`.
+//! - [`line`]: a message as one line of JSON, for export and publish.
 
 use bytes::Bytes;
 
@@ -15,6 +16,7 @@ pub mod decoded;
 pub mod envelope;
 pub mod frame;
 pub mod keys;
+pub mod line;
 pub mod list;
 pub mod stream;
 

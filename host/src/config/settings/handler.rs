@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::choices::Digest;
+use crate::config::choices::{CompileCache, Digest};
 use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, at_most, between, sized};
 use crate::config::value::ByteSize;
@@ -21,6 +21,8 @@ pub(super) static SECTION: Section = Section {
         &CPU,
         &MEMORY,
         &MAX_PAYLOAD,
+        &COMPILE_CACHE,
+        &COMPILE_CACHE_MAX,
     ],
 };
 
@@ -90,3 +92,20 @@ pub(in crate::config) static MAX_PAYLOAD: Setting<ByteSize> = Setting::new(
 )
 .default("1MiB")
 .check(|size| sized(size, ByteSize(1), ByteSize(512 << 20)));
+
+pub(in crate::config) static COMPILE_CACHE: Setting<CompileCache> = Setting::new(
+    "compile_cache",
+    "DIR",
+    "The directory in which compiled components are kept, so that the next start need not compile; \
+     `off` keeps none. It must be this user's alone (mode 700).",
+)
+.unset("`$XDG_CACHE_HOME/hostler`, or `~/.cache/hostler`");
+
+pub(in crate::config) static COMPILE_CACHE_MAX: Setting<ByteSize> = Setting::new(
+    "compile_cache_max",
+    "SIZE",
+    "The size of that directory's compiled components together; what was not used for longest goes \
+     first.",
+)
+.default("1GiB")
+.check(|size| sized(size, ByteSize(0), ByteSize(1 << 40)));

@@ -1,9 +1,10 @@
 //! What a handler may use, beyond the limits that everybody sets.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use crate::config::setting::Setting;
-use crate::config::settings::{Section, at_most, sized};
+use crate::config::settings::{DAY, Section, at_most, between, sized};
 use crate::config::value::ByteSize;
 
 pub(super) static SECTION: Section = Section {
@@ -19,6 +20,8 @@ pub(super) static SECTION: Section = Section {
         &LOG_LINE,
         &LOG_RATE,
         &COMPONENT,
+        &COMPILE_TIME,
+        &COMPILE_MEMORY,
     ],
 };
 
@@ -104,3 +107,19 @@ pub(in crate::config) static COMPONENT: Setting<ByteSize> = Setting::new(
 )
 .default("64MiB")
 .check(|size| sized(size, ByteSize(1 << 10), GIB));
+
+pub(in crate::config) static COMPILE_TIME: Setting<Duration> = Setting::new(
+    "limit.compile_time",
+    "DURATION",
+    "How long the compilation of a component may take. One that takes longer is refused.",
+)
+.default("60s")
+.check(|d| between(d, Duration::from_millis(100), DAY));
+
+pub(in crate::config) static COMPILE_MEMORY: Setting<ByteSize> = Setting::new(
+    "limit.compile_memory",
+    "SIZE",
+    "The address space that the compilation of a component may take. One that takes more is refused.",
+)
+.default("2GiB")
+.check(|size| sized(size, ByteSize(256 << 20), ByteSize(1 << 40)));

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Action, Delivery, Ending, Held, Key, Ledger, Origin, State, Time};
+use super::{Action, Delivery, Ending, Held, Key, Ledger, Origin, State, Time, TurnedAway};
 use crate::delivery::attempt::{Lane, Standing, Tally};
+use crate::delivery::policy::Disposition;
 use crate::delivery::rules::Rule;
 
 impl<M> Ledger<M> {
@@ -107,9 +108,14 @@ impl<M> Ledger<M> {
             },
         );
         self.counts.waiting += 1;
-        if let Some((reason, detail)) = delivery.turned_away {
-            let attempts = allowance.attempts(tally);
-            let disposition = self.settings.policy.turn_away(reason, detail, attempts);
+        if let Some(turned_away) = delivery.turned_away {
+            let disposition = match turned_away {
+                TurnedAway::Rejected(reason, detail) => {
+                    let attempts = allowance.attempts(tally);
+                    self.settings.policy.turn_away(reason, detail, attempts)
+                }
+                TurnedAway::OtherGroup => Disposition::Acknowledge,
+            };
             self.dispose(now, key, disposition);
         } else if let Standing::Exhausted { attempts } = allowance.standing(tally) {
             self.exhausted(now, key, attempts);

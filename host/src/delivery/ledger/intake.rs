@@ -24,7 +24,7 @@ const SCAN_MAX: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct Intake {
-    online: bool,
+    offline_since: Option<Time>,
     fetching: bool,
     taking_due: bool,
     /// How many orphans were asked for, while the answer is out.
@@ -49,7 +49,7 @@ struct Rate {
 impl Intake {
     pub(super) fn new(now: Time, settings: &Settings) -> Self {
         Self {
-            online: true,
+            offline_since: None,
             fetching: false,
             taking_due: false,
             taking_orphans: None,
@@ -68,7 +68,7 @@ impl Intake {
     }
 
     pub(super) fn is_online(&self) -> bool {
-        self.online
+        self.offline_since.is_none()
     }
 
     pub(super) fn is_fetching(&self) -> bool {
@@ -116,17 +116,21 @@ impl Intake {
         self.rate.measure(now);
     }
 
-    pub(super) fn offline(&mut self) {
-        self.online = false;
+    pub(super) fn offline(&mut self, now: Time) {
+        if self.offline_since.is_none() {
+            self.offline_since = Some(now);
+        }
     }
 
     /// Rule 12: after a reconnect a host renews first, and looks for orphans half a `min_idle`
-    /// later, so that the others can renew as well.
+    /// later, so that the others can renew as well. Not after a moment that can have cost nobody
+    /// a lease: a connection that breaks now and then must not put the look off for ever.
     pub(super) fn online(&mut self, now: Time, min_idle: Time) {
-        if !self.online {
-            self.online = true;
+        if let Some(since) = self.offline_since.take() {
             self.next_renewal = now;
-            self.next_orphans = now + min_idle / 2;
+            if now.saturating_sub(since) >= min_idle / 6 {
+                self.next_orphans = now + min_idle / 2;
+            }
         }
     }
 
@@ -153,7 +157,7 @@ impl<M> Ledger<M> {
             // One message shows whether an instance can be made again.
             halt.probing |= halt.until <= now;
         }
-        if !self.intake.online {
+        if !self.intake.is_online() {
             return;
         }
         if !self.intake.renewing && now >= self.intake.next_renewal {
@@ -209,7 +213,7 @@ impl<M> Ledger<M> {
 
     pub(super) fn intake_deadline(&self) -> Option<Time> {
         let intake = &self.intake;
-        if !intake.online {
+        if !intake.is_online() {
             return None;
         }
         // A host without room waits for an attempt to end, not for a time that has passed.

@@ -6,8 +6,8 @@ use super::{Action, Ending, Key, Ledger, Note, Reply, State, Time};
 use crate::delivery::rules::Rule;
 
 impl<M> Ledger<M> {
-    pub(super) fn renewed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
-        self.intake.renewed();
+    /// Leases were confirmed, or found lost.
+    pub(super) fn confirmed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
         let min_idle = self.settings.min_idle;
         let mut confirmed = 0;
         for (key, reply) in replies {
@@ -52,22 +52,6 @@ impl<M> Ledger<M> {
         }
         if confirmed > 0 {
             self.note(Note::LeasesRenewed(confirmed));
-        }
-    }
-
-    /// The stream was deleted: there is nothing left to settle for what has not started.
-    pub(super) fn stream_lost(&mut self) {
-        for (key, state) in self.keys_and_states() {
-            match state {
-                State::Waiting | State::Refused { .. } => self.end(key, Ending::Trimmed),
-                State::Released => {
-                    if let Some(held) = self.find_mut(key) {
-                        held.lost = Some(Ending::Trimmed);
-                    }
-                    self.out.push(Action::Revoke(key));
-                }
-                State::Recording { .. } | State::Running { .. } | State::Settling { .. } => {}
-            }
         }
     }
 

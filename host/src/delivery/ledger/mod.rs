@@ -46,7 +46,7 @@ use std::collections::{HashMap, VecDeque};
 use rustc_hash::FxBuildHasher;
 
 pub use types::{
-    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time,
+    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time, TurnedAway,
 };
 
 use crate::delivery::attempt::{Lane, Start, Tally};
@@ -162,6 +162,23 @@ impl<M> Ledger<M> {
         self.held.contains_key(id)
     }
 
+    /// What must be pending in Redis: everything that is held, but for what is being acknowledged.
+    /// Key, native count, cargo.
+    pub fn pending(&self) -> impl Iterator<Item = (Key, u32, &M)> {
+        self.iter().filter(|(key, ..)| {
+            let acknowledged = |state: &State| {
+                matches!(
+                    state,
+                    State::Settling {
+                        sent: Sent::Acknowledgement,
+                        ..
+                    }
+                )
+            };
+            self.find_in(*key, acknowledged).is_none()
+        })
+    }
+
     /// Everything that is held: key, native count, cargo.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u32, &M)> {
         self.held.iter().map(|(&id, held)| {
@@ -194,9 +211,14 @@ impl<M> Ledger<M> {
         self.counts.running + self.counts.recording
     }
 
-    /// Settlements that Redis has refused and that wait for their next try.
-    pub fn refused(&self) -> usize {
-        self.counts.refused
+    /// Whether Redis has refused a settlement that it has not carried out since. Looks at
+    /// everything that is held.
+    pub fn has_refused(&self) -> bool {
+        self.held.values().any(|held| match held.state {
+            State::Refused { .. } => true,
+            State::Settling { tries, .. } => tries > 0,
+            _ => false,
+        })
     }
 
     /// Whether the drain is over: nothing is held, and nothing more can come.
@@ -257,10 +279,13 @@ impl<M> Ledger<M> {
                 }
             }
             Event::Settled(key, reply) => self.settled(now, key, reply),
-            Event::Renewed { leased, replies } => self.renewed(now, leased, replies),
-            Event::Offline => self.intake.offline(),
+            Event::Renewed { leased, replies } => {
+                self.intake.renewed();
+                self.confirmed(now, leased, replies);
+            }
+            Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
-            Event::StreamLost => self.stream_lost(),
+            Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
             Event::PolicyChanged(policy) => self.settings.policy = *policy,
             Event::Drain => self.drain(),
         }

@@ -11,7 +11,7 @@ use crate::delivery::rules::Rule;
 /// How long a refused settlement waits before its first retry; doubled up to [`REFUSED_MAX`].
 pub(super) const REFUSED_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait between two tries of a refused settlement.
-const REFUSED_MAX: Duration = Duration::from_secs(5);
+const REFUSED_MAX: Duration = Duration::from_secs(4);
 
 impl<M> Ledger<M> {
     pub(super) fn finished(&mut self, now: Time, key: Key, outcome: Outcome, jitter: f64) {
@@ -126,23 +126,22 @@ impl<M> Ledger<M> {
         let State::Settling { sent, tries } = held.state.clone() else {
             return;
         };
-        let ending = match reply {
-            Reply::Refused(cause) => {
+        let ending = match (reply, sent) {
+            (Reply::Refused(cause), sent) => {
                 let again = (REFUSED_FIRST * 2u32.pow(tries.min(16))).min(REFUSED_MAX);
                 self.note(Note::SettlementRefused { key, cause, again });
                 self.refuse(key, sent, tries + 1, now + again);
                 self.suspect_done(now, key);
                 return;
             }
-            Reply::Done => match sent {
-                Sent::Acknowledgement => Ending::Acknowledged,
-                Sent::Parting(parting) => Ending::Parted(parting),
-            },
             // An entry that is trimmed after its handler was done is no loss.
-            Reply::Trimmed | Reply::Gone if matches!(sent, Sent::Acknowledgement) => {
+            (Reply::Done | Reply::Trimmed | Reply::Gone, Sent::Acknowledgement) => {
                 Ending::Acknowledged
             }
-            Reply::Gone | Reply::Trimmed | Reply::Stolen => self.ending(key, reply),
+            // Its group was made again without it: no earlier try can have done it there.
+            (Reply::Done, Sent::Parting(_)) if self.was_trimmed(key) => Ending::Trimmed,
+            (Reply::Done, Sent::Parting(parting)) => Ending::Parted(parting),
+            (reply, _) => self.ending(key, reply),
         };
         if ending == Ending::Stolen {
             self.end_or_succeed(now, key, ending);
@@ -173,11 +172,15 @@ impl<M> Ledger<M> {
 
     /// What a reply means for a holding that may have been found trimmed before.
     pub(super) fn ending(&self, key: Key, reply: Reply) -> Ending {
-        let lost = self.find(key).and_then(|held| held.lost.as_ref());
         match reply {
-            Reply::Gone if lost == Some(&Ending::Trimmed) => Ending::Trimmed,
+            Reply::Gone if self.was_trimmed(key) => Ending::Trimmed,
             reply => ending_of(reply),
         }
+    }
+
+    fn was_trimmed(&self, key: Key) -> bool {
+        self.find(key)
+            .is_some_and(|held| held.lost == Some(Ending::Trimmed))
     }
 
     pub(super) fn refuse(&mut self, key: Key, sent: Sent, tries: u32, again: Time) {

@@ -33,6 +33,15 @@ pub enum Origin {
     },
 }
 
+/// Why no handler may see a delivery.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TurnedAway {
+    /// It is given up for this reason, with a bounded text for people.
+    Rejected(Reason, String),
+    /// It was replayed for another consumer group of its stream: acknowledged unrun.
+    OtherGroup,
+}
+
 /// A delivery as it is claimed. `M` is whatever the caller wants to keep with it.
 #[derive(Clone, Debug)]
 pub struct Delivery<M> {
@@ -45,7 +54,7 @@ pub struct Delivery<M> {
     /// The count that Redis keeps.
     pub native: u32,
     /// The gate's word: no handler may see it.
-    pub turned_away: Option<(Reason, String)>,
+    pub turned_away: Option<TurnedAway>,
     /// The caller's own.
     pub cargo: M,
 }
@@ -167,8 +176,13 @@ pub enum Event<M> {
     Offline,
     /// Redis is back.
     Online,
-    /// The stream was deleted: what had not started is gone.
-    StreamLost,
+    /// A group that was gone was made again: what this host holds is held there again, or not.
+    Readopted {
+        /// When that was sent.
+        leased: Time,
+        /// Each with what Redis said.
+        replies: Vec<(Key, Reply)>,
+    },
     /// The operator changed the rules.
     PolicyChanged(Box<Policy>),
     /// Stop: hand back what has not started, end the rest.

@@ -1,0 +1,59 @@
+//! Which dead letters a command means.
+
+use std::time::Duration;
+
+use crate::cli::message::Header;
+use crate::cli::output;
+use crate::config::Value;
+use crate::dead_letter::Filter;
+use crate::dead_letter::peek::UNKNOWN;
+use crate::delivery::policy::Reason;
+
+/// Flags that choose entries; all that are given must match.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Which entries")]
+pub(super) struct Which {
+    /// Only what died for this reason; may be repeated
+    #[arg(long = "reason", value_name = "REASON")]
+    reasons: Vec<String>,
+
+    /// Only the entry with this id of the dead-letter queue; may be repeated
+    #[arg(long = "id", value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Only what died at least this long ago, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    older_than: Option<Duration>,
+
+    /// Only with this header, `name=value`; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    headers: Vec<Header>,
+}
+
+impl Which {
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
+            reasons: self.reasons.clone(),
+            ids: self.ids.clone(),
+            older_than: self.older_than,
+            headers: self.headers.iter().map(Header::pair).collect(),
+        }
+    }
+
+    /// Nothing was found: say so if it may be a mistake in writing.
+    pub(super) fn doubt(&self) {
+        let is_known = |r: &String| Reason::from_label(r).is_some() || r == UNKNOWN;
+        if let Some(reason) = self.reasons.iter().find(|reason| !is_known(reason)) {
+            let known = Reason::ALL.map(Reason::label).join(", ");
+            let what = format!("no entry died for `{reason}`");
+            output::warning(&what, Some(&format!("hostler's reasons are {known}")));
+        }
+    }
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    Duration::parse(text).map_err(|invalid| match invalid.hint {
+        Some(hint) => format!("{}: {hint}", invalid.what),
+        None => invalid.what,
+    })
+}

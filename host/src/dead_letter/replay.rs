@@ -1,0 +1,393 @@
+//! Bringing dead letters back: each moved by one script, its attempts reset.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use bytes::Bytes;
+use redis::{Cmd, Value};
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::{DeadLetters, Entry, Error};
+use crate::queue::reply::{self, Info};
+use crate::queue::script::{self, Script};
+use crate::queue::{Class, Error as RedisError};
+use crate::wire::dead_letter::{GROUP, SOURCE, replay};
+use crate::wire::keys;
+
+/// Lua's `unpack` cannot pass more than about 8,000 values.
+const FIELDS_IN_SCRIPT: usize = 3500;
+/// How many targets are told apart in a report.
+const TARGETS_MAX: usize = 100;
+/// Under a rate, the entries of this long go at once.
+const BURST: Duration = Duration::from_millis(100);
+/// How long a move that no script can do holds its entry, at most.
+const MOVE_MAX: Duration = Duration::from_secs(60);
+
+/// How dead letters are replayed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ReplayOptions {
+    /// Where all of them go; `None` = each to the queue that it died in.
+    pub to: Option<String>,
+    /// An entry that was replayed so often stays.
+    pub max_replays: u64,
+    /// How many are moved at most.
+    pub limit: Option<u64>,
+    /// How many are moved in a second at most.
+    pub rate: Option<NonZeroU32>,
+    /// Say what would be done, and change nothing.
+    pub dry_run: bool,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        Self {
+            to: None,
+            max_replays: 3,
+            limit: None,
+            rate: None,
+            dry_run: false,
+        }
+    }
+}
+
+/// Why a dead letter was not replayed.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Skip {
+    /// It was replayed as often as it may be.
+    MaxReplays,
+    /// It does not say which queue it died in.
+    NoSource,
+    /// The group that it died in is gone, and others read its queue: they would run it again.
+    GroupGone,
+    /// It was moved or deleted by somebody else meanwhile.
+    Gone,
+    /// Redis would not write it to its queue (another type, no right): see [`Replayed::refusal`].
+    Refused,
+}
+
+/// What a replay has done.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Replayed {
+    /// How many were moved, or would be.
+    pub replayed: u64,
+    /// How many to each queue; from the hundredth queue on, under [`super::peek::OTHER`].
+    pub targets: BTreeMap<String, u64>,
+    /// How many were not, and why.
+    pub skipped: BTreeMap<Skip, u64>,
+    /// What Redis said to the first that it refused.
+    pub refusal: Option<String>,
+    /// Nothing was changed.
+    pub dry_run: bool,
+}
+
+/// A replay under way.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    letters: &'a DeadLetters,
+    options: ReplayOptions,
+    report: Replayed,
+    /// When the next may be moved, under a rate.
+    next: Instant,
+}
+
+/// What a target looks like: its consumer groups, or why it is no target.
+type Groups = Result<Vec<Bytes>, RedisError>;
+
+/// One entry on its way.
+struct Move<'e> {
+    entry: &'e Entry,
+    target: &'e str,
+    fields: Vec<(Bytes, Bytes)>,
+}
+
+impl DeadLetters {
+    /// Begin a replay. Nothing is moved yet.
+    pub fn replay(&self, options: ReplayOptions) -> Replay<'_> {
+        Replay {
+            letters: self,
+            report: Replayed {
+                dry_run: options.dry_run,
+                ..Replayed::default()
+            },
+            options,
+            next: Instant::now(),
+        }
+    }
+}
+
+impl Replay<'_> {
+    /// What was done so far.
+    pub fn report(&self) -> &Replayed {
+        &self.report
+    }
+
+    /// Whether the limit is reached.
+    pub fn is_done(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// How many entries to hand to [`Replay::send`] at once under the rate; at least one.
+    pub fn chunk(&self) -> usize {
+        match self.options.rate.filter(|_| !self.options.dry_run) {
+            None => usize::MAX,
+            Some(rate) => {
+                let burst = f64::from(rate.get()) * BURST.as_secs_f64();
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a positive number below 2^32"
+                )]
+                let burst = burst as usize;
+                burst.max(1)
+            }
+        }
+    }
+
+    /// Wait until the rate allows the next. May be given up at any time.
+    pub async fn pace(&self) {
+        sleep_until(self.next).await;
+    }
+
+    /// Move these entries, in their order, those apart that cannot be moved. Each is moved whole or
+    /// not at all, also if this is given up half-way.
+    ///
+    /// # Errors
+    /// [`Error`] if Redis is away or full; what was moved before is in the report, and what is not
+    /// known can be sent again: nothing is moved twice.
+    pub async fn send(&mut self, entries: &[Entry]) -> Result<(), Error> {
+        let letters = self.letters;
+        let to = self.options.to.clone();
+        let mut planned: Vec<(&Entry, &str)> = Vec::new();
+        for entry in entries {
+            match self.target(entry, to.as_deref()) {
+                Ok(target) => planned.push((entry, target)),
+                Err(skip) => self.skip(skip, 1),
+            }
+        }
+        let mut targets: HashMap<&str, Groups> = HashMap::new();
+        for (_, target) in &planned {
+            if !targets.contains_key(target) {
+                let groups = letters.groups(target).await;
+                let groups = match groups {
+                    Err(error) if error.class() != Class::Configuration => {
+                        return Err(letters.failed(error));
+                    }
+                    groups => groups,
+                };
+                targets.insert(target, groups);
+            }
+        }
+        let mut planned = planned.into_iter();
+        while !self.is_done() {
+            let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+            let mut moves = Vec::new();
+            for (entry, target) in planned.by_ref() {
+                let groups = targets.get(target).map(Result::as_ref);
+                match groups {
+                    Some(Ok(groups)) => match only_group(entry, target, groups) {
+                        Ok(only) => moves.push(Move {
+                            entry,
+                            target,
+                            fields: replay::stream_fields(&entry.fields, &entry.headers, only),
+                        }),
+                        Err(skip) => self.skip(skip, 1),
+                    },
+                    Some(Err(error)) => self.refuse(error),
+                    None => {}
+                }
+                if moves.len() == left {
+                    break;
+                }
+            }
+            if moves.is_empty() {
+                break;
+            }
+            self.carry_out(&moves).await?;
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> u64 {
+        let limit = self.options.limit.unwrap_or(u64::MAX);
+        limit.saturating_sub(self.report.replayed)
+    }
+
+    /// Where an entry goes, as far as it says.
+    fn target<'e>(&self, entry: &'e Entry, to: Option<&'e str>) -> Result<&'e str, Skip> {
+        if replay::count(&entry.headers) >= self.options.max_replays {
+            return Err(Skip::MaxReplays);
+        }
+        let source = entry.headers.find_str(SOURCE);
+        let source = source.filter(|source| !source.is_empty());
+        to.or(source).ok_or(Skip::NoSource)
+    }
+
+    async fn carry_out(&mut self, moves: &[Move<'_>]) -> Result<(), Error> {
+        if self.options.dry_run {
+            for one in moves {
+                self.moved(one.target);
+            }
+            return Ok(());
+        }
+        let script = Script::Replay;
+        let (mut calls, mut scripted, mut apart) = (Vec::new(), Vec::new(), Vec::new());
+        for one in moves {
+            if one.fields.len() > FIELDS_IN_SCRIPT {
+                apart.push(one);
+                continue;
+            }
+            let mut call = script.on(&[&self.letters.key, one.target]);
+            call.arg(&one.entry.id);
+            push(&mut call, &one.fields);
+            calls.push(call);
+            scripted.push(one);
+        }
+        if let Some(rate) = self.options.rate {
+            let took = Duration::from_secs(1) * u32::try_from(moves.len()).unwrap_or(u32::MAX);
+            self.next = Instant::now() + took / rate.get();
+        }
+        let answers = script::run_all(&self.letters.link, script, calls).await;
+        let answers = answers.map_err(|error| self.letters.failed(error))?;
+        let mut failure = None;
+        for (one, answer) in scripted.into_iter().zip(answers) {
+            match reply::accepted(script.name(), answer) {
+                Ok(word) => self.word(one, word)?,
+                Err(RedisError::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                    apart.push(one);
+                }
+                Err(error) if error.class() == Class::Configuration => self.refuse(&error),
+                // Redis may have taken those behind it.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(self.letters.failed(error));
+        }
+        for one in apart {
+            match self.letters.copy_then_delete(one).await {
+                Ok(word) => self.word(one, word)?,
+                Err(error) if error.class() == Class::Configuration => self.refuse(&error),
+                Err(error) => return Err(self.letters.failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, one: &Move<'_>, word: Value) -> Result<(), Error> {
+        let word = reply::text(Script::Replay.name(), word);
+        match word.map_err(|error| self.letters.failed(error))?.as_str() {
+            "done" => self.moved(one.target),
+            _ => self.skip(Skip::Gone, 1),
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, target: &str) {
+        self.report.replayed += 1;
+        let targets = &mut self.report.targets;
+        let target = match targets.contains_key(target) || targets.len() < TARGETS_MAX {
+            true => target,
+            false => super::peek::OTHER,
+        };
+        *targets.entry(target.to_owned()).or_default() += 1;
+    }
+
+    fn skip(&mut self, skip: Skip, count: u64) {
+        *self.report.skipped.entry(skip).or_default() += count;
+    }
+
+    fn refuse(&mut self, error: &RedisError) {
+        self.skip(Skip::Refused, 1);
+        if self.report.refusal.is_none() {
+            self.report.refusal = Some(error.to_string());
+        }
+    }
+}
+
+/// The group that alone is to run an entry, where several read its target.
+fn only_group<'e>(
+    entry: &'e Entry,
+    target: &str,
+    groups: &[Bytes],
+) -> Result<Option<&'e str>, Skip> {
+    let group = entry.headers.find_str(GROUP);
+    let Some(group) = group.filter(|_| !groups.is_empty()) else {
+        return Ok(None);
+    };
+    let is_there = groups.iter().any(|name| *name == group);
+    let is_home = entry.headers.find_str(SOURCE) == Some(target);
+    match (is_there, is_home) {
+        (true, _) if groups.len() > 1 => Ok(Some(group)),
+        (false, true) => Err(Skip::GroupGone),
+        _ => Ok(None),
+    }
+}
+
+fn push(command: &mut Cmd, fields: &[(Bytes, Bytes)]) {
+    for (name, value) in fields {
+        command.arg(name.as_ref()).arg(value.as_ref());
+    }
+}
+
+impl DeadLetters {
+    /// The consumer groups of a stream; none if there is no such key.
+    async fn groups(&self, key: &str) -> Groups {
+        const COMMAND: &str = "XINFO GROUPS";
+        let mut command = Cmd::new();
+        command.arg("XINFO").arg("GROUPS").arg(key);
+        let groups = match self.link.call(COMMAND, &command).await {
+            Err(RedisError::Configuration { code, detail, .. })
+                if code == "ERR" && detail.starts_with("no such key") =>
+            {
+                return Ok(Vec::new());
+            }
+            groups => reply::array(COMMAND, groups?)?,
+        };
+        groups
+            .into_iter()
+            .map(|info| reply::bytes(COMMAND, Info::new(COMMAND, info)?.take("name")))
+            .collect()
+    }
+
+    /// Move an entry that no script can carry: its target is in another slot, or it has too many
+    /// fields. Copied first, then deleted, so that a crash in between leaves a duplicate, never a
+    /// loss; a record keeps a second replay from doing the same meanwhile.
+    async fn copy_then_delete(&self, one: &Move<'_>) -> Result<Value, RedisError> {
+        const COMMAND: &str = "XADD";
+        let id = &one.entry.id;
+        let moving = keys::derived(&self.key, &format!("moving:{id}"));
+        let mut hold = Cmd::new();
+        hold.arg("SET").arg(&moving).arg(1).arg("NX");
+        hold.arg("PX").arg(MOVE_MAX.as_millis().to_string());
+        if self.link.call("SET", &hold).await? == Value::Nil {
+            return Ok(Value::SimpleString("gone".to_owned()));
+        }
+        let moved = async {
+            let mut range = Cmd::new();
+            range.arg("XRANGE").arg(&self.key).arg(id).arg(id);
+            let there = self.link.call("XRANGE", &range).await?;
+            if reply::array("XRANGE", there)?.is_empty() {
+                return Ok("gone");
+            }
+            let mut add = Cmd::new();
+            add.arg(COMMAND).arg(one.target).arg("*");
+            push(&mut add, &one.fields);
+            self.link.call(COMMAND, &add).await?;
+            let mut delete = Cmd::new();
+            delete.arg("XDEL").arg(&self.key).arg(id);
+            self.link.call("XDEL", &delete).await?;
+            Ok("done")
+        };
+        let moved: Result<&str, RedisError> = moved.await;
+        // Unless the reply was lost: then the record goes by itself.
+        if !matches!(&moved, Err(error) if error.class() == Class::Reconnect) {
+            let mut release = Cmd::new();
+            release.arg("DEL").arg(&moving);
+            self.link.call("DEL", &release).await?;
+        }
+        moved.map(|word| Value::SimpleString(word.to_owned()))
+    }
+}

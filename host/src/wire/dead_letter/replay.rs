@@ -1,0 +1,168 @@
+//! What a replayed copy of a dead letter looks like: the message as it died, as if never tried.
+
+use bytes::Bytes;
+
+use super::{CRASHES, ONLY_GROUP, REPLAYED};
+use crate::delivery::message::{
+    Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
+};
+use crate::wire::death::{self, X_DEATH};
+use crate::wire::stream::{header_field, header_name};
+
+/// Headers that are true of the time before the replay only: attempts start anew.
+const RESET: [&str; 7] = [
+    RETRY_COUNT,
+    RUSTSTREAM_RETRY_COUNT,
+    REDIS_DELIVERY_COUNT,
+    REDIS_IDLE_MS,
+    CRASHES,
+    ONLY_GROUP,
+    REPLAYED,
+];
+
+/// How often a dead letter was replayed.
+pub fn count(headers: &Headers) -> u64 {
+    headers.find_number(REPLAYED).unwrap_or(0)
+}
+
+/// The fields of a replayed copy: those of the dead letter in their order, its attempts reset, one
+/// more replay counted, and its history kept (from now on no past death makes a cycle).
+///
+/// `only_group` names the one consumer group that is to run it.
+pub fn stream_fields(
+    raw: &[(Bytes, Bytes)],
+    headers: &Headers,
+    only_group: Option<&str>,
+) -> Vec<(Bytes, Bytes)> {
+    let (dropped, added) = rewrite(headers, only_group);
+    let mut fields: Vec<_> = raw
+        .iter()
+        .filter(|(field, _)| header_name(field).is_none_or(|name| keeps(&dropped, name)))
+        .cloned()
+        .collect();
+    let added = added.into_iter();
+    fields.extend(added.map(|(name, value)| header_field(name.as_bytes(), value)));
+    fields
+}
+
+/// The headers of a replayed copy, as [`stream_fields`] has them.
+pub fn headers(headers: &Headers, only_group: Option<&str>) -> Headers {
+    let (dropped, added) = rewrite(headers, only_group);
+    let mut copy: Vec<_> = headers
+        .iter()
+        .filter(|(name, _)| keeps(&dropped, name))
+        .cloned()
+        .collect();
+    let added = added.into_iter();
+    copy.extend(added.map(|(name, value)| (Bytes::from_static(name.as_bytes()), value)));
+    Headers::new(copy)
+}
+
+/// The headers to leave out, and those to add.
+fn rewrite(
+    headers: &Headers,
+    only_group: Option<&str>,
+) -> (Vec<&'static str>, Vec<(&'static str, Bytes)>) {
+    let mut dropped = RESET.to_vec();
+    let mut added = Vec::with_capacity(3);
+    let mut history = death::read(headers).history;
+    // What cannot be read stays as it was.
+    if !history.is_empty() {
+        history.replay();
+        dropped.push(X_DEATH);
+        added.push((X_DEATH, death::write(&history)));
+    }
+    let count = count(headers).saturating_add(1);
+    added.push((REPLAYED, count.to_string().into()));
+    if let Some(group) = only_group {
+        added.push((ONLY_GROUP, group.to_owned().into()));
+    }
+    (dropped, added)
+}
+
+fn keeps(dropped: &[&str], name: &[u8]) -> bool {
+    !dropped
+        .iter()
+        .any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::policy::{Reason, Rejection};
+    use crate::wire::dead_letter::{Context, only_group};
+    use crate::wire::stream;
+
+    fn pairs(fields: &[(&str, &str)]) -> Vec<(Bytes, Bytes)> {
+        let pair = |(n, v): &(&str, &str)| (n.to_string().into(), v.to_string().into());
+        fields.iter().map(pair).collect()
+    }
+
+    /// What a host writes for this entry when its handler never saw it.
+    fn dead(raw: &[(Bytes, Bytes)]) -> Vec<(Bytes, Bytes)> {
+        let rejection = Rejection {
+            reason: Reason::Expired,
+            detail: String::new(),
+            attempts: 2,
+            handled: false,
+        };
+        let context = Context {
+            source: "orders",
+            source_id: "7-1",
+            group: Some("workers"),
+            rejection: &rejection,
+            handler: "",
+            now_ms: 1000,
+        };
+        super::super::stream_fields(raw, &stream::headers(raw), &context)
+    }
+
+    #[test]
+    fn a_copy_starts_anew_and_keeps_its_history() {
+        let original = pairs(&[
+            ("h:X-Tenant", "7"),
+            ("_payload", "hi"),
+            ("extra", "\u{1}"),
+            ("h:x-retry-count", "4"),
+        ]);
+        let letter = dead(&original);
+        let headers = stream::headers(&letter);
+        let copy = stream_fields(&letter, &headers, Some("workers"));
+        assert_eq!(copy[..3], original[..3], "bytes and order are kept");
+        let headers = stream::headers(&copy);
+        assert_eq!(headers.retry_count(), 0);
+        assert_eq!(count(&headers), 1);
+        assert_eq!(only_group(&headers), Some("workers"));
+        assert_eq!(headers.find_str("x-message-id"), Some("7-1"));
+        assert_eq!(headers.find_str("x-first-death-reason"), Some("expired"));
+        let before = death::read(&stream::headers(&letter)).history;
+        let after = death::read(&headers).history;
+        assert!(before.cycles_to("orders") && !after.cycles_to("orders"));
+        assert_eq!(after.records().len(), 1);
+
+        // It dies and is replayed again: nothing piles up.
+        let again = dead(&copy);
+        assert_eq!(only_group(&stream::headers(&again)), None);
+        let again = stream_fields(&again, &stream::headers(&again), None);
+        let headers = stream::headers(&again);
+        assert_eq!(count(&headers), 2);
+        assert_eq!(death::read(&headers).history.records()[0].count, 2);
+        assert_eq!(again.len(), copy.len() - 1, "all but the group");
+    }
+
+    #[test]
+    fn whatever_somebody_wrote_is_kept() {
+        let raw = pairs(&[
+            ("a", "1"),
+            ("a", "2"),
+            ("h:X-Death", "[["),
+            ("h:X-Replayed", "often"),
+            ("h:x-only-group", "mine"),
+        ]);
+        let copy = stream_fields(&raw, &stream::headers(&raw), None);
+        assert_eq!(copy[..3], raw[..3]);
+        assert_eq!(copy[3..], pairs(&[("h:x-replayed", "1")]));
+        let listed = headers(&stream::headers(&raw), None);
+        assert_eq!(listed, stream::headers(&copy));
+    }
+}

@@ -1,0 +1,279 @@
+//! A message as one line of JSON: what `dlq export` writes and `publish --lines --json` reads.
+//!
+//! `{"body":"text","headers":[["name","value"],...]}`. A text that is not UTF-8 is an object
+//! `{"base64":"..."}`. Headers may also be an object. A stream entry that is not one body and
+//! headers behind it has `fields` instead, an array like that of headers: every field in order.
+//! Lines of an export also say `id` and `reason`, for people and tools; reading ignores them.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::delivery::message::Headers;
+use crate::wire::stream;
+
+/// What a line says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Line {
+    /// A body and headers, for any kind of queue.
+    Message(Bytes, Headers),
+    /// The fields of a stream entry that is nothing else.
+    Fields(Vec<(Bytes, Bytes)>),
+}
+
+/// Why a line is no message.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is no JSON of this shape.
+    #[error("no message as json: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// It says nothing, or two things.
+    #[error(
+        "no message: it needs exactly one of `body`, `body_base64` and `fields`, and headers only with a body"
+    )]
+    Parts,
+    /// A stream entry cannot be empty.
+    #[error("no message: its `fields` are empty, and a stream entry has at least one")]
+    Empty,
+}
+
+/// Read a line.
+///
+/// # Errors
+/// [`Error`], which says where.
+pub fn read(line: &[u8]) -> Result<Line, Error> {
+    let read: Read = serde_json::from_slice(line)?;
+    let body = match (read.body, read.body_base64) {
+        (Some(body), None) => Some(body.0),
+        (None, Some(Base64(body))) => Some(body),
+        (None, None) => None,
+        (Some(_), Some(_)) => return Err(Error::Parts),
+    };
+    match (body, read.headers, read.fields) {
+        (Some(body), headers, None) => {
+            let headers = headers.map_or_else(Vec::new, |pairs| pairs.0);
+            Ok(Line::Message(body, Headers::new(headers)))
+        }
+        (None, None, Some(Pairs(fields))) if fields.is_empty() => Err(Error::Empty),
+        (None, None, Some(Pairs(fields))) => Ok(Line::Fields(fields)),
+        _ => Err(Error::Parts),
+    }
+}
+
+/// The line of a stream entry, without its end: as a body and headers if these fields are what
+/// [`stream::encode`] would write, else as fields.
+pub fn write(id: &str, reason: Option<&str>, fields: &[(Bytes, Bytes)]) -> String {
+    let line = match fields.split_first() {
+        Some(((name, body), rest))
+            if *name == stream::BODY_FIELD
+                && rest.iter().all(|(n, _)| stream::header_name(n).is_some()) =>
+        {
+            Written {
+                id,
+                reason,
+                body: Some(Text(body.clone())),
+                headers: Some(Pairs(stream::headers(rest).iter().cloned().collect())),
+                fields: None,
+            }
+        }
+        _ => Written {
+            id,
+            reason,
+            body: None,
+            headers: None,
+            fields: Some(Pairs(fields.to_vec())),
+        },
+    };
+    serde_json::to_string(&line).expect("texts are always JSON")
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    id: &'a str,
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Pairs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Pairs>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Read {
+    #[serde(default, rename = "id")]
+    _id: serde::de::IgnoredAny,
+    #[serde(default, rename = "reason")]
+    _reason: serde::de::IgnoredAny,
+    body: Option<Text>,
+    body_base64: Option<Base64>,
+    headers: Option<Pairs>,
+    fields: Option<Pairs>,
+}
+
+/// A text, or bytes as `{"base64":"..."}`.
+struct Text(Bytes);
+
+struct Base64(Bytes);
+
+/// Names and values in their order.
+struct Pairs(Vec<(Bytes, Bytes)>);
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => serializer.collect_map([("base64", STANDARD.encode(&self.0))]),
+        }
+    }
+}
+
+impl Serialize for Pairs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let texts = |(n, v): &(Bytes, Bytes)| (Text(n.clone()), Text(v.clone()));
+        serializer.collect_seq(self.0.iter().map(texts))
+    }
+}
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = STANDARD.decode(text);
+        bytes
+            .map(|bytes| Self(bytes.into()))
+            .map_err(|_| D::Error::custom("not base64"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a text, or an object with `base64`")]
+        enum Shape {
+            Text(String),
+            Bytes(HashMap<String, Base64>),
+        }
+        match Shape::deserialize(deserializer)? {
+            Shape::Text(text) => Ok(Self(text.into())),
+            Shape::Bytes(mut map) if map.len() == 1 => match map.remove("base64") {
+                Some(Base64(bytes)) => Ok(Self(bytes)),
+                None => Err(D::Error::custom("an object without `base64`")),
+            },
+            Shape::Bytes(_) => Err(D::Error::custom("an object with more than `base64`")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an array of [name, value], or an object")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((name, value)) = seq.next_element::<(Text, Text)>()? {
+                    pairs.push((name.0, value.0));
+                }
+                Ok(Pairs(pairs))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Text>()? {
+                    pairs.push((name.into(), value.0));
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes() -> impl Strategy<Value = Bytes> {
+        prop_oneof![
+            any::<Vec<u8>>().prop_map(Bytes::from),
+            "\\PC*".prop_map(Bytes::from),
+            Just(Bytes::from_static(b"_payload")),
+            "h:[a-z\"\\n]*".prop_map(Bytes::from),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_entry_is_read_back_whole(
+            fields in prop::collection::vec((bytes(), bytes()), 1..6)
+        ) {
+            let line = write("1-1", Some("dropped"), &fields);
+            prop_assert!(!line.contains('\n'));
+            let back = match read(line.as_bytes()).unwrap() {
+                Line::Fields(fields) => fields,
+                Line::Message(body, headers) => {
+                    stream::encode(body, &headers, &Bytes::from_static(b"_payload"))
+                }
+            };
+            prop_assert_eq!(back, fields);
+        }
+
+        #[test]
+        fn any_line_is_survived(line in any::<Vec<u8>>()) {
+            drop(read(&line));
+        }
+    }
+
+    #[test]
+    fn what_people_write() {
+        let message = |body: &'static str, headers: &[(&'static str, &'static str)]| {
+            let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into()));
+            Line::Message(body.into(), Headers::new(headers.collect()))
+        };
+        for (line, expected) in [
+            (r#"{"body":"hi"}"#, message("hi", &[])),
+            (r#"{"body_base64":"aGk="}"#, message("hi", &[])),
+            (
+                r#"{"body":"","headers":{"b":"2","a":"1"}}"#,
+                message("", &[("b", "2"), ("a", "1")]),
+            ),
+            (
+                r#"{"id":"1-1","reason":null,"body":{"base64":"aGk="},"headers":[["a","1"],["a","2"]]}"#,
+                message("hi", &[("a", "1"), ("a", "2")]),
+            ),
+        ] {
+            assert_eq!(read(line.as_bytes()).unwrap(), expected, "{line}");
+        }
+        for wrong in [
+            "",
+            "hi",
+            "{}",
+            r#"{"boddy":"hi"}"#,
+            r#"{"body":1}"#,
+            r#"{"body":"a","body_base64":"YQ=="}"#,
+            r#"{"body":"a","fields":[["a","b"]]}"#,
+            r#"{"fields":[["a","b"]],"headers":[]}"#,
+            r#"{"fields":[]}"#,
+            r#"{"fields":[["a"]]}"#,
+            r#"{"body":{"base64":"?"}}"#,
+            r#"{"body":{"base64":"","more":""}}"#,
+        ] {
+            assert!(read(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,616 @@
+//! Compilation: in a child, within bounds, and once.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hostler::delivery::outcome::Outcome;
+use hostler::sandbox::{Allocation, Cache, Compiler, Limits, LoadError, Sandbox, Settings};
+use hostler_tests::command::{end, fed, hostler};
+use hostler_tests::guests::{component, guest, handler};
+use hostler_tests::host::binary;
+use hostler_tests::redis::PATIENCE;
+use hostler_tests::rig::Rig;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use wasm_encoder::{
+    CodeSection, Component, Function, FunctionSection, Module, ModuleSection, TypeSection, ValType,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Compiled by a child of the built binary.
+fn by_child(limits: Limits) -> Settings {
+    Settings {
+        limits,
+        compiler: Compiler::Child { program: binary() },
+        ..Settings::default()
+    }
+}
+
+/// Code from nowhere but the cache: the compiler does not exist.
+fn only_from(cache: &Path) -> Settings {
+    Settings {
+        compiler: Compiler::Child {
+            program: "/nowhere/hostler".into(),
+        },
+        ..kept_in(cache)
+    }
+}
+
+/// Compiled here, and kept.
+fn kept_in(cache: &Path) -> Settings {
+    Settings {
+        cache: Some(Cache {
+            dir: cache.to_owned(),
+            max_bytes: 64 * MIB,
+        }),
+        ..Settings::default()
+    }
+}
+
+fn cached(bytes: &[u8], settings: &Settings) -> bool {
+    Sandbox::load_bytes(bytes, settings)
+        .expect("it loads")
+        .describe()
+        .cached
+}
+
+fn refusal(bytes: &[u8], settings: &Settings) -> LoadError {
+    Sandbox::load_bytes(bytes, settings).expect_err("it is refused")
+}
+
+/// A place for a cache, and what is in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.path().join("below/hostler")
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(self.dir())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn only_file(&self) -> PathBuf {
+        let mut files = self.files();
+        assert_eq!(files.len(), 1, "{files:?}");
+        files.remove(0)
+    }
+
+    fn size(&self) -> u64 {
+        let size = |path: PathBuf| fs::metadata(path).unwrap().len();
+        self.files().into_iter().map(size).sum()
+    }
+}
+
+/// A component of one core module.
+fn wrapping(module: &Module) -> Vec<u8> {
+    let mut component = Component::new();
+    component.section(&ModuleSection(module));
+    component.finish()
+}
+
+fn module(functions: Vec<Function>) -> Module {
+    let mut types = TypeSection::new();
+    types.ty().function([ValType::I32], [ValType::I32]);
+    let mut indices = FunctionSection::new();
+    let mut code = CodeSection::new();
+    for function in functions {
+        indices.function(0);
+        code.function(&function);
+    }
+    let mut module = Module::new();
+    module.section(&types).section(&indices).section(&code);
+    module
+}
+
+/// Takes a compiler long: functions, and much to do in each.
+fn slow_to_compile(functions: usize) -> Vec<u8> {
+    let function = |seed: usize| {
+        let mut function = Function::new([(64, ValType::I32)]);
+        let mut code = function.instructions();
+        for i in 0..3_000_u32 {
+            let local = |step: u32| 1 + (i * step + seed as u32) % 64;
+            code.local_get(local(7)).local_get(local(13)).i32_mul();
+            code.local_get(local(29)).i32_add().local_set(local(31));
+        }
+        code.local_get(5).end();
+        function
+    };
+    wrapping(&module((0..functions).map(function).collect()))
+}
+
+/// Takes a compiler much memory: jumps with tens of thousands of targets, which are a byte each
+/// here, and far more there.
+fn large_to_compile(jumps: usize) -> Vec<u8> {
+    let mut function = Function::new([]);
+    let mut code = function.instructions();
+    for _ in 0..jumps {
+        code.block(wasm_encoder::BlockType::Empty)
+            .local_get(0)
+            .br_table(vec![0; 65_000], 0)
+            .end();
+    }
+    code.local_get(0).end();
+    wrapping(&module(vec![function]))
+}
+
+#[tokio::test]
+async fn a_child_compiles_what_this_process_would() {
+    let bytes = fs::read(guest("scripted")).unwrap();
+    for allocation in [Allocation::Auto, Allocation::OnDemand] {
+        let settings = Settings {
+            allocation,
+            ..by_child(Limits::default())
+        };
+        let mut rig = Rig::bytes(&bytes, &settings);
+        assert!(!rig.sandbox.describe().cached);
+        assert_eq!(rig.run("grow:8").await.outcome, Outcome::Ack);
+        let pooling = allocation == Allocation::Auto;
+        assert_eq!(rig.sandbox.describe().pooling, pooling);
+    }
+}
+
+#[test]
+fn a_child_says_what_is_wrong_with_a_component() {
+    let mut bytes = component("(component)");
+    bytes.extend([0x0b, 1, 0xff]);
+    let here = refusal(&bytes, &Settings::default()).to_string();
+    let there = refusal(&bytes, &by_child(Limits::default())).to_string();
+    assert!(here.starts_with("is not a valid component: "), "{here}");
+    assert_eq!(here, there);
+}
+
+#[test]
+fn time_to_compile() {
+    let bomb = slow_to_compile(400);
+    let limited = |compile_time| {
+        by_child(Limits {
+            compile_time,
+            ..Limits::default()
+        })
+    };
+    // Valid, but no handler: it was compiled.
+    let obeyed = refusal(&bomb, &limited(Duration::from_secs(600)));
+    assert!(matches!(obeyed, LoadError::NoHandler { .. }), "{obeyed}");
+    let violated = refusal(&bomb, &limited(Duration::from_millis(150)));
+    assert_eq!(
+        violated.to_string(),
+        "did not compile within 150ms (limit `compile_time`); raise the limit, or make it smaller"
+    );
+}
+
+#[test]
+fn memory_to_compile() {
+    let bomb = large_to_compile(14);
+    let limited = |compile_memory| {
+        by_child(Limits {
+            compile_memory,
+            ..Limits::default()
+        })
+    };
+    let obeyed = refusal(&bomb, &limited(8 << 30));
+    assert!(matches!(obeyed, LoadError::NoHandler { .. }), "{obeyed}");
+    let violated = refusal(&bomb, &limited(320 * MIB));
+    assert_eq!(
+        violated.to_string(),
+        "takes more than 335544320 bytes of memory to compile (limit `compile_memory`); raise the \
+         limit, or make it smaller"
+    );
+}
+
+/// A compiler that is a shell script.
+fn script(place: &Place, text: &str) -> Settings {
+    let program = place.0.path().join("compiler");
+    fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+    Settings {
+        compiler: Compiler::Child { program },
+        ..by_child(Limits {
+            compile_time: Duration::from_secs(5),
+            ..Limits::default()
+        })
+    }
+}
+
+#[test]
+fn compilers_that_do_not_compile() {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let said = |text: &str| {
+        let settings = script(&place, text);
+        refusal(&bytes, &settings).to_string()
+    };
+    let crashed = "can't be compiled: the compiler ended with ";
+    assert_eq!(
+        said("cat >/dev/null; echo first >&2; printf 'last\\033[31m\\n' >&2; exit 3"),
+        format!("{crashed}exit status: 3: last\\u{{1b}}[31m")
+    );
+    let text = said("kill -SEGV $$");
+    assert!(text.starts_with(&format!("{crashed}signal: 11")), "{text}");
+    // An answer that is cut off is none, and neither is one that nobody understands.
+    for text in [
+        "printf c",
+        "printf 'c\\0\\0\\0\\0\\0\\0\\0\\11shorter'",
+        "echo hello world",
+    ] {
+        let text = said(&format!("cat >/dev/null; {text}"));
+        assert_eq!(text, format!("{crashed}exit status: 0: it said nothing"));
+    }
+    // Nor is one that is far too long, or never comes, whatever else stays open.
+    let text = said("cat >/dev/null; printf 'c\\177\\0\\0\\0\\0\\0\\0\\0'; exec sleep 60");
+    assert!(text.starts_with("compiles to more than "), "{text}");
+    let text = said("exec >&-; exec sleep 60");
+    assert!(text.starts_with("did not compile within 5s "), "{text}");
+    // No variable reaches it: some hold passwords.
+    assert!(std::env::vars_os().count() > 1);
+    let own = "grep -v -x -e PWD -e OLDPWD -e SHLVL -e _";
+    let text = said(&format!(
+        "cat >/dev/null; env | cut -d= -f1 | {own} | tr '\\n' ' ' >&2; exit 3"
+    ));
+    assert_eq!(
+        text.trim_end(),
+        format!("{crashed}exit status: 3: MALLOC_ARENA_MAX")
+    );
+
+    let nowhere = only_from(&place.dir());
+    assert_eq!(
+        refusal(&bytes, &nowhere).to_string(),
+        "can't be run here: the compiler did not start: /nowhere/hostler: No such file or \
+         directory (os error 2)"
+    );
+}
+
+#[test]
+fn the_compiler_is_not_for_people() {
+    let ended = fed(["compile-component"], b"hello\n");
+    assert_eq!((ended.code, ended.stdout.as_str()), (74, ""), "{ended:?}");
+    assert!(
+        ended.stderr.contains("this command is a host's own"),
+        "{ended:?}"
+    );
+    // Not even with everything right, but without the parent that asked.
+    let job = r#"{"parent":1,"address_space":1000000000,"cpu_seconds":10,"on_demand":false,
+        "memory":65536,"stack":65536}"#
+        .replace('\n', "");
+    let ended = fed(["compile-component"], format!("{job}\n").as_bytes());
+    assert_eq!(ended.code, 74, "{ended:?}");
+    assert!(ended.stderr.contains("the parent is gone"), "{ended:?}");
+}
+
+/// The processes whose parent is this one.
+fn children(parent: u32) -> Vec<i32> {
+    let is_child = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the name in parentheses: the state, then the parent.
+        let parent_of = |stat: &str| stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok();
+        parent_of(&stat) == Some(parent)
+    };
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+        .filter(is_child)
+        .collect()
+}
+
+fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = poll() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what} never happened");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn the_compiler_dies_with_its_host() {
+    let place = Place::new();
+    let file = place.0.path().join("bomb.wasm");
+    fs::write(&file, slow_to_compile(600)).unwrap();
+    let mut host: Child = hostler(["check", file.to_str().unwrap(), "--compile-cache", "off"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let compiler = until("a compiler", || children(host.id()).pop());
+    let lives = || fs::exists(format!("/proc/{compiler}/exe")).unwrap();
+    // It has bound itself once it has threads to compile with.
+    until("compiling", || {
+        fs::read_dir(format!("/proc/{compiler}/task"))
+            .is_ok_and(|tasks| tasks.count() > 1)
+            .then_some(())
+    });
+    let status = fs::read_to_string(format!("/proc/{compiler}/status")).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    let limits = fs::read_to_string(format!("/proc/{compiler}/limits")).unwrap();
+    for (limit, value) in [
+        ("Max core file size", "0"),
+        ("Max file size", "0"),
+        ("Max address space", "2147483648"),
+    ] {
+        let line = limits.lines().find(|line| line.starts_with(limit)).unwrap();
+        let soft = line[limit.len()..].split_whitespace().next();
+        assert_eq!(soft, Some(value), "{line}");
+    }
+    kill(Pid::from_raw(host.id() as i32), Signal::SIGKILL).unwrap();
+    host.wait().unwrap();
+    until("its end", || (!lives()).then_some(()));
+}
+
+#[tokio::test]
+async fn what_was_compiled_is_kept() {
+    let place = Place::new();
+    let bytes = fs::read(guest("scripted")).unwrap();
+    assert!(!cached(&bytes, &kept_in(&place.dir())));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&place.dir()), 0o700);
+    assert_eq!(mode(&place.only_file()), 0o600);
+    let mut rig = Rig::bytes(&bytes, &only_from(&place.dir()));
+    assert!(rig.sandbox.describe().cached);
+    assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+}
+
+#[test]
+fn the_binary_keeps_what_it_compiled() {
+    let place = Place::new();
+    let scripted = guest("scripted");
+    let check = |arguments: &[&str]| {
+        let mut command = hostler(["check", scripted.to_str().unwrap(), "--json"]);
+        command.args(arguments);
+        command.env("XDG_CACHE_HOME", place.0.path().join("below"));
+        end(&mut command).ok().json()["cached"].as_bool().unwrap()
+    };
+    assert!(!check(&["--compile-cache", "off"]));
+    assert!(!place.dir().exists());
+    assert!(!check(&[]));
+    assert!(check(&[]));
+    assert!(check(&["--compile-cache", place.dir().to_str().unwrap()]));
+    let other = place.0.path().join("other");
+    assert!(!check(&["--compile-cache", other.to_str().unwrap()]));
+    // Code for a pool serves every limit of memory: the bounds are checked by the pool's guards.
+    assert!(check(&["--memory", "32MiB"]));
+}
+
+#[test]
+fn code_for_other_settings_is_other_code() {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let settings = kept_in(&place.dir());
+    assert!(!cached(&bytes, &settings));
+    assert!(!cached(&handler("", "i32.const  0 nop"), &settings));
+    let on_demand = Settings {
+        allocation: Allocation::OnDemand,
+        ..settings.clone()
+    };
+    assert!(!cached(&bytes, &on_demand));
+    assert!(cached(&bytes, &settings));
+    assert!(cached(&bytes, &on_demand));
+    assert_eq!(place.files().len(), 3);
+}
+
+#[tokio::test]
+async fn damaged_code_is_noticed_and_compiled_again() {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let settings = kept_in(&place.dir());
+    assert!(!cached(&bytes, &settings));
+    let file = place.only_file();
+    let whole = fs::read(&file).unwrap();
+    let mut damages: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        whole[..10].to_vec(),
+        whole[..whole.len() - 1].to_vec(),
+        [&whole[..], b"x"].concat(),
+    ];
+    // Anywhere: the magic, the digest, the code from its first to its last byte.
+    for at in [
+        0,
+        15,
+        16,
+        47,
+        48,
+        49,
+        1000,
+        whole.len() / 2,
+        whole.len() - 1,
+    ] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        damages.push(damaged);
+    }
+    for damaged in damages {
+        fs::write(&file, &damaged).unwrap();
+        let mut rig = Rig::bytes(&bytes, &settings);
+        assert!(!rig.sandbox.describe().cached);
+        assert_eq!(rig.run("").await.outcome, Outcome::Ack);
+        // And repaired.
+        assert_eq!(fs::read(place.only_file()).unwrap(), whole);
+        assert!(cached(&bytes, &settings));
+    }
+}
+
+#[test]
+fn code_of_one_component_does_not_pass_for_that_of_another() {
+    let place = Place::new();
+    let settings = kept_in(&place.dir());
+    let (one, two) = (handler("", "i32.const 0"), handler("", "i32.const 8"));
+    assert!(!cached(&one, &settings));
+    let first = place.only_file();
+    assert!(!cached(&two, &settings));
+    let second = place.files().into_iter().find(|f| *f != first).unwrap();
+    fs::copy(&first, &second).unwrap();
+    assert!(!cached(&two, &settings));
+    assert_ne!(fs::read(first).unwrap(), fs::read(second).unwrap());
+}
+
+#[test]
+fn what_is_no_entry_is_not_read() {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let settings = kept_in(&place.dir());
+    assert!(!cached(&bytes, &settings));
+    let file = place.only_file();
+    let elsewhere = place.0.path().join("elsewhere");
+
+    // A link, even to the right bytes.
+    fs::rename(&file, &elsewhere).unwrap();
+    symlink(&elsewhere, &file).unwrap();
+    assert!(!cached(&bytes, &settings));
+    assert!(cached(&bytes, &settings));
+    // A file that others may write, even if it is right.
+    fs::set_permissions(&file, Permissions::from_mode(0o622)).unwrap();
+    assert!(!cached(&bytes, &settings));
+    assert!(cached(&bytes, &settings));
+    // A pipe that nobody writes to.
+    fs::remove_file(&file).unwrap();
+    let made = Command::new("mkfifo").arg("-m600").arg(&file).status();
+    assert!(made.unwrap().success());
+    assert!(!cached(&bytes, &settings));
+    assert!(cached(&bytes, &settings));
+    // A directory is in the way: it stays, and nothing is kept.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert!(!cached(&bytes, &settings));
+    assert!(!cached(&bytes, &settings));
+    assert_eq!(place.only_file(), file);
+}
+
+#[test]
+fn a_directory_that_is_not_ours_alone_is_not_used() {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let settings = kept_in(&place.dir());
+    assert!(!cached(&bytes, &settings));
+    for mode in [0o755, 0o770, 0o701] {
+        fs::set_permissions(place.dir(), Permissions::from_mode(mode)).unwrap();
+        assert!(!cached(&bytes, &settings), "{mode:o}");
+    }
+    fs::set_permissions(place.dir(), Permissions::from_mode(0o700)).unwrap();
+    assert!(cached(&bytes, &settings));
+    // No directory at all, and none that could be made.
+    let file = place.0.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(!cached(&bytes, &kept_in(&file)));
+    assert!(!cached(&bytes, &kept_in(&file.join("below"))));
+}
+
+#[test]
+fn the_cache_is_bounded() {
+    let place = Place::new();
+    // Some code, which differs from number to number.
+    let numbered = |number: u32| handler("", &format!("i32.const {}", number * 8));
+    let roomy = kept_in(&place.dir());
+    assert!(!cached(&numbered(0), &roomy));
+    let each = place.size();
+    let settings = Settings {
+        cache: Some(Cache {
+            dir: place.dir(),
+            // Three, and not four.
+            max_bytes: each * 7 / 2,
+        }),
+        ..roomy
+    };
+    // Not ours: neither counted nor removed.
+    let foreign = place.dir().join("notes.txt");
+    fs::write(&foreign, "x".repeat(each as usize * 4)).unwrap();
+    // Times that a file system tells apart.
+    let aged = |seconds: u64| {
+        for file in place.files() {
+            let file = fs::File::options().write(true).open(file).unwrap();
+            let modified = file.metadata().unwrap().modified().unwrap();
+            file.set_modified(modified - Duration::from_secs(seconds))
+                .unwrap();
+        }
+    };
+    for number in 1..=2 {
+        aged(10);
+        assert!(!cached(&numbered(number), &settings));
+    }
+    // The first one is the oldest, but not the one that was not used for longest.
+    aged(10);
+    assert!(cached(&numbered(0), &settings));
+    aged(10);
+    assert!(!cached(&numbered(3), &settings));
+    let kept: Vec<bool> = (0..4)
+        .map(|number| Sandbox::load_bytes(&numbered(number), &only_from(&place.dir())).is_ok())
+        .collect();
+    assert_eq!(kept, [true, false, true, true]);
+    assert!(foreign.exists());
+    fs::remove_file(foreign).unwrap();
+    for number in 4..20 {
+        assert!(!cached(&numbered(number), &settings));
+        assert!(place.size() <= each * 7 / 2, "{}", place.size());
+    }
+    // What a writer that died has left is removed in the end.
+    let partial = place.dir().join("0123.code.00.partial");
+    fs::write(&partial, "x").unwrap();
+    aged(10);
+    assert!(!cached(&numbered(20), &settings));
+    assert!(partial.exists());
+    aged(3600);
+    assert!(!cached(&numbered(21), &settings));
+    assert!(!partial.exists());
+    // Larger than all: compiled, but not kept.
+    let tiny = Settings {
+        cache: Some(Cache {
+            dir: place.dir(),
+            max_bytes: each / 2,
+        }),
+        ..settings
+    };
+    assert!(!cached(&numbered(22), &tiny));
+    assert!(!cached(&numbered(22), &tiny));
+}
+
+#[test]
+fn hosts_that_fill_the_cache_at_once_do_not_disturb_each_other() {
+    let place = Place::new();
+    let file = place.0.path().join("handler.wasm");
+    let dir = place.dir();
+    let check = || {
+        let mut command = hostler(["check", file.to_str().unwrap(), "--json"]);
+        command.args(["--compile-cache", dir.to_str().unwrap()]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    for round in 0..4 {
+        fs::write(&file, handler("", &format!("i32.const {}", round * 8))).unwrap();
+        let hosts: Vec<Child> = (0..4).map(|_| check().spawn().unwrap()).collect();
+        for host in hosts {
+            let output = host.wait_with_output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        }
+        assert_eq!(place.files().len(), round + 1, "no rest, no double");
+        assert_eq!(end(&mut check()).ok().json()["cached"], true);
+    }
+}
+
+#[test]
+fn code_that_a_user_brings_stays_refused() {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let settings = kept_in(&place.dir());
+    assert!(!cached(&bytes, &settings));
+    let entry = fs::read(place.only_file()).unwrap();
+    // The very code that we run, given as a handler, with and without the head of its entry.
+    let error = refusal(&entry[48..], &settings);
+    assert!(matches!(error, LoadError::Precompiled), "{error}");
+    let error = refusal(&entry, &settings);
+    assert!(matches!(error, LoadError::NotWasm { .. }), "{error}");
+}
