@@ -53,6 +53,8 @@ mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
+mod list_cli;
+#[cfg(test)]
 mod list_loop;
 #[cfg(test)]
 mod list_lost_replies;

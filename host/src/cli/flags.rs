@@ -67,7 +67,16 @@ pub(super) struct ReachQueue;
 
 impl Scope for ReachQueue {
     fn has(key: &str) -> bool {
-        Reach::has(key) || ["stream", "group", "list", "reliable", "dead_letter.key"].contains(&key)
+        Reach::has(key)
+            || [
+                "stream",
+                "group",
+                "list",
+                "reliable",
+                "recovery_zset",
+                "dead_letter.key",
+            ]
+            .contains(&key)
     }
 }
 

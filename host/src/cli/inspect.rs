@@ -9,7 +9,10 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::{Variables, flags, output};
 use crate::config::{DeadLetter, QueueKind, Value};
+use crate::queue::Error;
+use crate::queue::connection::Link;
 use crate::queue::inspect::{self, StreamReport};
+use crate::queue::list::report::{self, ListReport};
 use crate::queue::stream::PARKED_CONSUMER;
 
 /// Show what a queue holds, who holds it, and how full its dead-letter queue is
@@ -17,6 +20,7 @@ use crate::queue::stream::PARKED_CONSUMER;
 #[command(after_help = "\
 Examples:
   hostler inspect --redis redis://localhost --stream orders --group billing --dead-letter orders:dead
+  hostler inspect --redis redis://localhost --list jobs --reliable --recovery-zset jobs:claims
   hostler inspect --config orders.toml --json | jq .pending")]
 pub(super) struct Args {
     /// Print JSON
@@ -31,7 +35,7 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct Report<'a> {
     key: &'a str,
-    group: &'a str,
+    group: Option<&'a str>,
     length: u64,
     lag: Option<u64>,
     unread: bool,
@@ -64,49 +68,96 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = args.flags.collect(variables).redis_and_queue()?;
     flags::warn(&loaded.warnings);
     let (redis, queue, dead_letter) = loaded.value;
-    let QueueKind::Stream { key, group, .. } = &queue else {
-        let what = "this version of hostler inspects streams only";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--stream KEY --group NAME`"));
-    };
-    let report = ask(async {
+    let seen = ask(async {
         let connected = Connected::new(&redis, "inspect").await?;
         let link = connected.connector.link("inspect");
         let dead_letter = dead_letter.as_ref().map(|d| &*d.key);
-        let report = patiently(redis.wait, async || {
-            inspect::stream(&link, key, group, dead_letter).await
-        });
-        let report = report.await;
+        let seen = patiently(redis.wait, async || look(&link, &queue, dead_letter).await);
+        let seen = seen.await;
         connected.close().await;
-        report
+        seen
     })?;
-    let report = shape(key, group, dead_letter.as_ref(), &report);
+    let report = match &seen {
+        Seen::Stream(report) => shape(&queue, dead_letter.as_ref(), report),
+        Seen::List(report) => shape_list(&queue, dead_letter.as_ref(), report),
+        Seen::Nothing => {
+            let what = "a channel holds nothing: there is nothing to inspect";
+            return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
+        }
+    };
     if args.json {
         output::json(&report)?;
     } else {
-        output::line(&text(&report, dead_letter.as_ref()))?;
+        output::line(&text(&queue, &report, dead_letter.as_ref()))?;
     }
     Ok(Exit::Ok)
 }
 
-fn shape<'a>(
-    key: &'a str,
-    group: &'a str,
+/// What there was to see.
+enum Seen {
+    Stream(StreamReport),
+    List(ListReport),
+    Nothing,
+}
+
+async fn look(link: &Link, queue: &QueueKind, dead_letter: Option<&str>) -> Result<Seen, Error> {
+    Ok(match queue {
+        QueueKind::Stream { key, group, .. } => {
+            Seen::Stream(inspect::stream(link, key, group, dead_letter).await?)
+        }
+        QueueKind::List { key, reliable, .. } => {
+            let recovery = reliable.as_ref().and_then(|r| r.recovery.as_ref());
+            let recovery = recovery.map(|r| &*r.key);
+            Seen::List(report::report(link, key, recovery, dead_letter).await?)
+        }
+        QueueKind::Channel { .. } => Seen::Nothing,
+    })
+}
+
+fn shape_list<'a>(
+    queue: &'a QueueKind,
     dead_letter: Option<&DeadLetter>,
-    report: &'a StreamReport,
+    report: &'a ListReport,
 ) -> Report<'a> {
-    let consumer = |c: &'a inspect::ConsumerReport| Consumer {
+    Report {
+        key: queue.name(),
+        group: None,
+        length: report.length,
+        lag: Some(report.length),
+        unread: report.length > 0,
+        pending: report.pending,
+        oldest_pending_ms: report.oldest_pending_ms,
+        delayed: report.delayed,
+        next_due_ms: report.next_due_ms,
+        dead_letters: report.dead_letters,
+        dead_letter_max_len: dead_letter.map(|d| d.max_len.get()),
+        consumers: report.instances.iter().map(consumer).collect(),
+        groups: Vec::new(),
+        pinned_by: None,
+    }
+}
+
+fn consumer(c: &inspect::ConsumerReport) -> Consumer<'_> {
+    Consumer {
         name: &c.name,
         pending: c.pending,
         idle_ms: c.idle_ms,
-    };
+    }
+}
+
+fn shape<'a>(
+    queue: &'a QueueKind,
+    dead_letter: Option<&DeadLetter>,
+    report: &'a StreamReport,
+) -> Report<'a> {
     let one_group = |g: &'a inspect::GroupReport| Group {
         name: &g.name,
         pending: g.pending,
         needs_from: &g.needs_from,
     };
     Report {
-        key,
-        group,
+        key: queue.name(),
+        group: queue.group(),
         length: report.length,
         lag: report.lag,
         unread: report.unread,
@@ -122,18 +173,19 @@ fn shape<'a>(
     }
 }
 
-fn text(report: &Report<'_>, dead_letter: Option<&DeadLetter>) -> String {
-    let mut facts = vec![
-        [
-            "stream",
-            &*format!("{} ({} entries)", report.key, report.length),
-        ]
-        .map(str::to_owned),
-        ["group", report.group].map(str::to_owned),
+fn text(queue: &QueueKind, report: &Report<'_>, dead_letter: Option<&DeadLetter>) -> String {
+    let length = format!("{} ({} entries)", report.key, report.length);
+    let mut facts = vec![[queue.kind().to_owned(), length]];
+    facts.extend(
+        report
+            .group
+            .map(|group| ["group", group].map(str::to_owned)),
+    );
+    facts.extend([
         ["unread".to_owned(), unread(report)],
         ["pending".to_owned(), pending(report)],
         ["delayed".to_owned(), delayed(report)],
-    ];
+    ]);
     if let (Some(count), Some(dead_letter)) = (report.dead_letters, dead_letter) {
         let max = dead_letter.max_len.get();
         let share = count as f64 * 100.0 / max as f64;

@@ -13,11 +13,13 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::threads::Threads;
 use crate::cli::{Variables, check, output};
-use crate::config::{Config, DeadLetter, QueueKind, SummaryFormat, Value};
+use crate::config::{Config, QueueKind, SummaryFormat, Value};
 use crate::delivery::ledger;
 use crate::queue::Queue;
-use crate::queue::startup::{self, StartError};
-use crate::queue::stream::{DeadLetterQueue, StreamOptions, StreamQueue};
+use crate::queue::kind::QueueOptions;
+use crate::queue::list::ListOptions;
+use crate::queue::startup::StartError;
+use crate::queue::stream::{DeadLetterQueue, StreamOptions};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
 use crate::sandbox::Sandbox;
@@ -30,6 +32,7 @@ use crate::wire;
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "hostler run --redis URL --stream KEY --group NAME --handler FILE.wasm [FLAGS]\n       \
+                      hostler run --redis URL --list KEY --reliable --handler FILE.wasm [FLAGS]\n       \
                       hostler run --config FILE.toml [FLAGS]",
     after_help = "\
 Every flag is also a variable (--min-idle is HOSTLER_MIN_IDLE) and a key of the configuration file
@@ -38,6 +41,7 @@ Every flag is also a variable (--min-idle is HOSTLER_MIN_IDLE) and a key of the 
 Examples:
   hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
   hostler run --redis embedded --stream orders --group g --handler h.wasm --until-empty --summary json
+  hostler run --redis redis://localhost --list jobs --reliable --recovery-zset jobs:claims --handler h.wasm
   hostler run --config orders.toml --max-deliveries 5 --dead-letter orders:dead
 
 SIGTERM or Ctrl-C: stop reading, end what has started, hand back the rest, exit 0. Again: end at once.
@@ -56,7 +60,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     for problem in &loaded.warnings {
         warn!(hint = problem.hint, "{problem}");
     }
-    let options = stream_options(&config)?;
+    let options = queue_options(&config)?;
     let sandbox = load(&config)?;
 
     Threads::start()?.run(async |attempts| serve(&config, options, sandbox, attempts).await)
@@ -78,7 +82,7 @@ fn load(config: &Config) -> Result<Sandbox, Failure> {
 
 async fn serve(
     config: &Config,
-    options: StreamOptions,
+    options: QueueOptions,
     sandbox: Sandbox,
     attempts: &Handle,
 ) -> Result<Exit, Failure> {
@@ -109,9 +113,9 @@ async fn serve(
             return Err(failure);
         }
     };
-    announce(config, &queue, &sandbox);
+    announce(config, &*queue, &sandbox);
     let driver = Driver::new(
-        Arc::new(queue) as Arc<dyn Queue>,
+        queue,
         &Arc::new(Sandboxed::new(sandbox)),
         settings(config),
         Arc::clone(&metrics),
@@ -129,13 +133,13 @@ async fn serve(
 async fn open(
     config: &Config,
     connected: &Connected,
-    options: StreamOptions,
+    options: QueueOptions,
     health: &Health,
-) -> Result<StreamQueue, Failure> {
+) -> Result<Arc<dyn Queue>, Failure> {
     let connector = &connected.connector;
     let try_once = async || {
-        let warnings = startup::check(connector, &options).await?;
-        let queue = StreamQueue::open(connector.clone(), options.clone()).await?;
+        let warnings = options.check(connector).await?;
+        let queue = options.clone().open(connector.clone()).await?;
         Ok::<_, StartError>((queue, warnings))
     };
     let opened = patiently(config.redis.wait, async || {
@@ -204,13 +208,13 @@ impl Stops {
 }
 
 /// The rules that hold from now on, once.
-fn announce(config: &Config, queue: &StreamQueue, sandbox: &Sandbox) {
+fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
     let policy = &config.policy;
     let limits = &config.sandbox.limits;
     let dead_letter = config.dead_letter.as_ref();
     info!(
         queue = %config.queue.name(),
-        group = %queue.options().group,
+        group = config.queue.group(),
         consumer = queue.consumer(),
         handler = %sandbox.digest(),
         max_deliveries = policy.allowance.cap,
@@ -256,28 +260,46 @@ fn settings(config: &Config) -> runtime::Settings {
     }
 }
 
-fn stream_options(config: &Config) -> Result<StreamOptions, Failure> {
-    let QueueKind::Stream { key, group, start } = &config.queue else {
-        let what = "this version of hostler serves streams only";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--stream KEY --group NAME`"));
-    };
-    let dead_letter = |d: &DeadLetter| DeadLetterQueue {
+/// The queue, as the configuration has it.
+fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
+    let consumer = config.consumer.clone().unwrap_or_else(hostname);
+    let dead_letter = config.dead_letter.as_ref().map(|d| DeadLetterQueue {
         key: d.key.to_string(),
         max_len: Some(d.max_len.get()),
         on_full: d.on_full,
-    };
-    Ok(StreamOptions {
-        key: key.to_string(),
-        group: group.to_string(),
-        consumer: config.consumer.clone().unwrap_or_else(hostname),
-        start: *start,
-        min_idle: config.min_idle,
-        dead_letter: config.dead_letter.as_ref().map(dead_letter),
-        retention: config.retention,
-        decoding: wire::stream::Options {
-            body_field: config.body_field.clone().into(),
-            missing_body: config.missing_body,
-        },
+    });
+    Ok(match &config.queue {
+        QueueKind::Stream { key, group, start } => QueueOptions::Stream(StreamOptions {
+            key: key.to_string(),
+            group: group.to_string(),
+            consumer,
+            start: *start,
+            min_idle: config.min_idle,
+            dead_letter,
+            retention: config.retention,
+            decoding: wire::stream::Options {
+                body_field: config.body_field.clone().into(),
+                missing_body: config.missing_body,
+            },
+        }),
+        QueueKind::List {
+            key,
+            framing,
+            reliable: Some(reliable),
+        } => QueueOptions::List(ListOptions {
+            key: key.to_string(),
+            consumer,
+            framing: *framing,
+            min_idle: config.min_idle,
+            recovery: reliable.recovery.clone(),
+            dead_letter,
+            accounting: config.policy.allowance.accounting,
+        }),
+        QueueKind::List { reliable: None, .. } | QueueKind::Channel { .. } => {
+            let what = "this version of hostler serves streams and reliable lists only";
+            let hint = "give `--stream KEY --group NAME`, or `--list KEY --reliable`";
+            return Err(Failure::new(Exit::Usage, what).hint(hint));
+        }
     })
 }
 
@@ -295,15 +317,13 @@ mod tests {
     use super::*;
     use crate::config::{Collected, Input};
 
-    fn config() -> Config {
-        let flags = [
-            ("redis", "redis://db"),
-            ("stream", "orders"),
-            ("group", "g"),
-            ("handler", "h.wasm"),
-        ];
+    fn config(queue: &[(&'static str, &str)]) -> Config {
+        let flags = [("redis", "redis://db"), ("handler", "h.wasm")];
+        let flags = flags.iter().chain(queue);
         let input = Input {
-            flags: flags.map(|(key, text)| (key, text.to_owned())).to_vec(),
+            flags: flags
+                .map(|(key, text)| (*key, (*text).to_owned()))
+                .collect(),
             ..Input::default()
         };
         Collected::new(input).config().unwrap().value
@@ -311,14 +331,23 @@ mod tests {
 
     #[test]
     fn the_documented_defaults_are_those_of_the_loop_and_the_queue() {
-        let config = config();
+        let config = config(&[("stream", "orders"), ("group", "g")]);
         let defaults = runtime::Settings::new(config.policy.clone());
         assert_eq!(format!("{:?}", settings(&config)), format!("{defaults:?}"));
         let options = StreamOptions {
             consumer: hostname(),
             ..StreamOptions::new("orders", "g")
         };
-        let made = stream_options(&config).unwrap();
+        let made = queue_options(&config).unwrap();
+        let options = QueueOptions::Stream(options);
+        assert_eq!(format!("{made:?}"), format!("{options:?}"));
+
+        let config = self::config(&[("list", "jobs"), ("reliable", "true")]);
+        let options = QueueOptions::List(ListOptions {
+            consumer: hostname(),
+            ..ListOptions::new("jobs")
+        });
+        let made = queue_options(&config).unwrap();
         assert_eq!(format!("{made:?}"), format!("{options:?}"));
     }
 

@@ -8,11 +8,13 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
 use crate::config::settings::{dead_letters, failures, handler, limits, process, queue};
 use crate::config::value::{ByteSize, Value};
-use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind};
+use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, Policy};
+use crate::queue::list::Recovery;
 use crate::sandbox;
+use crate::wire::list::{Codec, Framing};
 
 impl Collected {
     pub(super) fn check_queue(&mut self) -> Option<QueueKind> {
@@ -31,6 +33,12 @@ impl Collected {
         self.only_with(&queue::GROUP_START, &queue::STREAM);
         self.only_with(&queue::RETENTION, &queue::STREAM);
         self.only_with(&queue::RELIABLE, &queue::LIST);
+        self.only_with(&queue::RECOVERY_ZSET, &queue::LIST);
+        self.only_with(&queue::RECOVERY_TTL, &queue::RECOVERY_ZSET);
+        if self.source(&queue::STREAM).is_some() {
+            self.not_on_streams(&queue::FRAMING);
+            self.not_on_streams(&queue::CODEC);
+        }
         let group = self.value(&queue::GROUP);
         if set == ["stream"] && self.source(&queue::GROUP).is_none() {
             let hint = "give `--group NAME`: hosts with the same group share the stream";
@@ -48,8 +56,9 @@ impl Collected {
         }
         if let Some(key) = self.value(&queue::LIST) {
             return Some(QueueKind::List {
+                reliable: self.check_reliable(&key),
+                framing: self.check_framing(),
                 key: key.into(),
-                reliable: self.or_default(&queue::RELIABLE),
             });
         }
         let pattern = self.value(&queue::PATTERN);
@@ -58,6 +67,90 @@ impl Collected {
             name: pattern.or_else(|| self.value(&queue::CHANNEL))?.into(),
             is_pattern,
         })
+    }
+
+    /// How a list is read reliably; `None` = it is not.
+    fn check_reliable(&mut self, key: &str) -> Option<Reliable> {
+        let is_reliable: bool = self.or_default(&queue::RELIABLE);
+        let zset = self.value(&queue::RECOVERY_ZSET);
+        let source = self.source(&queue::RECOVERY_ZSET).cloned();
+        if !is_reliable {
+            if zset.is_some() {
+                let what = "`recovery_zset` means nothing without `reliable`: a simple list forgets \
+                            what it hands out";
+                let hint = "set `reliable` as well, or neither";
+                self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+            }
+            return None;
+        }
+        let dead_letter = self.value(&dead_letters::DEAD_LETTER_KEY);
+        if let Some(zset) = zset.as_deref()
+            && (zset == key || Some(zset) == dead_letter.as_deref())
+        {
+            let what = format!("`recovery_zset` is another key of this queue (`{zset}`)");
+            let hint = format!("give a key of its own, such as `{key}:claims`");
+            self.conflict(source.as_ref(), what, hint);
+        }
+        let ttl = self.value(&queue::RECOVERY_TTL);
+        let min_idle = self.or_default(&queue::MIN_IDLE);
+        if let Some(ttl) = ttl.filter(|ttl| *ttl <= min_idle) {
+            let what = format!(
+                "`recovery_ttl` ({}) must be longer than `min_idle` ({}): the records would be gone \
+                 before anybody looks at them",
+                ttl.show(),
+                min_idle.show()
+            );
+            let source = self.source(&queue::RECOVERY_TTL).cloned();
+            self.conflict(
+                source.as_ref(),
+                what,
+                "several times `min_idle` is good".to_owned(),
+            );
+        }
+        Some(Reliable {
+            recovery: zset.map(|key| Recovery { key, ttl }),
+        })
+    }
+
+    /// How values are read: `codec = "json"` says it for both directions.
+    fn check_framing(&mut self) -> Framing {
+        let framing = self.or_default(&queue::FRAMING);
+        let codec = self.or_default(&queue::CODEC);
+        let framing_given = self.source(&queue::FRAMING).is_some();
+        let source = self.source(&queue::CODEC).cloned();
+        match codec {
+            Codec::Json if !framing_given => Framing::Json,
+            Codec::Raw => {
+                let what = "a host cannot write with `codec` `raw`: what is tried again carries its \
+                            count in a header";
+                let hint = "to read bodies without headers, set `framing` to `raw`";
+                self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+                framing
+            }
+            codec if source.is_some() && codec != framing.codec() => {
+                let what = format!(
+                    "`codec` `{}` does not go with `framing` `{}`: this host could not read what it \
+                     writes",
+                    codec.show(),
+                    framing.show()
+                );
+                let hint = "set one of them only";
+                self.conflict(source.as_ref(), what, hint.to_owned());
+                framing
+            }
+            _ => framing,
+        }
+    }
+
+    fn not_on_streams<T: Value>(&mut self, setting: &'static Setting<T>) {
+        if let Some(source) = self.source(setting).cloned() {
+            let what = format!(
+                "`{}` means nothing to a stream: its entries have fields",
+                setting.key()
+            );
+            let hint = "leave it out, or see `body_field`".to_owned();
+            self.conflict(Some(&source), what, hint);
+        }
     }
 
     pub(super) fn check_destination(&mut self) -> Option<Destination> {

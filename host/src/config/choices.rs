@@ -8,6 +8,7 @@ use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::{OnCap, OnFault};
 use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::wire::list::{Codec, Framing};
 use crate::wire::stream::MissingBody;
 
 words!(@value OnCap { DeadLetter = "dead-letter", Discard = "discard" });
@@ -15,6 +16,8 @@ words!(@value MissingBody { Json = "json", Malformed = "malformed" });
 words!(@value GroupStart { Beginning = "0", End = "$" });
 words!(@value OnFull { DropOldest = "drop-oldest", Stop = "stop" });
 words!(@value LogFormat { Auto = "auto", Pretty = "pretty", Json = "json" });
+words!(@value Framing { Auto = "auto", Frame = "frame", Raw = "raw", Json = "json" });
+words!(@value Codec { Frame = "frame", Json = "json", Raw = "raw" });
 words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
 

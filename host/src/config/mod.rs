@@ -21,10 +21,12 @@ pub use setting::{Definition, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::queue::list::Recovery;
 use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::queue::target::Target;
 use crate::sandbox;
 use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
 mod build;
@@ -114,8 +116,10 @@ pub enum QueueKind {
     List {
         /// The list.
         key: Arc<str>,
-        /// Through a processing list.
-        reliable: bool,
+        /// How values are read.
+        framing: Framing,
+        /// Through processing lists; `None` = what is handed out is forgotten.
+        reliable: Option<Reliable>,
     },
     /// A channel.
     Channel {
@@ -124,6 +128,13 @@ pub enum QueueKind {
         /// Whether it is a pattern.
         is_pattern: bool,
     },
+}
+
+/// How a list is read reliably.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reliable {
+    /// Where claims are recorded.
+    pub recovery: Option<Recovery>,
 }
 
 impl QueueKind {
@@ -135,12 +146,29 @@ impl QueueKind {
         }
     }
 
+    /// The word for its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stream { .. } => "stream",
+            Self::List { .. } => "list",
+            Self::Channel { .. } => "channel",
+        }
+    }
+
+    /// The consumer group of a stream.
+    pub fn group(&self) -> Option<&str> {
+        match self {
+            Self::Stream { group, .. } => Some(group),
+            Self::List { .. } | Self::Channel { .. } => None,
+        }
+    }
+
     /// Whether what cannot be handled can be put somewhere: Pub/Sub has no dead letters of its
     /// own kind, and a simple list forgets what it hands out.
     fn is_at_most_once(&self) -> bool {
         match self {
             Self::Stream { .. } => false,
-            Self::List { reliable, .. } => !reliable,
+            Self::List { reliable, .. } => reliable.is_none(),
             Self::Channel { .. } => true,
         }
     }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::delivery::policy::OnCap;
+use crate::wire::list::Framing;
 
 /// A configuration from a file's text, variables and flags.
 #[derive(Default)]
@@ -307,6 +308,77 @@ fn queues_that_forget_have_no_dead_letters_and_no_cap() {
     }
     .config()
     .unwrap();
+}
+
+#[test]
+fn what_a_list_is_told_must_go_together() {
+    let base = "redis = 'redis://db'\nlist = 'jobs'\nhandler = 'h'\n";
+    for (more, expected) in [
+        ("recovery_zset = 'z'\n", "means nothing without `reliable`"),
+        (
+            "reliable = true\nrecovery_ttl = '60s'\n",
+            "means nothing without `recovery_zset`",
+        ),
+        (
+            "reliable = true\nrecovery_zset = 'z'\nrecovery_ttl = '30s'\n",
+            "`recovery_ttl` (30s) must be longer than `min_idle` (30s)",
+        ),
+        (
+            "reliable = true\nrecovery_zset = 'jobs'\n",
+            "is another key of this queue",
+        ),
+        (
+            "reliable = true\nrecovery_zset = 'z'\ndead_letter.key = 'z'\n",
+            "is another key of this queue",
+        ),
+        ("codec = 'raw'\n", "a host cannot write with `codec` `raw`"),
+        (
+            "codec = 'json'\nframing = 'frame'\n",
+            "does not go with `framing`",
+        ),
+    ] {
+        let file = format!("{base}{more}");
+        let problems = Given {
+            file: &file,
+            ..Given::default()
+        }
+        .config()
+        .unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(expected), "{problems:?}");
+    }
+    let stream = MINIMAL.to_owned() + "framing = 'raw'\ncodec = 'json'\n";
+    let problems = Given {
+        file: &stream,
+        ..Given::default()
+    }
+    .config()
+    .unwrap_err();
+    assert!(
+        problems.len() == 2 && problems.iter().all(|p| p.contains("nothing to a stream")),
+        "{problems:?}"
+    );
+    let file = format!(
+        "{base}reliable = true\ncodec = 'json'\nrecovery_zset = 'z'\nrecovery_ttl = '31s'\n"
+    );
+    let config = Given {
+        file: &file,
+        ..Given::default()
+    }
+    .config()
+    .unwrap();
+    let QueueKind::List {
+        framing, reliable, ..
+    } = config.queue
+    else {
+        panic!("it is a list")
+    };
+    assert_eq!(framing, Framing::Json);
+    let recovery = reliable.unwrap().recovery.unwrap();
+    assert_eq!(
+        (&*recovery.key, recovery.ttl),
+        ("z", Some(Duration::from_secs(31)))
+    );
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub mod embedded;
 mod error;
 pub mod inspect;
 mod interruption;
+pub mod kind;
 pub mod list;
 pub mod publish;
 pub(crate) mod reply;
@@ -223,6 +224,9 @@ pub struct Contact {
 /// the command and acting on the reply.
 #[async_trait]
 pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
+    /// The name of this host in the queue: unique to this start.
+    fn consumer(&self) -> &str;
+
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///
     /// Called by one task at a time, which waits for its end: what a fetch that was given up had

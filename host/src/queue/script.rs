@@ -93,6 +93,8 @@ scripts! {
     ListForget = "list_forget";
     /// What waits in a list.
     ListBacklog = "list_backlog";
+    /// What a list looks like.
+    ListReport = "list_report";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.

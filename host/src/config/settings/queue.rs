@@ -6,6 +6,7 @@ use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, between};
 use crate::delivery::attempt::Accounting;
 use crate::queue::stream::{GroupStart, Retention};
+use crate::wire::list::{Codec, Framing};
 use crate::wire::stream::MissingBody;
 
 pub(super) static SECTION: Section = Section {
@@ -16,6 +17,8 @@ pub(super) static SECTION: Section = Section {
         &GROUP_START,
         &LIST,
         &RELIABLE,
+        &RECOVERY_ZSET,
+        &RECOVERY_TTL,
         &CHANNEL,
         &PATTERN,
         &CONSUMER,
@@ -24,6 +27,8 @@ pub(super) static SECTION: Section = Section {
         &PARKED_SCAN,
         &RETENTION,
         &ATTEMPT_ACCOUNTING,
+        &FRAMING,
+        &CODEC,
         &BODY_FIELD,
         &MISSING_BODY,
     ],
@@ -65,6 +70,23 @@ pub(in crate::config) static RELIABLE: Setting<bool> = Setting::new(
      once.",
 )
 .default("false");
+
+pub(in crate::config) static RECOVERY_ZSET: Setting<String> = Setting::new(
+    "recovery_zset",
+    "KEY",
+    "Record every claim of a reliable list in this sorted set, so that every host recovers what any \
+     other one left. All hosts of the list must agree on it.",
+)
+.unset("a host recovers what earlier starts with its own `consumer` left");
+
+pub(in crate::config) static RECOVERY_TTL: Setting<Duration> = Setting::new(
+    "recovery_ttl",
+    "DURATION",
+    "How long that sorted set lives after the last claim or renewal; longer than `min_idle`. \
+     Nothing is stranded by its end.",
+)
+.unset("it does not expire")
+.check(|d| between(d, Duration::from_millis(100), 365 * DAY));
 
 pub(in crate::config) static CHANNEL: Setting<String> = Setting::new(
     "channel",
@@ -128,6 +150,24 @@ pub(in crate::config) static ATTEMPT_ACCOUNTING: Setting<Accounting> = Setting::
      fresh delivery, which the hand-out already stands for, `exact` = all (43-80 % more Redis CPU). All hosts of a group must agree.",
 )
 .default("lazy");
+
+pub(in crate::config) static FRAMING: Setting<Framing> = Setting::new(
+    "framing",
+    "FORM",
+    "How values of a list are read: `auto` = as frames, and what is none as a body without headers, \
+     `frame` or `json` = what is neither frame nor (with `json`) envelope is malformed, `raw` = as \
+     bodies, whatever they look like.",
+)
+.default("auto");
+
+pub(in crate::config) static CODEC: Setting<Codec> = Setting::new(
+    "codec",
+    "CODEC",
+    "How values of lists and channels are written: `frame` = headers and body in a lossless binary \
+     frame, `json` = in a readable envelope (and so is read what this host reads), `raw` = the body \
+     alone (for `publish` only).",
+)
+.default("frame");
 
 pub(in crate::config) static BODY_FIELD: Setting<String> = Setting::new(
     "body_field",

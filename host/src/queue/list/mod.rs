@@ -7,6 +7,7 @@
 //! - `orphans`: take over what dead instances left.
 //! - `settle`: record, renew, acknowledge, put back.
 //! - `dead_letters`: the settlement that copies.
+//! - [`report`]: what it looks like from outside.
 //! - `upkeep`: joining, leaving, what waits.
 
 use std::fmt;
@@ -23,7 +24,7 @@ use super::interruption::Interruption;
 use super::script::Script;
 use super::startup::StartError;
 use super::{
-    Backlog, Claim, Contact, Maintenance, Queue, Record, Repair, Repaired, Reply, Settlement, Taken,
+    Backlog, Claim, Maintenance, Observation, Queue, Record, Repaired, Reply, Settlement, Taken,
 };
 use crate::delivery::message::DeliveryId;
 use crate::wire::keys;
@@ -32,6 +33,7 @@ mod claims;
 mod dead_letters;
 pub mod options;
 mod orphans;
+pub mod report;
 mod settle;
 pub mod token;
 mod upkeep;
@@ -193,6 +195,10 @@ impl ListQueue {
 
 #[async_trait]
 impl Queue for ListQueue {
+    fn consumer(&self) -> &str {
+        self.instance()
+    }
+
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
         self.read_new(want, wait).await
     }
@@ -236,28 +242,25 @@ impl Queue for ListQueue {
     }
 
     /// A list exists as soon as something is in it: nothing is ever missing.
-    /// A list is there as soon as something is in it: nothing has to be made again.
-    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {
-        let claims: Vec<_> = held.iter().map(|(claim, _)| Arc::clone(claim)).collect();
-        Ok(Repair {
-            repaired: Repaired::Intact,
-            held: self.renew(&claims).await?,
-        })
+    async fn repair(&self, _held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {
+        Ok(Repaired::Intact)
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
         self.look_at_backlog().await
     }
 
-    async fn probe(&self) -> Result<(), Error> {
-        self.look_at_backlog().await.map(drop)
-    }
-
-    fn contact(&self) -> Contact {
-        Contact {
-            connections_opened: self.commands.opened() + self.fetches.opened(),
-            scripts_forgotten: self.commands.scripts_forgotten(),
-        }
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
+        let dead_letter = self.options.dead_letter.as_ref().map(|d| &*d.key);
+        let report = report::report(&self.commands, self.key(), recovery, dead_letter).await?;
+        Ok(Some(Observation {
+            unread: report.length,
+            pending: report.pending,
+            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
+            parked: report.delayed,
+            dead_letters: report.dead_letters,
+        }))
     }
 
     async fn leave(&self) -> Result<(), Error> {

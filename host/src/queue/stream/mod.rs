@@ -208,6 +208,10 @@ pub fn entry_id(id: DeliveryId) -> String {
 
 #[async_trait]
 impl Queue for StreamQueue {
+    fn consumer(&self) -> &str {
+        Self::consumer(self)
+    }
+
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
         self.read_new(want, wait).await.map_err(|e| self.about(e))
     }

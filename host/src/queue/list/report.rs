@@ -1,0 +1,83 @@
+//! What a list looks like from outside: the data of `hostler inspect`. Changes nothing.
+
+use redis::Cmd;
+
+use crate::queue::connection::Link;
+use crate::queue::error::Error;
+use crate::queue::inspect::ConsumerReport;
+use crate::queue::reply;
+use crate::queue::script::{self, Script};
+use crate::wire::keys;
+
+/// A list, and what its instances hold.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ListReport {
+    /// Values that nobody has claimed, those of the retry list included.
+    pub length: u64,
+    /// Values that wait for their time.
+    pub delayed: u64,
+    /// Until the first of them is due, in milliseconds.
+    pub next_due_ms: Option<u64>,
+    /// Values that instances hold, and those that wait for their time.
+    pub pending: u64,
+    /// Since the oldest claim or renewal, in milliseconds; only a recovery set knows it.
+    pub oldest_pending_ms: Option<u64>,
+    /// Entries in the dead-letter queue, if one is named.
+    pub dead_letters: Option<u64>,
+    /// The instances that are known, by name.
+    pub instances: Vec<ConsumerReport>,
+}
+
+/// Look at a list.
+///
+/// # Errors
+/// What Redis refuses.
+pub async fn report(
+    link: &Link,
+    key: &str,
+    recovery: Option<&str>,
+    dead_letter: Option<&str>,
+) -> Result<ListReport, Error> {
+    let script = Script::ListReport;
+    let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
+    let mut names = vec![key, &retry, &delayed, &instances];
+    names.extend(recovery);
+    let mut call = script.on(&names);
+    call.arg(keys::processing(key, ""));
+    let reply = script::run(link, script, &call).await?;
+    let command = script.name();
+    let [length, delayed, next, oldest, instances] = reply::tuple(command, reply)?;
+    let known = |value| reply::integer(command, value).map(|ms| u64::try_from(ms).ok());
+    let mut held = 0;
+    let mut reports = Vec::new();
+    for instance in reply::array(command, instances)? {
+        let [name, pending, idle] = reply::tuple(command, instance)?;
+        let report = ConsumerReport {
+            name: String::from_utf8_lossy(&reply::bytes(command, name)?).into_owned(),
+            pending: reply::count(command, &pending)?,
+            idle_ms: reply::count(command, &idle)?,
+        };
+        held += report.pending;
+        reports.push(report);
+    }
+    reports.sort_by(|a, b| a.name.cmp(&b.name));
+    let delayed = reply::count(command, &delayed)?;
+    Ok(ListReport {
+        length: reply::count(command, &length)?,
+        delayed,
+        next_due_ms: known(&next)?,
+        pending: held + delayed,
+        oldest_pending_ms: known(&oldest)?,
+        dead_letters: match dead_letter {
+            Some(key) => Some(length_of(link, key).await?),
+            None => None,
+        },
+        instances: reports,
+    })
+}
+
+async fn length_of(link: &Link, key: &str) -> Result<u64, Error> {
+    let mut cmd = Cmd::new();
+    cmd.arg("LLEN").arg(key);
+    reply::count("LLEN", &link.call("LLEN", &cmd).await?)
+}
