@@ -342,7 +342,7 @@ impl World<'_> {
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
         } else if !self.healed
             && self.rng.u32(0..1000) < faults.slow
-            && !(command.takes_back() && !self.hosts[host].draining)
+            && (!command.takes_back() || self.hosts[host].draining)
         {
             let late = self.jitter(self.scenario.min_idle * 2);
             if self.rng.bool() {
