@@ -1,15 +1,16 @@
 //! The rules of attempts, suspects and leases by name, so that the model of the tests can take one
 //! out and see what breaks. Outside tests every rule holds, at no cost.
 
-/// One rule that the ledger, the scripts or the executor keep. `docs/attempts.md` has them in words, with what breaks without.
+/// One rule that the ledger, the scripts or the executor keep, with its number in
+/// `docs/attempts.md`, which has them in words and says what breaks without.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Rule {
     /// 1: where the first delivery is already the last, a recorded start is always 2.
     LastStartIsTwo,
-    /// 2: a start is recorded by a script that checks owner and count.
+    /// 2: a start is recorded by a script that checks owner and count (`record.lua`).
     #[cfg(test)]
     RecordsCheck,
-    /// 3: claiming leaves the count alone.
+    /// 3: orphans are listed and claimed in one script, which leaves the count alone.
     #[cfg(test)]
     ClaimsKeepCounts,
     /// 4: a delivery that comes again while its attempt runs waits for that one's end.

@@ -62,7 +62,7 @@ fn holds(runs: u64, make: impl Fn(&mut Rng) -> Scenario) -> Tale {
 
 #[test]
 fn every_promise_holds_whatever_fails() {
-    let all = holds(1500, Scenario::mixed);
+    let all = holds(1000, Scenario::mixed);
     println!("{all:?}");
     if setting("HOSTLER_MODEL_SEED").is_none() {
         // The world must be as bad as it says.
@@ -74,6 +74,6 @@ fn every_promise_holds_whatever_fails() {
 
 #[test]
 fn every_promise_holds_where_nothing_fails() {
-    let all = holds(300, Scenario::quiet);
+    let all = holds(200, Scenario::quiet);
     assert_eq!((all.deaths, all.refused, all.stolen), (0, 0, 0), "{all:?}");
 }
