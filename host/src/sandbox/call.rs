@@ -26,6 +26,9 @@ use crate::delivery::outcome::{Fault, Outcome};
 /// `Settings::concurrency` make anybody wait.
 const POOL_RETRY: Duration = Duration::from_millis(1);
 
+/// How long the calls of a slot may keep a thread from other slots, one call after the other.
+const TURN: Duration = Duration::from_millis(1);
+
 /// What an attempt is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
@@ -62,6 +65,8 @@ pub struct Report {
 pub struct Slot {
     live: Option<Live>,
     meter: Arc<Meter>,
+    /// How long it may have kept its thread from other slots.
+    kept: Duration,
 }
 
 impl std::fmt::Debug for Slot {
@@ -160,6 +165,11 @@ impl Loaded {
     }
 
     pub(super) async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
+        // Calls that never wait would keep their thread for as long as there are messages.
+        if slot.kept >= TURN {
+            slot.kept = Duration::ZERO;
+            tokio::task::yield_now().await;
+        }
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(&call, deadline);
@@ -204,9 +214,11 @@ impl Loaded {
             (Err(fault), Ok(())) => Outcome::Fault(fault),
             (Ok(answer), Ok(())) => answer.into_outcome(self.shared.limits.outcome_text),
         };
+        let duration = started.elapsed();
+        slot.kept += duration;
         Report {
             outcome,
-            duration: started.elapsed(),
+            duration,
             memory_bytes,
             fresh,
             log_bytes_dropped,

@@ -24,7 +24,8 @@ use super::interruption::Interruption;
 use super::script::Script;
 use super::startup::StartError;
 use super::{
-    Backlog, Claim, Maintenance, Observation, Queue, Record, Repaired, Reply, Settlement, Taken,
+    Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
+    Settlement, Taken,
 };
 use crate::delivery::message::DeliveryId;
 use crate::wire::keys;
@@ -242,8 +243,12 @@ impl Queue for ListQueue {
     }
 
     /// A list exists as soon as something is in it: nothing is ever missing.
-    async fn repair(&self, _held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {
-        Ok(Repaired::Intact)
+    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {
+        let claims: Vec<_> = held.iter().map(|(claim, _)| Arc::clone(claim)).collect();
+        Ok(Repair {
+            repaired: Repaired::Intact,
+            held: self.renew(&claims).await?,
+        })
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
@@ -261,6 +266,17 @@ impl Queue for ListQueue {
             parked: report.delayed,
             dead_letters: report.dead_letters,
         }))
+    }
+
+    async fn probe(&self) -> Result<(), Error> {
+        self.look_at_backlog().await.map(drop)
+    }
+
+    fn contact(&self) -> Contact {
+        Contact {
+            connections_opened: self.commands.opened() + self.fetches.opened(),
+            scripts_forgotten: self.commands.scripts_forgotten(),
+        }
     }
 
     async fn leave(&self) -> Result<(), Error> {
