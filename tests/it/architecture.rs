@@ -147,9 +147,11 @@ fn room_of(path: &Path) -> String {
         .to_owned()
 }
 
-/// The model of the tests, which stands beside what it models.
+/// Tests, and the model that they use, which stands beside what it models.
 fn is_model(path: &Path) -> bool {
-    path.ends_with("ledger/model.rs") || path.components().any(|c| c.as_os_str() == "model")
+    path.ends_with("ledger/model.rs")
+        || path.ends_with("tests.rs")
+        || path.components().any(|c| c.as_os_str() == "model")
 }
 
 fn all() -> Vec<PathBuf> {

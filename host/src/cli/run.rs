@@ -332,7 +332,9 @@ mod tests {
     #[test]
     fn the_documented_defaults_are_those_of_the_loop_and_the_queue() {
         let config = config(&[("stream", "orders"), ("group", "g")]);
-        let defaults = runtime::Settings::new(config.policy.clone());
+        let mut defaults = runtime::Settings::new(config.policy.clone());
+        // Which group it serves is no default.
+        defaults.gate.group = settings(&config).gate.group;
         assert_eq!(format!("{:?}", settings(&config)), format!("{defaults:?}"));
         let options = StreamOptions {
             consumer: hostname(),
