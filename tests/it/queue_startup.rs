@@ -42,7 +42,12 @@ const COMMANDS: [&str; 26] = [
     "+acl|whoami",
     "+acl|dryrun",
 ];
-const KEYS: [&str; 3] = ["~orders", "~orders:dead", "~{orders}:parked:*"];
+const KEYS: [&str; 4] = [
+    "~orders",
+    "~orders:dead",
+    "~{orders}:parked:*",
+    "~{orders}:cycle",
+];
 
 async fn check_default(scene: &Scene) -> Result<Vec<StartWarning>, StartError> {
     check(&connector(&scene.server.url()), &options()).await
@@ -162,7 +167,7 @@ async fn the_least_privileged_user_passes_and_every_right_it_lacks_is_named() {
         named += 1;
     }
     assert_eq!(named, COMMANDS.len() - 2);
-    for (lacking, name) in [(0, KEY), (1, DEAD), (2, PARKED)] {
+    for (lacking, name) in [(0, KEY), (1, DEAD), (2, PARKED), (3, "{orders}:cycle")] {
         let mut rules: Vec<&str> = KEYS.to_vec();
         rules.remove(lacking);
         scene

@@ -1,5 +1,6 @@
 //! `hostler run`: the host of one queue.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -231,6 +232,9 @@ fn settings(config: &Config) -> runtime::Settings {
                 QueueKind::Stream { group, .. } => Some(Arc::clone(group)),
                 QueueKind::List { .. } | QueueKind::Channel { .. } => None,
             },
+            ttl: config.ttl,
+            codec: config.codec,
+            required: config.require_headers.0.clone(),
         },
         drain_timeout: config.process.drain_timeout,
         until_empty: config.process.until_empty.then_some(UntilEmpty {
@@ -248,6 +252,7 @@ fn stream_options(config: &Config) -> Result<StreamOptions, Failure> {
         key: d.key.to_string(),
         max_len: Some(d.max_len.get()),
         on_full: d.on_full,
+        routes: d.routes.clone(),
     };
     Ok(StreamOptions {
         key: key.to_string(),
@@ -256,6 +261,7 @@ fn stream_options(config: &Config) -> Result<StreamOptions, Failure> {
         start: *start,
         min_idle: config.min_idle,
         dead_letter: config.dead_letter.as_ref().map(dead_letter),
+        max_length: config.max_length.map(NonZeroU64::get),
         retention: config.retention,
         decoding: wire::stream::Options {
             body_field: config.body_field.clone().into(),

@@ -12,7 +12,8 @@ use crate::config::{
 };
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
-use crate::delivery::policy::{OnCap, Policy};
+use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
+use crate::queue::stream::{OnFull, Routes};
 use crate::sandbox;
 
 impl Collected {
@@ -25,7 +26,7 @@ impl Collected {
         let queue = self.check_queue();
         let handler = self.check_handler();
         let dead_letter = self.check_dead_letter(queue.as_ref());
-        let policy = self.check_policy(queue.as_ref(), dead_letter.is_some());
+        let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         let process = self.process();
         let config = match (redis, queue, handler) {
             (Some(redis), Some(queue), Some(handler)) if self.problems.is_empty() => Config {
@@ -36,6 +37,10 @@ impl Collected {
                 retention: self.or_default(&queue::RETENTION),
                 body_field: self.or_default(&queue::BODY_FIELD),
                 missing_body: self.or_default(&queue::MISSING_BODY),
+                codec: self.value(&queue::CODEC),
+                require_headers: self.value(&queue::REQUIRE_HEADERS).unwrap_or_default(),
+                ttl: self.value(&queue::TTL),
+                max_length: self.value(&queue::MAX_LENGTH),
                 handler,
                 sandbox: self.sandbox_settings(),
                 policy,
@@ -302,7 +307,16 @@ impl Collected {
             &dead_letters::DEAD_LETTER_ON_FULL,
             &dead_letters::DEAD_LETTER_KEY,
         );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_ROUTES,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_CYCLE_KEY,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
         let key = self.value(&dead_letters::DEAD_LETTER_KEY)?;
+        let routes = self.routes(queue);
         let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();
         if queue.is_some_and(|queue| **queue.name() == *key) {
             let what = format!("`dead_letter.key` is the queue itself (`{key}`)");
@@ -314,12 +328,38 @@ impl Collected {
         }
         Some(DeadLetter {
             key: key.into(),
+            routes,
             max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
             on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
         })
     }
 
-    fn check_policy(&mut self, queue: Option<&QueueKind>, has_dead_letter: bool) -> Policy {
+    fn routes(&mut self, queue: Option<&QueueKind>) -> Routes {
+        let table = self.value(&dead_letters::DEAD_LETTER_ROUTES);
+        let table = table.unwrap_or_default().0;
+        let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
+        if queue.is_some_and(|queue| cycle.as_deref() == Some(&**queue.name())) {
+            let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
+            let what = "`dead_letter.cycle_key` is the queue itself: the cycle would go on";
+            let hint = "give another key, or leave it out".to_owned();
+            self.conflict(source.as_ref(), what.to_owned(), hint);
+        }
+        let discarded = table.iter().filter(|(_, key)| key.is_none());
+        Routes {
+            discarded: Reasons::new(discarded.map(|(reason, _)| *reason)),
+            by_reason: table
+                .into_iter()
+                .filter_map(|(reason, key)| Some((reason, key?)))
+                .collect(),
+            cycle,
+        }
+    }
+
+    fn check_policy(
+        &mut self,
+        queue: Option<&QueueKind>,
+        dead_letter: Option<&DeadLetter>,
+    ) -> Policy {
         let cap = self.value(&failures::MAX_DELIVERIES);
         let on_cap = self.or_default(&failures::ON_CAP);
         self.idle_without(&failures::ON_CAP, &failures::MAX_DELIVERIES);
@@ -361,7 +401,11 @@ impl Collected {
             },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),
-            has_dead_letter,
+            has_dead_letter: dead_letter.is_some(),
+            dead_letters: dead_letter.map_or_else(DeadLetterRules::default, |d| DeadLetterRules {
+                discarded: d.routes.discarded,
+                stop_when_refused: d.on_full == OnFull::Stop,
+            }),
             backoff,
         }
     }

@@ -138,6 +138,12 @@ pub struct Maintenance {
     pub consumers_removed: u64,
     /// Dead letters dropped since the last call, because their queue is bounded: lost, counted.
     pub dead_letters_dropped: u64,
+    /// Messages ended since the last call because they would have gone round for ever.
+    pub cycles: u64,
+    /// Messages given up because more were unread than may be: dead-lettered, or discarded.
+    pub overflowed: u64,
+    /// There is more of that to do.
+    pub overflows: bool,
 }
 
 /// What a queue looks like from outside: for gauges.

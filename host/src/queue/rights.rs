@@ -54,6 +54,9 @@ fn needed(options: &StreamOptions) -> Vec<Need> {
         need("XTRIM", &[key, "MINID", "0-1"]);
         need("XLEN", &[key]);
     }
+    if options.max_length.is_some() {
+        need("XLEN", &[key]);
+    }
     need("ZADD", &[&parked, "1", "0-1"]);
     need("ZREM", &[&parked, "0-1"]);
     need("ZSCORE", &[&parked, "0-1"]);
@@ -61,11 +64,13 @@ fn needed(options: &StreamOptions) -> Vec<Need> {
     need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
     need("EVALSHA", &["0", "2", key, &parked]);
     if let Some(dead_letter) = &options.dead_letter {
-        let dead = dead_letter.key.as_str();
-        need("TYPE", &[dead]);
-        need("XADD", &[dead, "*", "name", "value"]);
-        need("XLEN", &[dead]);
-        need("EVALSHA", &["0", "2", key, dead]);
+        for dead in dead_letter.targets(key) {
+            let dead = dead.as_str();
+            need("TYPE", &[dead]);
+            need("XADD", &[dead, "*", "name", "value"]);
+            need("XLEN", &[dead]);
+            need("EVALSHA", &["0", "2", key, dead]);
+        }
     }
     needs
 }
@@ -133,6 +138,7 @@ mod tests {
             key: "dead".to_owned(),
             max_len: None,
             on_full: OnFull::Stop,
+            routes: Default::default(),
         });
         let asked: BTreeSet<String> = needed(&options).into_iter().map(|n| n.grant).collect();
         let mut sent = 0;

@@ -69,6 +69,8 @@ scripts! {
     Repair = "repair";
     /// Hold again what a new group does not know.
     Readopt = "readopt";
+    /// Claim what is unread beyond a length.
+    Overflow = "overflow";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.

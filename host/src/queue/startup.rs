@@ -170,7 +170,9 @@ pub async fn check(
     is_of_type(&link, &options.key, "stream", "the queue").await?;
     is_of_type(&link, &parked, "zset", "what waits for its time").await?;
     if let Some(dead_letter) = &options.dead_letter {
-        is_of_type(&link, &dead_letter.key, "stream", "the dead-letter queue").await?;
+        for key in dead_letter.targets(&options.key) {
+            is_of_type(&link, &key, "stream", "the dead-letter queue").await?;
+        }
     }
     Ok(info.warnings())
 }

@@ -6,16 +6,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use redis::Cmd;
+use tracing::warn;
 
 use super::settle::{Replies, full, refused, word_reply};
 use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
-use crate::delivery::policy::Rejection;
+use crate::delivery::policy::{DETAIL_MAX, Rejection, truncate_utf8};
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
 use crate::queue::{Claim, Reply, Settlement};
 use crate::wire::Raw;
 use crate::wire::dead_letter::{self, Context};
+use crate::wire::death::X_DEATH;
 
 /// Most dead letters, and about how many bytes of them, in one round trip.
 const DEAD_LETTERS_PER_PIPELINE: usize = 100;
@@ -46,16 +48,20 @@ impl StreamQueue {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let mut apart = Vec::new();
+        let mut cycles = Vec::new();
         let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter @ (place, rejection, handler) in dead_letters {
             let settlement = &settlements[*place];
-            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
+            let (key, fields) = self.copy_of(settlement, target, rejection, handler, now_ms);
+            if key != target.target(rejection.reason) {
+                cycles.push(*place);
+            }
             if fields.len() > FIELDS_IN_SCRIPT {
                 apart.push(*letter);
                 continue;
             }
             bytes += fields.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>();
-            calls.push(self.dead_letter_call(settlement, target, &fields));
+            calls.push(self.dead_letter_call(settlement, target, &key, &fields));
             places.push(*letter);
             if calls.len() >= DEAD_LETTERS_PER_PIPELINE || bytes >= DEAD_LETTER_BYTES_PER_PIPELINE {
                 let calls = std::mem::take(&mut calls);
@@ -67,21 +73,45 @@ impl StreamQueue {
         apart.extend(self.run_dead_letters(calls, &places, replies).await?);
         for (place, rejection, handler) in apart {
             let settlement = &settlements[place];
-            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
-            let reply = self.copy_then_discard(settlement, target, &fields).await;
+            let (key, fields) = self.copy_of(settlement, target, rejection, handler, now_ms);
+            let reply = self.copy_then_discard(settlement, target, &key, &fields);
+            let reply = reply.await;
             replies[place] = Some(reply.or_else(|error| refused(self.about(error)))?);
+        }
+        cycles.retain(|place| replies[*place] == Some(Reply::Done));
+        if let Some(first) = cycles.first() {
+            self.count_cycles(cycles.len(), &settlements[*first].claim, target);
         }
         Ok(())
     }
 
-    /// The fields of a dead letter.
+    /// Count messages that were ended because they would have gone round for ever, and tell of one.
+    fn count_cycles(&self, count: usize, claim: &Claim, target: &DeadLetterQueue) {
+        self.cycles.fetch_add(count as u64, Ordering::Relaxed);
+        let history = claim.message.headers.find(X_DEATH);
+        let mut history = history.map_or_else(String::new, |death| {
+            String::from_utf8_lossy(death).into_owned()
+        });
+        truncate_utf8(&mut history, DETAIL_MAX);
+        warn!(
+            id = &*claim.message.id,
+            count,
+            history,
+            to = target.cycle(self.key()),
+            "ended a cycle: no handler has seen it since it died there last"
+        );
+    }
+
+    /// Where a dead letter goes, and its fields.
     fn copy_of(
         &self,
-        claim: &Claim,
+        settlement: &Settlement,
+        target: &DeadLetterQueue,
         rejection: &Rejection,
         handler: &str,
         now_ms: u64,
-    ) -> Vec<(Bytes, Bytes)> {
+    ) -> (String, Vec<(Bytes, Bytes)>) {
+        let claim: &Claim = &settlement.claim;
         let raw: &[(Bytes, Bytes)] = match &claim.raw {
             Raw::Fields(fields) => fields,
             // A stream's claims have fields; a value would be copied as a body without headers.
@@ -95,16 +125,23 @@ impl StreamQueue {
             handler,
             now_ms,
         };
-        dead_letter::stream_fields(raw, &crate::wire::stream::headers(raw), &context)
+        let headers = crate::wire::stream::headers(raw);
+        let mut key = target.target(rejection.reason).to_owned();
+        if dead_letter::history(&headers, &context).cycles_to(&key) {
+            key = target.cycle(self.key());
+        }
+        let fields = dead_letter::stream_fields(raw, &headers, &context);
+        (key, fields)
     }
 
     fn dead_letter_call(
         &self,
         settlement: &Settlement,
         target: &DeadLetterQueue,
+        key: &str,
         fields: &[(Bytes, Bytes)],
     ) -> Cmd {
-        let mut call = Script::DeadLetter.on(&[self.key(), &target.key]);
+        let mut call = Script::DeadLetter.on(&[self.key(), key]);
         call.arg(self.group())
             .arg(&self.consumer)
             .arg(entry_id(settlement.claim.id))
@@ -156,6 +193,7 @@ impl StreamQueue {
         &self,
         settlement: &Settlement,
         target: &DeadLetterQueue,
+        key: &str,
         fields: &[(Bytes, Bytes)],
     ) -> Result<Reply, Error> {
         const COMMAND: &str = "XADD";
@@ -164,10 +202,10 @@ impl StreamQueue {
             other => return Ok(other),
         }
         let mut length = Cmd::new();
-        length.arg("XLEN").arg(&target.key);
+        length.arg("XLEN").arg(key);
         let before = reply::count("XLEN", &self.commands.call("XLEN", &length).await?)?;
         let mut add = Cmd::new();
-        add.arg(COMMAND).arg(&target.key);
+        add.arg(COMMAND).arg(key);
         match (target.max_len, target.on_full) {
             (Some(max), OnFull::Stop) if before >= max => return Ok(full()),
             (Some(max), OnFull::DropOldest) => {

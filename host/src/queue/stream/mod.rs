@@ -4,6 +4,7 @@
 //! - `claims`: fetch, take what is due, take orphans.
 //! - `settle`: record, renew, acknowledge, settle.
 //! - `dead_letters`: the settlement that copies.
+//! - `overflow`: what is unread beyond a length is given up.
 //! - `upkeep`: retention, consumers, repair.
 
 use std::fmt;
@@ -28,10 +29,11 @@ use crate::wire::{self, Raw, keys};
 mod claims;
 mod dead_letters;
 pub mod options;
+mod overflow;
 mod settle;
 mod upkeep;
 
-pub use options::{DeadLetterQueue, GroupStart, OnFull, Retention, StreamOptions};
+pub use options::{DeadLetterQueue, GroupStart, OnFull, Retention, Routes, StreamOptions};
 
 /// The consumer that owns what is held for later. No host has this name: theirs end in a random
 /// part.
@@ -52,6 +54,10 @@ pub struct StreamQueue {
     /// From which consumer the next orphan scan begins.
     rotation: AtomicUsize,
     dead_letters_dropped: AtomicU64,
+    /// Messages that would have gone round for ever.
+    cycles: AtomicU64,
+    /// Given up as unread beyond the length, and not told yet.
+    overflowed: AtomicU64,
 }
 
 impl fmt::Debug for StreamQueue {
@@ -108,6 +114,8 @@ impl StreamQueue {
             }),
             rotation: AtomicUsize::new(0),
             dead_letters_dropped: AtomicU64::new(0),
+            cycles: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
             options,
         };
         let seen = queue

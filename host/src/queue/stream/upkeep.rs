@@ -56,8 +56,14 @@ impl StreamQueue {
     pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
         let mut done = Maintenance {
             dead_letters_dropped: self.dead_letters_dropped.swap(0, Ordering::Relaxed),
+            cycles: self.cycles.swap(0, Ordering::Relaxed),
+            overflowed: self.overflowed.swap(0, Ordering::Relaxed),
             ..Maintenance::default()
         };
+        if let Err(error) = self.shorten(&mut done).await {
+            self.count_again(done);
+            return Err(error);
+        }
         let retention = match self.options.retention {
             Retention::Keep => None,
             Retention::Acked => Some((Script::RetainAcked, 0)),
@@ -93,10 +99,20 @@ impl StreamQueue {
     ) -> Result<redis::Value, Error> {
         let reply = script::run(&self.commands, script, call).await;
         if reply.is_err() {
-            self.dead_letters_dropped
-                .fetch_add(so_far.dead_letters_dropped, Ordering::Relaxed);
+            self.count_again(so_far);
         }
         reply
+    }
+
+    fn count_again(&self, so_far: Maintenance) {
+        let counts = [
+            (&self.dead_letters_dropped, so_far.dead_letters_dropped),
+            (&self.cycles, so_far.cycles),
+            (&self.overflowed, so_far.overflowed),
+        ];
+        for (counter, count) in counts {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     pub(super) async fn make_again(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {

@@ -222,6 +222,20 @@ impl Driver {
                 "the dead-letter queue is full: its oldest entries were dropped"
             );
         }
+        if done.cycles > 0 {
+            self.metrics.cycles.inc_by(done.cycles);
+        }
+        let overflowed = done.overflowed;
+        if overflowed > 0 {
+            self.metrics.overflowed(overflowed, self.ledger.policy());
+            warn!(
+                overflowed,
+                "more was unread than may be: the oldest were given up unrun"
+            );
+        }
+        if done.overflows {
+            self.next_maintenance = Time::ZERO;
+        }
         if done.consumers_removed > 0 {
             let consumers = done.consumers_removed;
             debug!(consumers, "removed consumers that were long gone");
@@ -267,7 +281,7 @@ impl Driver {
                     header: claim.header,
                     native: claim.native,
                     turned_away,
-                    cargo: Arc::new(Job::new(claim)),
+                    cargo: Arc::new(Job::new(claim, &self.settings.gate)),
                 }
             })
             .collect()

@@ -123,6 +123,7 @@ impl Driver {
             max_attempts: AtomicU32::new(cap.unwrap_or(0)),
             min_idle: settings.ledger.min_idle,
             clock,
+            gate: settings.gate.clone(),
         });
         metrics.handler(handler.digest());
         let slots = executor::start(handler, concurrency, &shared, &tickets, &words_tx, attempts);
