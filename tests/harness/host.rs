@@ -177,7 +177,9 @@ impl HostOptions {
     /// Start it, and wait until it serves.
     pub async fn ready(&self) -> Host {
         let host = self.start();
-        host.logs("ready").await;
+        let what = || format!("a host is ready:\n{}", host.tail());
+        let is_ready = async || host.count(|line| line.message() == "ready") > 0;
+        eventually_or(what, is_ready).await;
         host
     }
 
@@ -224,16 +226,16 @@ impl Host {
             .to_owned()
     }
 
-    /// Wait until it logs this message.
+    /// Wait until it logs a message that begins so.
     pub async fn logs(&self, message: &str) {
         self.logs_times(message, 1).await;
     }
 
-    /// Wait until it has logged this message so often.
+    /// Wait until it has logged it so often.
     pub async fn logs_times(&self, message: &str, times: usize) {
         let what = || format!("a host logs `{message}` {times} times:\n{}", self.tail());
         eventually_or(what, async || {
-            self.count(|line| line.message().contains(message)) >= times
+            self.count(|line| line.message().starts_with(message)) >= times
         })
         .await;
     }

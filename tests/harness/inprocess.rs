@@ -1,6 +1,6 @@
 //! A host in this process, with a native handler: for tests of the loop that need no component.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hostler::delivery::outcome::Outcome;
@@ -26,7 +26,7 @@ pub struct Script {
 impl Script {
     /// Every start so far, in order.
     pub fn starts(&self) -> Vec<Start> {
-        self.starts.lock().unwrap().clone()
+        self.lock().clone()
     }
 
     /// How many starts there were of messages with this id.
@@ -34,16 +34,26 @@ impl Script {
         self.starts().iter().filter(|(i, _)| i == id).count()
     }
 
+    fn lock(&self) -> MutexGuard<'_, Vec<Start>> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The body's steps, separated by commas: step `n` for attempt `n`, the last one repeats.
     /// `ack`, `nack`, `nack:<ms>`, `drop`, `sleep:<ms>` (then ack).
     async fn act(&self, call: Call<'_>) -> Outcome {
         let id = call.message.id.to_string();
-        self.starts.lock().unwrap().push((id, call.attempt));
+        self.lock().push((id, call.attempt));
         let body = String::from_utf8_lossy(&call.message.body).into_owned();
         let steps: Vec<&str> = body.split(',').collect();
         let index = (call.attempt as usize - 1).min(steps.len() - 1);
         let (word, argument) = steps[index].split_once(':').unwrap_or((steps[index], ""));
-        let duration = || Duration::from_millis(argument.parse().unwrap());
+        let duration = || {
+            Duration::from_millis(
+                argument
+                    .parse()
+                    .expect("a step's argument is a number of milliseconds"),
+            )
+        };
         match word {
             "nack" if argument.is_empty() => Outcome::NackRequeue(None),
             "nack" => Outcome::NackRequeue(Some(duration())),
@@ -93,9 +103,12 @@ impl Host {
         settings: Settings,
         handler: &Arc<H>,
     ) -> Self {
-        let target = Target::parse(url, PasswordSource::Url, TlsFiles::default()).unwrap();
+        let target = Target::parse(url, PasswordSource::Url, TlsFiles::default())
+            .expect("the url of a test server is right");
         let connector = Connector::new(target, "hostler-test");
-        let queue = StreamQueue::open(connector, options).await.unwrap();
+        let queue = StreamQueue::open(connector, options)
+            .await
+            .expect("the queue opens");
         Self::on(Arc::new(queue), settings, handler)
     }
 
@@ -124,12 +137,12 @@ impl Host {
     /// Ask it to stop, and wait until it has.
     pub async fn drain(self) -> Exit {
         self.control.send(Control::Drain).await.ok();
-        self.run.await.unwrap()
+        self.run.await.expect("the driver does not panic")
     }
 
     /// Wait until it ends by itself.
     pub async fn ended(self) -> Exit {
-        self.run.await.unwrap()
+        self.run.await.expect("the driver does not panic")
     }
 
     /// End it as a crash would: nothing is settled, nothing handed back.

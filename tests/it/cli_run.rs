@@ -285,7 +285,7 @@ fn passwords_come_from_a_file_or_a_variable() {
     let redis = RedisOptions::default()
         .user("app on >hunter2 ~* &* +@all")
         .start();
-    let url = redis.url().replace("unix://", "unix://") + "?user=app";
+    let url = redis.url() + "?user=app";
     let ask = ["dlq", "peek", "--redis", &url, "dead", "--json"];
     let mut by_variable = hostler(ask);
     let ended = end(by_variable.env("HOSTLER_REDIS_PASSWORD", "hunter2")).ok();
@@ -387,4 +387,156 @@ fn get(address: &str, path: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, body.to_owned())
+}
+
+#[test]
+fn a_benchmark_measures_both_and_leaves_nothing_behind() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let ack = guest("ack").to_str().unwrap().to_owned();
+    let bench = [
+        "bench",
+        "--redis",
+        &url,
+        "--handler",
+        &ack,
+        "--messages",
+        "2000",
+        "--repeat",
+        "1",
+        "--rate",
+        "200",
+        "--concurrency",
+        "4",
+        "--body",
+        "64B",
+    ];
+    let report = run(bench.iter().chain(&["--json"])).ok().json();
+    assert_eq!(report["messages"], 2000);
+    assert_eq!(report["body_bytes"], 64);
+    assert_eq!(report["concurrency"], 4);
+    assert_eq!(report["mode"], "fresh");
+    for loop_of in ["floor", "sandbox"] {
+        let figures = &report[loop_of];
+        for figure in [
+            "messages_per_second",
+            "call_p50_us",
+            "latency_p50_us",
+            "latency_p999_us",
+            "host_cpu_seconds",
+            "peak_memory_bytes",
+        ] {
+            assert!(
+                figures[figure].as_f64().unwrap() > 0.0,
+                "{loop_of} {figure}: {report}"
+            );
+        }
+        assert_eq!(figures["rounds"].as_array().unwrap().len(), 1);
+    }
+    assert!(report["ratio"].as_f64().unwrap() > 0.0);
+    let text = run(bench.iter().chain(&["--mode", "reuse"])).ok().stdout;
+    assert!(
+        text.starts_with("2000 messages of 64B, concurrency 4, instances reused, 1 rounds"),
+        "{text}"
+    );
+    assert!(text.contains("ratio to the floor"), "{text}");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
+    assert_eq!(keys, 0);
+}
+
+#[test]
+fn a_handler_that_refuses_cannot_be_measured() {
+    let redis = RedisServer::start();
+    let ended = run([
+        "bench",
+        "--redis",
+        &redis.url(),
+        "--handler",
+        &scripted(),
+        "--messages",
+        "10",
+        "--repeat",
+        "1",
+    ]);
+    assert_eq!(ended.code, 65, "{ended:?}");
+    assert!(
+        ended.stderr.contains("error: the handler fails: trap"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn planted_secrets_are_nowhere() {
+    let redis = RedisOptions::default()
+        .tcp()
+        .user("app on >hunter2 ~* &* +@all")
+        .start();
+    let url = format!("redis://app:hunter2@127.0.0.1:{}", redis.port());
+    publish(&redis, &["ack", "drop:x"]);
+    let handler = scripted();
+    let arguments = [
+        "--redis",
+        &url,
+        "--stream",
+        "orders",
+        "--group",
+        "g",
+        "--handler",
+        &handler,
+        "--dead-letter",
+        "dead",
+        "--admin",
+        "127.0.0.1:0",
+        "--log-level",
+        "debug",
+        "--min-idle",
+        "200ms",
+    ];
+    let mut host = Host::start(arguments);
+    let serving = host.event("serving /metrics, /live and /ready");
+    let address = serving["address"].as_str().unwrap().to_owned();
+    host.until_ready();
+    let mut seen = get(&address, "/metrics").1;
+    // Redis changes the password and throws everybody out: the errors of that are written as well.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let raw = redis.raw().await;
+        raw.ask("ACL SETUSER app resetpass >hunter3").await;
+        raw.ask("CLIENT KILL USER app").await;
+    });
+    host.event("redis is away");
+    seen += &get(&address, "/ready").1;
+    assert!(seen.contains("redis-"), "{seen}");
+    runtime.block_on(async {
+        redis.raw().await.ask("ACL SETUSER app >hunter2").await;
+    });
+    host.event("redis is back");
+    let ended = host.stop().ok();
+    seen += &ended.stderr;
+    seen += &ended.stdout;
+    for command in [
+        &[
+            "inspect", "--redis", &url, "--stream", "orders", "--group", "g",
+        ][..],
+        &["dlq", "peek", "--redis", &url, "dead"],
+        &[
+            "check",
+            "--json",
+            "--redis",
+            &url,
+            "--stream",
+            "s",
+            "--group",
+            "g",
+            "--handler",
+            "h",
+        ],
+    ] {
+        let ended = run(command).ok();
+        seen += &ended.stdout;
+        seen += &ended.stderr;
+    }
+    let secret = seen.lines().find(|line| line.contains("hunter2"));
+    assert_eq!(secret, None);
 }

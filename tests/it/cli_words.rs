@@ -47,6 +47,16 @@ fn help_is_data_and_has_examples() {
         let too_wide = ended.stdout.lines().find(|line| line.chars().count() > 100);
         assert_eq!(too_wide, None, "{command:?}");
     }
+    let help = run(["--help"]).ok().stdout;
+    for code in [
+        "64  usage",
+        "65  the component",
+        "69  Redis",
+        "70  a bug",
+        "75  the time",
+    ] {
+        assert!(help.contains(code), "{code} in {help}");
+    }
     let help = run(["run", "--help"]).ok().stdout;
     for flag in [
         "--min-idle <DURATION>",

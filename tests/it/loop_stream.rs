@@ -11,7 +11,7 @@ use hostler::runtime::{Exit, Settings, UntilEmpty};
 use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::RedisServer;
 
-fn settings(cap: Option<u32>) -> Settings {
+pub(crate) fn settings(cap: Option<u32>) -> Settings {
     let policy = Policy {
         allowance: Allowance {
             cap,
@@ -34,7 +34,7 @@ fn settings(cap: Option<u32>) -> Settings {
     }
 }
 
-fn options() -> StreamOptions {
+pub(crate) fn options() -> StreamOptions {
     StreamOptions {
         dead_letter: Some(DeadLetterQueue {
             key: "orders:dead".to_owned(),

@@ -3,6 +3,18 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod away_connection;
+#[cfg(test)]
+mod away_data;
+#[cfg(test)]
+mod away_process;
+#[cfg(test)]
+mod away_refusals;
+#[cfg(test)]
+mod away_scene;
+#[cfg(test)]
+mod away_server;
+#[cfg(test)]
 mod cli_component;
 #[cfg(test)]
 mod cli_config;
@@ -28,6 +40,8 @@ mod e2e_drain;
 #[cfg(test)]
 mod e2e_lease;
 #[cfg(test)]
+mod e2e_load;
+#[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
 mod e2e_refused;
@@ -35,6 +49,8 @@ mod e2e_refused;
 mod e2e_retention;
 #[cfg(test)]
 mod e2e_scene;
+#[cfg(test)]
+mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
@@ -65,5 +81,7 @@ mod sandbox_limits;
 mod sandbox_load;
 #[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod security_user;
 #[cfg(test)]
 mod wire_proxy;

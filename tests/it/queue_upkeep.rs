@@ -233,9 +233,9 @@ async fn a_destroyed_group_goes_on_behind_what_was_seen() {
     let error = host.fetch(1, Duration::ZERO).await.unwrap_err();
     assert_eq!(error.class(), Class::Missing);
     let held = [(Arc::clone(&claims[0]), 4)];
-    assert_eq!(host.repair(&held).await.unwrap(), Repaired::Group);
+    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Group);
     // A repeat after a lost reply.
-    assert_eq!(host.repair(&held).await.unwrap(), Repaired::Intact);
+    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Intact);
     assert_eq!(
         scene.held(claims[0].id).await,
         Some((host.consumer().to_owned(), 4))
@@ -262,18 +262,18 @@ async fn a_second_host_finds_the_repaired_group_and_holds_again_what_it_holds() 
         .await;
     let hold = |claim: &Arc<_>| [(Arc::clone(claim), 1)];
     assert_eq!(
-        two.repair(&hold(&second[0])).await.unwrap(),
+        two.repair(&hold(&second[0])).await.unwrap().repaired,
         Repaired::Group
     );
     assert_eq!(
-        one.repair(&hold(&first[0])).await.unwrap(),
+        one.repair(&hold(&first[0])).await.unwrap().repaired,
         Repaired::Intact
     );
     assert_eq!(scene.held(first[0].id).await.unwrap().0, one.consumer());
     assert_eq!(scene.held(second[0].id).await.unwrap().0, two.consumer());
     // What another host owns is not taken back.
     assert_eq!(
-        one.repair(&hold(&second[0])).await.unwrap(),
+        one.repair(&hold(&second[0])).await.unwrap().repaired,
         Repaired::Intact
     );
     assert_eq!(scene.held(second[0].id).await.unwrap().0, two.consumer());
@@ -286,7 +286,7 @@ async fn a_deleted_stream_is_made_again_and_read_from_its_beginning() {
     let claims = scene.read(&host, &["held"]).await;
     scene.raw.ask(&format!("DEL {KEY}")).await;
     let held = [(Arc::clone(&claims[0]), 1)];
-    assert_eq!(host.repair(&held).await.unwrap(), Repaired::Stream);
+    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Stream);
     assert_eq!(host.backlog().await.unwrap(), Backlog::default());
     scene.raw.add(KEY, "new").await;
     assert_eq!(host.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
@@ -303,7 +303,7 @@ async fn a_stream_written_anew_with_smaller_ids_is_read_from_its_beginning() {
         .ask(&format!("XADD {KEY} 7-1 _payload small"))
         .await;
     let held = [(Arc::clone(&claims[0]), 1)];
-    assert_eq!(host.repair(&held).await.unwrap(), Repaired::Group);
+    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Group);
     let new = host.fetch(9, Duration::ZERO).await.unwrap();
     assert_eq!(new.len(), 1);
     assert_eq!(text(new[0].id), "7-1");
@@ -322,7 +322,7 @@ async fn a_host_that_saw_nothing_repairs_from_where_the_group_was() {
         .raw
         .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
         .await;
-    assert_eq!(two.repair(&[]).await.unwrap(), Repaired::Group);
+    assert_eq!(two.repair(&[]).await.unwrap().repaired, Repaired::Group);
     assert_eq!(two.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
 }
 

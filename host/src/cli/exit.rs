@@ -54,6 +54,12 @@ impl Exit {
     ];
 }
 
+/// The codes as `--help` shows them.
+pub(super) fn table() -> String {
+    let rows = Exit::ALL.map(|(exit, meaning)| format!("  {:>3}  {meaning}", exit as u8));
+    format!("Exit codes:\n{}", rows.join("\n"))
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

@@ -43,25 +43,23 @@ pub type Variables = Vec<(OsString, OsString)>;
     subcommand_required = true,
     arg_required_else_help = true,
     propagate_version = true,
-    after_help = AFTER_HELP,
+    after_help = format!("{EXAMPLES}\n\n{}", exit::table()),
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const AFTER_HELP: &str = "\
+const EXAMPLES: &str = "\
 Examples:
-  hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
-  hostler publish --redis redis://localhost --stream orders --body '{\"id\":1}'
-  hostler dlq peek --redis redis://localhost orders:dead
-  hostler check handler.wasm                        what is this component?
-  hostler invoke handler.wasm --body '{\"id\":1}'     run it once, without Redis
-  hostler check --config orders.toml                is this configuration right?
-
-Exit codes: 0 ok, 64 usage or configuration, 65 bad component, 69 Redis not there, 70 bug,
-74 file cannot be read or written, 75 drain timed out; invoke: 0 ack, 10 nack-requeue, 11 drop,
-12 fault";
+  hostler check handler.wasm                       what is this component?
+  hostler invoke handler.wasm --body '{\"id\":1}'    run it once, without Redis
+  hostler publish --redis embedded --stream orders --body '{\"id\":1}'
+  hostler run --redis embedded --stream orders --group billing --handler handler.wasm
+  hostler inspect --redis embedded --stream orders --group billing
+  hostler dlq peek --redis embedded orders:dead
+  hostler check --config orders.toml               is this configuration right?
+  hostler bench --redis embedded --handler handler.wasm";
 
 #[derive(Debug, Subcommand)]
 enum Command {

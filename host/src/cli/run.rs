@@ -6,22 +6,23 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin;
 use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::threads::Threads;
-use crate::cli::{Variables, check, flags, output};
+use crate::cli::{Variables, check, output};
 use crate::config::{Config, DeadLetter, QueueKind, SummaryFormat, Value};
 use crate::delivery::ledger;
+use crate::queue::Queue;
+use crate::queue::startup::{self, StartError};
 use crate::queue::stream::{DeadLetterQueue, StreamOptions, StreamQueue};
-use crate::queue::{Queue, startup};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
 use crate::sandbox::Sandbox;
-use crate::telemetry::health::Health;
+use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 use crate::wire;
@@ -51,9 +52,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = args.flags.collect(variables).config()?;
-    flags::warn(&loaded.warnings);
     let config = loaded.value;
     logging::start(config.process.log_format, &config.process.log_level);
+    for problem in &loaded.warnings {
+        warn!(hint = problem.hint, "{problem}");
+    }
     let options = stream_options(&config)?;
     let sandbox = load(&config)?;
 
@@ -93,7 +96,7 @@ async fn serve(
     }
     let connected = Connected::new(&config.redis, "run").await?;
     let opened = tokio::select! {
-        opened = open(config, &connected, options) => opened,
+        opened = open(config, &connected, options, &health) => opened,
         // Nothing has been read yet: there is nothing to drain.
         _ = stops.next() => {
             connected.close().await;
@@ -128,15 +131,27 @@ async fn open(
     config: &Config,
     connected: &Connected,
     options: StreamOptions,
+    health: &Health,
 ) -> Result<StreamQueue, Failure> {
     let connector = &connected.connector;
-    patiently(config.redis.wait, async || {
-        for warning in startup::check(connector, &options).await? {
-            tracing::warn!("{warning}");
-        }
-        StreamQueue::open(connector.clone(), options.clone()).await
-    })
-    .await
+    let try_once = async || {
+        let warnings = startup::check(connector, &options).await?;
+        let queue = StreamQueue::open(connector.clone(), options.clone()).await?;
+        Ok::<_, StartError>((queue, warnings))
+    };
+    let opened = patiently(config.redis.wait, async || {
+        let opened = try_once().await;
+        match &opened {
+            Ok(_) => health.clear(Cause::RedisAway),
+            Err(error) => health.impede(Cause::RedisAway, error.to_string()),
+        };
+        opened
+    });
+    let (queue, warnings) = opened.await?;
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    Ok(queue)
 }
 
 /// Run the loop until it ends, or until it is told to end at once.
@@ -224,6 +239,8 @@ fn settings(config: &Config) -> runtime::Settings {
             concurrency: config.sandbox.concurrency,
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,
+            orphan_scan: config.orphan_scan,
+            due_scan: config.parked_scan,
             ..defaults.ledger
         },
         gate: gate::Limits {
@@ -277,4 +294,42 @@ fn hostname() -> String {
         .and_then(|name| name.into_string().ok())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "hostler".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Collected, Input};
+
+    fn config() -> Config {
+        let flags = [
+            ("redis", "redis://db"),
+            ("stream", "orders"),
+            ("group", "g"),
+            ("handler", "h.wasm"),
+        ];
+        let input = Input {
+            flags: flags.map(|(key, text)| (key, text.to_owned())).to_vec(),
+            ..Input::default()
+        };
+        Collected::new(input).config().unwrap().value
+    }
+
+    #[test]
+    fn the_documented_defaults_are_those_of_the_loop_and_the_queue() {
+        let config = config();
+        let defaults = runtime::Settings::new(config.policy.clone());
+        assert_eq!(format!("{:?}", settings(&config)), format!("{defaults:?}"));
+        let options = StreamOptions {
+            consumer: hostname(),
+            ..StreamOptions::new("orders", "g")
+        };
+        let made = stream_options(&config).unwrap();
+        assert_eq!(format!("{made:?}"), format!("{options:?}"));
+    }
+
+    #[test]
+    fn the_machine_has_a_name() {
+        assert!(!hostname().is_empty());
+    }
 }

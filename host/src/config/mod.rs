@@ -29,6 +29,7 @@ use crate::wire::codec::BodyCodec;
 use crate::wire::stream::MissingBody;
 
 mod build;
+mod checks;
 mod choices;
 mod collect;
 pub mod docs;
@@ -54,6 +55,10 @@ pub struct Config {
     pub consumer: Option<String>,
     /// How long a delivery must go unrenewed until it is an orphan.
     pub min_idle: Duration,
+    /// How often orphans are looked for.
+    pub orphan_scan: Duration,
+    /// How often due deliveries are looked for, at the least.
+    pub parked_scan: Duration,
     /// What is trimmed.
     pub retention: Retention,
     /// How stream entries are read: the body's field.

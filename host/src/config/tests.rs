@@ -114,7 +114,7 @@ fn all_problems_are_told_at_once_each_with_its_place() {
             "orders.toml:5: `concurrency`: is a string, not an integer (write it like `concurrency = 16`)",
             "orders.toml:7: unknown key `dead_letter.ky` (did you mean `dead_letter.key`?)",
             "HOSTLER_TIMEOUT: `soon` is no duration (durations look like `30s`, `100ms` or `1h30m`)",
-            "--reuse: `0` is no positive integer: number would be zero for non-zero type",
+            "--reuse: `0` is no positive integer (the range is 1 to 4294967295)",
             "no queue is set (give exactly one of `stream` (with `group`), `list`, `channel` and `pattern`)",
             "--group: `group` means nothing without `stream` (set `stream` as well, or neither)",
             "`handler` is not set (give `--handler FILE.wasm`)",

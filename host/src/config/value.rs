@@ -208,7 +208,10 @@ macro_rules! whole_numbers {
             fn parse(text: &str) -> Result<Self, Invalid> {
                 text.replace('_', "")
                     .parse()
-                    .map_err(|error| Invalid::new(format!("`{text}` is no {}: {error}", $word)))
+                    .map_err(|_| {
+                        Invalid::new(format!("`{text}` is no {}", $word))
+                            .hint(format!("the range is {} to {}", Self::MIN, Self::MAX))
+                    })
             }
 
             fn show(&self) -> String {

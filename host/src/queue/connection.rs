@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::error::{Error, bounded};
+use super::reply;
 use super::target::{PasswordSource, Secret, Target};
 
 /// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
@@ -64,6 +65,7 @@ impl Connector {
             name: format!("{}:{purpose}", self.name),
             session: Mutex::new(None),
             opened: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             client_id: AtomicI64::new(NO_CLIENT_ID),
         }
     }
@@ -280,6 +282,8 @@ pub struct Link {
     name: String,
     session: Mutex<Option<Session>>,
     opened: AtomicU64,
+    /// How often Redis had forgotten a script.
+    forgotten: AtomicU64,
     /// Of the last connection that was opened.
     client_id: AtomicI64,
 }
@@ -314,20 +318,12 @@ impl Link {
         cmd: &Cmd,
         wait: Duration,
     ) -> Result<Value, Error> {
-        let mut session = self.session().await?;
         let deadline = wait + self.connector.deadline;
-        let serial = session.serial;
-        let reply = match timeout(deadline, session.connection.send_packed_command(cmd)).await {
-            Ok(Ok(Value::ServerError(error))) => Err(Error::refused(
-                command,
-                error.code(),
-                error.details().unwrap_or_default(),
-            )),
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.connector.broken(&error)),
-            Err(_) => Err(self.late(command, deadline)),
+        let asked = async |mut session: Session| {
+            let reply = session.connection.send_packed_command(cmd).await;
+            reply::accepted(command, reply.map_err(|e| self.connector.broken(&e))?)
         };
-        self.judge(reply, serial).await
+        self.ask(command, deadline, asked).await
     }
 
     /// Ask several commands in one round trip. What Redis refuses stands in its place as
@@ -344,20 +340,80 @@ impl Link {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let mut session = self.session().await?;
-        let deadline = self.connector.deadline;
-        let serial = session.serial;
-        let sent = session.connection.send_packed_commands(pipeline, 0, count);
-        let reply = match timeout(deadline, sent).await {
-            Ok(Ok(values)) if values.len() == count => Ok(values),
-            Ok(Ok(values)) => Err(Error::Connection {
-                target: self.connector.target.address(),
-                detail: format!("{} replies to {count} commands", values.len()),
-            }),
-            Ok(Err(error)) => Err(self.connector.broken(&error)),
-            Err(_) => Err(self.late(command, deadline)),
+        let asked = async |mut session: Session| {
+            let sent = session.connection.send_packed_commands(pipeline, 0, count);
+            let values = sent.await.map_err(|e| self.connector.broken(&e))?;
+            if values.len() != count {
+                return Err(Error::Connection {
+                    target: self.connector.target.address(),
+                    detail: format!("{} replies to {count} commands", values.len()),
+                });
+            }
+            Ok((values, session.serial))
         };
-        self.judge(reply, serial).await
+        let (values, serial) = self.ask(command, self.connector.deadline, asked).await?;
+        let refusals = values.iter().filter_map(|value| match value {
+            Value::ServerError(error) => Some(Error::refused(command, error.code(), "")),
+            _ => None,
+        });
+        if refusals
+            .into_iter()
+            .any(|error| error.wants_new_connection())
+        {
+            self.forget(serial).await;
+        }
+        Ok(values)
+    }
+
+    /// Ask on an open connection. Waiting for others who open it, opening it, and the reply have
+    /// one deadline together: one that hangs makes nobody else wait longer.
+    async fn ask<T>(
+        &self,
+        command: &'static str,
+        deadline: Duration,
+        asked: impl AsyncFnOnce(Session) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut serial = None;
+        let reply = timeout(deadline, async {
+            let session = self.session().await?;
+            serial = Some(session.serial);
+            asked(session).await
+        })
+        .await;
+        let reply = reply.unwrap_or_else(|_| {
+            let command = serial.map_or("CONNECT", |_| command);
+            Err(self.late(command, deadline))
+        });
+        // After an error that a new connection may not have. A replica that was a primary keeps
+        // refusing on the old connection while the name already leads to the new primary; a
+        // password that was changed is read again.
+        if let (Err(error), Some(serial)) = (&reply, serial)
+            && error.wants_new_connection()
+        {
+            self.forget(serial).await;
+        }
+        reply
+    }
+
+    /// Everything that `asked` does on this connection, with a shorter deadline than each of its
+    /// commands has. When that has passed, the next call opens a new connection.
+    ///
+    /// # Errors
+    /// `Deadline`, and what `asked` says.
+    pub async fn within<T>(
+        &self,
+        command: &'static str,
+        deadline: Duration,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if let Ok(reply) = timeout(deadline, asked).await {
+            return reply;
+        }
+        // Held by somebody else: they are opening a new one.
+        if let Ok(mut slot) = self.session.try_lock() {
+            *slot = None;
+        }
+        Err(self.late(command, deadline))
     }
 
     /// The id of the connection, if one was opened and the user may know it.
@@ -369,6 +425,16 @@ impl Link {
     /// How often a connection was opened.
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
+    }
+
+    /// How often Redis had forgotten a script that was to be run here.
+    pub fn scripts_forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    /// Redis had forgotten a script.
+    pub(super) fn script_was_forgotten(&self) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Forget the connection: the next call opens a new one.
@@ -390,19 +456,12 @@ impl Link {
         Ok(session)
     }
 
-    /// Drop the connection after an error that a new one may not have. A replica that was a
-    /// primary keeps refusing on the old connection while the name already leads to the new
-    /// primary; a password that was changed is read again.
-    async fn judge<T>(&self, reply: Result<T, Error>, serial: u64) -> Result<T, Error> {
-        if let Err(error) = &reply
-            && error.wants_new_connection()
-        {
-            let mut slot = self.session.lock().await;
-            if slot.as_ref().is_some_and(|s| s.serial == serial) {
-                *slot = None;
-            }
+    /// Forget this connection, unless there is another one already.
+    async fn forget(&self, serial: u64) {
+        let mut slot = self.session.lock().await;
+        if slot.as_ref().is_some_and(|s| s.serial == serial) {
+            *slot = None;
         }
-        reply
     }
 
     fn late(&self, command: &'static str, after: Duration) -> Error {

@@ -102,6 +102,18 @@ impl Error {
         }
     }
 
+    /// Redis' code for it, or a word of ours for what Redis does not say: for metrics.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Connection { .. } => "connection",
+            Self::Deadline { .. } => "deadline",
+            Self::Missing { .. } => "NOGROUP",
+            Self::Unavailable { code, .. } | Self::Configuration { code, .. } => code,
+            Self::File { .. } => "file",
+            Self::Reply { .. } => "reply",
+        }
+    }
+
     /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
     /// known: see [`Error::about`].
     pub(super) fn refused(command: &'static str, code: &str, detail: &str) -> Self {
@@ -112,6 +124,9 @@ impl Error {
             .next()
             .unwrap_or_default();
         let detail = bounded(detail);
+        // What a script may not do is `ERR` for Redis 7.0.
+        let forbidden = code == "ERR" && detail.starts_with("The user executing the script can't");
+        let code = if forbidden { "NOPERM".to_owned() } else { code };
         match code.as_str() {
             _ if UNAVAILABLE.contains(&code.as_str()) => Self::Unavailable {
                 command,
@@ -153,6 +168,11 @@ impl Error {
             };
         }
         self
+    }
+
+    /// Whether the user may not do what was asked.
+    pub(super) fn is_missing_right(&self) -> bool {
+        matches!(self, Self::Configuration { code, .. } if code == "NOPERM")
     }
 
     /// Whether a new connection may fare better.

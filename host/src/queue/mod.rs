@@ -79,6 +79,29 @@ pub struct Settlement {
     pub step: Step,
 }
 
+impl Settlement {
+    /// The same, to be asked again after a lost reply.
+    ///
+    /// What the first one may have sent back, another host may have started since, and this one
+    /// may own again, with the very count that it names: so a repeat takes no charge back.
+    pub fn again(&self) -> Self {
+        let step = match &self.step {
+            Step::Park { keep, after } => Step::Park {
+                keep: self.count.max(*keep),
+                after: *after,
+            },
+            Step::Leave { keep } => Step::Leave {
+                keep: self.count.max(*keep),
+            },
+            other => other.clone(),
+        };
+        Self {
+            step,
+            ..self.clone()
+        }
+    }
+}
+
 /// What a settlement does.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -173,6 +196,25 @@ pub enum Repaired {
     Stream,
 }
 
+/// What [`Queue::repair`] did.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Repair {
+    /// What had been missing.
+    pub repaired: Repaired,
+    /// One reply for each delivery that this host holds: `Done` if it is held in Redis as well,
+    /// `Trimmed` if its entry is gone, `Stolen` if another host has it.
+    pub held: Vec<Reply>,
+}
+
+/// What a queue has needed of its server so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Contact {
+    /// Connections opened, the first ones included.
+    pub connections_opened: u64,
+    /// How often the server had forgotten a script (`NOSCRIPT`).
+    pub scripts_forgotten: u64,
+}
+
 /// The contract of every queue kind.
 ///
 /// Methods take `&self` and may run at the same time. None of them retries: an [`Error`] means
@@ -225,10 +267,18 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
 
     /// After [`Class::Missing`]: make again what is gone, and adopt what this host still holds
     /// (with these native counts) where its entry is still there.
-    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error>;
+    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error>;
 
     /// What waits, for `--until-empty`.
     async fn backlog(&self) -> Result<Backlog, Error>;
+
+    /// Whether the queue is there and its server takes writes to it, with a short deadline: after
+    /// a failure. It changes nothing. A right that this host lacks is no failure here: what needs
+    /// it fails by itself.
+    async fn probe(&self) -> Result<(), Error>;
+
+    /// What it has needed of its server so far.
+    fn contact(&self) -> Contact;
 
     /// What the queue looks like, for metrics; `None` where a kind has nothing to show. It may need
     /// rights that serving does not: failing at it is no failure of the queue.

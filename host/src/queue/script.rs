@@ -114,6 +114,7 @@ pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec
     if !replies.iter().any(is_unknown) {
         return Ok(replies);
     }
+    link.script_was_forgotten();
     load(link).await?;
     let mut again = Pipeline::new();
     let mut places = Vec::new();
@@ -136,6 +137,7 @@ pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec
 pub async fn run(link: &Link, script: Script, call: &Cmd) -> Result<Value, Error> {
     match link.call(script.name(), call).await {
         Err(Error::Unavailable { code, .. }) if code == "NOSCRIPT" => {
+            link.script_was_forgotten();
             load(link).await?;
             link.call(script.name(), call).await
         }
@@ -144,7 +146,10 @@ pub async fn run(link: &Link, script: Script, call: &Cmd) -> Result<Value, Error
 }
 
 /// Load every script.
-async fn load(link: &Link) -> Result<(), Error> {
+///
+/// # Errors
+/// As [`run`].
+pub async fn load(link: &Link) -> Result<(), Error> {
     let mut pipeline = Pipeline::new();
     for script in Script::ALL {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script.source());

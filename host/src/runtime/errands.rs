@@ -4,7 +4,7 @@
 //! Redis is back. What settles (record, acknowledge, settle) insists until it has an answer: a
 //! reply that was lost is unknown, never assumed, and the scripts may be asked twice.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustc_hash::FxHashSet;
@@ -14,13 +14,55 @@ use tokio::task::JoinSet;
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
 use crate::queue::{
-    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repaired, Settlement, Taken,
+    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repair, Settlement, Step, Taken,
 };
 use crate::runtime::Clock;
 
 /// Between a failure and the next try, at the least: the driver needs a moment to say that Redis
 /// is away.
 const BREATH: Duration = Duration::from_millis(20);
+
+/// A delivery that this host holds, and its native count.
+pub type Holding = (Key, Arc<Claim>, u32);
+
+/// The kinds of errands.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// New messages.
+    Fetch,
+    /// Due deliveries.
+    Due,
+    /// Orphans.
+    Orphans,
+    /// Starts to record.
+    Record,
+    /// Deliveries to acknowledge.
+    Acknowledge,
+    /// Deliveries to settle.
+    Settle,
+    /// Leases to renew.
+    Renew,
+    /// Housekeeping.
+    Maintain,
+    /// A look at the backlog.
+    Look,
+}
+
+impl Kind {
+    /// Whether it asks until it is answered.
+    pub fn insists(self) -> bool {
+        matches!(self, Self::Record | Self::Acknowledge | Self::Settle)
+    }
+}
+
+/// A look at the backlog, after a wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Look {
+    /// For `--until-empty`.
+    Backlog(Duration),
+    /// To see whether Redis is back.
+    Probe(Duration),
+}
 
 /// What an errand found out.
 #[derive(Debug)]
@@ -72,10 +114,19 @@ pub enum Told {
     Observed(Result<Option<Observation>, Error>),
     /// What waits in the queue.
     Looked(Result<Backlog, Error>),
+    /// Whether Redis is back.
+    Probed(Result<(), Error>),
     /// What had to be made anew.
-    Repaired(Result<Repaired, Error>),
+    Repaired {
+        /// When that was sent.
+        sent: Time,
+        /// Which deliveries were to be held again.
+        keys: Vec<Key>,
+        /// What was done.
+        result: Result<Repair, Error>,
+    },
     /// One of those that insist has failed, and goes on.
-    Failed(Error),
+    Failed(Kind, Error),
 }
 
 /// A request to an errand, and whether it is under way.
@@ -125,10 +176,10 @@ pub struct Errands {
     pub maintain: Errand<()>,
     /// A look at the queue, for metrics.
     pub observe: Errand<()>,
-    /// A look at the backlog, after a wait: for `--until-empty`, and to see whether Redis is back.
-    pub look: Errand<Duration>,
-    /// Make anew what is gone, after a wait.
-    pub repair: Errand<(Duration, Vec<(Arc<Claim>, u32)>)>,
+    /// A look at the backlog.
+    pub look: Errand<Look>,
+    /// Make anew what is gone, and hold again what is held, with these counts.
+    pub repair: Errand<Vec<Holding>>,
     /// The tasks; they end when this is dropped.
     #[expect(dead_code, reason = "held for its drop")]
     tasks: JoinSet<()>,
@@ -177,7 +228,7 @@ impl Errands {
                 let (keys, records): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
                 let queue = Arc::clone(&insist.queue);
                 let (sent, replies) = insist
-                    .until_answered(|| {
+                    .until_answered(Kind::Record, |_| {
                         let sent = clock.now();
                         let replies = queue.record(&records);
                         async move { replies.await.map(|replies| (sent, replies)) }
@@ -189,13 +240,31 @@ impl Errands {
             acknowledge: office.errand(|mut insist, asks: Vec<(Key, Arc<Claim>)>| async move {
                 let (keys, claims): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
                 let queue = Arc::clone(&insist.queue);
-                insist.until_answered(|| queue.acknowledge(&claims)).await;
+                insist
+                    .until_answered(Kind::Acknowledge, |_| queue.acknowledge(&claims))
+                    .await;
                 Told::Acknowledged(keys)
             }),
             settle: office.errand(|mut insist, asks: Vec<(Key, Settlement)>| async move {
                 let (keys, settlements): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
                 let queue = Arc::clone(&insist.queue);
-                let replies = insist.until_answered(|| queue.settle(&settlements)).await;
+                let repeats = OnceLock::new();
+                let (first, replies) = insist
+                    .until_answered(Kind::Settle, |first| {
+                        let all = if first {
+                            &settlements
+                        } else {
+                            repeats
+                                .get_or_init(|| settlements.iter().map(Settlement::again).collect())
+                        };
+                        let replies = queue.settle(all);
+                        async move { replies.await.map(|replies| (first, replies)) }
+                    })
+                    .await;
+                let replies = settlements
+                    .iter()
+                    .zip(replies)
+                    .map(|(settlement, reply)| carried_out(first, &settlement.step, reply));
                 Told::Settled(keys.into_iter().zip(replies).collect())
             }),
             renew: office.errand(move |insist, asks: Vec<(Key, Arc<Claim>)>| async move {
@@ -210,14 +279,29 @@ impl Errands {
             }),
             observe: office
                 .errand(|insist, ()| async move { Told::Observed(insist.queue.observe().await) }),
-            look: office.errand(|insist, after: Duration| async move {
-                tokio::time::sleep(after).await;
-                Told::Looked(insist.queue.backlog().await)
+            look: office.errand(|insist, look| async move {
+                match look {
+                    Look::Backlog(after) => {
+                        tokio::time::sleep(after).await;
+                        Told::Looked(insist.queue.backlog().await)
+                    }
+                    Look::Probe(after) => {
+                        tokio::time::sleep(after).await;
+                        Told::Probed(insist.queue.probe().await)
+                    }
+                }
             }),
-            repair: office.errand(|insist, (after, held): (Duration, Vec<_>)| async move {
-                tokio::time::sleep(after).await;
-                Told::Repaired(insist.queue.repair(&held).await)
-            }),
+            repair: office.errand(
+                move |insist, held: Vec<(Key, Arc<Claim>, u32)>| async move {
+                    let (keys, held): (Vec<_>, Vec<_>) = held
+                        .into_iter()
+                        .map(|(key, claim, count)| (key, (claim, count)))
+                        .unzip();
+                    let sent = clock.now();
+                    let result = insist.queue.repair(&held).await;
+                    Told::Repaired { sent, keys, result }
+                },
+            ),
             tasks: office.tasks,
         }
     }
@@ -261,20 +345,34 @@ struct Insist {
 impl Insist {
     /// Ask until there is an answer. The driver hears of every failure, and says when Redis is
     /// back; its pauses bound how often this asks.
-    async fn until_answered<T, R>(&mut self, ask: impl Fn() -> R) -> T
+    ///
+    /// `ask` is told whether it asks for the first time.
+    async fn until_answered<T, R>(&mut self, kind: Kind, ask: impl Fn(bool) -> R) -> T
     where
         R: Future<Output = Result<T, Error>>,
     {
+        let mut first = true;
         loop {
-            match ask().await {
+            match ask(first).await {
                 Ok(answer) => return answer,
                 Err(error) => {
+                    first = false;
                     // Nobody listens only when the host is ending, and then this task ends too.
-                    drop(self.told.send(Told::Failed(error)).await);
+                    drop(self.told.send(Told::Failed(kind, error)).await);
                     tokio::time::sleep(BREATH).await;
                     drop(self.online.wait_for(|online| *online).await);
                 }
             }
         }
+    }
+}
+
+/// What a reply says once earlier tries are taken into account: a delivery that an unanswered try
+/// took off the queue is no longer pending when it is asked again. It is gone by our own hand: had
+/// another host taken it over, it would be theirs.
+fn carried_out(first: bool, step: &Step, reply: Reply) -> Reply {
+    match (step, reply) {
+        (Step::DeadLetter { .. } | Step::Discard, Reply::Gone) if !first => Reply::Done,
+        (_, reply) => reply,
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,9 +21,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged: levels by target, in the syntax of `tracing`.
+/// What is logged: a level for hostler and its guests, or levels by target in the syntax of
+/// `tracing`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogFilter(String);
+
+/// What the libraries may say where only a level is given.
+const LIBRARIES: LevelFilter = LevelFilter::WARN;
 
 /// Warnings and errors: for commands that ask something and end.
 impl Default for LogFilter {
@@ -42,6 +46,15 @@ impl LogFilter {
         Ok(Self(directives.to_owned()))
     }
 
+    /// A lone level is meant for what hostler and its guests say: the libraries underneath would
+    /// drown it.
+    fn directives(&self) -> String {
+        match self.0.parse::<LevelFilter>() {
+            Ok(level) if level > LIBRARIES => format!("{LIBRARIES},hostler={level},guest={level}"),
+            _ => self.0.clone(),
+        }
+    }
+
     /// The directives.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -51,7 +64,7 @@ impl LogFilter {
 /// Log to stderr from now on. The first call of a process wins; later ones change nothing.
 pub fn start(format: LogFormat, level: &LogFilter) {
     // A filter is known to parse: nothing is lost.
-    let filter = EnvFilter::builder().parse_lossy(level.as_str());
+    let filter = EnvFilter::builder().parse_lossy(level.directives());
     let is_terminal = std::io::stderr().is_terminal();
     let pretty = match format {
         LogFormat::Auto => is_terminal,
@@ -155,6 +168,16 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_is_for_us_and_directives_are_for_all() {
+        let directives = |text| LogFilter::new(text).unwrap().directives();
+        assert_eq!(directives("debug"), "warn,hostler=debug,guest=debug");
+        assert_eq!(directives("error"), "error");
+        assert_eq!(directives("off"), "off");
+        assert_eq!(directives("info,guest=off"), "info,guest=off");
+        LogFilter::new("hostler=loud").unwrap_err();
+    }
 
     #[test]
     fn one_line_a_second_of_each_kind_and_the_rest_is_counted() {

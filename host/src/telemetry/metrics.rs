@@ -28,7 +28,7 @@ use crate::telemetry::histogram::Histogram;
 pub type GaugeF64 = Gauge<f64, AtomicU64>;
 
 /// The error codes of Redis that have a series of their own; the rest counts as `other`.
-const REDIS_CODES: [&str; 22] = [
+const REDIS_CODES: [&str; 24] = [
     "BUSY",
     "BUSYGROUP",
     "CLUSTERDOWN",
@@ -51,8 +51,9 @@ const REDIS_CODES: [&str; 22] = [
     "WRONGTYPE",
     "connection",
     "deadline",
+    "file",
+    "reply",
 ];
-const REDIS_REPLY: &str = "reply";
 const REDIS_OTHER: &str = "other";
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -72,7 +73,6 @@ pub struct Metrics {
     dead_lettered: [Counter; Reason::ALL.len()],
     discarded: [Counter; Reason::ALL.len()],
     redis_errors: [Counter; REDIS_CODES.len()],
-    redis_reply: Counter,
     redis_other: Counter,
     handler: Arc<Handler>,
     ready: Gauge,
@@ -196,7 +196,6 @@ impl Metrics {
             dead_lettered: Reason::ALL.map(|reason| disposition("dead-letter", reason.label())),
             discarded: Reason::ALL.map(|reason| disposition("discard", reason.label())),
             redis_errors: REDIS_CODES.map(code),
-            redis_reply: code(REDIS_REPLY),
             redis_other: code(REDIS_OTHER),
             handler,
             ready: gauge(r, "ready", "1 if the host is ready"),
@@ -293,24 +292,20 @@ impl Metrics {
 
     /// Count an error of Redis by its code. Codes that we do not know are `other`.
     pub fn redis_error(&self, error: &queue::Error) {
-        let code = match error {
-            queue::Error::Connection { .. } => "connection",
-            queue::Error::Deadline { .. } => "deadline",
-            queue::Error::Missing { .. } => "NOGROUP",
-            queue::Error::Unavailable { code, .. } | queue::Error::Configuration { code, .. } => {
-                code
-            }
-            queue::Error::File { .. } => "file",
-            queue::Error::Reply { .. } => {
-                self.redis_reply.inc();
-                return;
-            }
-        };
+        let code = error.code();
         REDIS_CODES
             .iter()
             .position(|known| *known == code)
             .map_or(&self.redis_other, |i| &self.redis_errors[i])
             .inc();
+    }
+
+    /// Count that Redis had forgotten so many times a script that was to be run (`NOSCRIPT`); each
+    /// was loaded and run again.
+    pub fn scripts_forgotten(&self, n: u64) {
+        if let Some(i) = REDIS_CODES.iter().position(|code| *code == "NOSCRIPT") {
+            self.redis_errors[i].inc_by(n);
+        }
     }
 
     /// The handler that runs from now on, by its digest.

@@ -69,7 +69,7 @@ pub(in crate::config) static LOG_FORMAT: Setting<LogFormat> = Setting::new(
 pub(in crate::config) static LOG_LEVEL: Setting<LogFilter> = Setting::new(
     "log.level",
     "LEVEL",
-    "What is logged: `error`, `warn`, `info`, `debug`, `trace`, `off`, or directives by target \
-     such as `info,guest=off`.",
+    "What is logged: `error`, `warn`, `info`, `debug`, `trace` or `off` for hostler and its \
+     handlers, or directives by target such as `info,guest=off`.",
 )
 .default("info");

@@ -23,6 +23,8 @@ pub(super) static SECTION: Section = Section {
         &PATTERN,
         &CONSUMER,
         &MIN_IDLE,
+        &ORPHAN_SCAN,
+        &PARKED_SCAN,
         &RETENTION,
         &ATTEMPT_ACCOUNTING,
         &BODY_FIELD,
@@ -100,6 +102,23 @@ pub(in crate::config) static MIN_IDLE: Setting<Duration> = Setting::new(
 )
 .default("30s")
 .check(|d| between(d, Duration::from_millis(100), DAY));
+
+pub(in crate::config) static ORPHAN_SCAN: Setting<Duration> = Setting::new(
+    "orphan_scan",
+    "DURATION",
+    "How often orphans are looked for.",
+)
+.default("1s")
+.check(|d| between(d, Duration::from_millis(10), DAY));
+
+pub(in crate::config) static PARKED_SCAN: Setting<Duration> = Setting::new(
+    "parked_scan",
+    "DURATION",
+    "How often delayed messages are looked for that are due, at the least: one whose time this \
+     host knows is taken when it has come.",
+)
+.default("100ms")
+.check(|d| between(d, Duration::from_millis(1), DAY));
 
 pub(in crate::config) static RETENTION: Setting<Retention> = Setting::new(
     "retention",

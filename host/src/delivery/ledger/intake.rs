@@ -19,12 +19,16 @@ const SETTLING_MAX: usize = 8192;
 /// host still takes them.
 const RESERVED: usize = 1;
 
+/// One scan brings no more orphans than this: scripts work in bounded chunks.
+const SCAN_MAX: usize = 100;
+
 #[derive(Debug)]
 pub(super) struct Intake {
-    online: bool,
+    offline_since: Option<Time>,
     fetching: bool,
     taking_due: bool,
-    taking_orphans: bool,
+    /// How many orphans were asked for, while the answer is out.
+    taking_orphans: Option<usize>,
     renewing: bool,
     caught_up: bool,
     next_due: Time,
@@ -45,10 +49,10 @@ struct Rate {
 impl Intake {
     pub(super) fn new(now: Time, settings: &Settings) -> Self {
         Self {
-            online: true,
+            offline_since: None,
             fetching: false,
             taking_due: false,
-            taking_orphans: false,
+            taking_orphans: None,
             renewing: false,
             caught_up: false,
             next_due: now,
@@ -64,7 +68,7 @@ impl Intake {
     }
 
     pub(super) fn is_online(&self) -> bool {
-        self.online
+        self.offline_since.is_none()
     }
 
     pub(super) fn is_fetching(&self) -> bool {
@@ -77,7 +81,7 @@ impl Intake {
 
     /// No answer is outstanding that could bring a delivery.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.fetching && !self.taking_due && !self.taking_orphans
+        !self.fetching && !self.taking_due && self.taking_orphans.is_none()
     }
 
     pub(super) fn fetched(&mut self, asked: usize, got: usize) {
@@ -95,8 +99,12 @@ impl Intake {
         self.next_due = self.next_due.min(now + delay);
     }
 
-    pub(super) fn orphans_taken(&mut self) {
-        self.taking_orphans = false;
+    /// A full answer means that there are more: they are asked for at once.
+    pub(super) fn orphans_taken(&mut self, now: Time, got: usize) {
+        let asked = self.taking_orphans.take();
+        if got > 0 && asked.is_some_and(|asked| got >= asked.min(SCAN_MAX)) {
+            self.next_orphans = now;
+        }
     }
 
     pub(super) fn renewed(&mut self) {
@@ -108,17 +116,21 @@ impl Intake {
         self.rate.measure(now);
     }
 
-    pub(super) fn offline(&mut self) {
-        self.online = false;
+    pub(super) fn offline(&mut self, now: Time) {
+        if self.offline_since.is_none() {
+            self.offline_since = Some(now);
+        }
     }
 
     /// Rule 12: after a reconnect a host renews first, and looks for orphans half a `min_idle`
-    /// later, so that the others can renew as well.
+    /// later, so that the others can renew as well. Not after a moment that can have cost nobody
+    /// a lease: a connection that breaks now and then must not put the look off for ever.
     pub(super) fn online(&mut self, now: Time, min_idle: Time) {
-        if !self.online {
-            self.online = true;
+        if let Some(since) = self.offline_since.take() {
             self.next_renewal = now;
-            self.next_orphans = now + min_idle / 2;
+            if now.saturating_sub(since) >= min_idle / 6 {
+                self.next_orphans = now + min_idle / 2;
+            }
         }
     }
 
@@ -145,7 +157,7 @@ impl<M> Ledger<M> {
             // One message shows whether an instance can be made again.
             halt.probing |= halt.until <= now;
         }
-        if !self.intake.online {
+        if !self.intake.is_online() {
             return;
         }
         if !self.intake.renewing && now >= self.intake.next_renewal {
@@ -174,7 +186,7 @@ impl<M> Ledger<M> {
             self.out.push(Action::TakeDue { max: room });
         }
         if self.may_take_orphans() && now >= self.intake.next_orphans {
-            self.intake.taking_orphans = true;
+            self.intake.taking_orphans = Some(room);
             self.intake.next_orphans = now + self.settings.orphan_scan;
             self.out.push(Action::TakeOrphans { max: room });
         }
@@ -182,7 +194,7 @@ impl<M> Ledger<M> {
 
     /// The operator wants the queue to wait while a dead letter cannot be written.
     fn is_stopped(&self) -> bool {
-        self.settings.policy.dead_letters.stop_when_refused && self.counts.refused > 0
+        self.settings.policy.dead_letters.stop_when_refused && self.stuck > 0
     }
 
     fn may_take_due(&self) -> bool {
@@ -190,7 +202,7 @@ impl<M> Ledger<M> {
     }
 
     fn may_take_orphans(&self) -> bool {
-        let is_free = !self.is_stopped() && !self.intake.taking_orphans && self.room() > 0;
+        let is_free = !self.is_stopped() && self.intake.taking_orphans.is_none() && self.room() > 0;
         self.is_open() && is_free && self.suspects() < self.settings.concurrency
     }
 
@@ -206,7 +218,7 @@ impl<M> Ledger<M> {
 
     pub(super) fn intake_deadline(&self) -> Option<Time> {
         let intake = &self.intake;
-        if !intake.online {
+        if !intake.is_online() {
             return None;
         }
         // A host without room waits for an attempt to end, not for a time that has passed.

@@ -176,8 +176,13 @@ pub enum Event<M> {
     Offline,
     /// Redis is back.
     Online,
-    /// The stream was deleted: what had not started is gone.
-    StreamLost,
+    /// A group that was gone was made again: what this host holds is held there again, or not.
+    Readopted {
+        /// When that was sent.
+        leased: Time,
+        /// Each with what Redis said.
+        replies: Vec<(Key, Reply)>,
+    },
     /// The operator changed the rules.
     PolicyChanged(Box<Policy>),
     /// Stop: hand back what has not started, end the rest.

@@ -20,8 +20,8 @@ use super::connection::{Connector, Link};
 use super::error::Error;
 use super::startup::StartError;
 use super::{
-    Backlog, Claim, Defect, Maintenance, Observation, Origin, Queue, Record, Repaired, Reply,
-    Settlement, Taken, inspect,
+    Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
+    Reply, Settlement, Taken, inspect, script,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::wire::{self, Raw, keys};
@@ -123,6 +123,13 @@ impl StreamQueue {
             .await
             .map_err(|error| StartError::from_error(error, &queue.options.key))?;
         queue.saw(seen);
+        let prepared = async {
+            script::load(&queue.commands).await?;
+            queue.fetches.reach().await
+        };
+        prepared
+            .await
+            .map_err(|error| StartError::from_error(error, &queue.options.key))?;
         Ok(queue)
     }
 
@@ -261,12 +268,25 @@ impl Queue for StreamQueue {
         self.keep_house().await.map_err(|e| self.about(e))
     }
 
-    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {
+    async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {
         self.make_again(held).await.map_err(|e| self.about(e))
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
         self.look_at_backlog().await.map_err(|e| self.about(e))
+    }
+
+    async fn probe(&self) -> Result<(), Error> {
+        self.look_whether_it_works()
+            .await
+            .map_err(|e| self.about(e))
+    }
+
+    fn contact(&self) -> Contact {
+        Contact {
+            connections_opened: self.connections_opened(),
+            scripts_forgotten: self.commands.scripts_forgotten(),
+        }
     }
 
     async fn observe(&self) -> Result<Option<Observation>, Error> {

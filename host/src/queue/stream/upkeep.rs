@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use redis::Cmd;
 
+use super::settle::word_reply;
 use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, entry_id, parse_entry_id, words};
 use crate::delivery::message::DeliveryId;
 use crate::queue::error::Error;
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
-use crate::queue::{Backlog, Claim, Maintenance, Repaired};
+use crate::queue::{Backlog, Claim, Maintenance, Repair, Repaired, Reply};
 
 /// For how long a consumer must not have been seen before it is removed.
 const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
@@ -20,6 +22,9 @@ const CONSUMERS_MAX: usize = 100;
 const TRIM_MAX: u64 = 10_000;
 /// Most parked deliveries held again in the script that makes a group again.
 const PARKED_AGAIN_MAX: usize = 10_000;
+/// How long a probe may take: with the longest pause between two of them, a server that answers
+/// again is found within five seconds.
+const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// Most deliveries held again by one script.
 const HELD_AGAIN_PER_CALL: usize = 100;
 
@@ -27,7 +32,10 @@ impl StreamQueue {
     /// Make the group if it does not exist. Returns the last id that it has handed out.
     pub(super) async fn join(&self) -> Result<DeliveryId, Error> {
         const CREATE: &str = "XGROUP CREATE";
-        const GROUPS: &str = "XINFO GROUPS";
+        // Made only where it is missing: a server without memory refuses to make what is there.
+        if let Some(last) = self.last_handed_out().await? {
+            return Ok(last);
+        }
         let mut cmd = words(CREATE);
         cmd.arg(self.key())
             .arg(self.group())
@@ -41,16 +49,29 @@ impl StreamQueue {
             Err(Error::Configuration { code, .. }) if code == "BUSYGROUP" => {}
             Err(error) => return Err(error),
         }
+        Ok(self.last_handed_out().await?.unwrap_or(DeliveryId(0)))
+    }
+
+    /// The last id that the group has handed out, if there is a group.
+    async fn last_handed_out(&self) -> Result<Option<DeliveryId>, Error> {
+        const GROUPS: &str = "XINFO GROUPS";
         let mut cmd = words(GROUPS);
         cmd.arg(self.key());
-        for info in reply::array(GROUPS, self.commands.call(GROUPS, &cmd).await?)? {
+        let groups = match self.commands.call(GROUPS, &cmd).await {
+            Ok(groups) => groups,
+            Err(error) => match self.about(error) {
+                Error::Missing { .. } => return Ok(None),
+                error => return Err(error),
+            },
+        };
+        for info in reply::array(GROUPS, groups)? {
             let mut info = Info::new(GROUPS, info)?;
             if reply::bytes(GROUPS, info.take("name"))? == self.group() {
                 let last = info.text("last-delivered-id")?;
-                return Ok(parse_entry_id(&last).map_or(DeliveryId(0), |(id, _)| id));
+                return Ok(parse_entry_id(&last).map(|(id, _)| id));
             }
         }
-        Ok(DeliveryId(0))
+        Ok(None)
     }
 
     pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
@@ -115,7 +136,7 @@ impl StreamQueue {
         }
     }
 
-    pub(super) async fn make_again(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repaired, Error> {
+    pub(super) async fn make_again(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {
         let script = Script::Repair;
         let seen = self.cursors().seen;
         let mut call = script.on(&[self.key(), &self.parked]);
@@ -131,7 +152,8 @@ impl StreamQueue {
         };
         if matches!(repaired, Repaired::Stream) {
             // What this host still holds went with the stream.
-            return Ok(repaired);
+            let held = vec![Reply::Trimmed; held.len()];
+            return Ok(Repair { repaired, held });
         }
         // Another host may have made the group again: hold what we hold there as well.
         let script = Script::Readopt;
@@ -146,10 +168,34 @@ impl StreamQueue {
                 call
             })
             .collect();
+        let mut replies = Vec::with_capacity(held.len());
         for reply in script::run_all(&self.commands, script, calls).await? {
-            reply::accepted(script.name(), reply)?;
+            let words = reply::accepted(script.name(), reply)?;
+            for word in reply::array(script.name(), words)? {
+                replies.push(word_reply(script.name(), word)?);
+            }
         }
-        Ok(repaired)
+        Ok(Repair {
+            repaired,
+            held: replies,
+        })
+    }
+
+    pub(super) async fn look_whether_it_works(&self) -> Result<(), Error> {
+        const COMMAND: &str = "XACK";
+        let mut cmd = Cmd::new();
+        // Nothing has this id: it acknowledges nothing. But it is a write, which a replica, a
+        // server that cannot save, or one without its replicas refuses.
+        cmd.arg(COMMAND)
+            .arg(self.key())
+            .arg(self.group())
+            .arg("0-0");
+        let looking = async {
+            let written = self.commands.call(COMMAND, &cmd).await.map(drop);
+            unless_forbidden(written)?;
+            unless_forbidden(self.look_at_backlog().await.map(drop))
+        };
+        self.commands.within(COMMAND, PROBE_DEADLINE, looking).await
     }
 
     pub(super) async fn look_at_backlog(&self) -> Result<Backlog, Error> {
@@ -176,5 +222,13 @@ impl StreamQueue {
         let mut call = script.on(&[self.key()]);
         call.arg(self.group()).arg(0).arg(1).arg(&self.consumer);
         script::run(&self.commands, script, &call).await.map(|_| ())
+    }
+}
+
+/// A right that is missing says nothing about the server.
+fn unless_forbidden(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_missing_right() => Ok(()),
+        result => result,
     }
 }

@@ -1,7 +1,7 @@
 //! Carrying out what the ledger says.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, error, info, warn};
 
@@ -138,14 +138,18 @@ impl Driver {
             Ending::Gone => debug!(id, "settled elsewhere"),
             Ending::Trimmed => {
                 self.metrics.trimmed_pending.inc();
-                warn!(
-                    id,
-                    "lost to trimming: its entry was deleted while it was pending"
-                );
+                if let Some(others) = self.throttle.pass("trimmed", Instant::now()) {
+                    warn!(
+                        id,
+                        others, "lost to trimming: its entry was deleted while it was pending"
+                    );
+                }
             }
             Ending::Stolen => {
                 self.metrics.steals.inc();
-                warn!(id, "another host has taken it over");
+                if let Some(others) = self.throttle.pass("stolen", Instant::now()) {
+                    warn!(id, others, "another host has taken it over");
+                }
             }
         }
     }
@@ -169,7 +173,9 @@ impl Driver {
             Note::LeaseLost(key) => {
                 self.metrics.leases_lost.inc();
                 let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
-                warn!(id, "lost the lease of a running attempt");
+                if let Some(others) = self.throttle.pass("lease", Instant::now()) {
+                    warn!(id, others, "lost the lease of a running attempt");
+                }
             }
             Note::LeasesRenewed(n) => {
                 self.metrics.lease_renewals.inc_by(n as u64);
@@ -196,6 +202,7 @@ impl Driver {
 
     pub(super) fn refused(&mut self, now: Time, key: Key, cause: &str, again: Duration) {
         self.metrics.settlements_refused.inc();
+        self.refusing = true;
         self.health.impede(Cause::DeadLettersRefused, cause);
         self.refusals_unlogged += 1;
         if self.refusal_logged.is_none_or(|at| now >= at + LOG_EVERY) {

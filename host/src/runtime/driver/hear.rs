@@ -9,8 +9,8 @@ use super::Driver;
 use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedAway};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
-use crate::queue::{Claim, Error, Maintenance, Observation, Taken};
-use crate::runtime::errands::Told;
+use crate::queue::{Claim, Class, Error, Maintenance, Observation, Taken};
+use crate::runtime::errands::{Kind, Told};
 use crate::runtime::executor::{Report, Word};
 use crate::runtime::job::Job;
 use crate::runtime::{gate, wall_clock_ms};
@@ -106,12 +106,9 @@ impl Driver {
                 result,
             } => {
                 self.errands.fetch.done();
-                let claims = self.answer(result).unwrap_or_default();
-                if self.is_online() {
-                    self.failures = 0;
-                    if self.health.clear(Cause::Starting) {
-                        info!("ready");
-                    }
+                let claims = self.answer(Kind::Fetch, result).unwrap_or_default();
+                if self.is_online() && self.health.clear(Cause::Starting) {
+                    info!("ready");
                 }
                 let event = Event::Fetched {
                     asked,
@@ -122,7 +119,7 @@ impl Driver {
             }
             Told::Due { sent, result } => {
                 self.errands.due.done();
-                let taken = self.take(result);
+                let taken = self.take(Kind::Due, result);
                 let event = Event::DueTaken {
                     leased: sent,
                     deliveries: self.deliveries(taken.claims),
@@ -132,7 +129,7 @@ impl Driver {
             }
             Told::Orphans { sent, result } => {
                 self.errands.orphans.done();
-                let taken = self.take(result);
+                let taken = self.take(Kind::Orphans, result);
                 let event = Event::OrphansTaken {
                     leased: sent,
                     deliveries: self.deliveries(taken.claims),
@@ -141,6 +138,7 @@ impl Driver {
             }
             Told::Recorded { sent, replies } => {
                 self.errands.record.done();
+                self.worked(Kind::Record);
                 for (key, reply) in replies {
                     let event = Event::Recorded {
                         key,
@@ -152,37 +150,42 @@ impl Driver {
             }
             Told::Acknowledged(keys) => {
                 self.errands.acknowledge.done();
+                self.worked(Kind::Acknowledge);
                 self.ledger.apply(now, Event::Acknowledged(keys));
             }
             Told::Settled(replies) => {
                 self.errands.settle.done();
+                self.worked(Kind::Settle);
                 for (key, reply) in replies {
                     self.ledger.apply(now, Event::Settled(key, reply));
                 }
-                if self.ledger.refused() == 0 && self.health.clear(Cause::DeadLettersRefused) {
-                    info!("redis takes settlements again");
-                }
+                self.see_whether_taken();
             }
             Told::Renewed { sent, result } => {
                 self.errands.renew.done();
-                let replies = self.answer(result).unwrap_or_default();
-                for (key, reply) in &replies {
-                    if *reply == Reply::Done
-                        && let Some(ticket) = self.tickets.get(key)
-                    {
-                        ticket.renew(sent);
-                    }
-                }
+                let replies = self.answer(Kind::Renew, result).unwrap_or_default();
+                let renewed: Vec<Key> = replies
+                    .iter()
+                    .filter(|(_, reply)| *reply == Reply::Done)
+                    .map(|&(key, _)| key)
+                    .collect();
                 let event = Event::Renewed {
                     leased: sent,
                     replies,
                 };
                 self.ledger.apply(now, event);
+                for key in renewed {
+                    if let Some(ticket) = self.tickets.get(&key)
+                        && let Some(leased) = self.ledger.leased(key)
+                    {
+                        ticket.renew(leased);
+                    }
+                }
+                self.see_whether_taken();
             }
             Told::Maintained(result) => {
                 self.errands.maintain.done();
-                let done = self.answer(result).unwrap_or_default();
-                self.maintained(done);
+                self.kept_house(result);
             }
             Told::Observed(result) => {
                 self.errands.observe.done();
@@ -192,9 +195,39 @@ impl Driver {
                     Err(error) => debug!(%error, "could not look at the queue for metrics"),
                 }
             }
-            Told::Looked(result) => self.looked(now, result),
-            Told::Repaired(result) => self.repaired(now, result),
-            Told::Failed(error) => self.failed(error),
+            Told::Looked(result) => self.looked(result),
+            Told::Probed(result) => self.probed(now, result),
+            Told::Repaired { sent, keys, result } => self.repaired(now, sent, keys, result),
+            Told::Failed(kind, error) => self.failed(kind, &error),
+        }
+    }
+
+    /// A settlement that was refused may have been carried out, or be nobody's business anymore.
+    fn see_whether_taken(&mut self) {
+        if self.refusing && !self.ledger.has_refused() {
+            self.refusing = false;
+            self.health.clear(Cause::DeadLettersRefused);
+            info!("redis takes settlements again");
+        }
+    }
+
+    fn kept_house(&mut self, result: Result<Maintenance, Error>) {
+        match result {
+            // Housekeeping may be late: a right that only it lacks stops nothing else.
+            Err(error) if error.class() == Class::Configuration => {
+                self.metrics.redis_error(&error);
+                if !std::mem::replace(&mut self.house_refused, true) {
+                    warn!(%error, "redis refuses the housekeeping of this queue");
+                }
+            }
+            result => {
+                if let Some(done) = self.answer(Kind::Maintain, result) {
+                    if std::mem::take(&mut self.house_refused) {
+                        info!("redis takes the housekeeping of this queue again");
+                    }
+                    self.maintained(done);
+                }
+            }
         }
     }
 
@@ -246,8 +279,8 @@ impl Driver {
         self.held_back = done.held_back;
     }
 
-    pub(super) fn take(&mut self, result: Result<Taken, Error>) -> Taken {
-        let taken = self.answer(result).unwrap_or_default();
+    pub(super) fn take(&mut self, kind: Kind, result: Result<Taken, Error>) -> Taken {
+        let taken = self.answer(kind, result).unwrap_or_default();
         if taken.trimmed > 0 {
             self.metrics.trimmed_pending.inc_by(taken.trimmed);
             let entries = taken.trimmed;

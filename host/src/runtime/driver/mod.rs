@@ -26,6 +26,7 @@ use crate::runtime::executor::{self, Handler, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::{Clock, Settings};
 use crate::telemetry::health::{Cause, Health};
+use crate::telemetry::logging::Throttle;
 use crate::telemetry::metrics::Metrics;
 
 /// How many words of slots are taken in one turn.
@@ -73,8 +74,7 @@ pub struct Driver {
     words: mpsc::Receiver<Word>,
     told: mpsc::Receiver<Told>,
     online: watch::Sender<bool>,
-    /// Failures in a row: how long the next pause is.
-    failures: u32,
+    away: away::Away,
     fetch: Option<(usize, bool)>,
     due: Option<usize>,
     orphans: Option<usize>,
@@ -88,6 +88,12 @@ pub struct Driver {
     drain_deadline: Option<Time>,
     refusal_logged: Option<Time>,
     refusals_unlogged: u64,
+    /// Redis has refused a settlement that is not carried out yet.
+    refusing: bool,
+    /// Redis refuses housekeeping: said once.
+    house_refused: bool,
+    /// What happens to many deliveries at once is said once a second.
+    throttle: Throttle,
     /// Retention is held back by what is unread or pending: said once.
     held_back: bool,
 }
@@ -135,6 +141,7 @@ impl Driver {
                 deadline: deadline.map(|after| clock.now() + after),
                 gave_up: false,
             },
+            away: away::Away::new(queue.contact()),
             queue,
             settings,
             clock,
@@ -147,7 +154,6 @@ impl Driver {
             words,
             told,
             online,
-            failures: 0,
             fetch: None,
             due: None,
             orphans: None,
@@ -160,6 +166,9 @@ impl Driver {
             drain_deadline: None,
             refusal_logged: None,
             refusals_unlogged: 0,
+            refusing: false,
+            house_refused: false,
+            throttle: Throttle::default(),
             held_back: false,
         }
     }
@@ -206,6 +215,7 @@ impl Driver {
             for word in words.drain(..) {
                 self.take_word(now, word);
             }
+            self.count_contact();
             self.metrics
                 .in_flight
                 .set(i64::try_from(self.ledger.running()).unwrap_or(i64::MAX));

@@ -10,6 +10,7 @@ use tracing::debug;
 use super::Driver;
 use crate::delivery::ledger::Time;
 use crate::delivery::message::DeliveryId;
+use crate::runtime::errands::Look;
 
 /// How long a fetch waits at most. Short, so that a host that stops is not held up where its
 /// fetch cannot be interrupted, and so that a lease is never much older than its claim.
@@ -25,17 +26,8 @@ const BATCH_MAX: usize = 512;
 
 impl Driver {
     pub(super) fn send_errands(&mut self, now: Time) {
-        if self.errands.acknowledge.is_free() && !self.acknowledgements.is_empty() {
-            let batch = std::mem::take(&mut self.acknowledgements);
-            self.errands.acknowledge.send(batch);
-        }
-        if self.errands.record.is_free() && !self.records.is_empty() {
-            let batch = take_some(&mut self.records);
-            self.errands.record.send(batch);
-        }
-        if self.errands.settle.is_free() && !self.settlements.is_empty() {
-            let batch = take_some(&mut self.settlements);
-            self.errands.settle.send(batch);
+        if self.is_online() {
+            self.send_settlements();
         }
         if self.errands.renew.is_free()
             && let Some(keys) = self.renew.take()
@@ -83,8 +75,25 @@ impl Driver {
                 self.empty.gave_up = true;
                 self.drain("the queue did not become empty in time");
             } else if self.is_online() && self.ledger.is_empty() && self.errands.look.is_free() {
-                self.errands.look.send(LOOK_EVERY);
+                self.errands.look.send(Look::Backlog(LOOK_EVERY));
             }
+        }
+    }
+
+    /// What insists on its answer. Not while Redis is away: what is settled then could not be told
+    /// from what a new group must hold again.
+    fn send_settlements(&mut self) {
+        if self.errands.acknowledge.is_free() && !self.acknowledgements.is_empty() {
+            let batch = std::mem::take(&mut self.acknowledgements);
+            self.errands.acknowledge.send(batch);
+        }
+        if self.errands.record.is_free() && !self.records.is_empty() {
+            let batch = take_some(&mut self.records);
+            self.errands.record.send(batch);
+        }
+        if self.errands.settle.is_free() && !self.settlements.is_empty() {
+            let batch = take_some(&mut self.settlements);
+            self.errands.settle.send(batch);
         }
     }
 

@@ -121,6 +121,16 @@ impl Audit {
         });
     }
 
+    /// It went back, and because an answer was lost nobody knows whether its charge was used.
+    pub(super) fn kept_its_charge(&mut self, entry: Entry) {
+        let life = &mut self.lives[entry];
+        if life.open.take().is_some() {
+            life.wasted += 1;
+            life.orphaned += 1;
+            life.outside += 1;
+        }
+    }
+
     /// A charge is lost with a lease: a host leaves to a scan what it no longer trusts, or Redis
     /// executes a record that its host has given up on.
     pub(super) fn let_go(&mut self, entry: Entry) {

@@ -25,6 +25,8 @@ pub(super) enum Command {
     },
     TakeOrphans {
         max: usize,
+        /// What the host held when it sent this.
+        held: Vec<DeliveryId>,
     },
     /// The other half of a look for orphans: own entries that are not held.
     Adopt {
@@ -44,6 +46,8 @@ pub(super) enum Command {
         key: Key,
         count: u32,
         parting: Parting,
+        /// An earlier answer was lost.
+        again: bool,
     },
     Renew(Vec<Key>),
 }
@@ -63,10 +67,32 @@ impl Command {
         match self {
             Self::Settle {
                 count,
-                parting: Parting::Park { keep, .. } | Parting::Leave { keep },
+                parting: Parting::HandBack { keep } | Parting::Leave { keep },
                 ..
             } => keep < count,
             _ => false,
+        }
+    }
+
+    /// What is asked if the answer was lost: a repeat takes no charge back.
+    fn again(self) -> Self {
+        match self {
+            Self::Settle {
+                key,
+                count,
+                parting,
+                ..
+            } => Self::Settle {
+                key,
+                count,
+                parting: match parting {
+                    Parting::HandBack { .. } => Parting::HandBack { keep: count },
+                    Parting::Leave { .. } => Parting::Leave { keep: count },
+                    other => other,
+                },
+                again: true,
+            },
+            other => other,
         }
     }
 }
@@ -116,8 +142,15 @@ impl World<'_> {
         self.trace(|| format!("host {host} <- {event:?}"));
         // The driver polls after every batch of events; leave to start goes out at once.
         let at_once = matches!(event, Event::Recorded { .. }) || self.rng.bool();
+        let is_renewal = matches!(event, Event::Renewed { .. });
         let now = self.now;
-        self.hosts[host].ledger.apply(now, event);
+        let h = &mut self.hosts[host];
+        h.ledger.apply(now, event);
+        if is_renewal {
+            for (key, _, leased) in &mut h.queue {
+                *leased = h.ledger.leased(*key).map_or(*leased, |at| at.max(*leased));
+            }
+        }
         self.check_counts(host);
         if at_once {
             self.poll(host);
@@ -193,7 +226,11 @@ impl World<'_> {
             }
             Action::Interrupt => self.interrupt(host),
             Action::TakeDue { max } => self.issue(host, Command::TakeDue { max }),
-            Action::TakeOrphans { max } => self.issue(host, Command::TakeOrphans { max }),
+            Action::TakeOrphans { max } => {
+                let held = self.hosts[host].ledger.iter().map(|(key, ..)| key.id);
+                let held = held.collect();
+                self.issue(host, Command::TakeOrphans { max, held });
+            }
             Action::Renew(keys) => self.issue(host, Command::Renew(keys)),
             Action::Release {
                 key,
@@ -230,6 +267,7 @@ impl World<'_> {
                     key,
                     count,
                     parting,
+                    again: false,
                 },
             ),
             Action::Ended { key, cargo, ending } => {
@@ -304,7 +342,7 @@ impl World<'_> {
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
         } else if !self.healed
             && self.rng.u32(0..1000) < faults.slow
-            && !(command.takes_back() && !self.hosts[host].draining)
+            && (!command.takes_back() || self.hosts[host].draining)
         {
             let late = self.jitter(self.scenario.min_idle * 2);
             if self.rng.bool() {
@@ -426,10 +464,10 @@ impl World<'_> {
                     next,
                 }
             }
-            Command::TakeOrphans { max } if !Rule::ClaimsKeepCounts.holds() => {
+            Command::TakeOrphans { max, .. } if !Rule::ClaimsKeepCounts.holds() => {
                 Answer::Listed(self.store.list_orphans(now, host, *max, order))
             }
-            Command::TakeOrphans { max } => {
+            Command::TakeOrphans { max, .. } => {
                 let handed = self.store.take_orphans(now, host, *max, order);
                 Answer::Orphans {
                     deliveries: self.deliveries(host, &handed),
@@ -468,15 +506,20 @@ impl World<'_> {
                 key,
                 count,
                 parting,
+                again,
             } => {
                 let entry = entry_of(*key);
                 let reply = self.store.settle(now, host, entry, *count, parting);
-                let goes_back = matches!(
-                    parting,
-                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
-                );
-                if reply == Reply::Done && goes_back {
-                    self.audit.parked(entry);
+                if reply == Reply::Done {
+                    match parting {
+                        Parting::HandBack { .. } | Parting::Leave { .. } if *again => {
+                            self.audit.kept_its_charge(entry);
+                        }
+                        Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. } => {
+                            self.audit.parked(entry)
+                        }
+                        Parting::DeadLetter(_) | Parting::Discard(_) => {}
+                    }
                 }
                 Answer::Reply(reply)
             }
@@ -533,14 +576,18 @@ impl World<'_> {
                 return;
             }
             (
-                Command::TakeOrphans { .. } | Command::ClaimListed(_),
+                command @ (Command::TakeOrphans { .. } | Command::ClaimListed(_)),
                 Answer::Orphans { deliveries, own },
             ) => {
                 let ledger = &self.hosts[host].ledger;
-                let entries: Vec<_> = own
-                    .into_iter()
-                    .filter(|&entry| !ledger.holds(&DeliveryId(entry as u128)))
-                    .collect();
+                let holds = |entry: &Entry| {
+                    let id = DeliveryId(*entry as u128);
+                    match &command {
+                        Command::TakeOrphans { held, .. } => held.contains(&id),
+                        _ => ledger.holds(&id),
+                    }
+                };
+                let entries: Vec<_> = own.into_iter().filter(|entry| !holds(entry)).collect();
                 if !entries.is_empty() {
                     self.issue(
                         host,
@@ -604,25 +651,22 @@ impl World<'_> {
                 deliveries: Vec::new(),
                 next: None,
             },
-            Command::TakeOrphans { .. } | Command::ClaimListed(_) => Event::OrphansTaken {
-                leased,
-                deliveries: Vec::new(),
-            },
-            Command::Adopt {
-                claimed, leased, ..
-            } => Event::OrphansTaken {
-                leased,
-                deliveries: claimed,
-            },
+            Command::TakeOrphans { .. } | Command::ClaimListed(_) | Command::Adopt { .. } => {
+                // What its first half has claimed is lost with it.
+                Event::OrphansTaken {
+                    leased,
+                    deliveries: Vec::new(),
+                }
+            }
             Command::Renew(_) => Event::Renewed {
                 leased,
                 replies: Vec::new(),
             },
             Command::Record { .. } | Command::Acknowledge(_) | Command::Settle { .. } => {
                 if self.hosts[host].cut_until.is_some() {
-                    self.hosts[host].backlog.push(command);
+                    self.hosts[host].backlog.push(command.again());
                 } else {
-                    self.issue(host, command);
+                    self.issue(host, command.again());
                 }
                 return;
             }

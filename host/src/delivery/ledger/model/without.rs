@@ -136,12 +136,17 @@ fn a_delivery_that_comes_again_runs_twice_on_one_host() {
                 ..Faults::default()
             },
         );
+        // A host is cut off while it runs them, the next one dies with them, and the first is back.
         scenario.hosts = 2;
-        scenario.faults.at_step = 100;
-        scenario.faults.most = 20;
+        scenario.allowance.cap = Some(5);
+        scenario.faults.at_step = 150;
+        scenario.faults.most = 30;
         scenario.heal_at = ms(30_000);
+        scenario.plans.truncate(4);
         for plan in &mut scenario.plans {
-            plan.takes = scenario.min_idle * rng.u32(6..12);
+            plan.header = 0;
+            plan.published = Time::ZERO;
+            plan.takes = scenario.min_idle * rng.u32(6..16);
         }
         scenario
     });
@@ -287,19 +292,23 @@ fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
                 ..Faults::default()
             },
         );
-        scenario.hosts = 2;
+        scenario.hosts = 4;
+        scenario.concurrency = 2;
         scenario.prefetch_max = 8;
         scenario.allowance.cap = Some(5);
-        // Fast ones, so that the host reads ahead; then slow ones, so that those wait.
-        for (place, plan) in scenario.plans.iter_mut().enumerate() {
-            plan.header = 0;
-            plan.published = Time::ZERO;
-            plan.takes = if place < 8 {
-                ms(1)
-            } else {
-                scenario.min_idle * 2
-            };
-        }
+        scenario.faults.at_step = 15;
+        scenario.faults.most = 1;
+        // Fast ones, so that a host reads ahead; then slow ones, so that those wait.
+        let fast = rng.usize(10..30);
+        scenario.plans = (0..fast + rng.usize(4..10))
+            .map(|place| Plan {
+                nature: Nature::Ack { nacks: 0 },
+                header: 0,
+                published: Time::ZERO,
+                takes: if place < fast { ms(1) } else { ms(2000) },
+                delay: Delay::Backoff,
+            })
+            .collect();
         scenario
     });
 }

@@ -1,0 +1,332 @@
+//! What does not go together, and what is missing: one check per group of settings.
+
+use std::num::NonZeroU32;
+
+use crate::config::collect::Collected;
+use crate::config::problem::{Problem, ProblemKind};
+use crate::config::setting::Setting;
+use crate::config::settings::{dead_letters, failures, handler, limits, process, queue};
+use crate::config::value::{ByteSize, Value};
+use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind};
+use crate::delivery::attempt::Allowance;
+use crate::delivery::backoff::Backoff;
+use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
+use crate::queue::stream::{OnFull, Routes};
+use crate::sandbox;
+
+impl Collected {
+    pub(super) fn check_queue(&mut self) -> Option<QueueKind> {
+        let set = self.queues_set();
+        if set.len() != 1 {
+            let what = if set.is_empty() {
+                "no queue is set".to_owned()
+            } else {
+                format!("more than one queue is set: `{}`", set.join("`, `"))
+            };
+            let hint =
+                "give exactly one of `stream` (with `group`), `list`, `channel` and `pattern`";
+            self.conflict(None, what, hint.to_owned());
+        }
+        self.only_with(&queue::GROUP, &queue::STREAM);
+        self.only_with(&queue::GROUP_START, &queue::STREAM);
+        self.only_with(&queue::RETENTION, &queue::STREAM);
+        self.only_with(&queue::RELIABLE, &queue::LIST);
+        let group = self.value(&queue::GROUP);
+        if set == ["stream"] && self.source(&queue::GROUP).is_none() {
+            let hint = "give `--group NAME`: hosts with the same group share the stream";
+            self.conflict(None, "`stream` needs `group`".to_owned(), hint.to_owned());
+        }
+        if set.len() != 1 {
+            return None;
+        }
+        if let Some(key) = self.value(&queue::STREAM) {
+            return Some(QueueKind::Stream {
+                key: key.into(),
+                group: group?.into(),
+                start: self.or_default(&queue::GROUP_START),
+            });
+        }
+        if let Some(key) = self.value(&queue::LIST) {
+            return Some(QueueKind::List {
+                key: key.into(),
+                reliable: self.or_default(&queue::RELIABLE),
+            });
+        }
+        let pattern = self.value(&queue::PATTERN);
+        let is_pattern = pattern.is_some();
+        Some(QueueKind::Channel {
+            name: pattern.or_else(|| self.value(&queue::CHANNEL))?.into(),
+            is_pattern,
+        })
+    }
+
+    pub(super) fn check_destination(&mut self) -> Option<Destination> {
+        match &self.queues_set()[..] {
+            ["stream"] => Some(Destination::Stream {
+                key: self.value(&queue::STREAM)?,
+                body_field: self.or_default(&queue::BODY_FIELD),
+            }),
+            ["list"] => Some(Destination::List {
+                key: self.value(&queue::LIST)?,
+            }),
+            ["channel"] => Some(Destination::Channel {
+                name: self.value(&queue::CHANNEL)?,
+            }),
+            set => {
+                let what = if set.is_empty() {
+                    "there is nowhere to publish to".to_owned()
+                } else {
+                    format!("cannot publish to `{}`", set.join("` and `"))
+                };
+                let hint = "give exactly one of `stream`, `list` and `channel`";
+                self.conflict(None, what, hint.to_owned());
+                None
+            }
+        }
+    }
+
+    /// The settings that name a queue, as far as somebody set them.
+    pub(super) fn queues_set(&self) -> Vec<&'static str> {
+        [
+            &queue::STREAM,
+            &queue::LIST,
+            &queue::CHANNEL,
+            &queue::PATTERN,
+        ]
+        .iter()
+        .filter(|setting| self.source(setting).is_some())
+        .map(|setting| setting.key())
+        .collect()
+    }
+
+    pub(super) fn check_handler(&mut self) -> Option<Handler> {
+        let file = self.value(&handler::HANDLER);
+        if file.is_none() && self.source(&handler::HANDLER).is_none() {
+            let hint = "give `--handler FILE.wasm`";
+            self.conflict(None, "`handler` is not set".to_owned(), hint.to_owned());
+        }
+        let (timeout, cpu) = (
+            self.or_default(&handler::TIMEOUT),
+            self.or_default(&handler::CPU),
+        );
+        if let (Some(source), true) = (self.source(&handler::CPU), cpu > timeout) {
+            let what = format!(
+                "`cpu` ({}) is more than `timeout` ({}): it is never reached",
+                cpu.show(),
+                timeout.show()
+            );
+            self.warnings
+                .push(Problem::new(source.clone(), ProblemKind::Conflict(what)));
+        }
+        Some(Handler {
+            file: file?,
+            digest: self.value(&handler::HANDLER_DIGEST),
+        })
+    }
+
+    /// How the component is run. What is among the problems stands at its default.
+    ///
+    /// # Panics
+    /// Never: a test reads all defaults.
+    pub(super) fn sandbox_settings(&self) -> sandbox::Settings {
+        let size = |setting| self.or_default::<ByteSize>(setting);
+        let count = |setting| {
+            let count = self.or_default::<NonZeroU32>(setting).get();
+            usize::try_from(count).unwrap_or(usize::MAX)
+        };
+        sandbox::Settings {
+            limits: sandbox::Limits {
+                wall: self.or_default(&handler::TIMEOUT),
+                cpu: self.or_default(&handler::CPU),
+                memory: size(&handler::MEMORY).as_usize(),
+                table_elements: count(&limits::TABLE_ELEMENTS),
+                stack: size(&limits::STACK).as_usize(),
+                transfer: size(&limits::TRANSFER).as_usize(),
+                outcome_text: size(&limits::OUTCOME_TEXT).as_usize(),
+                handles: count(&limits::HANDLES),
+                random: size(&limits::RANDOM).0,
+                log_attempt: size(&limits::LOG_ATTEMPT).as_usize(),
+                log_line: size(&limits::LOG_LINE).as_usize(),
+                log_rate: size(&limits::LOG_RATE).as_usize(),
+                component: size(&limits::COMPONENT).0,
+            },
+            concurrency: count(&handler::CONCURRENCY),
+            reuse: self.or_default(&handler::REUSE).get(),
+            ..sandbox::Settings::default()
+        }
+    }
+
+    pub(super) fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_MAX_LEN,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_ON_FULL,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_ROUTES,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_CYCLE_KEY,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        let key = self.value(&dead_letters::DEAD_LETTER_KEY)?;
+        let routes = self.routes(queue);
+        let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();
+        if queue.is_some_and(|queue| **queue.name() == *key) {
+            let what = format!("`dead_letter.key` is the queue itself (`{key}`)");
+            let hint = format!("give another key, such as `{key}:dead`");
+            self.conflict(source.as_ref(), what, hint);
+        }
+        if queue.is_some_and(QueueKind::is_at_most_once) {
+            self.at_most_once(&dead_letters::DEAD_LETTER_KEY);
+        }
+        Some(DeadLetter {
+            key: key.into(),
+            routes,
+            max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
+            on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
+        })
+    }
+
+    fn routes(&mut self, queue: Option<&QueueKind>) -> Routes {
+        let table = self.value(&dead_letters::DEAD_LETTER_ROUTES);
+        let table = table.unwrap_or_default().0;
+        let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
+        if queue.is_some_and(|queue| cycle.as_deref() == Some(&**queue.name())) {
+            let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
+            let what = "`dead_letter.cycle_key` is the queue itself: the cycle would go on";
+            let hint = "give another key, or leave it out".to_owned();
+            self.conflict(source.as_ref(), what.to_owned(), hint);
+        }
+        let discarded = table.iter().filter(|(_, key)| key.is_none());
+        Routes {
+            discarded: Reasons::new(discarded.map(|(reason, _)| *reason)),
+            by_reason: table
+                .into_iter()
+                .filter_map(|(reason, key)| Some((reason, key?)))
+                .collect(),
+            cycle,
+        }
+    }
+
+    pub(super) fn check_policy(
+        &mut self,
+        queue: Option<&QueueKind>,
+        dead_letter: Option<&DeadLetter>,
+    ) -> Policy {
+        let cap = self.value(&failures::MAX_DELIVERIES);
+        let on_cap = self.or_default(&failures::ON_CAP);
+        self.idle_without(&failures::ON_CAP, &failures::MAX_DELIVERIES);
+        let source = self.source(&failures::MAX_DELIVERIES).cloned();
+        let dead_letter_given = self.source(&dead_letters::DEAD_LETTER_KEY).is_some();
+        if cap.is_some() && queue.is_some_and(QueueKind::is_at_most_once) {
+            self.at_most_once(&failures::MAX_DELIVERIES);
+        } else if cap.is_some() && on_cap == OnCap::DeadLetter && !dead_letter_given {
+            let what = "`max_deliveries` needs `dead_letter.key`: where should the message go?";
+            let hint = "give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose";
+            self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+        }
+        let backoff = Backoff {
+            first: self.or_default(&failures::BACKOFF_FIRST),
+            factor: self.or_default(&failures::BACKOFF_FACTOR),
+            max: self.or_default(&failures::BACKOFF_MAX),
+            jitter: self.or_default(&failures::BACKOFF_JITTER),
+        };
+        if backoff.first > backoff.max {
+            let given = self
+                .source(&failures::BACKOFF_FIRST)
+                .or(self.source(&failures::BACKOFF_MAX));
+            let source = given.cloned();
+            let what = format!(
+                "`backoff.first` ({}) is more than `backoff.max` ({})",
+                backoff.first.show(),
+                backoff.max.show()
+            );
+            self.conflict(
+                source.as_ref(),
+                what,
+                "the first wait is the shortest".to_owned(),
+            );
+        }
+        Policy {
+            allowance: Allowance {
+                cap: cap.map(Into::into),
+                accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
+            },
+            on_cap,
+            on_fault: self.or_default(&failures::ON_FAULT),
+            has_dead_letter: dead_letter.is_some(),
+            dead_letters: dead_letter.map_or_else(DeadLetterRules::default, |d| DeadLetterRules {
+                discarded: d.routes.discarded,
+                stop_when_refused: d.on_full == OnFull::Stop,
+            }),
+            backoff,
+        }
+    }
+
+    pub(super) fn process(&mut self) -> Process {
+        self.only_with(&process::UNTIL_EMPTY_TIMEOUT, &process::UNTIL_EMPTY);
+        Process {
+            until_empty: self.or_default(&process::UNTIL_EMPTY),
+            until_empty_timeout: self.value(&process::UNTIL_EMPTY_TIMEOUT),
+            drain_timeout: self.or_default(&process::DRAIN_TIMEOUT),
+            summary: self.or_default(&process::SUMMARY),
+            admin: self.value(&process::ADMIN),
+            log_format: self.or_default(&process::LOG_FORMAT),
+            log_level: self.or_default(&process::LOG_LEVEL),
+        }
+    }
+
+    /// A setting that needs a queue which keeps what it hands out.
+    pub(super) fn at_most_once<T: Value>(&mut self, setting: &'static Setting<T>) {
+        let source = self.source(setting).cloned();
+        let what = format!(
+            "`{}` cannot be honoured: this queue forgets a message when it hands it out",
+            setting.key()
+        );
+        let hint = "read a `stream`, or a `list` with `reliable`".to_owned();
+        self.conflict(source.as_ref(), what, hint);
+    }
+
+    /// A setting that has no effect for now: another one may still be made at run time.
+    pub(super) fn idle_without<T: Value, U: Value>(
+        &mut self,
+        setting: &'static Setting<T>,
+        other: &'static Setting<U>,
+    ) {
+        if let (Some(source), None) = (self.source(setting).cloned(), self.source(other)) {
+            let what = format!("`{}` does nothing without `{}`", setting.key(), other.key());
+            self.warnings
+                .push(Problem::new(source, ProblemKind::Conflict(what)));
+        }
+    }
+
+    /// A setting that makes no sense without another one.
+    pub(super) fn only_with<T: Value, U: Value>(
+        &mut self,
+        setting: &'static Setting<T>,
+        other: &'static Setting<U>,
+    ) {
+        if let (Some(source), None) = (self.source(setting).cloned(), self.source(other)) {
+            let what = format!(
+                "`{}` means nothing without `{}`",
+                setting.key(),
+                other.key()
+            );
+            let hint = format!("set `{}` as well, or neither", other.key());
+            self.conflict(Some(&source), what, hint);
+        }
+    }
+
+    /// A value that was read, but cannot be used.
+    pub(super) fn bad_value<T: Value>(&mut self, setting: &'static Setting<T>, what: String) {
+        let key = setting.key();
+        let source = self.source(setting).cloned();
+        self.problems
+            .push(Problem::new(source, ProblemKind::Value { key, what }));
+    }
+}

@@ -1,0 +1,144 @@
+//! The way to the server breaks: cut connections, replies that end half-way, black holes.
+
+use std::time::Duration;
+
+use hostler::queue::script::Script;
+use hostler::telemetry::health::Cause;
+use hostler_tests::proxy::Proxy;
+use hostler_tests::redis::eventually;
+
+use crate::away_scene::{How, MIXED, Scene, Watched};
+
+struct Path {
+    scene: Scene,
+    proxy: Proxy,
+    host: Watched,
+}
+
+impl Path {
+    async fn new(how: &How) -> Self {
+        let scene = Scene::new().await;
+        let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
+        let host = Watched::start(&proxy.url(), how).await;
+        Self { scene, proxy, host }
+    }
+}
+
+/// The digest by which a script is run: what its requests have in them.
+fn digest(script: Script) -> String {
+    redis::Script::new(script.source()).get_hash().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_that_run_during_a_cut_finish_and_settle_when_it_is_over() {
+    let Path { scene, proxy, host } = Path::new(&How::default()).await;
+    let load = scene
+        .load(&["sleep:300", "sleep:300", "sleep:300", "drop"], 32)
+        .await;
+    host.has_started(16).await;
+    proxy.refuse(true);
+    proxy.cut();
+    host.is_not_ready(Cause::RedisAway, "redis at").await;
+    eventually("what ran has finished", || async {
+        host.metrics.in_flight.get() == 0
+    })
+    .await;
+    assert!(!host.health.is_ready());
+    proxy.refuse(false);
+    host.recovers().await;
+    load.settles_without_a_repeat(&scene, &host).await;
+    assert!(host.reconnects() >= 2);
+    assert!(host.errors("connection") >= 1);
+    host.drains().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cuts_time_and_again_under_load() {
+    let Path { scene, proxy, host } = Path::new(&How::min_idle(Duration::from_secs(3))).await;
+    let load = scene.load(MIXED, 420).await;
+    for n in 1..8 {
+        host.has_started(40 * n).await;
+        proxy.cut();
+    }
+    host.recovers().await;
+    load.settles(&scene, &host).await;
+    host.drains().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_each_kind_is_asked_for_again() {
+    let how = How::min_idle(Duration::from_secs(2));
+    let Path { scene, proxy, host } = Path::new(&how).await;
+    let mut all = scene.load(&[], 0).await;
+    let needles = [
+        ("XREADGROUP".to_owned(), "ack"),
+        ("XACK".to_owned(), "ack"),
+        (digest(Script::Record), "nack:0,ack"),
+        (digest(Script::Park), "nack:30,ack"),
+        (digest(Script::TakeDue), "nack:30,ack"),
+        (digest(Script::DeadLetter), "drop"),
+    ];
+    for (n, (needle, body)) in needles.into_iter().enumerate() {
+        // Nothing of it arrives, or a part, or all but the end.
+        for bytes in [0, 1, 3] {
+            proxy.cut_reply(needle.clone(), bytes);
+            let load = scene.load(&[body], 6).await;
+            all.messages.extend(load.messages);
+            eventually(
+                &format!("the reply to {needle} is cut at {bytes}"),
+                || async {
+                    proxy.replies_cut()
+                        == 3 * n as u64 + [0, 1, 3].binary_search(&bytes).unwrap() as u64 + 1
+                },
+            )
+            .await;
+            host.recovers().await;
+        }
+    }
+    all.settles(&scene, &host).await;
+    // A claim whose reply was lost may cost its start a charge, but no start: one message, one
+    // handler for each step.
+    for (id, body) in &all.messages {
+        let starts = host.script.starts_of(id);
+        assert!(
+            (1..=body.split(',').count()).contains(&starts),
+            "{id} {body} {starts}"
+        );
+    }
+    host.drains().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_black_hole_is_noticed_and_its_end_as_well() {
+    let how = How {
+        deadline: Duration::from_millis(500),
+        ..How::min_idle(Duration::from_secs(4))
+    };
+    let Path { scene, proxy, host } = Path::new(&how).await;
+    let load = scene.load(MIXED, 210).await;
+    host.has_started(40).await;
+    proxy.pause();
+    host.is_not_ready(Cause::RedisAway, "did not answer").await;
+    let errors = host.errors("deadline");
+    eventually("it is tried again", || async {
+        host.errors("deadline") > errors
+    })
+    .await;
+    proxy.resume();
+    host.recovers().await;
+    load.settles(&scene, &host).await;
+    host.drains().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_way_is_no_failure() {
+    let Path { scene, proxy, host } = Path::new(&How::default()).await;
+    proxy.delay(Duration::from_millis(20), Duration::from_millis(20));
+    proxy.pieces(64);
+    let load = scene.load(MIXED, 70).await;
+    eventually("they run", || async { host.script.starts().len() >= 70 }).await;
+    proxy.pieces(0);
+    load.settles_without_a_repeat(&scene, &host).await;
+    assert_eq!(host.all_errors(), 0);
+    host.drains().await;
+}

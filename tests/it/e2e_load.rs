@@ -1,0 +1,294 @@
+//! Batches, buffers, instances; and everything at once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hostler_tests::command;
+use hostler_tests::guests::guest;
+use hostler_tests::host::{Ended, Host, HostOptions};
+use hostler_tests::redis::{RawRedis, eventually};
+use serde_json::json;
+
+use crate::e2e_scene::Scene;
+
+/// How often a command was called.
+async fn calls(raw: &RawRedis, command: &str) -> u64 {
+    let stats = raw.text("INFO commandstats").await;
+    let begin = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
+    line.map_or(0, |rest| {
+        rest.split(',').next().and_then(|n| n.parse().ok()).unwrap()
+    })
+}
+
+#[tokio::test]
+async fn messages_are_read_and_acknowledged_in_batches() {
+    let mut scene = Scene::new().await;
+    let url = scene.server.url();
+    let lines = "ack\n".repeat(5000);
+    let to = ["publish", "--redis", &url, "--stream", "orders", "--lines"];
+    let ids = command::fed(to, lines.as_bytes()).ok().stdout;
+    scene.published = ids
+        .lines()
+        .map(|id| (id.to_owned(), "ack".to_owned()))
+        .collect();
+    assert_eq!(scene.published.len(), 5000);
+    let ended = scene.host().until_empty().end().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["acked"], 5000);
+    let (_, witness) = scene.check(&[ended]).await;
+    assert_eq!(witness.total(), 5000);
+    for command in ["xack", "xreadgroup"] {
+        let calls = calls(&scene.raw, command).await;
+        assert!(calls < 2500, "{calls} calls of {command} for 5000 messages");
+    }
+    // The first start of a first delivery costs nothing: none was recorded.
+    let records = calls(&scene.raw, "xclaim").await;
+    assert!(records < 500, "{records} records or renewals");
+}
+
+#[tokio::test]
+async fn slow_handlers_hoard_nothing() {
+    let mut scene = Scene::new().await;
+    scene.publish_all("sleep:150", 200).await;
+    let options = scene.host().flag("concurrency", "3");
+    let host = options.ready().await;
+    for started in [3, 6, 9, 12, 15] {
+        host.starts(started).await;
+        let held = scene.raw.pending("orders", "workers").await.len();
+        assert!(held <= 3 + 3, "{held} held for three slots");
+    }
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn an_instance_serves_one_message_or_as_many_as_told() {
+    let scene = Scene::new().await;
+    let options = scene
+        .host()
+        .dead_letter()
+        .flag("concurrency", "1")
+        .until_empty();
+    for (reuse, wanted) in [("1", [1; 8]), ("4", [1, 2, 3, 4, 1, 2, 3, 4])] {
+        scene.raw.ask("DEL orders orders:dead").await;
+        for _ in 0..8 {
+            scene.raw.add("orders", "count").await;
+        }
+        options
+            .clone()
+            .flag("reuse", reuse)
+            .end()
+            .await
+            .expect_code(0);
+        let dead = scene.look().await.dead;
+        let seen: Vec<i32> = dead
+            .iter()
+            .map(|dead| {
+                dead.header("x-dead-letter-detail")
+                    .unwrap()
+                    .parse()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(seen, wanted, "reuse {reuse}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_host_in_a_call_is_a_fault_of_that_attempt() {
+    let mut scene = Scene::new().await;
+    let once = scene.publish("host-panic,ack").await;
+    let innocents = scene.publish_all("sleep:50", 10).await;
+    let ended = scene
+        .host()
+        .cap(2)
+        .flag("handler", &guest("saboteur").display().to_string())
+        .flag("backoff-first", "5ms")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["faults"], json!({"host-panic": 1}));
+    assert_eq!(ended.json()["acked"], 11);
+    let (look, witness) = scene.check(&[ended]).await;
+    assert!(look.dead.is_empty());
+    assert_eq!(witness.attempts(&once), [1, 2]);
+    assert!(innocents.iter().all(|id| witness.attempts(id) == [1]));
+}
+
+#[tokio::test]
+async fn from_publish_to_peek_byte_for_byte() {
+    let scene = Scene::new().await;
+    let url = scene.server.url();
+    let body = b"nack:0;\x00\xff\xfe binary\r\n";
+    let publish = [
+        "publish",
+        "--redis",
+        &url,
+        "--stream",
+        "orders",
+        "--header",
+        "X-Tenant=Acme",
+        "--header",
+        "empty=",
+        "--body-file",
+        "-",
+    ];
+    let id = command::fed(publish, body).ok().stdout.trim().to_owned();
+    let text = [
+        "publish",
+        "--redis",
+        &url,
+        "--stream",
+        "orders",
+        "--body",
+        "drop:unwanted",
+    ];
+    command::run(text).ok();
+    let ended = scene.host().cap(2).until_empty().end().await;
+    ended.expect_code(0);
+    let peek = ["dlq", "peek", "--redis", &url, "orders:dead", "--json"];
+    let found = command::run(peek).ok().json();
+    assert_eq!(found["total"], 2);
+    assert_eq!(
+        found["by_reason"],
+        json!({"dropped": 1, "max-deliveries": 1})
+    );
+    let entries = found["entries"].as_array().unwrap();
+    let capped = entries
+        .iter()
+        .find(|entry| entry["reason"] == "max-deliveries")
+        .unwrap();
+    // That is `nack:0;` and the bytes behind it.
+    assert_eq!(capped["body_base64"], "bmFjazowOwD//iBiaW5hcnkNCg==");
+    assert_eq!(capped["body"], json!(null));
+    assert_eq!(capped["attempts"], 2);
+    assert_eq!(capped["source"], "orders");
+    assert_eq!(capped["source_id"], *id);
+    assert_eq!(capped["headers"]["X-Tenant"], "Acme", "{capped}");
+    assert_eq!(capped["headers"]["empty"], "");
+    let limited = command::run(peek.iter().chain(&["--limit", "1"]))
+        .ok()
+        .json();
+    assert_eq!(limited["total"], 2);
+    assert_eq!(limited["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        scene.raw.number("XLEN orders:dead").await,
+        2,
+        "a look changes nothing"
+    );
+}
+
+/// Hosts that come and go.
+struct Fleet {
+    options: HostOptions,
+    hosts: Vec<Host>,
+    ended: Vec<Ended>,
+}
+
+impl Fleet {
+    async fn replace(&mut self, random: &mut Rng, how: &str) {
+        let host = self.hosts.swap_remove(random.usize(..self.hosts.len()));
+        self.hosts.push(self.options.start());
+        let ended = match how {
+            "kill" => host.kill().await,
+            _ => host.drain().await,
+        };
+        if how == "drain" {
+            ended.expect_code(0);
+        }
+        self.ended.push(ended);
+    }
+}
+
+#[tokio::test]
+async fn hosts_are_killed_paused_and_drained_under_load() {
+    const CAP: u32 = 8;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = Rng::with_seed(seed);
+    let mut scene = Scene::new().await;
+    let bodies = [
+        "ack",
+        "ack",
+        "ack",
+        "sleep:5",
+        "sleep:60",
+        "nack:0,ack",
+        "nack:0,nack:20,ack",
+        "nack:400,sleep:5",
+        "drop:unwanted",
+        "nack:1",
+        "trap,ack",
+    ];
+    for _ in 0..1500 {
+        scene.publish(random.choice(bodies).unwrap()).await;
+    }
+    let options = scene
+        .host()
+        .cap(CAP)
+        .flag("concurrency", "6")
+        .flag("min-idle", "1500ms")
+        .flag("backoff-first", "5ms");
+    let mut fleet = Fleet {
+        hosts: vec![
+            options.ready().await,
+            options.ready().await,
+            options.ready().await,
+        ],
+        options,
+        ended: Vec::new(),
+    };
+    // At most four deaths: with eight starts, no innocent can be charged that often.
+    for how in [
+        "kill", "drain", "pause", "kill", "pause", "drain", "kill", "drain",
+    ] {
+        for _ in 0..random.usize(0..60) {
+            scene.publish(random.choice(bodies).unwrap()).await;
+        }
+        if how == "pause" {
+            // Longer than a lease lasts.
+            let paused = random.usize(..fleet.hosts.len());
+            fleet.hosts[paused].pause().await;
+            let until = Instant::now() + Duration::from_millis(1500 + random.u64(100..900));
+            eventually("the pause is over", || async { Instant::now() >= until }).await;
+            fleet.hosts[paused].resume();
+        } else {
+            fleet.replace(&mut random, how).await;
+        }
+    }
+    scene.emptied().await;
+    let Fleet {
+        hosts, mut ended, ..
+    } = fleet;
+    for host in hosts {
+        let host = host.drain().await;
+        host.expect_code(0);
+        ended.push(host);
+    }
+    let (look, witness) = scene.check(&ended).await;
+    assert!(look.parked.is_empty());
+    let mut dead = BTreeMap::new();
+    for (id, body) in &scene.published {
+        let starts = witness.starts(id);
+        assert!(
+            (1..=CAP as usize).contains(&starts),
+            "{id} ({body}): {starts} starts"
+        );
+        let letters = look.dead_letters_of(id);
+        let reason = letters.first().map(|letter| letter.reason());
+        let wanted = match body.as_str() {
+            "drop:unwanted" => Some("dropped"),
+            "nack:1" => Some("max-deliveries"),
+            _ => None,
+        };
+        assert_eq!(reason, wanted, "{id} ({body})");
+        *dead.entry(wanted).or_insert(0) += 1;
+    }
+    println!(
+        "{} hosts, {} starts, {dead:?}",
+        ended.len(),
+        witness.total()
+    );
+}

@@ -1,0 +1,303 @@
+//! What keeps a host from starting, and what nobody may read in what it writes.
+
+use std::path::Path;
+
+use hostler_tests::command;
+use hostler_tests::guests::{component, guest, handler, handler_version};
+use hostler_tests::host::HostOptions;
+use hostler_tests::redis::{RedisOptions, eventually};
+
+use crate::e2e_scene::Scene;
+
+/// It does not start: this exit code, one line that says so, and what to do.
+async fn refused(options: &HostOptions, code: i32, what: &[&str], hint: &str) {
+    let ended = options.end().await;
+    let said = ended.stderr();
+    ended.expect_code(code);
+    assert_eq!(ended.stdout, "", "there is no data");
+    let errors: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "{said}");
+    for part in what {
+        assert!(errors[0].contains(part), "{part} in {said}");
+    }
+    let hints: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("hint: "))
+        .collect();
+    let hints = hints.join("\n");
+    assert!(hints.contains(hint), "{hint} in {said}");
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_are_refused_and_nothing_is_touched() {
+    let scene = Scene::new().await;
+    let host = scene.host();
+    for (keys, said) in [
+        (&["orders", "orders:dead"][..], "the queue"),
+        (&["orders:dead"], "the dead-letter queue"),
+        (&["{orders}:parked:workers"], "what waits for its time"),
+    ] {
+        scene.raw.ask("FLUSHALL").await;
+        for key in keys {
+            scene.raw.ask(&format!("SET {key} mine")).await;
+        }
+        let what = [keys[0], "string", said];
+        refused(&host.clone().dead_letter(), 64, &what, "name another key").await;
+        let keys: Vec<String> = redis::from_redis_value(scene.raw.ask("KEYS *").await).unwrap();
+        assert!(
+            keys.iter()
+                .all(|key| !key.contains("orders") || keys.contains(key))
+        );
+        assert_eq!(scene.raw.number("DBSIZE").await as usize, keys.len());
+    }
+    scene.raw.ask("FLUSHALL").await;
+    let same = host
+        .clone()
+        .flag("dead-letter", "orders")
+        .flag("max-deliveries", "3");
+    refused(&same, 64, &["dead-letter", "orders"], "another key").await;
+    let nowhere = host.clone().flag("max-deliveries", "3");
+    refused(
+        &nowhere,
+        64,
+        &["max_deliveries", "dead_letter.key"],
+        "--on-cap discard",
+    )
+    .await;
+    refused(
+        &host.clone().flag("max-deliveries", "0"),
+        64,
+        &["max-deliveries"],
+        "",
+    )
+    .await;
+    refused(&host.clone().flag("group", ""), 64, &["group"], "").await;
+    refused(
+        &host.clone().flag("min-idle", "0s"),
+        64,
+        &["min-idle"],
+        "100ms",
+    )
+    .await;
+    assert_eq!(scene.raw.number("DBSIZE").await, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_is_refused() {
+    let primary = Scene::new().await;
+    let replica = Scene::with(RedisOptions::default().tcp()).await;
+    let nobody = format!("unix://{}/nobody.sock", primary.server.dir().display());
+    let host = primary.host();
+    refused(
+        &host.clone().flag("redis", &nobody),
+        69,
+        &["nobody.sock"],
+        "--wait-redis",
+    )
+    .await;
+    let port = replica.server.port();
+    replica
+        .raw
+        .ask(&format!("REPLICAOF 127.0.0.1 {port}"))
+        .await;
+    let url = replica.server.url();
+    refused(
+        &host.clone().flag("redis", &url),
+        64,
+        &["replica"],
+        "name the primary",
+    )
+    .await;
+    refused(
+        &host.clone().flag("redis", "http://localhost"),
+        64,
+        &["redis"],
+        "embedded",
+    )
+    .await;
+}
+
+/// A component in a file.
+fn file(dir: &Path, bytes: &[u8]) -> String {
+    let path = dir.join("handler.wasm");
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn bad_components_are_refused_with_what_was_found_and_what_was_wanted() {
+    let scene = Scene::new().await;
+    let wanted = "hostler:handler/message-handler@1";
+    let no_export = component("(component)");
+    let module = component("(module)");
+    let other_version = handler_version("2.0.0", "", "i32.const 0");
+    let ungranted = component(
+        r#"(component
+            (import "acme:bank/transfer@1.2.0" (instance (export "pay" (func))))
+            (core module $m (func (export "handle")))
+            (core instance $i (instantiate $m))
+            (func $handle (canon lift (core func $i "handle")))
+            (instance $i (export "handle" (func $handle)))
+            (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#,
+    );
+    let truncated = &handler("", "i32.const 0")[..200];
+    let cases: [(&[u8], &[&str]); 5] = [
+        (&no_export, &[wanted]),
+        (&module, &["module", "component"]),
+        (&other_version, &["@2.0.0", "@1"]),
+        (&ungranted, &["acme:bank/transfer@1.2.0"]),
+        (truncated, &["handler.wasm"]),
+    ];
+    for (bytes, parts) in cases {
+        let path = file(scene.server.dir(), bytes);
+        let ended = scene.host().flag("handler", &path).end().await;
+        ended.expect_code(65);
+        let said = ended.stderr();
+        for part in parts {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        assert!(said.contains("handler.wasm"), "{said}");
+        // The same by every command that loads one.
+        for arguments in [&["check", &path][..], &["invoke", &path, "--body", "x"]] {
+            let ended = command::run(arguments);
+            assert_eq!((ended.code, ended.stdout.as_str()), (65, ""), "{ended:?}");
+            assert_eq!(ended.stderr, said);
+        }
+    }
+    // Refused before anything was asked of the queue.
+    assert_eq!(scene.raw.number("DBSIZE").await, 0);
+}
+
+#[tokio::test]
+async fn a_host_that_waits_for_its_server_then_serves() {
+    let mut scene = Scene::new().await;
+    scene.server.kill();
+    let host = scene.host().flag("wait-redis", "50s").start();
+    host.logs("waiting for redis").await;
+    scene.server.restart();
+    host.logs("ready").await;
+    scene.raw = scene.server.raw().await;
+    let id = scene.publish("ack").await;
+    eventually("it serves", || async { host.witness().starts(&id) == 1 }).await;
+    host.drain().await.expect_code(0);
+
+    scene.server.kill();
+    let host = scene.host().flag("wait-redis", "300ms");
+    refused(&host, 69, &["redis.sock"], "--wait-redis").await;
+}
+
+/// Everything below a directory that somebody could read.
+fn files(dir: &Path, found: &mut Vec<u8>) {
+    for entry in std::fs::read_dir(dir).unwrap().map_while(Result::ok) {
+        let path = entry.path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.is_file() {
+            found.extend(std::fs::read(&path).unwrap_or_default());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_nowhere_in_what_is_written() {
+    const SECRET: &str = "Tr0ub4dor-3";
+    // By each way in which it may be given.
+    let secrets = RedisOptions::default()
+        .tcp()
+        .user(&format!("app on >{SECRET} ~* &* +@all"));
+    let scene = Scene::with(secrets).await;
+    let port = scene.server.port();
+    let dir = tempfile::tempdir().unwrap();
+    let password = dir.path().join("password");
+    std::fs::write(&password, format!("{SECRET}\n")).unwrap();
+    let config = dir.path().join("orders.toml");
+    let in_url = format!("redis://app:{SECRET}@127.0.0.1:{port}");
+    std::fs::write(&config, format!("redis = \"{in_url}\"\n")).unwrap();
+    let plain = format!("redis://app@127.0.0.1:{port}");
+    let base = scene
+        .host()
+        .cap(2)
+        .admin()
+        .flag(
+            "log-level",
+            "info,hostler=trace,redis=trace,tokio=trace,axum=trace",
+        )
+        .flag("backoff-first", "5ms")
+        .directory(dir.path());
+    let ways = [
+        base.clone().flag("redis", &in_url),
+        base.clone()
+            .without("redis")
+            .flag("config", &config.display().to_string()),
+        base.clone()
+            .flag("redis", &plain)
+            .variable("HOSTLER_REDIS_PASSWORD", SECRET),
+        base.clone()
+            .flag("redis", &plain)
+            .flag("redis-password-file", &password.display().to_string()),
+        base.without("redis").variable("HOSTLER_REDIS", &in_url),
+    ];
+    for (n, options) in ways.iter().enumerate() {
+        scene.raw.ask("XADD orders * _payload ack").await;
+        scene
+            .raw
+            .ask("XADD orders * _payload text:hello+nack")
+            .await;
+        let host = options.ready().await;
+        host.starts(3).await;
+        let pages = ["/metrics", "/ready", "/live"].map(|path| host.get(path).1);
+        // Whoever looks at the process sees the arguments; only the first way puts it there.
+        let argv = std::fs::read_to_string(format!("/proc/{}/cmdline", host.pid())).unwrap();
+        assert_eq!(argv.contains(SECRET), n == 0, "way {n}");
+        let mut trouble = String::new();
+        if n == 0 {
+            // Trouble is told, and may tell too much: a login that no longer works.
+            scene.raw.ask("ACL SETUSER app resetpass >other").await;
+            scene.raw.ask("CLIENT KILL USER app").await;
+            host.logs("redis is away").await;
+            trouble = host.get("/ready").1;
+            let back = format!("ACL SETUSER app resetpass >{SECRET}");
+            scene.raw.ask(&back).await;
+            host.logs("redis is back").await;
+        }
+        let ended = host.drain().await;
+        ended.expect_code(0);
+        let written = [ended.stderr(), ended.stdout, trouble, pages.concat()].concat();
+        assert!(written.contains("redis"), "nothing was written");
+        assert!(!written.contains(SECRET), "way {n}");
+        assert!(!written.contains("Tr0ub4dor"), "way {n}");
+    }
+    // A wrong one, at the start, is not repeated either.
+    let wrong = ways[2]
+        .clone()
+        .variable("HOSTLER_REDIS_PASSWORD", "Wr0ng-Pass");
+    let ended = wrong.end().await;
+    ended.expect_code(64);
+    assert!(!ended.stderr().contains("Wr0ng-Pass"));
+    // Nor does anything lie around, but for the files that we made.
+    std::fs::remove_file(&password).unwrap();
+    std::fs::remove_file(&config).unwrap();
+    let mut found = Vec::new();
+    files(dir.path(), &mut found);
+    assert!(!String::from_utf8_lossy(&found).contains(SECRET));
+    // Redis itself: names of clients, dead letters, keys.
+    let clients = scene.raw.text("CLIENT LIST").await;
+    assert!(!clients.contains(SECRET));
+    for dead in scene.look().await.dead {
+        assert!(!format!("{:?}", dead.fields).contains(SECRET));
+    }
+    let config = dir.path().join("check.toml");
+    std::fs::write(
+        &config,
+        format!(
+            "redis = \"{in_url}\"\nstream = \"s\"\ngroup = \"g\"\nhandler = \"{}\"\n",
+            guest("scripted").display()
+        ),
+    )
+    .unwrap();
+    let ended = command::run(["check", "--config", &config.display().to_string()]);
+    assert!(!format!("{ended:?}").contains(SECRET));
+}
