@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -92,6 +92,8 @@ pub struct Shared {
     pub cancelled: Arc<AtomicBool>,
     /// `max_deliveries`, as guests are told; 0 = no cap.
     pub max_attempts: AtomicU32,
+    /// Handlers running now.
+    pub running: AtomicUsize,
     /// How long a lease lasts without renewal.
     pub min_idle: Time,
     /// The driver's clock.
@@ -172,7 +174,10 @@ impl<H: Handler> Slot<H> {
         fault_point::reach(Point::Start, message);
         let began = Instant::now();
         let run = AssertUnwindSafe(self.handler.run(&mut self.state, call));
-        let report = match run.catch_unwind().await {
+        self.shared.running.fetch_add(1, Ordering::Relaxed);
+        let ran = run.catch_unwind().await;
+        self.shared.running.fetch_sub(1, Ordering::Relaxed);
+        let report = match ran {
             Ok(report) => report,
             Err(_) => {
                 // Whatever the slot kept may be half-changed.

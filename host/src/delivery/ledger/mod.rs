@@ -206,11 +206,6 @@ impl<M> Ledger<M> {
         self.held.is_empty()
     }
 
-    /// Attempts running now, as far as the executor has told.
-    pub fn running(&self) -> usize {
-        self.counts.running + self.counts.recording
-    }
-
     /// Whether Redis has refused a settlement that it has not carried out since. Looks at
     /// everything that is held.
     pub fn has_refused(&self) -> bool {

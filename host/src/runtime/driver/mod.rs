@@ -10,7 +10,7 @@ mod send;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use rustc_hash::FxBuildHasher;
@@ -127,6 +127,7 @@ impl Driver {
         let shared = Arc::new(Shared {
             cancelled: Arc::new(AtomicBool::new(false)),
             max_attempts: AtomicU32::new(cap.unwrap_or(0)),
+            running: AtomicUsize::new(0),
             min_idle: settings.ledger.min_idle,
             clock,
         });
@@ -215,9 +216,9 @@ impl Driver {
                 self.take_word(now, word);
             }
             self.count_contact();
-            self.metrics
-                .in_flight
-                .set(i64::try_from(self.ledger.running()).unwrap_or(i64::MAX));
+            self.metrics.in_flight.set(
+                i64::try_from(self.shared.running.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
+            );
             self.metrics
                 .held
                 .set(i64::try_from(self.ledger.len()).unwrap_or(i64::MAX));
