@@ -119,3 +119,15 @@ pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
             (export "hostler:handler/message-handler@{version}" (instance $handler)))"#
     ))
 }
+
+/// The same component as another version: with a custom section behind it that says `tag`, so that
+/// its digest is another one.
+pub fn variant(component: &[u8], tag: &str) -> Vec<u8> {
+    let section = wasm_encoder::CustomSection {
+        name: "version".into(),
+        data: tag.as_bytes().into(),
+    };
+    let mut bytes = component.to_vec();
+    wasm_encoder::ComponentSection::append_to_component(&section, &mut bytes);
+    bytes
+}

@@ -95,4 +95,6 @@ mod sandbox_logs;
 #[cfg(test)]
 mod security_user;
 #[cfg(test)]
+mod swap_versions;
+#[cfg(test)]
 mod wire_proxy;

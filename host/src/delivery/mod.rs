@@ -8,11 +8,13 @@
 //! - [`outcome`]: what an attempt produced, faults included.
 //! - [`policy`]: [`policy::decide`], the one place that turns an outcome into a disposition.
 //! - [`backoff`]: how long a failed message waits.
+//! - [`canary`]: which messages try a new version, and whether it is kept.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`ledger`]: every delivery this host holds, from claim to settlement.
 
 pub mod attempt;
 pub mod backoff;
+pub mod canary;
 pub mod death;
 pub mod ledger;
 pub mod message;

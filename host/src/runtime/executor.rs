@@ -22,6 +22,7 @@ use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::job::Ticket;
+use crate::runtime::versions::Versions;
 use crate::runtime::{Clock, gate, wall_clock_ms};
 
 /// One call of a handler.
@@ -65,6 +66,11 @@ pub trait Handler: Send + Sync + 'static {
 
     /// The digest of the handler that would run now.
     fn digest(&self) -> Arc<str>;
+
+    /// Its versions, if it can be swapped.
+    fn versions(&self) -> Option<&Arc<Versions>> {
+        None
+    }
 }
 
 /// What a slot tells the driver.

@@ -6,6 +6,7 @@
 //! - [`errands`]: the conversations with the queue, at most one of each kind at a time.
 //! - [`gate`]: what no handler may see.
 //! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
+//! - [`versions`]: which version of the handler an attempt gets.
 //! - [`job`]: a delivery as the driver and a slot share it.
 //!
 //! ```text
@@ -26,6 +27,7 @@ pub mod gate;
 pub mod job;
 pub mod native;
 pub mod sandboxed;
+pub mod versions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

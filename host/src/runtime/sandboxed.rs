@@ -3,20 +3,26 @@
 use std::sync::Arc;
 
 use crate::runtime::executor::{Call, Handler, Report};
+use crate::runtime::versions::{Origin, Versions};
 use crate::sandbox::{self, LogSink, Sandbox};
 
-/// A loaded component, called for each attempt.
+/// The handler in its versions: each attempt is called in the one that it picks at its start.
 #[derive(Debug)]
 pub struct Sandboxed {
-    sandbox: Sandbox,
+    versions: Arc<Versions>,
     logs: LogSink,
 }
 
 impl Sandboxed {
-    /// Run this component; its stdout and stderr become log events.
+    /// Run this component, and no other.
     pub fn new(sandbox: Sandbox) -> Self {
+        Self::of(Arc::new(Versions::new(sandbox, Origin::File)))
+    }
+
+    /// Run what these versions say; stdout and stderr become log events.
+    pub fn of(versions: Arc<Versions>) -> Self {
         Self {
-            sandbox,
+            versions,
             logs: LogSink::Tracing,
         }
     }
@@ -26,10 +32,12 @@ impl Handler for Sandboxed {
     type Slot = sandbox::Slot;
 
     fn slot(&self) -> Self::Slot {
-        self.sandbox.slot()
+        sandbox::Slot::default()
     }
 
     async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
+        // Picked once: whatever changes meanwhile, this attempt ends on the version it began with.
+        let sandbox = self.versions.pick(&call.message.id);
         let call = sandbox::Call {
             message: call.message,
             attempt: call.attempt,
@@ -37,15 +45,19 @@ impl Handler for Sandboxed {
             cancelled: call.cancelled,
             logs: &self.logs,
         };
-        let report = self.sandbox.call(slot, call).await;
+        let report = sandbox.call(slot, call).await;
         Report {
             outcome: report.outcome,
-            digest: Arc::clone(self.sandbox.digest()),
+            digest: Arc::clone(sandbox.digest()),
             log_bytes_dropped: report.log_bytes_dropped,
         }
     }
 
     fn digest(&self) -> Arc<str> {
-        Arc::clone(self.sandbox.digest())
+        self.versions.digest()
+    }
+
+    fn versions(&self) -> Option<&Arc<Versions>> {
+        Some(&self.versions)
     }
 }

@@ -1,12 +1,13 @@
 //! The loop: it feeds the ledger with what happened, and carries out what the ledger says.
 //!
 //! `act` carries out actions, `hear` takes in what slots and errands say, `send` sends errands off,
-//! `away` waits for a Redis that is gone.
+//! `away` waits for a Redis that is gone, `swapped` follows the versions of the handler.
 
 mod act;
 mod away;
 mod hear;
 mod send;
+mod swapped;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::queue::{Claim, Queue, Record, Settlement};
 use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
+use crate::runtime::versions::Versions;
 use crate::runtime::{Clock, Settings};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging::Throttle;
@@ -65,6 +67,7 @@ pub struct Driver {
     metrics: Arc<Metrics>,
     health: Health,
     ledger: Ledger<Arc<Job>>,
+    versions: Option<Arc<Versions>>,
     errands: Errands,
     /// Released and not finished, by holding.
     tickets: HashMap<Key, Arc<Ticket>, FxBuildHasher>,
@@ -147,6 +150,7 @@ impl Driver {
             clock,
             metrics,
             health,
+            versions: handler.versions().cloned(),
             tickets: HashMap::default(),
             executor,
             shared,
@@ -178,6 +182,7 @@ impl Driver {
         let mut words = Vec::with_capacity(WORDS_PER_TURN);
         let mut actions = Vec::new();
         let mut control_open = true;
+        let mut swaps = swapped::Swaps::of(self.versions.as_ref());
         loop {
             let now = self.clock.now();
             // Carrying out an action can make another (a revoked delivery is handed back).
@@ -203,6 +208,7 @@ impl Driver {
                     Some(command) => self.command(command),
                     None => control_open = false,
                 },
+                () = swaps.next() => self.swapped(),
                 Some(told) = self.told.recv() => self.hear(told),
                 _ = self.words.recv_many(&mut words, WORDS_PER_TURN) => {}
                 () = tokio::time::sleep_until(deadline) => {}

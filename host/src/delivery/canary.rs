@@ -1,0 +1,272 @@
+//! A canary: a new version that serves a share of the messages, until its faults and requeues,
+//! beside those of the version that serves the rest, say whether it is kept.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::delivery::outcome::Outcome;
+
+/// A share of all messages, in hundredths of a percent.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Share(u32);
+
+impl Share {
+    /// All of them.
+    pub const ALL: Self = Self(10_000);
+
+    /// A share of so many hundredths of a percent; `None` if that is more than all.
+    pub fn from_basis_points(points: u32) -> Option<Self> {
+        (points <= Self::ALL.0).then_some(Self(points))
+    }
+
+    /// Whether the message with this id belongs to the share. The same on every host and for every
+    /// attempt; a larger share holds all of a smaller one.
+    pub fn has(self, id: &str) -> bool {
+        let place = mix(id.as_bytes()) % u64::from(Self::ALL.0);
+        place < u64::from(self.0)
+    }
+
+    /// As a number from 0 to 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::ALL.0)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 100.0)
+    }
+}
+
+/// FNV-1a, and the finalizer of MurmurHash3: ids that are alike end far apart.
+fn mix(bytes: &[u8]) -> u64 {
+    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+/// When a canary is kept, and when not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rule {
+    /// How long it serves its share at least before it is kept.
+    pub window: Duration,
+    /// How many of its attempts must have ended before anything is decided.
+    pub min: u64,
+    /// By how much its share of faults, of requeues, or of both together may exceed the other
+    /// version's, from 0 to 1.
+    pub max_excess: f64,
+}
+
+/// How the attempts of one version ended.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Tally {
+    /// All of them.
+    pub attempts: u64,
+    /// In a fault.
+    pub faults: u64,
+    /// In a request for another attempt.
+    pub nacks: u64,
+}
+
+impl Tally {
+    /// An attempt has ended.
+    pub fn count(&mut self, outcome: &Outcome) {
+        self.attempts += 1;
+        match outcome {
+            Outcome::Fault(_) => self.faults += 1,
+            Outcome::NackRequeue(_) => self.nacks += 1,
+            Outcome::Ack | Outcome::Drop(_) => {}
+        }
+    }
+
+    fn rate(&self, count: u64) -> f64 {
+        if self.attempts == 0 {
+            return 0.0;
+        }
+        // Far below 2^52.
+        #[expect(clippy::cast_precision_loss, reason = "a count of attempts")]
+        let rate = count as f64 / self.attempts as f64;
+        rate
+    }
+
+    /// The share that faulted.
+    pub fn fault_rate(&self) -> f64 {
+        self.rate(self.faults)
+    }
+
+    /// The share that wanted another attempt.
+    pub fn nack_rate(&self) -> f64 {
+        self.rate(self.nacks)
+    }
+
+    fn failure_rate(&self) -> f64 {
+        self.rate(self.faults + self.nacks)
+    }
+
+    /// By how much this one fails more often than another: the worst of faults, requeues, and both.
+    pub fn excess_over(&self, other: &Self) -> f64 {
+        let faults = self.fault_rate() - other.fault_rate();
+        let nacks = self.nack_rate() - other.nack_rate();
+        let both = self.failure_rate() - other.failure_rate();
+        faults.max(nacks).max(both)
+    }
+}
+
+/// What is to be done about a canary.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Decision {
+    /// It goes on as it is.
+    Wait,
+    /// It serves everything from now on.
+    Promote,
+    /// It serves nothing from now on.
+    RollBack,
+}
+
+/// What these counts mean after so long. A canary that fails too often is given up as soon as
+/// there are enough attempts to say so; a good one waits for the end of the window.
+pub fn decide(rule: &Rule, age: Duration, canary: &Tally, current: &Tally) -> Decision {
+    if canary.attempts < rule.min {
+        Decision::Wait
+    } else if canary.excess_over(current) > rule.max_excess {
+        Decision::RollBack
+    } else if age >= rule.window {
+        Decision::Promote
+    } else {
+        Decision::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RULE: Rule = Rule {
+        window: Duration::from_secs(60),
+        min: 100,
+        max_excess: 0.05,
+    };
+
+    fn tally() -> impl Strategy<Value = Tally> {
+        (0_u64..5_000, 0_u64..5_000, 0_u64..5_000).prop_map(|(faults, nacks, rest)| Tally {
+            attempts: faults + nacks + rest,
+            faults,
+            nacks,
+        })
+    }
+
+    #[test]
+    fn a_share_is_what_it_says_whatever_the_ids_look_like() {
+        let share = Share::from_basis_points(1_000).unwrap();
+        let stream = |i: u64| format!("{}-{}", 1_700_000_000_000 + i / 7, i % 7);
+        let token = |i: u64| format!("{:032x}", i);
+        for id in [&stream as &dyn Fn(u64) -> String, &token] {
+            let within = (0..20_000).filter(|i| share.has(&id(*i))).count();
+            assert!((1_800..2_200).contains(&within), "{within}");
+        }
+    }
+
+    #[test]
+    fn who_fails_always_goes_as_soon_as_there_are_enough() {
+        let good = Tally {
+            attempts: 900,
+            ..Tally::default()
+        };
+        let mut bad = Tally {
+            attempts: 99,
+            faults: 99,
+            nacks: 0,
+        };
+        assert_eq!(decide(&RULE, Duration::ZERO, &bad, &good), Decision::Wait);
+        bad.attempts += 1;
+        bad.faults += 1;
+        assert_eq!(
+            decide(&RULE, Duration::ZERO, &bad, &good),
+            Decision::RollBack
+        );
+    }
+
+    #[test]
+    fn faults_are_not_made_good_by_fewer_requeues() {
+        let current = Tally {
+            attempts: 1_000,
+            faults: 0,
+            nacks: 100,
+        };
+        let canary = Tally {
+            attempts: 1_000,
+            faults: 100,
+            nacks: 0,
+        };
+        assert_eq!(
+            decide(&RULE, RULE.window, &canary, &current),
+            Decision::RollBack
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn none_and_all_are_none_and_all(id in ".{0,40}") {
+            prop_assert!(!Share::from_basis_points(0).unwrap().has(&id));
+            prop_assert!(Share::ALL.has(&id));
+        }
+
+        #[test]
+        fn a_larger_share_holds_the_smaller(id in ".{0,40}", a in 0_u32..=10_000, b in 0_u32..=10_000) {
+            let share = |points| Share::from_basis_points(points).unwrap();
+            prop_assert!(!share(a.min(b)).has(&id) || share(a.max(b)).has(&id));
+        }
+
+        #[test]
+        fn nothing_is_decided_too_early(canary in tally(), current in tally(), secs in 0_u64..120) {
+            let age = Duration::from_secs(secs);
+            let decision = decide(&RULE, age, &canary, &current);
+            if canary.attempts < RULE.min {
+                prop_assert_eq!(decision, Decision::Wait);
+            }
+            if decision == Decision::Promote {
+                prop_assert!(age >= RULE.window);
+            }
+        }
+
+        #[test]
+        fn one_that_is_no_worse_is_never_rolled_back(
+            canary in tally(), current in tally(), secs in 0_u64..120,
+        ) {
+            let no_worse = canary.excess_over(&current) <= RULE.max_excess;
+            let decision = decide(&RULE, Duration::from_secs(secs), &canary, &current);
+            prop_assert_eq!(
+                decision == Decision::RollBack,
+                !no_worse && canary.attempts >= RULE.min
+            );
+        }
+
+        #[test]
+        fn failing_more_never_helps(canary in tally(), current in tally(), secs in 0_u64..120) {
+            let age = Duration::from_secs(secs);
+            let worse = Tally {
+                attempts: canary.attempts + 1,
+                faults: canary.faults + 1,
+                ..canary
+            };
+            if decide(&RULE, age, &canary, &current) == Decision::RollBack {
+                prop_assert_eq!(decide(&RULE, age, &worse, &current), Decision::RollBack);
+            }
+        }
+
+        #[test]
+        fn a_decision_comes_once_there_are_enough_and_the_window_is_over(
+            canary in tally(), current in tally(),
+        ) {
+            let decision = decide(&RULE, RULE.window, &canary, &current);
+            prop_assert_eq!(decision == Decision::Wait, canary.attempts < RULE.min);
+        }
+    }
+}
