@@ -146,3 +146,47 @@ fn limits_given_by_flags_hold() {
     ]);
     assert_eq!(ended.json()["fault"], "cpu-timeout");
 }
+
+#[test]
+fn a_component_is_measured_alone() {
+    let body = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(body.path(), "nack").unwrap();
+    let bench = [
+        "bench",
+        "--in-process",
+        &scripted(),
+        "--messages",
+        "50",
+        "--repeat",
+        "2",
+        "--body-file",
+        body.path().to_str().unwrap(),
+    ];
+    let json = run(bench.iter().chain(&["--json"])).ok().json();
+    assert_eq!(json["outcome"], "nack-requeue");
+    assert_eq!(json["body_bytes"], 4);
+    assert_eq!(json["rounds"], 2);
+    assert!(json["memory_bytes"].as_u64().unwrap() >= 65536);
+    for time in ["compile_ms", "cached_start_ms", "first_call_us"] {
+        assert!(json[time].as_f64().unwrap() > 0.0, "{time}: {json}");
+    }
+    for mode in ["fresh", "reuse"] {
+        let figures = &json[mode];
+        assert!((1..=100).contains(&figures["calls"].as_u64().unwrap()));
+        let time = |name: &str| figures[name].as_f64().unwrap();
+        assert!(time("p50_us") > 0.0 && time("p50_us") <= time("p99_us"));
+        assert!(time("messages_per_second") > 0.0, "{json}");
+    }
+    let text = run(bench).ok().stdout;
+    assert!(text.contains("a reused instance"), "{text}");
+    // A handler that fails measures nothing.
+    std::fs::write(body.path(), "trap").unwrap();
+    let ended = run(bench);
+    assert_eq!(ended.code, 65, "{ended:?}");
+    assert!(
+        ended.stderr.contains("the handler faults: trap"),
+        "{ended:?}"
+    );
+    let missing = run(["bench", "--in-process", "nowhere.wasm"]);
+    assert_eq!(missing.code, 64, "{missing:?}");
+}

@@ -186,6 +186,91 @@ async fn a_reused_instance_serves_as_many_as_it_may() {
 }
 
 #[tokio::test]
+async fn slots_that_start_together_do_not_end_their_instances_together() {
+    const REUSE: u32 = 50;
+    let sandbox = Rig::scripted(&reused(REUSE)).sandbox;
+    let mut lifetimes = Vec::new();
+    for _ in 0..8 {
+        let mut rig = Rig::of(sandbox.clone());
+        assert!(rig.run("ack").await.fresh);
+        let mut lifetime = 1;
+        while !rig.run("ack").await.fresh {
+            lifetime += 1;
+        }
+        assert!((40..=REUSE).contains(&lifetime), "{lifetime}");
+        lifetimes.push(lifetime);
+    }
+    // By chance they are all the same once in a billion runs.
+    assert!(
+        lifetimes.iter().any(|other| *other != lifetimes[0]),
+        "{lifetimes:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_instance_that_has_grown_serves_no_more() {
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 1000,
+        reuse_memory: Some(8 << 20),
+        ..Settings::default()
+    });
+    assert_eq!(rig.reason("grow:2+count").await, "1");
+    assert_eq!(rig.reason("grow:2+count").await, "2");
+    // It answers, and is gone: linear memory never shrinks.
+    let grown = rig.run("grow:16+count").await;
+    assert_eq!(grown.outcome, Outcome::Drop(Some("3".to_owned())));
+    assert!(grown.memory_bytes > 16 << 20);
+    let next = rig.run("count").await;
+    assert_eq!(next.outcome, Outcome::Drop(Some("1".to_owned())));
+    assert!(next.fresh && next.memory_bytes < 8 << 20, "{next:?}");
+    // The default is half of what it may have.
+    let mut rig = Rig::scripted(&Settings {
+        limits: Limits {
+            memory: 16 << 20,
+            ..Limits::default()
+        },
+        ..reused(1000)
+    });
+    assert_eq!(rig.reason("count").await, "1");
+    assert_eq!(rig.reason("grow:4+count").await, "2");
+    assert_eq!(rig.reason("grow:10+count").await, "3");
+    assert_eq!(rig.reason("count").await, "1");
+}
+
+#[tokio::test]
+async fn an_instance_that_is_large_from_the_start_is_reused() {
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 1000,
+        reuse_memory: Some(64 << 10),
+        ..Settings::default()
+    });
+    assert!(rig.run("ack").await.memory_bytes > 64 << 10);
+    assert!(!rig.run("ack").await.fresh);
+}
+
+#[tokio::test]
+async fn an_instance_does_not_wait_for_ever() {
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 1000,
+        reuse_idle: Duration::from_millis(100),
+        ..Settings::default()
+    });
+    assert_eq!(rig.slot.patience(), None);
+    rig.run("ack").await;
+    assert_eq!(rig.slot.patience(), Some(Duration::from_millis(100)));
+    // Whoever runs the slot sees to it that it rests; if not, it rests at the next call.
+    rig.slot.rest();
+    assert_eq!(rig.slot.patience(), None);
+    assert!(rig.run("ack").await.fresh);
+    tokio::time::sleep(Duration::from_millis(110)).await;
+    assert!(rig.run("ack").await.fresh);
+    let mut patient = Rig::scripted(&reused(1000));
+    patient.run("ack").await;
+    tokio::time::sleep(Duration::from_millis(110)).await;
+    assert!(!patient.run("ack").await.fresh);
+}
+
+#[tokio::test]
 async fn nothing_is_reused_after_a_fault() {
     let mut rig = Rig::scripted(&Settings {
         reuse: 100,

@@ -247,6 +247,10 @@ impl Collected {
             },
             concurrency: count(&handler::CONCURRENCY),
             reuse: self.or_default(&handler::REUSE).get(),
+            reuse_memory: self
+                .value(&handler::REUSE_MEMORY)
+                .map(|size: ByteSize| size.as_usize()),
+            reuse_idle: self.or_default(&handler::REUSE_IDLE),
             cache: self.compile_cache(),
             ..sandbox::Settings::default()
         }

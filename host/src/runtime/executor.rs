@@ -64,6 +64,14 @@ pub trait Handler: Send + Sync + 'static {
         call: Call<'a>,
     ) -> impl Future<Output = Report> + Send + 'a;
 
+    /// For how long a slot without a message may keep what it keeps; `None` = it keeps nothing.
+    fn patience(&self, _slot: &Self::Slot) -> Option<Duration> {
+        None
+    }
+
+    /// No message has come for so long.
+    fn rest(&self, _slot: &mut Self::Slot) {}
+
     /// The digest of the handler that would run now.
     fn digest(&self) -> Arc<str>;
 
@@ -137,7 +145,7 @@ struct Slot<H: Handler> {
 
 impl<H: Handler> Slot<H> {
     async fn serve(mut self, tickets: async_channel::Receiver<Arc<Ticket>>) {
-        while let Ok(ticket) = tickets.recv().await {
+        while let Some(ticket) = self.next(&tickets).await {
             let Some(word) = self.attempt(&ticket).await else {
                 continue;
             };
@@ -147,6 +155,23 @@ impl<H: Handler> Slot<H> {
             // With a full queue nothing above waits: let the other tasks of this core run.
             tokio::task::consume_budget().await;
         }
+    }
+
+    /// The next ticket. While there is none, what the slot keeps is kept for so long.
+    async fn next(
+        &mut self,
+        tickets: &async_channel::Receiver<Arc<Ticket>>,
+    ) -> Option<Arc<Ticket>> {
+        if let Ok(ticket) = tickets.try_recv() {
+            return Some(ticket);
+        }
+        if let Some(patience) = self.handler.patience(&self.state) {
+            match tokio::time::timeout(patience, tickets.recv()).await {
+                Ok(ticket) => return ticket.ok(),
+                Err(_) => self.handler.rest(&mut self.state),
+            }
+        }
+        tickets.recv().await.ok()
     }
 
     /// One ticket. `None`: it was taken back, and the driver knows.

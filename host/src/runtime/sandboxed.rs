@@ -1,6 +1,7 @@
 //! The sandbox as a [`Handler`]: where the loop and wasmtime's room meet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::runtime::executor::{Call, Handler, Report};
 use crate::runtime::versions::{Origin, Versions};
@@ -51,6 +52,14 @@ impl Handler for Sandboxed {
             digest: Arc::clone(sandbox.digest()),
             log_bytes_dropped: report.log_bytes_dropped,
         }
+    }
+
+    fn patience(&self, slot: &Self::Slot) -> Option<Duration> {
+        slot.patience()
+    }
+
+    fn rest(&self, slot: &mut Self::Slot) {
+        slot.rest();
     }
 
     fn digest(&self) -> Arc<str> {

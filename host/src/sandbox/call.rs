@@ -1,33 +1,20 @@
 //! One attempt: a message goes in, an outcome comes out, within the limits.
 
-use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::time::{Sleep, sleep, sleep_until};
-use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
-
-use super::Loaded;
 use super::error::LoadError;
-use super::fault::{Circumstances, OutOfCpu, host_panic};
-use super::host::{Attempt, Host};
+use super::fault::{Circumstances, host_panic};
+use super::host::Attempt;
+use super::instance::{Live, Slot};
+use super::load::Loaded;
 use super::log::LogSink;
 use super::meter::Meter;
-use super::world::{Handle, Headers, MessageParam};
+use super::supervise::{End, drop_caught, supervise};
+use super::world::{Headers, MessageParam};
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
-
-/// How long to wait for room in the pool before looking again. Only more slots than
-/// `Settings::concurrency` make anybody wait.
-const POOL_RETRY: Duration = Duration::from_millis(1);
-
-/// How long the calls of a slot may keep a thread from other slots, one call after the other.
-const TURN: Duration = Duration::from_millis(1);
 
 /// What an attempt is about.
 #[derive(Clone, Copy, Debug)]
@@ -59,97 +46,12 @@ pub struct Report {
     pub log_bytes_dropped: u64,
 }
 
-/// One executor slot's part of the sandbox: runs one call at a time, and keeps the instance that
-/// the next call reuses.
-#[derive(Default)]
-pub struct Slot {
-    live: Option<Live>,
-    meter: Arc<Meter>,
-    /// How long it may have kept its thread from other slots.
-    kept: Duration,
-}
-
-impl std::fmt::Debug for Slot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slot")
-            .field("served", &self.live.as_ref().map_or(0, |live| live.served))
-            .finish_non_exhaustive()
-    }
-}
-
-/// An instance, being made or made.
-struct Live {
-    store: Store<Host>,
-    handle: Option<Handle>,
-    /// Messages it has answered.
-    served: u32,
-    /// Which handler it is an instance of: a swap must not reuse the old one's.
-    generation: u64,
-}
-
-impl Live {
-    fn new(loaded: &Loaded, meter: &Arc<Meter>, attempt: Attempt) -> Self {
-        let limits = &loaded.shared.limits;
-        let mut store = Store::new(&loaded.engine, Host::new(&loaded.shared, meter, attempt));
-        store.limiter(|host| &mut host.limiter);
-        store.epoch_deadline_callback(on_tick);
-        store.set_hostcall_fuel(limits.transfer);
-        store.set_max_component_handles(limits.handles);
-        Self {
-            store,
-            handle: None,
-            served: 0,
-            generation: loaded.generation,
-        }
-    }
-
-    /// The handler's function, of an instance that is made now if there is none yet.
-    async fn handle(&mut self, loaded: &Loaded) -> wasmtime::Result<Handle> {
-        if let Some(handle) = self.handle {
-            return Ok(handle);
-        }
-        let instance = loop {
-            match loaded.pre.instantiate_async(&mut self.store).await {
-                Err(error) if error.is::<PoolConcurrencyLimitError>() => sleep(POOL_RETRY).await,
-                made => break made?,
-            }
-        };
-        let handle = loaded.export.function(&mut self.store, &instance)?;
-        self.handle = Some(handle);
-        Ok(handle)
-    }
-}
-
-/// A tick found the guest running: end it if it is out of CPU time, else let others run.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature of an epoch callback"
-)]
-fn on_tick(store: StoreContextMut<'_, Host>) -> wasmtime::Result<UpdateDeadline> {
-    let host = store.data();
-    if host.meter.tick() >= host.cpu_limit() {
-        return Err(OutOfCpu.into());
-    }
-    // tokio's own yield lets the runtime look at timers and sockets before it polls us again.
-    Ok(UpdateDeadline::YieldCustom(
-        1,
-        Box::pin(tokio::task::yield_now()),
-    ))
-}
-
-/// How an attempt's future ended.
-enum End<T> {
-    Returned(wasmtime::Result<T>),
-    TimedOut,
-    Panicked(Box<dyn Any + Send>),
-}
-
 impl Loaded {
     /// Make one instance and throw it away: what can't start is found before the first message.
     pub(super) async fn trial(&self) -> Result<(), LoadError> {
         let meter = Arc::new(Meter::default());
         let deadline = Instant::now() + self.shared.limits.wall;
-        let mut live = Live::new(self, &meter, Attempt::trial(deadline));
+        let mut live = Live::new(self, &meter, Attempt::trial(deadline), Instant::now());
         live.store.set_epoch_deadline(1);
         let making = self.pre.instantiate_async(&mut live.store);
         let end = supervise(making, &meter, deadline).await;
@@ -165,11 +67,7 @@ impl Loaded {
     }
 
     pub(super) async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
-        // Calls that never wait would keep their thread for as long as there are messages.
-        if slot.kept >= TURN {
-            slot.kept = Duration::ZERO;
-            tokio::task::yield_now().await;
-        }
+        slot.take_turns().await;
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(&call, deadline);
@@ -177,18 +75,14 @@ impl Loaded {
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
 
-        // Out of the slot for the time of the call: if the call's future is dropped, so is it.
-        let reusable = slot
-            .live
-            .take()
-            .filter(|live| live.generation == self.generation);
+        let reusable = slot.reusable(self, started);
         let fresh = reusable.is_none();
         let mut live = match reusable {
             Some(mut live) => {
                 live.store.data_mut().begin(attempt);
                 live
             }
-            None => Live::new(self, &slot.meter, attempt),
+            None => Live::new(self, &slot.meter, attempt, started),
         };
         live.store.set_epoch_deadline(1);
         slot.meter.begin();
@@ -201,10 +95,9 @@ impl Loaded {
         let log_bytes_dropped = live.store.data_mut().finish();
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let answered = self.conclude(end, &live);
-        live.served += 1;
         // After a fault nothing of the instance is used again.
-        let closed = if answered.is_ok() && live.served < self.reuse {
-            slot.live = Some(live);
+        let closed = if answered.is_ok() && live.answered(1, memory_bytes, &self.reuse) {
+            slot.keep(live);
             Ok(())
         } else {
             drop_caught(live)
@@ -215,7 +108,7 @@ impl Loaded {
             (Ok(answer), Ok(())) => answer.into_outcome(self.shared.limits.outcome_text),
         };
         let duration = started.elapsed();
-        slot.kept += duration;
+        slot.kept(duration);
         Report {
             outcome,
             duration,
@@ -230,7 +123,7 @@ impl Loaded {
         let circumstances = Circumstances {
             limits: &self.shared.limits,
             denied: live.store.data().limiter.denied(),
-            instantiated: live.handle.is_some(),
+            instantiated: live.is_made(),
         };
         match end {
             End::Returned(Ok(value)) => Ok(value),
@@ -239,58 +132,6 @@ impl Loaded {
             End::Panicked(payload) => Err(host_panic(&*payload)),
         }
     }
-}
-
-/// Run an attempt's future to its end: its result, the deadline, or a panic of the host.
-async fn supervise<T>(
-    attempt: impl Future<Output = wasmtime::Result<T>>,
-    meter: &Meter,
-    deadline: Instant,
-) -> End<T> {
-    let mut attempt = pin!(Some(attempt));
-    // Made when the attempt first waits: most never do.
-    let mut timer = pin!(None::<Sleep>);
-    let mut first = true;
-    let end = poll_fn(|cx| {
-        if !std::mem::take(&mut first) {
-            meter.resume();
-        }
-        let polled = poll_caught(attempt.as_mut(), cx);
-        meter.pause();
-        match polled {
-            Ok(Poll::Ready(result)) => return Poll::Ready(End::Returned(result)),
-            Ok(Poll::Pending) => {}
-            Err(payload) => return Poll::Ready(End::Panicked(payload)),
-        }
-        if timer.is_none() {
-            timer.set(Some(sleep_until(deadline.into())));
-        }
-        match timer.as_mut().as_pin_mut().map(|timer| timer.poll(cx)) {
-            Some(Poll::Ready(())) => Poll::Ready(End::TimedOut),
-            _ => Poll::Pending,
-        }
-    })
-    .await;
-    // What is dropped here unwinds the guest, which may panic as well.
-    match catch_unwind(AssertUnwindSafe(|| attempt.set(None))) {
-        Ok(()) => end,
-        Err(payload) => End::Panicked(payload),
-    }
-}
-
-fn drop_caught<T>(value: T) -> Result<(), Box<dyn Any + Send>> {
-    catch_unwind(AssertUnwindSafe(|| drop(value)))
-}
-
-fn poll_caught<F: Future>(
-    future: Pin<&mut Option<F>>,
-    cx: &mut Context<'_>,
-) -> Result<Poll<F::Output>, Box<dyn Any + Send>> {
-    let Some(future) = future.as_pin_mut() else {
-        return Ok(Poll::Pending);
-    };
-    // Whatever a panic leaves half-done is dropped with the store and never looked at again.
-    catch_unwind(AssertUnwindSafe(|| future.poll(cx)))
 }
 
 impl Attempt {

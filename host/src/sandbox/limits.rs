@@ -83,8 +83,14 @@ pub struct Settings {
     pub limits: Limits,
     /// How many attempts run at a time: the number of [`super::Slot`]s in use.
     pub concurrency: usize,
-    /// How many messages one instance serves; 1 = a fresh instance for every message.
+    /// How many messages one instance serves at most; 1 = a fresh instance for every message. An
+    /// instance serves up to a fifth less, by chance.
     pub reuse: u32,
+    /// Bytes of linear memory: an instance that has grown beyond them serves no more; `None` =
+    /// half of [`Limits::memory`].
+    pub reuse_memory: Option<usize>,
+    /// How long an instance waits for its next message.
+    pub reuse_idle: Duration,
     /// What the handler may import beyond what every handler may.
     pub grants: Grants,
     /// How instances get their memory.
@@ -101,6 +107,8 @@ impl Default for Settings {
             limits: Limits::default(),
             concurrency: 16,
             reuse: 1,
+            reuse_memory: None,
+            reuse_idle: Duration::from_secs(60),
             grants: Grants::default(),
             allocation: Allocation::default(),
             compiler: Compiler::default(),

@@ -16,6 +16,7 @@ use super::error::LoadError;
 use super::fault::host_panic;
 use super::grants::Import;
 use super::host::{Host, Shared, linker};
+use super::instance::Reuse;
 use super::limits::{Allocation, Limits, Settings};
 use super::log::{Rate, printable};
 use super::world::{self, Export};
@@ -30,7 +31,7 @@ pub(super) struct Loaded {
     pub(super) pre: InstancePre<Host>,
     pub(super) export: Export,
     pub(super) shared: Arc<Shared>,
-    pub(super) reuse: u32,
+    pub(super) reuse: Reuse,
     /// Unlike any other `Loaded` of this process.
     pub(super) generation: u64,
     pub(super) description: Description,
@@ -160,7 +161,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             limits: settings.limits.clone(),
             digest: name(&digest),
         }),
-        reuse: settings.reuse,
+        reuse: Reuse::new(settings),
         generation: generation(),
     };
     trial(&loaded)?;

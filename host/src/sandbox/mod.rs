@@ -10,7 +10,8 @@
 //! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
 //! - `grants`: which imports a handler may have, the one place that decides.
 //! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
-//! - `call`: one attempt. `host` and `log` are what the guest sees of us meanwhile.
+//! - `call`: one attempt, run by `supervise`. `instance`: what it runs in, and how long that lasts.
+//!   `host` and `log` are what the guest sees of us meanwhile.
 //! - `fault`: what an error of wasmtime means.
 //!
 //! Invariants: no store outlives a fault; no guest code runs without a deadline on its CPU and
@@ -26,21 +27,24 @@ mod fault_point;
 mod format;
 mod grants;
 mod host;
+mod instance;
 mod limiter;
 mod limits;
 mod load;
 mod log;
 mod meter;
+mod supervise;
 mod world;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use call::{Call, Report, Slot};
+pub use call::{Call, Report};
 pub use compile::{Cache, Compiler};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need};
+pub use instance::Slot;
 pub use limits::{Allocation, Limits, Settings};
 pub use load::Description;
 use load::Loaded;

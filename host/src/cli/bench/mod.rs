@@ -1,6 +1,7 @@
 //! `hostler bench`: how fast is the real loop, with the sandbox and without?
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use crate::runtime::sandboxed::Sandboxed;
 use crate::sandbox::Sandbox;
 use crate::telemetry::logging::{self, LogFilter, LogFormat};
 
+mod in_process;
 mod measure;
 mod timed;
 
@@ -29,6 +31,12 @@ use timed::percentile;
 /// How many messages an instance serves with `--mode reuse`.
 const REUSE: u32 = 10_000;
 
+const BUILD: &str = if cfg!(debug_assertions) {
+    "debug"
+} else {
+    "release"
+};
+
 /// Measure the loop with a handler, against the same loop with a native no-op (the floor)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -37,17 +45,29 @@ and removed. Each round does both, in turning order; figures are medians of the 
 are sent at a steady rate to measure their way from sending to the answer. Use a release build, on a
 machine that does nothing else.
 
+With --in-process no Redis is needed: the component is compiled, started from the cache, and called in
+this process, with fresh instances and with reused ones.
+
 Examples:
+  hostler bench --in-process handler.wasm --body-file order.json --json
   hostler bench --redis embedded --handler ack.wasm
   hostler bench --redis redis://localhost --handler ack.wasm --mode reuse --body 1KiB --repeat 5 --json")]
 pub(crate) struct Args {
-    /// How many messages a round has
+    /// Measure this component alone, without Redis
+    #[arg(long, value_name = "FILE.wasm", conflicts_with_all = ["mode", "rate"])]
+    in_process: Option<PathBuf>,
+
+    /// How many messages a round has; with --in-process, at most
     #[arg(long, value_name = "N", default_value = "100000")]
     messages: NonZeroU64,
 
     /// The size of each body
     #[arg(long, value_name = "SIZE", default_value = "100B", value_parser = size)]
     body: ByteSize,
+
+    /// The body itself, instead of one of a size
+    #[arg(long, value_name = "FILE", conflicts_with = "body")]
+    body_file: Option<PathBuf>,
 
     /// A fresh instance for every message, or one for ten thousand
     #[arg(long, value_enum, default_value_t)]
@@ -121,14 +141,35 @@ struct Figures {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).bench()?;
-    flags::warn(&loaded.warnings);
-    let mut config = loaded.value;
+    let body = match &args.body_file {
+        Some(file) => std::fs::read(file)
+            .map_err(|error| Failure::io(format!("cannot read {}", file.display()), &error))?,
+        None => vec![b'x'; args.body.as_usize()],
+    };
+    let body = Bytes::from(body);
     logging::start(LogFormat::Auto, &LogFilter::default());
     if cfg!(debug_assertions) {
         let hint = "build with `cargo build --release`";
         output::warning("this is a debug build: its figures mean little", Some(hint));
     }
+    if let Some(file) = args.in_process {
+        let plan = in_process::Plan {
+            file,
+            body,
+            calls: args.messages.get(),
+            rounds: args.repeat.get(),
+        };
+        let report = in_process::run(&plan, &args.flags.collect(variables).sandbox()?)?;
+        if args.json {
+            output::json(&report)?;
+        } else {
+            output::line(&in_process::text(&report))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let loaded = args.flags.collect(variables).bench()?;
+    flags::warn(&loaded.warnings);
+    let mut config = loaded.value;
     config.sandbox.reuse = match args.mode {
         Mode::Fresh => 1,
         Mode::Reuse => REUSE,
@@ -136,7 +177,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let sandbox = check::load(&config.handler.file, &config.sandbox)?;
     let load = Load {
         messages: args.messages.get(),
-        body: Bytes::from(vec![b'x'; args.body.as_usize()]),
+        body,
         concurrency: config.sandbox.concurrency,
         prefetch: config.prefetch.get() as usize,
         rate: args.rate,
@@ -146,13 +187,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         .run(async |attempts| measure(&config.redis, &load, &sandbox, rounds, attempts).await)?;
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
-        build: if cfg!(debug_assertions) {
-            "debug"
-        } else {
-            "release"
-        },
+        build: BUILD,
         messages: load.messages,
-        body_bytes: args.body.0,
+        body_bytes: load.body.len() as u64,
         concurrency: load.concurrency,
         mode: args.mode,
         handler: sandbox.digest(),

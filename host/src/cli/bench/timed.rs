@@ -83,6 +83,14 @@ impl<H: Handler> Handler for Timed<H> {
         report
     }
 
+    fn patience(&self, slot: &Self::Slot) -> Option<Duration> {
+        self.handler.patience(&slot.slot)
+    }
+
+    fn rest(&self, slot: &mut Self::Slot) {
+        self.handler.rest(&mut slot.slot);
+    }
+
     fn digest(&self) -> Arc<str> {
         self.handler.digest()
     }

@@ -17,6 +17,8 @@ pub(super) static SECTION: Section = Section {
         &CONCURRENCY,
         &PREFETCH,
         &REUSE,
+        &REUSE_MEMORY,
+        &REUSE_IDLE,
         &TIMEOUT,
         &CPU,
         &MEMORY,
@@ -56,10 +58,27 @@ pub(in crate::config) static PREFETCH: Setting<NonZeroU32> = Setting::new(
 pub(in crate::config) static REUSE: Setting<NonZeroU32> = Setting::new(
     "reuse",
     "N",
-    "How many messages one instance of the component serves. 1 = a fresh one for every message, so \
-     that no state can leak from one to the next.",
+    "How many messages one instance of the component serves at most. 1 = a fresh one for every \
+     message, so that no state can leak from one to the next. Of more, an instance serves up to a \
+     fifth less, by chance, so that not all instances are made anew at once.",
 )
 .default("1");
+
+pub(in crate::config) static REUSE_MEMORY: Setting<ByteSize> = Setting::new(
+    "reuse_memory",
+    "SIZE",
+    "An instance whose linear memory has grown beyond this is not reused.",
+)
+.unset("half of `memory`")
+.check(|size| sized(size, ByteSize(64 << 10), ByteSize(4 << 30)));
+
+pub(in crate::config) static REUSE_IDLE: Setting<Duration> = Setting::new(
+    "reuse_idle",
+    "DURATION",
+    "How long an instance waits for its next message until it is dropped, with its memory.",
+)
+.default("60s")
+.check(|d| between(d, Duration::from_millis(1), DAY));
 
 pub(in crate::config) static TIMEOUT: Setting<Duration> = Setting::new(
     "timeout",

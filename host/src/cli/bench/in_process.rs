@@ -1,0 +1,287 @@
+//! `hostler bench --in-process FILE`: what a component costs, without any Redis.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::timed::percentile;
+use super::{BUILD, REUSE, median, rounded};
+use crate::cli::check;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+use crate::delivery::message::{Headers, Message};
+use crate::delivery::outcome::Outcome;
+use crate::sandbox::{Cache, Call, LogSink, Sandbox, Settings};
+
+/// How long one round of one mode takes at most.
+const ROUND: Duration = Duration::from_secs(2);
+
+/// What is measured, and how often.
+pub(super) struct Plan {
+    pub(super) file: PathBuf,
+    pub(super) body: Bytes,
+    /// Calls of a round, at most.
+    pub(super) calls: u64,
+    pub(super) rounds: u32,
+}
+
+/// The shape of `--in-process --json`. Times are medians of the rounds.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    version: &'static str,
+    build: &'static str,
+    handler: String,
+    interface: String,
+    size_bytes: u64,
+    body_bytes: usize,
+    rounds: u32,
+    /// Compiling it, in a child process.
+    compile_ms: f64,
+    /// Loading it when it was compiled before, one instance made included.
+    cached_start_ms: f64,
+    /// The first call of a process that has just loaded it.
+    first_call_us: f64,
+    /// Linear memory of an instance after its first message.
+    memory_bytes: usize,
+    /// What the handler says to this body.
+    outcome: &'static str,
+    /// A fresh instance for every message.
+    fresh: Figures,
+    /// One instance for ten thousand messages.
+    reuse: Figures,
+}
+
+/// Of one slot on one core.
+#[derive(Debug, Serialize)]
+struct Figures {
+    calls: u64,
+    p50_us: f64,
+    p99_us: f64,
+    messages_per_second: f64,
+}
+
+/// Measure.
+pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<Report, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("cannot start", &error))?;
+    let settings = Settings {
+        concurrency: 1,
+        ..settings.clone()
+    };
+    let cache = Scratch::new();
+    let with = |reuse: u32, cache: Option<Cache>| Settings {
+        reuse,
+        cache,
+        ..settings.clone()
+    };
+    let (mut compiles, mut starts, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut memory_bytes, mut outcome) = (0, "ack");
+    for _ in 0..plan.rounds {
+        let compiled = check::load(&plan.file, &with(1, None))?;
+        compiles.push(millis(compiled.describe().compile));
+        drop(compiled);
+        // The first of these fills the cache.
+        let fill = check::load(&plan.file, &with(1, Some(cache.cache())))?;
+        drop(fill);
+        let began = Instant::now();
+        let sandbox = check::load(&plan.file, &with(1, Some(cache.cache())))?;
+        starts.push(millis(began.elapsed()));
+        if !sandbox.describe().cached {
+            let what = "what was compiled could not be kept, so a cached start cannot be measured";
+            return Err(Failure::new(Exit::Bug, what));
+        }
+        let mut bench = Calls::new(&sandbox, plan);
+        let first = runtime.block_on(bench.once())?;
+        firsts.push(micros(first.took));
+        memory_bytes = first.memory_bytes;
+        outcome = first.outcome;
+    }
+    let fresh = check::load(&plan.file, &with(1, Some(cache.cache())))?;
+    let reused = check::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
+    let description = fresh.describe().clone();
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION"),
+        build: BUILD,
+        handler: fresh.digest().to_string(),
+        interface: description.interface,
+        size_bytes: description.size,
+        body_bytes: plan.body.len(),
+        rounds: plan.rounds,
+        compile_ms: rounded(median(compiles)),
+        cached_start_ms: rounded(median(starts)),
+        first_call_us: rounded(median(firsts)),
+        memory_bytes,
+        outcome,
+        fresh: runtime.block_on(Calls::new(&fresh, plan).figures())?,
+        reuse: runtime.block_on(Calls::new(&reused, plan).figures())?,
+    })
+}
+
+/// A cache of our own, for the time of the benchmark: what the user keeps stays as it is.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let name = format!(
+            "hostler-bench-{}-{:08x}",
+            std::process::id(),
+            fastrand::u32(..)
+        );
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn cache(&self) -> Cache {
+        Cache {
+            dir: self.0.clone(),
+            max_bytes: u64::MAX,
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.0);
+    }
+}
+
+fn remove(dir: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(dir) {
+        tracing::debug!(%error, dir = %dir.display(), "a cache of a benchmark is left behind");
+    }
+}
+
+/// One call.
+struct Once {
+    took: Duration,
+    memory_bytes: usize,
+    outcome: &'static str,
+}
+
+/// Calls of one slot.
+struct Calls<'a> {
+    sandbox: &'a Sandbox,
+    plan: &'a Plan,
+    slot: crate::sandbox::Slot,
+    message: Message,
+    /// Logging is no part of what is measured, but its limits are.
+    logs: LogSink,
+}
+
+impl<'a> Calls<'a> {
+    fn new(sandbox: &'a Sandbox, plan: &'a Plan) -> Self {
+        Self {
+            sandbox,
+            plan,
+            slot: sandbox.slot(),
+            message: Message {
+                id: "0-1".into(),
+                queue: "bench".into(),
+                body: plan.body.clone(),
+                headers: Headers::default(),
+                enqueued_ms: 0,
+            },
+            logs: LogSink::Tracing,
+        }
+    }
+
+    async fn once(&mut self) -> Result<Once, Failure> {
+        let call = Call {
+            message: &self.message,
+            attempt: 1,
+            max_attempts: 0,
+            cancelled: &Arc::default(),
+            logs: &self.logs,
+        };
+        let began = Instant::now();
+        let report = self.sandbox.call(&mut self.slot, call).await;
+        let took = began.elapsed();
+        let outcome = match report.outcome {
+            Outcome::Ack => "ack",
+            Outcome::NackRequeue(_) => "nack-requeue",
+            Outcome::Drop(_) => "drop",
+            Outcome::Fault(fault) => {
+                let hint = "give a body that it can handle with `--body-file`";
+                let what = format!("the handler faults: {fault}");
+                return Err(Failure::new(Exit::Component, what).hint(hint));
+            }
+        };
+        Ok(Once {
+            took,
+            memory_bytes: report.memory_bytes,
+            outcome,
+        })
+    }
+
+    /// Rounds of calls, after some that only warm the caches up.
+    async fn figures(mut self) -> Result<Figures, Failure> {
+        for _ in 0..(self.plan.calls / 10).min(100) {
+            self.once().await?;
+        }
+        let (mut p50, mut p99, mut rates, mut calls) = (vec![], vec![], vec![], 0);
+        for _ in 0..self.plan.rounds {
+            let mut times = Vec::new();
+            let began = Instant::now();
+            while (times.len() as u64) < self.plan.calls && began.elapsed() < ROUND {
+                times.push(self.once().await?.took);
+            }
+            rates.push(times.len() as f64 / began.elapsed().as_secs_f64());
+            calls += times.len() as u64;
+            p50.extend(percentile(&mut times, 0.5).map(micros));
+            p99.extend(percentile(&mut times, 0.99).map(micros));
+        }
+        Ok(Figures {
+            calls,
+            p50_us: rounded(median(p50)),
+            p99_us: rounded(median(p99)),
+            messages_per_second: rounded(median(rates)),
+        })
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// For people.
+pub(super) fn text(report: &Report) -> String {
+    let row = |name: &str, figures: &Figures| {
+        [
+            name.to_owned(),
+            format!("{:.1} us", figures.p50_us),
+            format!("{:.1} us", figures.p99_us),
+            format!("{:.0}", figures.messages_per_second),
+        ]
+    };
+    let modes = [
+        ["message in", "p50", "p99", "messages/s"].map(str::to_owned),
+        row("a fresh instance", &report.fresh),
+        row("a reused instance", &report.reuse),
+    ];
+    let facts = [
+        ("handler", report.interface.clone()),
+        ("digest", report.handler.clone()),
+        ("size", check::people_size(report.size_bytes)),
+        ("compile", format!("{:.1} ms", report.compile_ms)),
+        ("cached start", format!("{:.1} ms", report.cached_start_ms)),
+        ("first call", format!("{:.1} us", report.first_call_us)),
+        ("memory", check::people_size(report.memory_bytes as u64)),
+        ("outcome", report.outcome.to_owned()),
+    ];
+    format!(
+        "{}\n\n{}\n\none slot on one core, bodies of {} bytes, {} rounds, {} build",
+        output::table(facts.map(|(name, value)| [name.to_owned(), value])),
+        output::table(modes),
+        report.body_bytes,
+        report.rounds,
+        report.build
+    )
+}

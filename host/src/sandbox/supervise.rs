@@ -1,0 +1,72 @@
+//! Running an attempt's future to its end: its result, its deadline, or a panic of the host.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::time::{Sleep, sleep_until};
+
+use super::meter::Meter;
+
+/// How an attempt's future ended.
+pub(super) enum End<T> {
+    Returned(wasmtime::Result<T>),
+    TimedOut,
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// Run an attempt's future to its end: its result, the deadline, or a panic of the host.
+pub(super) async fn supervise<T>(
+    attempt: impl Future<Output = wasmtime::Result<T>>,
+    meter: &Meter,
+    deadline: Instant,
+) -> End<T> {
+    let mut attempt = pin!(Some(attempt));
+    // Made when the attempt first waits: most never do.
+    let mut timer = pin!(None::<Sleep>);
+    let mut first = true;
+    let end = poll_fn(|cx| {
+        if !std::mem::take(&mut first) {
+            meter.resume();
+        }
+        let polled = poll_caught(attempt.as_mut(), cx);
+        meter.pause();
+        match polled {
+            Ok(Poll::Ready(result)) => return Poll::Ready(End::Returned(result)),
+            Ok(Poll::Pending) => {}
+            Err(payload) => return Poll::Ready(End::Panicked(payload)),
+        }
+        if timer.is_none() {
+            timer.set(Some(sleep_until(deadline.into())));
+        }
+        match timer.as_mut().as_pin_mut().map(|timer| timer.poll(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(End::TimedOut),
+            _ => Poll::Pending,
+        }
+    })
+    .await;
+    // What is dropped here unwinds the guest, which may panic as well.
+    match catch_unwind(AssertUnwindSafe(|| attempt.set(None))) {
+        Ok(()) => end,
+        Err(payload) => End::Panicked(payload),
+    }
+}
+
+/// Drop what may panic when it is dropped.
+pub(super) fn drop_caught<T>(value: T) -> Result<(), Box<dyn Any + Send>> {
+    catch_unwind(AssertUnwindSafe(|| drop(value)))
+}
+
+fn poll_caught<F: Future>(
+    future: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Result<Poll<F::Output>, Box<dyn Any + Send>> {
+    let Some(future) = future.as_pin_mut() else {
+        return Ok(Poll::Pending);
+    };
+    // Whatever a panic leaves half-done is dropped with the store and never looked at again.
+    catch_unwind(AssertUnwindSafe(|| future.poll(cx)))
+}
