@@ -8,6 +8,7 @@
 //! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
 //! - [`versions`]: which version of the handler an attempt gets.
 //! - [`job`]: a delivery as the driver and a slot share it.
+//! - [`watch`]: noticing that a file has changed.
 //!
 //! ```text
 //!            Event                     Ticket
@@ -28,6 +29,7 @@ pub mod job;
 pub mod native;
 pub mod sandboxed;
 pub mod versions;
+pub mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
