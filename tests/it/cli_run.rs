@@ -446,6 +446,23 @@ fn a_benchmark_measures_both_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn the_replay_is_measured_without_a_handler() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let bench = ["bench", "--redis", &url, "--replay", "700", "--repeat", "2"];
+    let report = run(bench.iter().chain(&["--json"])).ok().json();
+    assert_eq!(report["entries"], 700);
+    assert_eq!(report["rounds"].as_array().unwrap().len(), 2);
+    assert!(report["replays_per_second"].as_f64().unwrap() > 0.0);
+    let text = run(bench).ok().stdout;
+    let head = "700 dead letters of 100B, 2 rounds, ";
+    assert!(text.starts_with(head), "{text}");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
+    assert_eq!(keys, 0);
+}
+
+#[test]
 fn a_handler_that_refuses_cannot_be_measured() {
     let redis = RedisServer::start();
     let ended = run([

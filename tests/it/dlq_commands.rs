@@ -1,21 +1,23 @@
 //! `hostler dlq show|replay|purge|export`, by the built binary.
 
+use std::collections::BTreeMap;
+
 use harness::command::{Ended, Host, end, fed, hostler, run};
 use harness::redis::{RawRedis, RedisServer};
 use hostler_tests as harness;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-const DEAD: &str = "orders:dead";
+pub(crate) const DEAD: &str = "orders:dead";
 
-struct Scene {
-    server: RedisServer,
+pub(crate) struct Scene {
+    pub(crate) server: RedisServer,
     raw: RawRedis,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = RedisServer::start();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let raw = runtime.block_on(server.raw());
@@ -27,7 +29,7 @@ impl Scene {
     }
 
     /// A dead letter of `orders`; returns its id.
-    fn letter(&self, body: &[u8], reason: &str, more: &[(&[u8], &[u8])]) -> String {
+    pub(crate) fn letter(&self, body: &[u8], reason: &str, more: &[(&[u8], &[u8])]) -> String {
         let mut words: Vec<&[u8]> = vec![b"XADD", DEAD.as_bytes(), b"*", b"_payload", body];
         words.extend([b"h:x-dead-letter-reason".as_slice(), reason.as_bytes()]);
         words.extend([b"h:x-dead-letter-source".as_slice(), b"orders"]);
@@ -36,9 +38,23 @@ impl Scene {
         redis::from_redis_value(id).unwrap()
     }
 
-    fn entries(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
+    pub(crate) fn entries(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
         let entries = self.runtime.block_on(self.raw.entries(key));
         entries.into_iter().map(|(_, fields)| fields).collect()
+    }
+
+    /// Every key and what it holds, as Redis would write it to a file.
+    pub(crate) fn dump(&self) -> BTreeMap<String, Vec<u8>> {
+        self.runtime.block_on(async {
+            let keys = self.raw.ask("KEYS *").await;
+            let keys: Vec<String> = redis::from_redis_value(keys).unwrap();
+            let mut dump = BTreeMap::new();
+            for key in keys {
+                let value = self.raw.ask_words(&[b"DUMP", key.as_bytes()]).await;
+                dump.insert(key, redis::from_redis_value(value).unwrap());
+            }
+            dump
+        })
     }
 
     fn dlq(&self, command: &str, more: &[&str]) -> Vec<String> {
@@ -48,7 +64,7 @@ impl Scene {
         all.map(|word| (*word).to_owned()).collect()
     }
 
-    fn run(&self, command: &str, more: &[&str]) -> Ended {
+    pub(crate) fn run(&self, command: &str, more: &[&str]) -> Ended {
         run(self.dlq(command, more))
     }
 }

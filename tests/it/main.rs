@@ -23,6 +23,8 @@ mod cli_run;
 #[cfg(test)]
 mod cli_words;
 #[cfg(test)]
+mod dlq_api;
+#[cfg(test)]
 mod dlq_commands;
 #[cfg(test)]
 mod dlq_peek;
@@ -30,6 +32,8 @@ mod dlq_peek;
 mod dlq_replay;
 #[cfg(test)]
 mod dlq_scene;
+#[cfg(test)]
+mod dlq_trial;
 #[cfg(test)]
 mod e2e_crash;
 #[cfg(test)]

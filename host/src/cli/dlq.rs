@@ -3,6 +3,7 @@
 //! - [`peek`], [`show`]: look, change nothing.
 //! - [`replay`], [`purge`], [`export`]: take it back, away, along.
 //! - [`filter`]: which entries are meant.
+//! - [`trial`]: what another handler makes of them.
 
 use clap::Subcommand;
 
@@ -10,7 +11,9 @@ use crate::cli::Variables;
 use crate::cli::connect::{Connected, Passing, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{self, Flags, Reach};
+use crate::config::Redis;
 use crate::dead_letter::{DeadLetters, Error};
+use crate::wire::stream;
 
 mod export;
 mod filter;
@@ -18,6 +21,7 @@ mod peek;
 mod purge;
 mod replay;
 mod show;
+mod trial;
 
 /// Look into dead-letter queues, and bring messages back from them
 #[derive(Debug, clap::Args)]
@@ -67,19 +71,26 @@ fn with<T>(
 ) -> Result<T, Failure> {
     let loaded = flags.collect(variables).redis()?;
     flags::warn(&loaded.warnings);
-    let redis = loaded.value;
-    ask(async {
-        let connected = Connected::new(&redis, "dlq").await?;
-        let letters = DeadLetters::new(&connected.connector, key);
-        let link = connected.connector.link("reach");
-        let reached = patiently(redis.wait, async || link.reach().await).await;
-        let done = match reached {
-            Ok(()) => work(&letters).await,
-            Err(failure) => Err(failure),
-        };
-        connected.close().await;
-        done
-    })
+    ask(at(key, &loaded.value, stream::Options::default(), work))
+}
+
+/// The same inside of a runtime, for a server that is known, with entries read like this.
+async fn at<T>(
+    key: &str,
+    redis: &Redis,
+    reading: stream::Options,
+    work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let connected = Connected::new(redis, "dlq").await?;
+    let letters = DeadLetters::new(&connected.connector, key).reading(reading);
+    let link = connected.connector.link("reach");
+    let reached = patiently(redis.wait, async || link.reach().await).await;
+    let done = match reached {
+        Ok(()) => work(&letters).await,
+        Err(failure) => Err(failure),
+    };
+    connected.close().await;
+    done
 }
 
 /// Why it did not work, for a command that asks once.

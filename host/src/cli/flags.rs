@@ -49,6 +49,25 @@ impl Scope for Reach {
     }
 }
 
+/// How to reach Redis, and how a component is tried on dead letters.
+#[derive(Clone, Debug)]
+pub(super) struct Tried;
+
+impl Scope for Tried {
+    fn has(key: &str) -> bool {
+        Reach::has(key)
+            || Sandboxed::has(key)
+            || [
+                "body_field",
+                "concurrency",
+                "max_deliveries",
+                "max_payload",
+                "missing_body",
+            ]
+            .contains(&key)
+    }
+}
+
 /// What a benchmark goes by.
 #[derive(Clone, Debug)]
 pub(super) struct Benched;

@@ -2,9 +2,10 @@
 
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
-use crate::config::settings::{handler, queue};
-use crate::config::{Bench, Config, DeadLetter, Destination, Loaded, QueueKind, Redis};
+use crate::config::settings::{failures, handler, queue};
+use crate::config::{Bench, Config, DeadLetter, Destination, Loaded, QueueKind, Redis, Trying};
 use crate::sandbox;
+use crate::wire::stream;
 
 impl Collected {
     /// The whole configuration, for `run`.
@@ -114,6 +115,27 @@ impl Collected {
             }),
             _ => Err(self.error()),
         }
+    }
+
+    /// How to reach Redis, and how a component is tried on dead letters.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn trying(self) -> Result<Loaded<(Redis, Trying)>, Error> {
+        let trying = Trying {
+            sandbox: self.sandbox_settings(),
+            max_payload: self.or_default(&handler::MAX_PAYLOAD),
+            max_attempts: self.value(&failures::MAX_DELIVERIES).map_or(0, Into::into),
+            reading: stream::Options {
+                body_field: self.or_default(&queue::BODY_FIELD).into(),
+                missing_body: self.or_default(&queue::MISSING_BODY),
+            },
+        };
+        let Loaded { value, warnings } = self.redis()?;
+        Ok(Loaded {
+            value: (value, trying),
+            warnings,
+        })
     }
 
     /// Only how components are run.

@@ -26,6 +26,7 @@ use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::queue::target::Target;
 use crate::sandbox;
 use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::wire;
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
@@ -185,6 +186,19 @@ pub struct Bench {
     pub sandbox: sandbox::Settings,
     /// The most deliveries held beyond those that run.
     pub prefetch: NonZeroU32,
+}
+
+/// How a component is tried on dead letters.
+#[derive(Clone, Debug)]
+pub struct Trying {
+    /// How it is run.
+    pub sandbox: sandbox::Settings,
+    /// The largest body that a handler is given.
+    pub max_payload: ByteSize,
+    /// `max_deliveries`, as the handler is told; 0 = no cap.
+    pub max_attempts: u32,
+    /// How stream entries are read.
+    pub reading: wire::stream::Options,
 }
 
 /// Where messages are published to.

@@ -1,39 +1,59 @@
-//! Looking into a dead-letter queue, and bringing messages back from it.
+//! Looking into a dead-letter queue, and bringing messages back from it: what `hostler dlq` does,
+//! for programs.
 //!
-//! - [`entry`]: one dead letter, taken apart.
-//! - [`peek`]: how many for which reason, and the newest.
-//! - [`scan`]: all that are there now and match a filter, oldest first; finding one, deleting.
-//! - [`replay`]: moving them back.
+//! | command | here |
+//! |---|---|
+//! | `dlq peek` | [`DeadLetters::peek`]: how many for which reason, and the newest |
+//! | `dlq show` | [`DeadLetters::find`]: one, whole |
+//! | `dlq replay` | [`DeadLetters::replay_all`]; or [`DeadLetters::scan`] and [`DeadLetters::replay`], page by page |
+//! | `dlq purge` | [`DeadLetters::purge_all`]; or [`DeadLetters::scan`] and [`DeadLetters::delete`] |
+//! | `dlq export` | [`DeadLetters::scan`] and [`Entry::line`] |
 //!
-//! Replay everything that died for one reason:
+//! The commands are made of nothing else. Replay everything that died for one reason:
 //!
 //! ```no_run
-//! # async fn example(connector: &hostler::queue::connection::Connector)
-//! # -> Result<(), hostler::dead_letter::Error> {
+//! # async fn example() -> Result<(), hostler::dead_letter::Error> {
 //! use hostler::dead_letter::{DeadLetters, Filter, ReplayOptions};
 //!
-//! let letters = DeadLetters::new(connector, "orders:dead");
+//! let letters = DeadLetters::connect("redis://localhost:6379/0", "orders:dead")?;
 //! let filter = Filter {
 //!     reasons: vec!["timeout".to_owned()],
 //!     ..Filter::default()
 //! };
-//! let mut replay = letters.replay(ReplayOptions::default());
-//! let mut scan = letters.scan(filter).await?;
-//! while let Some(entries) = scan.next().await? {
-//!     replay.send(&entries).await?;
-//! }
-//! println!("{} replayed", replay.report().replayed);
+//! let replayed = letters.replay_all(filter, ReplayOptions::default()).await?;
+//! println!("{} replayed", replayed.replayed);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Print what died, as lines that `hostler publish --lines --json` reads back whole:
+//!
+//! ```no_run
+//! # async fn example(letters: &hostler::dead_letter::DeadLetters)
+//! # -> Result<(), hostler::dead_letter::Error> {
+//! # use hostler::dead_letter::Filter;
+//! let mut scan = letters.scan(Filter::default()).await?;
+//! while let Some(entries) = scan.next().await? {
+//!     for entry in entries {
+//!         println!("{}", entry.line());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Whatever is given up half-way (a future that is dropped, a process that dies) leaves no entry
+//! half moved: each is moved by one script, or copied first and then removed.
 
 use std::fmt;
 
 use bytes::Bytes;
 
 use crate::queue::connection::{Connector, Link};
+use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
 use crate::queue::{Error as RedisError, reply};
-use crate::wire::stream;
+use crate::wire::dead_letter as header;
+use crate::wire::stream::{self, Decoded};
 
 pub mod entry;
 pub mod peek;
@@ -63,6 +83,9 @@ pub enum Error {
         /// What was given.
         id: String,
     },
+    /// The URL leads nowhere.
+    #[error(transparent)]
+    Url(#[from] TargetError),
     /// Redis failed or refused.
     #[error(transparent)]
     Redis(RedisError),
@@ -94,6 +117,16 @@ impl DeadLetters {
         }
     }
 
+    /// The same on the server of this URL (`redis://`, `rediss://`, `unix://`), with the password
+    /// that stands in it. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// [`Error::Url`].
+    pub fn connect(url: &str, key: impl Into<String>) -> Result<Self, Error> {
+        let target = Target::parse(url, PasswordSource::Url, TlsFiles::default())?;
+        Ok(Self::new(&Connector::new(target, "hostler"), key))
+    }
+
     /// Read entries as the queue in front of it does.
     #[must_use]
     pub fn reading(mut self, options: stream::Options) -> Self {
@@ -104,6 +137,20 @@ impl DeadLetters {
     /// Its key.
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// The message that a handler gets when this dead letter is replayed to `to`, or else to the
+    /// queue that it died in; `enqueued_ms` is when that is, in epoch milliseconds.
+    pub fn replayed(&self, entry: &Entry, to: Option<&str>, enqueued_ms: u64) -> Decoded {
+        let fields = header::replay::stream_fields(&entry.fields, &entry.headers, None);
+        let queue = to.or(entry.source.as_deref()).unwrap_or_default();
+        stream::decode(
+            &queue.into(),
+            &entry.id,
+            enqueued_ms,
+            &fields,
+            &self.options,
+        )
     }
 
     fn failed(&self, error: RedisError) -> Error {

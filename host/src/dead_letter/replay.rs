@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::{DeadLetters, Entry, Error};
+use super::{DeadLetters, Entry, Error, Filter};
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
 use crate::queue::{Class, Error as RedisError};
@@ -104,6 +104,31 @@ struct Move<'e> {
 }
 
 impl DeadLetters {
+    /// Replay the entries that are there now and that `filter` means, oldest first, to the end.
+    ///
+    /// # Errors
+    /// [`Error`]; what was moved before is moved, and a second call goes on with the rest.
+    pub async fn replay_all(
+        &self,
+        filter: Filter,
+        options: ReplayOptions,
+    ) -> Result<Replayed, Error> {
+        let mut replay = self.replay(options);
+        let mut scan = self.scan(filter).await?;
+        while !replay.is_done()
+            && let Some(entries) = scan.next().await?
+        {
+            let mut rest = entries.as_slice();
+            while !rest.is_empty() && !replay.is_done() {
+                let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
+                replay.pace().await;
+                replay.send(chunk).await?;
+                rest = behind;
+            }
+        }
+        Ok(replay.report)
+    }
+
     /// Begin a replay. Nothing is moved yet.
     pub fn replay(&self, options: ReplayOptions) -> Replay<'_> {
         Replay {

@@ -110,6 +110,19 @@ impl DeadLetters {
             .map_err(|error| self.failed(error))
     }
 
+    /// Delete the entries that are there now and that `filter` means. Says how many there were.
+    ///
+    /// # Errors
+    /// [`Error`]; what was deleted before is gone.
+    pub async fn purge_all(&self, filter: Filter) -> Result<u64, Error> {
+        let mut scan = self.scan(filter).await?;
+        let mut purged = 0;
+        while let Some(entries) = scan.next().await? {
+            purged += self.delete(&entries).await?;
+        }
+        Ok(purged)
+    }
+
     /// One entry, if it is there.
     ///
     /// # Errors

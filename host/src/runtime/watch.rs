@@ -291,7 +291,7 @@ mod tests {
         let (_dir, path) = place();
         let mut file = File::create(&path).unwrap();
         let mut watch = watch(&path);
-        let mut step = |watch: &mut FileWatch| {
+        let step = |watch: &mut FileWatch| {
             let found = look(&path, 1000, watch.read, watch.seen);
             watch.take(found)
         };

@@ -257,7 +257,7 @@ impl Running {
     }
 }
 
-fn cpu_of_this_process() -> Duration {
+pub(super) fn cpu_of_this_process() -> Duration {
     let duration = |time: TimeVal| {
         let micros = time.tv_sec() * 1_000_000 + time.tv_usec();
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))

@@ -23,6 +23,7 @@ use crate::telemetry::logging::{self, LogFilter, LogFormat};
 
 mod in_process;
 mod measure;
+mod replay;
 mod timed;
 
 use measure::{Bench, Load, Measured};
@@ -51,7 +52,8 @@ this process, with fresh instances and with reused ones.
 Examples:
   hostler bench --in-process handler.wasm --body-file order.json --json
   hostler bench --redis embedded --handler ack.wasm
-  hostler bench --redis redis://localhost --handler ack.wasm --mode reuse --body 1KiB --repeat 5 --json")]
+  hostler bench --redis redis://localhost --handler ack.wasm --mode reuse --body 1KiB --repeat 5 --json
+  hostler bench --redis embedded --replay 50000")]
 pub(crate) struct Args {
     /// Measure this component alone, without Redis
     #[arg(long, value_name = "FILE.wasm", conflicts_with_all = ["mode", "rate"])]
@@ -80,6 +82,10 @@ pub(crate) struct Args {
     /// Messages per second of the steady part; 0 = leave it out
     #[arg(long, value_name = "N", default_value = "1000")]
     rate: u32,
+
+    /// Measure the replay of so many dead letters instead; takes no handler
+    #[arg(long, value_name = "N", conflicts_with_all = ["in_process", "messages", "mode", "rate"])]
+    replay: Option<NonZeroU64>,
 
     /// Print one line of JSON
     #[arg(long)]
@@ -141,6 +147,7 @@ struct Figures {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let collected = args.flags.collect(variables);
     let body = match &args.body_file {
         Some(file) => std::fs::read(file)
             .map_err(|error| Failure::io(format!("cannot read {}", file.display()), &error))?,
@@ -159,7 +166,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             calls: args.messages.get(),
             rounds: args.repeat.get(),
         };
-        let report = in_process::run(&plan, &args.flags.collect(variables).sandbox()?)?;
+        let report = in_process::run(&plan, &collected.sandbox()?)?;
         if args.json {
             output::json(&report)?;
         } else {
@@ -167,7 +174,17 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Ok);
     }
-    let loaded = args.flags.collect(variables).bench()?;
+    if let Some(entries) = args.replay {
+        let loaded = collected.redis()?;
+        flags::warn(&loaded.warnings);
+        let load = replay::Load {
+            entries,
+            body,
+            rounds: args.repeat,
+        };
+        return replay::run(&loaded.value, &load, args.json);
+    }
+    let loaded = collected.bench()?;
     flags::warn(&loaded.warnings);
     let mut config = loaded.value;
     config.sandbox.reuse = match args.mode {

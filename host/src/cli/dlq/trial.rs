@@ -1,0 +1,245 @@
+//! Trying a handler on dead letters, in the sandbox and within its limits. Nothing is written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+use tokio::runtime::Handle;
+
+use super::{line, shown};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::{check, output};
+use crate::config::Trying;
+use crate::dead_letter::peek::{OTHER, UNKNOWN};
+use crate::dead_letter::{DeadLetters, Entry};
+use crate::delivery::outcome::Outcome;
+use crate::runtime::wall_clock_ms;
+use crate::sandbox::{Call, Capture, LogSink, Sandbox};
+use crate::wire::stream::Decoded;
+
+/// How many different reasons the table tells apart; what hostler writes are ten.
+const REASONS_MAX: usize = 100;
+
+/// A handler on trial.
+pub(super) struct Trial<'a> {
+    sandbox: Sandbox,
+    settings: Trying,
+    letters: &'a DeadLetters,
+    /// Where all would go; `None` = each to the queue that it died in.
+    to: Option<&'a str>,
+    attempts: &'a Handle,
+    json: bool,
+    seen: Seen,
+}
+
+/// How often which old reason met which verdict.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Seen {
+    handler: String,
+    tried: u64,
+    verdicts: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// What the handler makes of one dead letter.
+#[derive(Debug)]
+struct Verdict {
+    /// `ack`, `nack-requeue`, `drop`, `fault`; `malformed` or `oversize` where no handler runs.
+    word: &'static str,
+    /// The kind of fault.
+    fault: Option<&'static str>,
+    detail: Option<String>,
+    duration_us: Option<u64>,
+}
+
+/// The shape of a line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    reason: Option<&'a str>,
+    verdict: &'static str,
+    fault: Option<&'static str>,
+    detail: Option<&'a str>,
+    duration_us: Option<u64>,
+}
+
+impl<'a> Trial<'a> {
+    /// Load the handler of this file. Blocks while it is compiled.
+    pub(super) fn load(
+        file: &Path,
+        settings: Trying,
+        letters: &'a DeadLetters,
+        to: Option<&'a str>,
+        attempts: &'a Handle,
+        json: bool,
+    ) -> Result<Self, Failure> {
+        let sandbox = check::load(file, &settings.sandbox)?;
+        Ok(Self {
+            seen: Seen {
+                handler: sandbox.digest().to_string(),
+                ..Seen::default()
+            },
+            sandbox,
+            settings,
+            letters,
+            to,
+            attempts,
+            json,
+        })
+    }
+
+    /// Try these and tell each verdict, in their order. Returns those that the handler acks.
+    pub(super) async fn sift(&mut self, entries: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
+        let calls: Vec<_> = entries.iter().map(|entry| self.call(entry)).collect();
+        let attempts = self.attempts.clone();
+        let mut verdicts = stream::iter(calls)
+            .map(|call| attempts.spawn(call))
+            .buffered(self.settings.sandbox.concurrency);
+        let mut acked = Vec::new();
+        for entry in entries {
+            let Some(verdict) = verdicts.next().await else {
+                break;
+            };
+            let verdict = verdict.map_err(|error| Failure::new(Exit::Bug, error))?;
+            self.tell(&entry, &verdict)?;
+            if verdict.word == "ack" {
+                acked.push(entry);
+            }
+        }
+        Ok(acked)
+    }
+
+    /// One attempt, the first, at the message as a replay would write it.
+    fn call(&self, entry: &Entry) -> impl Future<Output = Verdict> + Send + use<> {
+        let Decoded {
+            message, defect, ..
+        } = self.letters.replayed(entry, self.to, wall_clock_ms());
+        let sandbox = self.sandbox.clone();
+        let Trying {
+            max_payload,
+            max_attempts,
+            ..
+        } = self.settings;
+        async move {
+            if let Some(defect) = defect {
+                return Verdict::unrun(defect.reason.label(), defect.detail);
+            }
+            let size = message.body.len();
+            if size > max_payload.as_usize() {
+                let allowed = max_payload.as_usize();
+                let detail = format!("the body has {size} bytes, {allowed} are allowed");
+                return Verdict::unrun("oversize", detail);
+            }
+            let call = Call {
+                message: &message,
+                attempt: 1,
+                max_attempts,
+                cancelled: &Arc::new(AtomicBool::new(false)),
+                // `hostler invoke` shows what a handler says.
+                logs: &LogSink::Capture(Capture::default()),
+            };
+            let report = sandbox.call(&mut sandbox.slot(), call).await;
+            Verdict::of(report.outcome, report.duration.as_micros())
+        }
+    }
+
+    fn tell(&mut self, entry: &Entry, verdict: &Verdict) -> Result<(), Failure> {
+        let reason = entry.reason.as_deref();
+        let old = reason.filter(|reason| !reason.is_empty());
+        self.seen.count(old.unwrap_or(UNKNOWN), &verdict.name());
+        if self.json {
+            return output::json(&Line {
+                id: &entry.id,
+                reason,
+                verdict: verdict.word,
+                fault: verdict.fault,
+                detail: verdict.detail.as_deref(),
+                duration_us: verdict.duration_us,
+            });
+        }
+        let mut text = format!(
+            "{}  {} -> {}",
+            entry.id,
+            shown(old.unwrap_or(UNKNOWN)),
+            verdict.name()
+        );
+        if let Some(detail) = &verdict.detail {
+            text.push_str(&format!("  {}", shown(detail)));
+        }
+        output::line(&text)
+    }
+
+    /// What was seen.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+}
+
+impl Verdict {
+    fn unrun(word: &'static str, detail: String) -> Self {
+        Self {
+            word,
+            fault: None,
+            detail: Some(detail),
+            duration_us: None,
+        }
+    }
+
+    fn of(outcome: Outcome, micros: u128) -> Self {
+        let (word, fault, detail) = match outcome {
+            Outcome::Ack => ("ack", None, None),
+            Outcome::NackRequeue(_) => ("nack-requeue", None, None),
+            Outcome::Drop(reason) => ("drop", None, reason),
+            Outcome::Fault(fault) => ("fault", Some(fault.kind.label()), Some(fault.detail)),
+        };
+        Self {
+            word,
+            fault,
+            detail,
+            duration_us: Some(u64::try_from(micros).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// The word, and the kind of fault if it is one.
+    fn name(&self) -> String {
+        match self.fault {
+            Some(kind) => format!("{} ({kind})", self.word),
+            None => self.word.to_owned(),
+        }
+    }
+}
+
+impl Seen {
+    fn count(&mut self, reason: &str, verdict: &str) {
+        self.tried += 1;
+        let is_room = self.verdicts.len() < REASONS_MAX || self.verdicts.contains_key(reason);
+        let reason = if is_room {
+            line(reason)
+        } else {
+            OTHER.to_owned()
+        };
+        let verdicts = self.verdicts.entry(reason).or_default();
+        *verdicts.entry(verdict.to_owned()).or_default() += 1;
+    }
+
+    /// Old reasons against new verdicts.
+    pub(super) fn text(&self) -> String {
+        let head = ["died for", "now", "count"].map(str::to_owned);
+        let rows = self.verdicts.iter().flat_map(|(reason, verdicts)| {
+            let row = |(verdict, count): (&String, &u64)| {
+                [reason.clone(), verdict.clone(), count.to_string()]
+            };
+            verdicts.iter().map(row).collect::<Vec<_>>()
+        });
+        let tried = format!("tried {} with {}", self.tried, self.handler);
+        if self.verdicts.is_empty() {
+            return tried;
+        }
+        format!(
+            "{tried}\n\n{}",
+            output::table(std::iter::once(head).chain(rows))
+        )
+    }
+}
