@@ -33,6 +33,7 @@ pub mod cli;
 pub mod config;
 pub mod dead_letter;
 pub mod delivery;
+pub mod publish;
 pub mod queue;
 pub mod runtime;
 pub mod sandbox;

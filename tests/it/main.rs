@@ -69,7 +69,11 @@ mod list_scene;
 #[cfg(test)]
 mod loop_stream;
 #[cfg(test)]
+mod publish_later;
+#[cfg(test)]
 mod publish_pipeline;
+#[cfg(test)]
+mod publish_words;
 #[cfg(test)]
 mod queue_connection;
 #[cfg(test)]

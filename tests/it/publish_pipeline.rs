@@ -5,17 +5,18 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use hostler::delivery::message::Headers;
-use hostler::queue::connection::Connector;
-use hostler::queue::publish::{
-    BATCH_BYTES, BATCH_MESSAGES, Destination, Error, Outgoing, Publisher, Receipt,
+use hostler::publish::{
+    BATCH_BYTES, BATCH_MESSAGES, Channel, Destination, Error, List, Outgoing, Publisher, Receipt,
+    Stream,
 };
+use hostler::queue::connection::Connector;
 use hostler::queue::target::{PasswordSource, Target, TlsFiles};
 use hostler::queue::{Class, Error as RedisError};
 use hostler::wire::list::{self, Codec, Framing};
 use hostler_tests::redis::{RedisOptions, RedisServer};
 use redis::Value;
 
-fn publisher(server: &RedisServer, destination: Destination) -> Publisher {
+fn publisher(server: &RedisServer, destination: impl Into<Destination>) -> Publisher {
     let target = Target::parse(&server.url(), PasswordSource::Url, TlsFiles::default()).unwrap();
     Publisher::new(&Connector::new(target, "test"), destination)
 }
@@ -52,11 +53,7 @@ async fn a_message_arrives_in_a_stream_byte_for_byte() {
 #[tokio::test]
 async fn another_body_field_is_used() {
     let server = RedisServer::start();
-    let destination = Destination::Stream {
-        key: "orders".into(),
-        body_field: Bytes::from_static(b"data"),
-        max_len: None,
-    };
+    let destination = Stream::new("orders").body_field("data");
     publisher(&server, destination)
         .publish(&Outgoing::new("x"))
         .await
@@ -134,11 +131,7 @@ async fn a_batch_sends_itself_when_it_is_full() {
 #[tokio::test]
 async fn max_len_trims_the_stream_approximately() {
     let server = RedisServer::start();
-    let destination = Destination::Stream {
-        key: "orders".into(),
-        body_field: Bytes::from_static(b"_payload"),
-        max_len: Some(1000),
-    };
+    let destination = Stream::new("orders").max_len(1000);
     let publisher = publisher(&server, destination);
     publisher
         .publish_all(&vec![Outgoing::new("x"); 5000])
@@ -154,11 +147,7 @@ async fn lists_take_each_codec_and_consumers_see_the_order() {
     let redis = server.raw().await;
     for (codec, framing) in [(Codec::Frame, Framing::Frame), (Codec::Json, Framing::Json)] {
         let key = format!("jobs:{codec:?}");
-        let destination = Destination::List {
-            key: key.clone(),
-            codec,
-        };
-        let publisher = publisher(&server, destination);
+        let publisher = publisher(&server, List::new(&key).codec(codec));
         let receipts = publisher
             .publish_all(&[odd(), Outgoing::new("second")])
             .await
@@ -175,11 +164,7 @@ async fn lists_take_each_codec_and_consumers_see_the_order() {
         }
     }
 
-    let raw = Destination::List {
-        key: "raw".into(),
-        codec: Codec::Raw,
-    };
-    let publisher = publisher(&server, raw);
+    let publisher = publisher(&server, List::new("raw").codec(Codec::Raw));
     publisher.publish(&Outgoing::new("as it is")).await.unwrap();
     assert_eq!(redis.text("RPOP raw").await, "as it is");
     let refused = publisher.publish(&odd()).await.unwrap_err();
@@ -217,11 +202,7 @@ async fn channels_say_how_many_listened() {
         (odd().body, odd().headers)
     );
 
-    let sharded = Destination::Channel {
-        name: "news".into(),
-        codec: Codec::Raw,
-        sharded: true,
-    };
+    let sharded = Channel::new("news").codec(Codec::Raw).sharded();
     let nobody = publisher(&server, sharded)
         .publish(&Outgoing::new("x"))
         .await
@@ -271,7 +252,7 @@ async fn a_message_that_cannot_be_written_stops_before_anything_of_its_batch_is_
     let bad = Outgoing {
         body: Bytes::new(),
         headers: Headers::new(vec![(Bytes::from_static(b"\xff"), Bytes::new())]),
-        fields: None,
+        ..Outgoing::default()
     };
     let incomplete = publisher.publish_all(&[odd(), bad]).await.unwrap_err();
     assert!(

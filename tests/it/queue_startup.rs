@@ -14,7 +14,7 @@ use crate::queue_scene::{
 
 /// The commands that a user for streams needs, at the least: with `retention`, and the two of `ACL`
 /// that let the check at start name what is missing.
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 27] = [
     "+info",
     "+time",
     "+script|load",
@@ -37,12 +37,19 @@ const COMMANDS: [&str; 26] = [
     "+zadd",
     "+zrem",
     "+zscore",
+    "+zcard",
     "+zrange",
     "+zrangebyscore",
     "+acl|whoami",
     "+acl|dryrun",
 ];
-const KEYS: [&str; 3] = ["~orders", "~orders:dead", "~{orders}:parked:*"];
+const KEYS: [&str; 4] = [
+    "~orders",
+    "~orders:dead",
+    "~{orders}:parked:*",
+    "~{orders}:delayed",
+];
+const DELAYED: &str = "{orders}:delayed";
 
 async fn check_default(scene: &Scene) -> Result<Vec<StartWarning>, StartError> {
     check(&connector(&scene.server.url()), &options()).await
@@ -82,7 +89,7 @@ async fn a_good_server_passes_with_its_warnings() {
 #[tokio::test]
 async fn keys_of_the_wrong_type_are_named() {
     let scene = Scene::new().await;
-    for name in [KEY, DEAD, PARKED] {
+    for name in [KEY, DEAD, PARKED, DELAYED] {
         scene.raw.ask(&format!("SADD {name} x")).await;
         let error = check_default(&scene).await.unwrap_err();
         let StartError::WrongType { key, found, .. } = &error else {
@@ -159,7 +166,7 @@ async fn the_least_privileged_user_passes_and_every_right_it_lacks_is_named() {
         named += 1;
     }
     assert_eq!(named, COMMANDS.len() - 2);
-    for (lacking, name) in [(0, KEY), (1, DEAD), (2, PARKED)] {
+    for (lacking, name) in [(0, KEY), (1, DEAD), (2, PARKED), (3, DELAYED)] {
         let mut rules: Vec<&str> = KEYS.to_vec();
         rules.remove(lacking);
         scene

@@ -10,9 +10,13 @@ use hostler_tests::redis::{RawRedis, RedisOptions};
 
 use crate::loop_stream::{options, settings};
 
-fn documented_user() -> String {
+pub(crate) fn docs() -> String {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
-    let text = std::fs::read_to_string(docs).unwrap();
+    std::fs::read_to_string(docs).unwrap()
+}
+
+pub(crate) fn documented_user() -> String {
+    let text = docs();
     let (_, rest) = text.split_once("```acl\nuser ").unwrap();
     let (rules, _) = rest.split_once("\n```").unwrap();
     rules.to_owned()

@@ -154,6 +154,7 @@ impl Collected {
     }
 
     pub(super) fn check_destination(&mut self) -> Option<Destination> {
+        self.only_with(&queue::RELIABLE, &queue::LIST);
         match &self.queues_set()[..] {
             ["stream"] => Some(Destination::Stream {
                 key: self.value(&queue::STREAM)?,
@@ -161,6 +162,7 @@ impl Collected {
             }),
             ["list"] => Some(Destination::List {
                 key: self.value(&queue::LIST)?,
+                reliable: self.or_default(&queue::RELIABLE),
             }),
             ["channel"] => Some(Destination::Channel {
                 name: self.value(&queue::CHANNEL)?,

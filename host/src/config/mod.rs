@@ -215,6 +215,8 @@ pub enum Destination {
     List {
         /// The list.
         key: String,
+        /// Whether hosts read it through processing lists.
+        reliable: bool,
     },
     /// Sent to a channel.
     Channel {

@@ -27,7 +27,7 @@ pub struct StreamReport {
     pub pending: u64,
     /// For how long the oldest of them has been in the stream, in milliseconds.
     pub oldest_pending_ms: Option<u64>,
-    /// Parked deliveries with a due time.
+    /// What waits for its time: parked deliveries with a due time, messages published for later.
     pub delayed: u64,
     /// Until the first of them is due, in milliseconds.
     pub next_due_ms: Option<u64>,
@@ -91,21 +91,36 @@ async fn look(
     pipeline.cmd("ZRANGE").arg(&parked).arg(0).arg(0);
     pipeline.cmd("TIME");
     pipeline.cmd("XLEN").arg(dead_letter.unwrap_or(key));
+    let later = keys::delayed(key);
+    pipeline.cmd("ZCARD").arg(&later);
+    pipeline.cmd("ZRANGE").arg(&later).arg(0).arg(0);
     let replies = Value::Array(link.pipeline(COMMAND, &pipeline).await?);
-    let [length, groups, consumers, delayed, next, time, dead_letters] =
-        reply::tuple(COMMAND, replies)?;
+    let [
+        length,
+        groups,
+        consumers,
+        delayed,
+        next,
+        time,
+        dead_letters,
+        published,
+        next_published,
+    ] = reply::tuple(COMMAND, replies)?;
     let length = accepted_count(length)?;
     let (groups, mut own) =
         read_groups(link, key, group, reply::accepted(COMMAND, groups)?).await?;
     let now_ms = epoch_ms(reply::accepted(COMMAND, time)?)?;
-    let next_due_ms = match reply::array(COMMAND, reply::accepted(COMMAND, next)?)?.pop() {
-        Some(id) => due_in(link, &parked, reply::bytes(COMMAND, id)?, now_ms).await?,
-        None => None,
-    };
-    let mut backlog = Script::Backlog.on(&[key]);
+    let mut next_due_ms = None;
+    for (set, first) in [(&parked, next), (&later, next_published)] {
+        if let Some(first) = reply::array(COMMAND, reply::accepted(COMMAND, first)?)?.pop() {
+            let due = due_in(link, set, reply::bytes(COMMAND, first)?, now_ms).await?;
+            next_due_ms = [next_due_ms, due].into_iter().flatten().min();
+        }
+    }
+    let mut backlog = Script::Backlog.on(&[key, &later]);
     backlog.arg(group);
     let backlog = script::run(link, Script::Backlog, &backlog).await?;
-    let [unread, _] = reply::tuple(COMMAND, backlog)?;
+    let [unread, _, _] = reply::tuple(COMMAND, backlog)?;
     Ok(StreamReport {
         length,
         lag: match own.take("lag") {
@@ -118,7 +133,7 @@ async fn look(
             .await?
             .and_then(|id| parse_entry_id(&id))
             .map(|(_, ms)| now_ms.saturating_sub(ms)),
-        delayed: accepted_count(delayed)?,
+        delayed: accepted_count(delayed)? + accepted_count(published)?,
         next_due_ms,
         dead_letters: match dead_letter {
             Some(_) => Some(accepted_count(dead_letters)?),
@@ -193,9 +208,9 @@ async fn first_pending(link: &Link, key: &str, group: &[u8]) -> Result<Option<St
     reply::text(COMMAND, id).map(Some)
 }
 
-async fn due_in(link: &Link, parked: &str, id: Bytes, now_ms: u64) -> Result<Option<u64>, Error> {
+async fn due_in(link: &Link, set: &str, member: Bytes, now_ms: u64) -> Result<Option<u64>, Error> {
     let mut cmd = Cmd::new();
-    cmd.arg("ZSCORE").arg(parked).arg(id.as_ref());
+    cmd.arg("ZSCORE").arg(set).arg(member.as_ref());
     let due = match link.call(COMMAND, &cmd).await? {
         // Taken back meanwhile.
         Value::Nil => return Ok(None),

@@ -149,7 +149,7 @@ pub struct Taken {
 pub struct Backlog {
     /// Whether something waits that no host has read.
     pub unread: bool,
-    /// Deliveries that hosts hold, parked ones included.
+    /// Deliveries that hosts hold, parked ones included, and messages published for later.
     pub pending: u64,
 }
 
@@ -177,7 +177,7 @@ pub struct Observation {
     pub pending: u64,
     /// For how long the oldest of them has been in the queue.
     pub oldest_pending: Option<Duration>,
-    /// Deliveries held for later by no host.
+    /// What waits for its time: deliveries held for later by no host, messages published for later.
     pub parked: u64,
     /// Entries in the dead-letter queue.
     pub dead_letters: Option<u64>,
@@ -237,7 +237,8 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Make a waiting [`Queue::fetch`] return early (with what it has).
     async fn interrupt(&self) -> Result<(), Error>;
 
-    /// Claim parked deliveries that are due, at most `max`, and say when the next one is.
+    /// Claim parked deliveries that are due, at most `max`, and say when the next one is. Also make
+    /// messages of what was published for later and is due, or claim it.
     ///
     /// Dies here: owned by this host with the count kept, found as orphans.
     async fn take_due(&self, max: usize) -> Result<Taken, Error>;

@@ -65,7 +65,14 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("ZSCORE", &[&parked, "0-1"]);
     need("ZRANGE", &[&parked, "0", "0"]);
     need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
+    let delayed = keys::delayed(&options.key);
+    need("XADD", &[key, "*", "name", "value"]);
+    need("ZREM", &[&delayed, "m"]);
+    need("ZCARD", &[&delayed]);
+    need("ZRANGE", &[&delayed, "0", "0"]);
+    need("ZRANGEBYSCORE", &[&delayed, "0", "1"]);
     need("EVALSHA", &["0", "2", key, &parked]);
+    need("EVALSHA", &["0", "2", key, &delayed]);
     if let Some(dead_letter) = &options.dead_letter {
         let dead = dead_letter.key.as_str();
         need("TYPE", &[dead]);
@@ -213,8 +220,11 @@ mod tests {
         let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
             (grants(stream(&options)), grants(list(&lists)));
         let mut sent = 0;
-        // A host replays nothing.
-        let serving = |script: &&Script| !matches!(script, Script::Replay);
+        // A host replays nothing, and publishes nothing.
+        let serving = |script: &&Script| {
+            use Script::{PublishLapsing, PublishLater, Replay};
+            !matches!(script, Replay | PublishLapsing | PublishLater)
+        };
         for script in Script::ALL.iter().filter(serving) {
             let asked = if script.name().starts_with("list_") {
                 &lists

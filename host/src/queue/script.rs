@@ -95,6 +95,12 @@ scripts! {
     ListBacklog = "list_backlog";
     /// What a list looks like.
     ListReport = "list_report";
+    /// Append to a stream what is due.
+    AppendDue = "append_due";
+    /// Publish a message for later.
+    PublishLater = "publish_later";
+    /// Publish to a list that lapses.
+    PublishLapsing = "publish_lapsing";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.
@@ -129,12 +135,24 @@ impl Script {
 /// # Errors
 /// `Connection` or `Deadline`; `Unavailable` with `NOSCRIPT` if Redis forgets faster than we load.
 pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec<Value>, Error> {
-    let name = script.name();
     let mut pipeline = Pipeline::with_capacity(calls.len());
     for call in calls {
         pipeline.add_command(call);
     }
-    let mut replies = link.pipeline(name, &pipeline).await?;
+    send(link, script.name(), &pipeline).await
+}
+
+/// Send commands, calls of scripts among them, in one round trip; a refusal stands in its place as
+/// [`Value::ServerError`].
+///
+/// # Errors
+/// As [`run_all`].
+pub async fn send(
+    link: &Link,
+    name: &'static str,
+    pipeline: &Pipeline,
+) -> Result<Vec<Value>, Error> {
+    let mut replies = link.pipeline(name, pipeline).await?;
     if !replies.iter().any(is_unknown) {
         return Ok(replies);
     }

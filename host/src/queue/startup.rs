@@ -152,9 +152,11 @@ pub async fn check(
     options: &StreamOptions,
 ) -> Result<Vec<StartWarning>, StartError> {
     let parked = keys::parked(&options.key, &options.group);
+    let delayed = keys::delayed(&options.key);
     let mut keys = vec![
         Key::new(&options.key, "stream", "the queue"),
         Key::new(&parked, "zset", "what waits for its time"),
+        Key::new(&delayed, "zset", "what was published for later"),
     ];
     if let Some(dead_letter) = &options.dead_letter {
         keys.push(Key::new(&dead_letter.key, "stream", DEAD_LETTERS));

@@ -58,7 +58,8 @@ pub fn retry(key: &str) -> String {
     derived(key, "retry")
 }
 
-/// The ZSET of a reliable list's deliveries that wait for their time, by when they are due.
+/// The ZSET of what waits for its time beside a queue, by when it is due: what was published for
+/// later, and a reliable list's delayed deliveries.
 pub fn delayed(key: &str) -> String {
     derived(key, "delayed")
 }

@@ -3,6 +3,7 @@
 //! - [`stream`]: a stream entry's fields.
 //! - [`list`]: a list's or channel's value: [`frame`], [`envelope`] or raw.
 //! - [`decoded`]: what reading yields.
+//! - [`delayed`]: what waits for its time beside a queue.
 //! - [`keys`]: the names of the keys that belong to a queue.
 //! - [`dead_letter`]: what a dead letter looks like, and which headers the host owns.
 //! - [`death`]: the header `x-death`.
@@ -13,6 +14,7 @@ use bytes::Bytes;
 pub mod dead_letter;
 pub mod death;
 pub mod decoded;
+pub mod delayed;
 pub mod envelope;
 pub mod frame;
 pub mod keys;

@@ -69,6 +69,19 @@ impl StreamQueue {
     }
 
     pub(super) async fn claim_due(&self, max: usize) -> Result<Taken, Error> {
+        let mut taken = self.claim_parked(max).await?;
+        match self.append_due().await {
+            Ok(next) => {
+                taken.next_due = [taken.next_due, next].into_iter().flatten().min();
+                Ok(taken)
+            }
+            // What is claimed is not given up for it: it fails again at the next look.
+            Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
         let mut call = script.on(&[self.key(), &self.parked]);
         call.arg(self.group())
@@ -84,6 +97,22 @@ impl StreamQueue {
             trimmed: reply::count(script.name(), &trimmed)?,
             next_due: u64::try_from(wait).ok().map(Duration::from_millis),
         })
+    }
+
+    /// Append what was published for later and is due: any host does it, for all groups. Then it is
+    /// read as everything else. Returns how long until the next is due.
+    ///
+    /// Dies here: each is either an entry, or still waits.
+    async fn append_due(&self) -> Result<Option<Duration>, Error> {
+        let script = Script::AppendDue;
+        let mut call = script.on(&[self.key(), &self.delayed]);
+        call.arg(CLAIMS_MAX)
+            .arg(BYTES_MAX)
+            .arg(&self.options.decoding.body_field[..]);
+        let reply = script::run(&self.commands, script, &call).await?;
+        let [_, wait] = reply::tuple(script.name(), reply)?;
+        let wait = reply::integer(script.name(), &wait)?;
+        Ok(u64::try_from(wait).ok().map(Duration::from_millis))
     }
 
     pub(super) async fn claim_orphans(

@@ -44,6 +44,8 @@ pub struct StreamQueue {
     name: Arc<str>,
     consumer: String,
     parked: String,
+    /// What was published for later, for all groups.
+    delayed: String,
     /// For everything but fetching.
     commands: Link,
     /// Fetching only: it blocks.
@@ -92,6 +94,7 @@ impl StreamQueue {
             name: options.key.as_str().into(),
             consumer: format!("{base}-{:08x}", fastrand::u32(..)),
             parked: keys::parked(&options.key, &options.group),
+            delayed: keys::delayed(&options.key),
             commands: connector.link("commands"),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),

@@ -184,10 +184,10 @@ impl StreamQueue {
 
     pub(super) async fn look_at_backlog(&self) -> Result<Backlog, Error> {
         let script = Script::Backlog;
-        let mut call = script.on(&[self.key()]);
+        let mut call = script.on(&[self.key(), &self.delayed]);
         call.arg(self.group());
         let reply = script::run(&self.commands, script, &call).await?;
-        let [unread, pending] = reply::tuple(script.name(), reply)?;
+        let [unread, pending, delayed] = reply::tuple(script.name(), reply)?;
         let unread = reply::integer(script.name(), &unread)?;
         if unread < 0 {
             return Err(Error::Missing {
@@ -197,7 +197,8 @@ impl StreamQueue {
         }
         Ok(Backlog {
             unread: unread > 0,
-            pending: reply::count(script.name(), &pending)?,
+            pending: reply::count(script.name(), &pending)?
+                + reply::count(script.name(), &delayed)?,
         })
     }
 

@@ -1,8 +1,8 @@
 //! `hostler publish`: one message, or a line of stdin each.
 
-use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU64;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -17,27 +17,27 @@ use crate::cli::progress::Progress;
 use crate::cli::{Variables, flags, output};
 use crate::config::Destination;
 use crate::delivery::message::Headers;
-use crate::queue::publish::{self, Batch, Error, Incomplete, Outgoing, Publisher, Receipt};
+use crate::publish::{self, Batch, Codec, Error, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
-use crate::wire::list::Codec;
 use crate::wire::stream;
 
-/// The longest line of `--lines`: what is longer is no line of text.
-const LINE_MAX: u64 = 64 << 20;
-/// How much of stdin is read ahead.
-const STDIN_BUFFER: usize = 1 << 20;
+mod lines;
+
 /// How many messages that were read wait to be sent.
 const WAITING_MAX: usize = 1024;
 
 /// Publish a message, or one for each line of stdin
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints the id of each message (of a stream), the length of the list, or the number of subscribers.
+Prints the id of each message (of a stream, or with a delay), the length of the list, or the number
+of subscribers.
 
 Examples:
   hostler publish --redis redis://localhost --stream orders --body '{\"id\":1,\"amount\":5}'
   hostler publish --redis redis://localhost --stream orders --body-file order.json --header tenant=acme
   hostler publish --redis redis://localhost --stream orders --lines --json < dead.jsonl
+  hostler publish --redis redis://localhost --stream orders --body reminder --delay 1h
+  hostler publish --redis redis://localhost --list jobs --codec json --body hello --ttl 300s
   seq 100000 | hostler publish --redis redis://localhost --stream numbers --lines --maxlen 1000000")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -51,13 +51,14 @@ pub(super) struct Args {
     #[arg(long = "header", value_name = "NAME=VALUE")]
     headers: Vec<Header>,
 
-    /// Trim the stream to about this many entries: the oldest go, read or not
-    #[arg(long, value_name = "N")]
-    maxlen: Option<NonZeroU64>,
+    /// The message waits so long before it is a message of the queue (a stream, or a list that hosts
+    /// read with `--reliable`): a running host takes it then
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    delay: Option<Duration>,
 
-    /// How values of lists and channels are written
-    #[arg(long, value_enum, default_value_t, value_name = "CODEC")]
-    codec: Written,
+    /// The message is dead-lettered unrun, as `expired`, if no handler has started it until then
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    expires_in: Option<Duration>,
 
     /// Print a line of JSON for each message; with `--lines`, the lines of stdin are JSON as well:
     /// {"body":"text","headers":{"name":"value"}}, or what `hostler dlq export` prints
@@ -65,7 +66,27 @@ pub(super) struct Args {
     json: bool,
 
     #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
     flags: Flags<ReachDestination>,
+}
+
+/// How messages are written where they go.
+#[derive(Debug, clap::Args)]
+struct Writing {
+    /// Trim the stream to about this many entries: the oldest go, read or not
+    #[arg(long, value_name = "N")]
+    maxlen: Option<NonZeroU64>,
+
+    /// The list lapses so long after the last message published so: it is gone whole then, and
+    /// nothing of it is dead-lettered
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    ttl: Option<Duration>,
+
+    /// How values of lists and channels are written
+    #[arg(long, value_enum, default_value_t, value_name = "CODEC")]
+    codec: Written,
 }
 
 /// How values of lists and channels are written.
@@ -84,7 +105,18 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = args.flags.collect(variables).redis_and_destination()?;
     flags::warn(&loaded.warnings);
     let (redis, destination) = loaded.value;
-    let destination = to(destination, args.maxlen, args.codec)?;
+    let destination = args.writing.to(destination)?;
+    if args.delay.is_some_and(|delay| !delay.is_zero()) {
+        destination.takes_delays().map_err(|error| {
+            let refused = refused(&error);
+            match destination {
+                publish::Destination::List(_) => {
+                    refused.hint("`--reliable` says that hosts read the list so")
+                }
+                _ => refused,
+            }
+        })?;
+    }
     let body = args.body.read()?;
     if body.is_none() && !args.lines {
         let hint = "give `--body TEXT`, `--body-file FILE` or `--lines`";
@@ -95,24 +127,23 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let connected = Connected::new(&redis, "publish").await?;
         let publisher = Publisher::new(&connected.connector, destination);
         // Before anything is sent: afterwards nobody would know what a lost reply said.
-        let link = connected.connector.link("reach");
-        patiently(redis.wait, async || link.reach().await).await?;
+        patiently(redis.wait, async || publisher.reach().await).await?;
         let print = |receipts: &[Receipt]| print(receipts, args.json);
+        let every = Outgoing {
+            headers,
+            delay: args.delay,
+            expires_in: args.expires_in,
+            ..Outgoing::default()
+        };
         let published = match body {
             Some(body) => {
-                let receipt = publisher
-                    .publish(&Outgoing {
-                        body,
-                        headers,
-                        fields: None,
-                    })
-                    .await;
+                let receipt = publisher.publish(&Outgoing { body, ..every }).await;
                 receipt
                     .map_err(|error| refused(&error))
                     .and_then(|receipt| print(&[receipt]))
             }
             None => {
-                let outgoing = move |line| outgoing(line, &headers, args.json);
+                let outgoing = move |line| outgoing(line, &every, args.json);
                 publish_lines(&publisher, outgoing, print).await
             }
         };
@@ -121,32 +152,53 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })
 }
 
-fn to(
-    destination: Destination,
-    max_len: Option<NonZeroU64>,
-    codec: Written,
-) -> Result<publish::Destination, Failure> {
-    let codec = match codec {
-        Written::Frame => Codec::Frame,
-        Written::Json => Codec::Json,
-        Written::Raw => Codec::Raw,
-    };
-    if max_len.is_some() && !matches!(destination, Destination::Stream { .. }) {
-        return Err(Failure::new(Exit::Usage, "`--maxlen` is for streams only"));
+impl Writing {
+    /// Where messages go, and how they are written there.
+    fn to(&self, destination: Destination) -> Result<publish::Destination, Failure> {
+        let usage = |what| Err(Failure::new(Exit::Usage, what));
+        let codec = match self.codec {
+            Written::Frame => Codec::Frame,
+            Written::Json => Codec::Json,
+            Written::Raw => Codec::Raw,
+        };
+        let max_len = self.maxlen.map(NonZeroU64::get);
+        if max_len.is_some() && !matches!(destination, Destination::Stream { .. }) {
+            return usage("`--maxlen` is for streams only");
+        }
+        if self.ttl.is_some() && !matches!(destination, Destination::List { .. }) {
+            return usage(
+                "`--ttl` is for lists only: entries of a stream can expire (`--expires-in`), and a channel keeps nothing",
+            );
+        }
+        Ok(match destination {
+            Destination::Stream { key, body_field } => {
+                let body_field = body_field.into();
+                publish::Stream {
+                    key,
+                    body_field,
+                    max_len,
+                }
+                .into()
+            }
+            Destination::List { key, reliable } => publish::List {
+                key,
+                codec,
+                ttl: self.ttl,
+                reliable,
+            }
+            .into(),
+            Destination::Channel { name } => publish::Channel::new(name).codec(codec).into(),
+        })
     }
-    Ok(match destination {
-        Destination::Stream { key, body_field } => publish::Destination::Stream {
-            key,
-            body_field: body_field.into(),
-            max_len: max_len.map(NonZeroU64::get),
-        },
-        Destination::List { key } => publish::Destination::List { key, codec },
-        Destination::Channel { name } => publish::Destination::Channel {
-            name,
-            codec,
-            sharded: false,
-        },
-    })
+}
+
+/// A time to live: not none.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("a list cannot live for no time".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Publish what a thread reads from stdin: thousands of lines per round trip where they come fast,
@@ -157,7 +209,7 @@ async fn publish_lines(
     print: impl Fn(&[Receipt]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (sender, mut lines) = mpsc::channel(WAITING_MAX);
-    thread::spawn(move || read_lines(&sender));
+    thread::spawn(move || lines::read_lines(&sender));
     let progress = Progress::counting("published");
     let mut batch = publisher.batch();
     let mut number = 0_u64;
@@ -183,28 +235,28 @@ async fn publish_lines(
     Ok(())
 }
 
-/// The message that a line of stdin stands for. Headers of flags come behind its own.
-fn outgoing(line: Bytes, headers: &Headers, json: bool) -> Result<Outgoing, String> {
+/// The message that a line of stdin stands for; what `every` message has comes behind its own.
+fn outgoing(line: Bytes, every: &Outgoing, json: bool) -> Result<Outgoing, String> {
     if !json {
         return Ok(Outgoing {
             body: line,
-            headers: headers.clone(),
-            fields: None,
+            ..every.clone()
         });
     }
     let line = line::read(&line).map_err(|error| error.to_string())?;
-    let added = headers.iter().cloned();
+    let added = every.headers.iter().cloned();
     Ok(match line {
         Line::Message(body, own) => Outgoing {
             body,
             headers: Headers::new(own.iter().cloned().chain(added).collect()),
-            fields: None,
+            ..every.clone()
         },
         Line::Fields(mut fields) => {
             fields.extend(added.map(|(name, value)| stream::header_field(&name, value)));
             Outgoing {
                 fields: Some(fields),
-                ..Outgoing::default()
+                headers: Headers::default(),
+                ..every.clone()
             }
         }
     })
@@ -240,43 +292,6 @@ fn told(
     }
 }
 
-fn read_lines(lines: &mpsc::Sender<Result<Bytes, Failure>>) {
-    let mut stdin = BufReader::with_capacity(STDIN_BUFFER, std::io::stdin());
-    loop {
-        let line = match read_line(&mut stdin) {
-            Ok(Some(line)) => Ok(line),
-            Ok(None) => return,
-            Err(failure) => Err(failure),
-        };
-        let ended = line.is_err();
-        if lines.blocking_send(line).is_err() || ended {
-            return;
-        }
-    }
-}
-
-/// The next line without its end; `None` = there is none.
-fn read_line(reader: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
-    let mut line = Vec::new();
-    let read = reader
-        .take(LINE_MAX + 1)
-        .read_until(b'\n', &mut line)
-        .map_err(|error| Failure::io("cannot read stdin", &error))?;
-    if read == 0 {
-        return Ok(None);
-    }
-    if line.last() == Some(&b'\n') {
-        line.pop();
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-    } else if read as u64 > LINE_MAX {
-        let what = format!("a line of stdin is longer than {LINE_MAX} bytes");
-        return Err(Failure::new(Exit::Usage, what).hint("use `--body-file -` for one large body"));
-    }
-    Ok(Some(line.into()))
-}
-
 fn refused(error: &Error) -> Failure {
     match error {
         Error::Redis(error) => error.failure(),
@@ -284,31 +299,39 @@ fn refused(error: &Error) -> Failure {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Published<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     length: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receivers: Option<u64>,
 }
 
+impl<'a> From<&'a Receipt> for Published<'a> {
+    fn from(receipt: &'a Receipt) -> Self {
+        let mut published = Self::default();
+        match receipt {
+            Receipt::Entry(id) => published.id = Some(id),
+            Receipt::Length(length) => published.length = Some(*length),
+            Receipt::Receivers(receivers) => published.receivers = Some(*receivers),
+            Receipt::Scheduled { id, due_ms } => {
+                published.id = Some(id);
+                published.due_ms = Some(*due_ms);
+            }
+        }
+        published
+    }
+}
+
 fn print(receipts: &[Receipt], json: bool) -> Result<(), Failure> {
     let mut text = String::new();
     for receipt in receipts {
         if json {
-            let (id, length, receivers) = match receipt {
-                Receipt::Entry(id) => (Some(id.as_str()), None, None),
-                Receipt::Length(length) => (None, Some(*length), None),
-                Receipt::Receivers(receivers) => (None, None, Some(*receivers)),
-            };
-            let published = Published {
-                id,
-                length,
-                receivers,
-            };
-            let line = serde_json::to_string(&published);
+            let line = serde_json::to_string(&Published::from(receipt));
             text.push_str(&line.map_err(|error| Failure::new(Exit::Bug, error))?);
         } else {
             text.push_str(&receipt.to_string());
@@ -316,19 +339,4 @@ fn print(receipts: &[Receipt], json: bool) -> Result<(), Failure> {
         text.push('\n');
     }
     output::data(text.as_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_end_as_people_end_them() {
-        let mut input = &b"one\n\ntwo\r\nthree"[..];
-        let mut lines = Vec::new();
-        while let Some(line) = read_line(&mut input).unwrap() {
-            lines.push(line);
-        }
-        assert_eq!(lines, ["one", "", "two", "three"]);
-    }
 }

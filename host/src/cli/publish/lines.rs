@@ -1,0 +1,66 @@
+//! Lines of stdin, read by a thread of their own.
+
+use std::io::{BufRead, BufReader, Read};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::cli::exit::{Exit, Failure};
+
+/// The longest line of `--lines`: what is longer is no line of text.
+const LINE_MAX: u64 = 64 << 20;
+/// How much of stdin is read ahead.
+const STDIN_BUFFER: usize = 1 << 20;
+
+/// Send every line until there is none, or nobody listens.
+pub(super) fn read_lines(lines: &mpsc::Sender<Result<Bytes, Failure>>) {
+    let mut stdin = BufReader::with_capacity(STDIN_BUFFER, std::io::stdin());
+    loop {
+        let line = match read_line(&mut stdin) {
+            Ok(Some(line)) => Ok(line),
+            Ok(None) => return,
+            Err(failure) => Err(failure),
+        };
+        let ended = line.is_err();
+        if lines.blocking_send(line).is_err() || ended {
+            return;
+        }
+    }
+}
+
+/// The next line without its end; `None` = there is none.
+fn read_line(reader: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
+    let mut line = Vec::new();
+    let read = reader
+        .take(LINE_MAX + 1)
+        .read_until(b'\n', &mut line)
+        .map_err(|error| Failure::io("cannot read stdin", &error))?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+    } else if read as u64 > LINE_MAX {
+        let what = format!("a line of stdin is longer than {LINE_MAX} bytes");
+        return Err(Failure::new(Exit::Usage, what).hint("use `--body-file -` for one large body"));
+    }
+    Ok(Some(line.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_as_people_end_them() {
+        let mut input = &b"one\n\ntwo\r\nthree"[..];
+        let mut lines = Vec::new();
+        while let Some(line) = read_line(&mut input).unwrap() {
+            lines.push(line);
+        }
+        assert_eq!(lines, ["one", "", "two", "three"]);
+    }
+}

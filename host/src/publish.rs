@@ -1,0 +1,46 @@
+//! Publishing from a Rust service, without the command line.
+//!
+//! A producer needs no library of ours: any Redis client will do (`docs/producers.md`). This is the
+//! one that `hostler publish` itself uses: headers, delays, expiry, and thousands of messages per
+//! round trip in bounded memory.
+//!
+//! ```no_run
+#![doc = include_str!("publish/example.rs")]
+//! ```
+//!
+//! A message is published at least once if the caller repeats what has failed: after an error of
+//! class [`crate::queue::Class::Reconnect`] nobody knows whether Redis has taken it. Give it an `x-message-id`
+//! of your own, and its handler can tell.
+
+use crate::queue::connection::Connector;
+use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
+
+pub use crate::queue::publish::{
+    BATCH_BYTES, BATCH_MESSAGES, Batch, Channel, DELAY_MAX, Destination, Error, Incomplete, List,
+    Outgoing, Publisher, Receipt, Stream,
+};
+pub use crate::wire::list::Codec;
+
+/// Why there is no publisher.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URL is none.
+    #[error(transparent)]
+    Url(#[from] TargetError),
+    /// The server cannot be reached, or does not let us in.
+    #[error(transparent)]
+    Redis(#[from] crate::queue::Error),
+}
+
+/// A publisher to one destination of the server at `url`: `redis://`, `rediss://` or `unix://`, as
+/// for `--redis`. For certificates of your own, or a password in a file, see [`Publisher::new`].
+///
+/// # Errors
+/// [`ConnectError`]; neither shows a password.
+pub async fn connect(url: &str, to: impl Into<Destination>) -> Result<Publisher, ConnectError> {
+    let target = Target::parse(url, PasswordSource::Url, TlsFiles::default())?;
+    let publisher = Publisher::new(&Connector::new(target, "hostler-publish"), to);
+    publisher.reach().await?;
+    Ok(publisher)
+}

@@ -1,0 +1,371 @@
+//! Publishing: thousands of messages per round trip, in bounded memory.
+//!
+//! What has a delay, or a list with a time to live, goes by script; everything else by a plain
+//! command, which needs no other right.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use redis::{Cmd, Pipeline, Value};
+
+use super::connection::{Connector, Link};
+use super::error::Error as RedisError;
+use super::reply;
+use super::script::{self, Script};
+use crate::wire::list::{self, Codec};
+use crate::wire::{delayed, keys, stream};
+
+mod destination;
+mod error;
+mod outgoing;
+
+pub use destination::{Channel, Destination, List, Stream};
+pub use error::{DELAY_MAX, Error, Incomplete};
+pub use outgoing::{Outgoing, Receipt};
+
+/// How many messages go in one round trip at most.
+pub const BATCH_MESSAGES: usize = 4096;
+/// How many bytes go in one round trip, unless a single message is larger.
+pub const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// Publishes to one destination.
+pub struct Publisher {
+    link: Link,
+    destination: Destination,
+    /// What tells its delayed messages from those of others.
+    token: u64,
+    /// And from each other, in their order.
+    delayed: AtomicU64,
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher")
+            .field("destination", &self.destination)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    /// A publisher with a connection of its own, opened by the first use, and again by the first
+    /// use after it broke.
+    pub fn new(connector: &Connector, destination: impl Into<Destination>) -> Self {
+        Self {
+            link: connector.link("publish"),
+            destination: destination.into(),
+            token: fastrand::u64(..),
+            delayed: AtomicU64::new(0),
+        }
+    }
+
+    /// Where its messages go.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    /// Connect, if there is no connection: before the first message, when it can still be said for
+    /// certain that nothing was published.
+    ///
+    /// # Errors
+    /// As any command.
+    pub async fn reach(&self) -> Result<(), RedisError> {
+        self.link.reach().await
+    }
+
+    /// Publish one message.
+    ///
+    /// # Errors
+    /// After a [`RedisError`] of class `Reconnect`, whether it was published is not known.
+    pub async fn publish(&self, message: &Outgoing) -> Result<Receipt, Error> {
+        let mut pipeline = Pipeline::with_capacity(1);
+        let expected = self.append(&mut pipeline, message)?;
+        let reply = self.send(&pipeline).await?.pop().unwrap_or(Value::Nil);
+        Ok(self.receipt(expected, reply)?)
+    }
+
+    /// Publish messages in their order, at most [`BATCH_MESSAGES`] and [`BATCH_BYTES`] per round
+    /// trip. All or nothing is not promised: see [`Incomplete`].
+    ///
+    /// # Errors
+    /// [`Incomplete`] says what was published before the first failure.
+    pub async fn publish_all(&self, messages: &[Outgoing]) -> Result<Vec<Receipt>, Incomplete> {
+        let mut receipts = Vec::with_capacity(messages.len());
+        let mut rest = messages;
+        while !rest.is_empty() {
+            let (batch, behind) = rest.split_at(batch_len(rest));
+            rest = behind;
+            if let Err(failure) = self.round_trip(batch, &mut receipts).await {
+                return Err(Incomplete {
+                    receipts,
+                    taken_behind: failure.taken_behind,
+                    in_doubt: failure.in_doubt,
+                    error: failure.error,
+                });
+            }
+        }
+        Ok(receipts)
+    }
+
+    /// A batch that sends itself whenever it is full: for endless input in bounded memory.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch {
+            publisher: self,
+            waiting: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    async fn round_trip(
+        &self,
+        batch: &[Outgoing],
+        receipts: &mut Vec<Receipt>,
+    ) -> Result<(), Failure> {
+        let mut pipeline = Pipeline::with_capacity(batch.len());
+        let expected = batch
+            .iter()
+            .map(|message| self.append(&mut pipeline, message))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Failure {
+                taken_behind: 0,
+                in_doubt: 0,
+                error,
+            })?;
+        let replies = self.send(&pipeline).await.map_err(|error| Failure {
+            taken_behind: 0,
+            in_doubt: batch.len(),
+            error: error.into(),
+        })?;
+        let mut replies = expected
+            .into_iter()
+            .zip(replies)
+            .map(|(expected, reply)| self.receipt(expected, reply));
+        for receipt in replies.by_ref() {
+            match receipt {
+                Ok(receipt) => receipts.push(receipt),
+                Err(error) => {
+                    return Err(Failure {
+                        taken_behind: replies.filter(Result::is_ok).count(),
+                        in_doubt: 0,
+                        error: error.into(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Add a message to a round trip, and say what will be answered.
+    fn append(&self, pipeline: &mut Pipeline, message: &Outgoing) -> Result<Expected, Error> {
+        if message.fields.is_some() && !matches!(self.destination, Destination::Stream(_)) {
+            return Err(Error::Fields);
+        }
+        let ended = message.with_end();
+        if let Some(delay) = message.waits()? {
+            self.destination.takes_delays()?;
+            let (id, call) = self.later(&ended, delay)?;
+            pipeline.add_command(call);
+            return Ok(Expected::Scheduled(id));
+        }
+        pipeline.add_command(self.now(&ended)?);
+        Ok(match self.destination {
+            Destination::Stream(_) => Expected::Entry,
+            Destination::List(_) => Expected::Length,
+            Destination::Channel(_) => Expected::Receivers,
+        })
+    }
+
+    /// The command that publishes a message at once.
+    fn now(&self, message: &Outgoing) -> Result<Cmd, Error> {
+        let mut command = Cmd::new();
+        match &self.destination {
+            Destination::Stream(to) => {
+                command.arg("XADD").arg(&to.key);
+                if let Some(max_len) = to.max_len {
+                    command.arg("MAXLEN").arg("~").arg(max_len);
+                }
+                command.arg("*");
+                let mut add = |fields: &[(Bytes, Bytes)]| {
+                    for (field, value) in fields {
+                        command.arg(&field[..]).arg(&value[..]);
+                    }
+                };
+                match &message.fields {
+                    Some(fields) => add(fields),
+                    None => add(&fields(message, to)),
+                }
+            }
+            Destination::List(to) => {
+                let value = list::encode(&message.headers, &message.body, to.codec)?;
+                match to.ttl {
+                    Some(ttl) => {
+                        command = Script::PublishLapsing.on(&[&to.key]);
+                        command.arg(millis(ttl)).arg(&value[..]);
+                    }
+                    None => {
+                        command.arg("LPUSH").arg(&to.key).arg(&value[..]);
+                    }
+                }
+            }
+            Destination::Channel(to) => {
+                let value = list::encode(&message.headers, &message.body, to.codec)?;
+                command.arg(self.destination.command());
+                command.arg(&to.name).arg(&value[..]);
+            }
+        }
+        Ok(command)
+    }
+
+    /// The call that holds a message until it is due, and the id that the message will have.
+    fn later(&self, message: &Outgoing, delay: Duration) -> Result<(String, Cmd), Error> {
+        let mut token = [0; delayed::TOKEN_LEN];
+        let number = self.delayed.fetch_add(1, Ordering::Relaxed);
+        token[..8].copy_from_slice(&self.token.to_be_bytes());
+        token[8..].copy_from_slice(&number.to_be_bytes());
+        let (id, message) = message.with_id(format!("{:032x}", u128::from_be_bytes(token)));
+        let (key, member) = match &self.destination {
+            Destination::Stream(to) => {
+                let member = match &message.fields {
+                    Some(fields) => delayed::fields(token, fields)?,
+                    None => delayed::fields(token, &fields(&message, to))?,
+                };
+                (&to.key, member)
+            }
+            Destination::List(List { key, codec, .. })
+            | Destination::Channel(Channel {
+                name: key, codec, ..
+            }) => {
+                // What waits carries its id, so a raw value is framed: hosts know that of what
+                // waits, also where the list's own values are raw.
+                let codec = match codec {
+                    Codec::Raw => Codec::Frame,
+                    Codec::Frame | Codec::Json => *codec,
+                };
+                let value = list::encode(&message.headers, &message.body, codec)?;
+                (key, delayed::value(token, &value))
+            }
+        };
+        let mut call = Script::PublishLater.on(&[&keys::delayed(key)]);
+        call.arg(millis(delay)).arg(&member[..]);
+        Ok((id, call))
+    }
+
+    async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        script::send(&self.link, self.destination.command(), pipeline).await
+    }
+
+    fn receipt(&self, expected: Expected, reply: Value) -> Result<Receipt, RedisError> {
+        let command = self.destination.command();
+        let reply = reply::accepted(command, reply)?;
+        Ok(match expected {
+            Expected::Entry => Receipt::Entry(reply::text(command, reply)?),
+            Expected::Length => Receipt::Length(reply::count(command, &reply)?),
+            Expected::Receivers => Receipt::Receivers(reply::count(command, &reply)?),
+            Expected::Scheduled(id) => Receipt::Scheduled {
+                id,
+                due_ms: reply::count(command, &reply)?,
+            },
+        })
+    }
+}
+
+/// What Redis answers if it takes a message.
+enum Expected {
+    Entry,
+    Length,
+    Receivers,
+    Scheduled(String),
+}
+
+/// The fields of a new entry.
+fn fields(message: &Outgoing, to: &Stream) -> Vec<(Bytes, Bytes)> {
+    stream::encode(message.body.clone(), &message.headers, &to.body_field)
+}
+
+/// At least as long as was asked for, and never 0, which would mean at once.
+fn millis(duration: Duration) -> u64 {
+    let millis = duration.as_nanos().div_ceil(1_000_000).max(1);
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
+
+struct Failure {
+    taken_behind: usize,
+    in_doubt: usize,
+    error: Error,
+}
+
+/// How many of these messages fit into one round trip: at least one.
+fn batch_len(messages: &[Outgoing]) -> usize {
+    let mut bytes = 0;
+    messages
+        .iter()
+        .take(BATCH_MESSAGES)
+        .take_while(|message| {
+            let first = bytes == 0;
+            bytes += message.size().max(1);
+            first || bytes <= BATCH_BYTES
+        })
+        .count()
+}
+
+/// Messages on their way: at most one round trip's worth is kept.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    publisher: &'a Publisher,
+    waiting: Vec<Outgoing>,
+    bytes: usize,
+}
+
+impl Batch<'_> {
+    /// Add a message; if the batch is full then, publish it and return the receipts.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish_all`]; the batch is empty afterwards.
+    pub async fn push(&mut self, message: Outgoing) -> Result<Vec<Receipt>, Incomplete> {
+        self.bytes += message.size();
+        self.waiting.push(message);
+        if self.waiting.len() < BATCH_MESSAGES && self.bytes < BATCH_BYTES {
+            return Ok(Vec::new());
+        }
+        self.flush().await
+    }
+
+    /// Publish what waits.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish_all`]; the batch is empty afterwards.
+    pub async fn flush(&mut self) -> Result<Vec<Receipt>, Incomplete> {
+        self.bytes = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        self.publisher.publish_all(&waiting).await
+    }
+
+    /// How many messages wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_bounded_in_messages_and_bytes_and_never_empty() {
+        let of = |sizes: &[usize]| {
+            let messages: Vec<_> = sizes.iter().map(|n| Outgoing::new(vec![0; *n])).collect();
+            batch_len(&messages)
+        };
+        assert_eq!(of(&[0; BATCH_MESSAGES + 1]), BATCH_MESSAGES);
+        assert_eq!(of(&[BATCH_BYTES * 2, 1]), 1);
+        assert_eq!(of(&[BATCH_BYTES - 1, 1, 1]), 2);
+        assert_eq!(of(&[0, BATCH_BYTES, 0]), 1);
+        assert_eq!(of(&[]), 0);
+    }
+}
