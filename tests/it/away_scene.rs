@@ -313,6 +313,7 @@ pub(crate) fn options(how: &How) -> StreamOptions {
             key: DEAD.to_owned(),
             max_len: Some(100_000),
             on_full: OnFull::DropOldest,
+            routes: hostler::queue::stream::Routes::default(),
         }),
         ..StreamOptions::new(KEY, GROUP)
     }
@@ -327,6 +328,7 @@ fn settings(how: &How) -> Settings {
         on_cap: OnCap::DeadLetter,
         on_fault: OnFault::Requeue,
         has_dead_letter: true,
+        dead_letters: hostler::delivery::policy::DeadLetterRules::default(),
         backoff: Backoff {
             first: Duration::from_millis(5),
             ..Backoff::default()

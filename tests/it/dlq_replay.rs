@@ -449,6 +449,7 @@ async fn of_several_groups_only_the_one_it_died_in_runs_it() {
             key: DEAD.to_owned(),
             max_len: None,
             on_full: OnFull::DropOldest,
+            routes: hostler::queue::stream::Routes::default(),
         }),
         ..StreamOptions::new("orders", group)
     };

@@ -17,6 +17,7 @@ pub(crate) fn policy(cap: Option<u32>) -> Policy {
         on_cap: OnCap::DeadLetter,
         on_fault: OnFault::Requeue,
         has_dead_letter: true,
+        dead_letters: hostler::delivery::policy::DeadLetterRules::default(),
         backoff: Backoff {
             first: Duration::from_millis(5),
             ..Backoff::default()

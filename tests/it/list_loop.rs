@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostler::delivery::attempt::Allowance;
 use hostler::delivery::backoff::Backoff;
-use hostler::delivery::policy::{OnCap, OnFault, Policy};
+use hostler::delivery::policy::{DeadLetterRules, OnCap, OnFault, Policy};
 use hostler::queue::Queue;
 use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::runtime::{Exit, Settings, UntilEmpty};
@@ -28,6 +28,7 @@ fn settings(cap: Option<u32>) -> Settings {
         on_cap: OnCap::DeadLetter,
         on_fault: OnFault::Requeue,
         has_dead_letter: true,
+        dead_letters: DeadLetterRules::default(),
         backoff: Backoff {
             first: Duration::from_millis(5),
             ..Backoff::default()

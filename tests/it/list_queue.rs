@@ -378,9 +378,9 @@ async fn a_full_dead_letter_list_drops_its_oldest_or_takes_no_more() {
     let scene = Scene::new().await;
     let bounded = |on_full| ListOptions {
         dead_letter: Some(DeadLetterQueue {
-            key: DEAD.to_owned(),
             max_len: Some(2),
             on_full,
+            ..DeadLetterQueue::new(DEAD)
         }),
         ..options()
     };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hostler::delivery::message::{DeliveryId, Headers};
 use hostler::queue::list::token::Token;
 use hostler::queue::list::{ListOptions, ListQueue, Recovery};
-use hostler::queue::stream::{DeadLetterQueue, OnFull};
+use hostler::queue::stream::DeadLetterQueue;
 use hostler::queue::{Claim, Queue, Record, Reply, Settlement, Step};
 use hostler::wire::{Raw, frame};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
@@ -118,11 +118,7 @@ pub(crate) fn options() -> ListOptions {
     ListOptions {
         consumer: "host".to_owned(),
         min_idle: MIN_IDLE,
-        dead_letter: Some(DeadLetterQueue {
-            key: DEAD.to_owned(),
-            max_len: None,
-            on_full: OnFull::DropOldest,
-        }),
+        dead_letter: Some(DeadLetterQueue::new(DEAD)),
         ..ListOptions::new(KEY)
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn settings(cap: Option<u32>) -> Settings {
         on_cap: OnCap::DeadLetter,
         on_fault: OnFault::Requeue,
         has_dead_letter: true,
+        dead_letters: hostler::delivery::policy::DeadLetterRules::default(),
         backoff: Backoff {
             first: Duration::from_millis(5),
             ..Backoff::default()
@@ -41,6 +42,7 @@ pub(crate) fn options() -> StreamOptions {
             key: "orders:dead".to_owned(),
             max_len: Some(100_000),
             on_full: OnFull::DropOldest,
+            routes: hostler::queue::stream::Routes::default(),
         }),
         ..StreamOptions::new("orders", "workers")
     }

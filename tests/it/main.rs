@@ -29,6 +29,8 @@ mod dlq_commands;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
+mod dlq_reasons;
+#[cfg(test)]
 mod dlq_replay;
 #[cfg(test)]
 mod dlq_scene;

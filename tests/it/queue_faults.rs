@@ -345,6 +345,7 @@ async fn a_full_dead_letter_queue_stops_or_drops_the_oldest() {
             key: DEAD.to_owned(),
             max_len: Some(100),
             on_full,
+            routes: hostler::queue::stream::Routes::default(),
         }),
         ..options()
     };

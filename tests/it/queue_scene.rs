@@ -95,6 +95,7 @@ pub(crate) fn options() -> StreamOptions {
             key: DEAD.to_owned(),
             max_len: None,
             on_full: OnFull::DropOldest,
+            routes: hostler::queue::stream::Routes::default(),
         }),
         ..StreamOptions::new(KEY, GROUP)
     }

@@ -1,5 +1,6 @@
 //! `hostler run`: the host of one queue.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -252,6 +253,9 @@ fn settings(config: &Config) -> runtime::Settings {
                 QueueKind::Stream { group, .. } => Some(Arc::clone(group)),
                 QueueKind::List { .. } | QueueKind::Channel { .. } => None,
             },
+            ttl: config.ttl,
+            codec: config.codec,
+            required: config.require_headers.0.clone(),
         },
         drain_timeout: config.process.drain_timeout,
         until_empty: config.process.until_empty.then_some(UntilEmpty {
@@ -267,6 +271,7 @@ fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
         key: d.key.to_string(),
         max_len: Some(d.max_len.get()),
         on_full: d.on_full,
+        routes: d.routes.clone(),
     });
     Ok(match &config.queue {
         QueueKind::Stream { key, group, start } => QueueOptions::Stream(StreamOptions {
@@ -276,6 +281,7 @@ fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
             start: *start,
             min_idle: config.min_idle,
             dead_letter,
+            max_length: config.max_length.map(NonZeroU64::get),
             retention: config.retention,
             decoding: wire::stream::Options {
                 body_field: config.body_field.clone().into(),
@@ -293,6 +299,7 @@ fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
             min_idle: config.min_idle,
             recovery: reliable.recovery.clone(),
             dead_letter,
+            max_length: config.max_length.map(NonZeroU64::get),
             accounting: config.policy.allowance.accounting,
         }),
         QueueKind::List { reliable: None, .. } | QueueKind::Channel { .. } => {

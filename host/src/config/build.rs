@@ -15,9 +15,10 @@ impl Collected {
     pub fn config(mut self) -> Result<Loaded<Config>, Error> {
         let redis = self.check_redis();
         let queue = self.check_queue();
+        let codec = self.check_codec();
         let handler = self.check_handler();
         let dead_letter = self.check_dead_letter(queue.as_ref());
-        let policy = self.check_policy(queue.as_ref(), dead_letter.is_some());
+        let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         let process = self.process();
         let config = match (redis, queue, handler) {
             (Some(redis), Some(queue), Some(handler)) if self.problems.is_empty() => Config {
@@ -30,6 +31,10 @@ impl Collected {
                 retention: self.or_default(&queue::RETENTION),
                 body_field: self.or_default(&queue::BODY_FIELD),
                 missing_body: self.or_default(&queue::MISSING_BODY),
+                codec,
+                require_headers: self.value(&queue::REQUIRE_HEADERS).unwrap_or_default(),
+                ttl: self.value(&queue::TTL),
+                max_length: self.value(&queue::MAX_LENGTH),
                 handler,
                 sandbox: self.sandbox_settings(),
                 policy,

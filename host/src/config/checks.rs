@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::config::choices::CompileCache;
+use crate::config::choices::{Codec, CompileCache};
 use crate::config::collect::Collected;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
@@ -11,10 +11,12 @@ use crate::config::value::{ByteSize, Value};
 use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
-use crate::delivery::policy::{OnCap, Policy};
+use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
 use crate::queue::list::Recovery;
+use crate::queue::stream::{OnFull, Routes};
 use crate::sandbox;
-use crate::wire::list::{Codec, Framing};
+use crate::wire::codec::BodyCodec;
+use crate::wire::list::Framing;
 
 impl Collected {
     pub(super) fn check_queue(&mut self) -> Option<QueueKind> {
@@ -37,7 +39,6 @@ impl Collected {
         self.only_with(&queue::RECOVERY_TTL, &queue::RECOVERY_ZSET);
         if self.source(&queue::STREAM).is_some() {
             self.not_on_streams(&queue::FRAMING);
-            self.not_on_streams(&queue::CODEC);
         }
         let group = self.value(&queue::GROUP);
         if set == ["stream"] && self.source(&queue::GROUP).is_none() {
@@ -112,33 +113,32 @@ impl Collected {
         })
     }
 
-    /// How values are read: `codec = "json"` says it for both directions.
-    fn check_framing(&mut self) -> Framing {
-        let framing = self.or_default(&queue::FRAMING);
-        let codec = self.or_default(&queue::CODEC);
-        let framing_given = self.source(&queue::FRAMING).is_some();
-        let source = self.source(&queue::CODEC).cloned();
-        match codec {
-            Codec::Json if !framing_given => Framing::Json,
-            Codec::Raw => {
-                let what = "a host cannot write with `codec` `raw`: what is tried again carries its \
-                            count in a header";
-                let hint = "to read bodies without headers, set `framing` to `raw`";
-                self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
-                framing
+    /// How values are read: `codec = "json"` alone says it for both directions.
+    fn check_framing(&self) -> Framing {
+        match self.value(&queue::CODEC) {
+            Some(Codec::Json) if self.source(&queue::FRAMING).is_none() => Framing::Json,
+            _ => self.or_default(&queue::FRAMING),
+        }
+    }
+
+    /// What every body must parse as.
+    pub(super) fn check_codec(&mut self) -> Option<BodyCodec> {
+        let is_form =
+            self.source(&queue::STREAM).is_none() && self.source(&queue::FRAMING).is_none();
+        match self.value(&queue::CODEC)? {
+            Codec::Frame => {
+                if self.source(&queue::STREAM).is_some() {
+                    let source = self.source(&queue::CODEC).cloned();
+                    let what = "`codec` `frame` means nothing to a stream: its entries have fields";
+                    let hint = "`json`, `msgpack` and `utf8` say what bodies must parse as";
+                    self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+                }
+                None
             }
-            codec if source.is_some() && codec != framing.codec() => {
-                let what = format!(
-                    "`codec` `{}` does not go with `framing` `{}`: this host could not read what it \
-                     writes",
-                    codec.show(),
-                    framing.show()
-                );
-                let hint = "set one of them only";
-                self.conflict(source.as_ref(), what, hint.to_owned());
-                framing
-            }
-            _ => framing,
+            Codec::Json if is_form => None,
+            Codec::Json => Some(BodyCodec::Json),
+            Codec::MsgPack => Some(BodyCodec::MsgPack),
+            Codec::Utf8 => Some(BodyCodec::Utf8),
         }
     }
 
@@ -279,7 +279,16 @@ impl Collected {
             &dead_letters::DEAD_LETTER_ON_FULL,
             &dead_letters::DEAD_LETTER_KEY,
         );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_ROUTES,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
+        self.idle_without(
+            &dead_letters::DEAD_LETTER_CYCLE_KEY,
+            &dead_letters::DEAD_LETTER_KEY,
+        );
         let key = self.value(&dead_letters::DEAD_LETTER_KEY)?;
+        let routes = self.routes(queue);
         let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();
         if queue.is_some_and(|queue| **queue.name() == *key) {
             let what = format!("`dead_letter.key` is the queue itself (`{key}`)");
@@ -291,15 +300,37 @@ impl Collected {
         }
         Some(DeadLetter {
             key: key.into(),
+            routes,
             max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
             on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
         })
     }
 
+    fn routes(&mut self, queue: Option<&QueueKind>) -> Routes {
+        let table = self.value(&dead_letters::DEAD_LETTER_ROUTES);
+        let table = table.unwrap_or_default().0;
+        let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
+        if queue.is_some_and(|queue| cycle.as_deref() == Some(&**queue.name())) {
+            let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
+            let what = "`dead_letter.cycle_key` is the queue itself: the cycle would go on";
+            let hint = "give another key, or leave it out".to_owned();
+            self.conflict(source.as_ref(), what.to_owned(), hint);
+        }
+        let discarded = table.iter().filter(|(_, key)| key.is_none());
+        Routes {
+            discarded: Reasons::new(discarded.map(|(reason, _)| *reason)),
+            by_reason: table
+                .into_iter()
+                .filter_map(|(reason, key)| Some((reason, key?)))
+                .collect(),
+            cycle,
+        }
+    }
+
     pub(super) fn check_policy(
         &mut self,
         queue: Option<&QueueKind>,
-        has_dead_letter: bool,
+        dead_letter: Option<&DeadLetter>,
     ) -> Policy {
         let cap = self.value(&failures::MAX_DELIVERIES);
         let on_cap = self.or_default(&failures::ON_CAP);
@@ -342,7 +373,11 @@ impl Collected {
             },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),
-            has_dead_letter,
+            has_dead_letter: dead_letter.is_some(),
+            dead_letters: dead_letter.map_or_else(DeadLetterRules::default, |d| DeadLetterRules {
+                discarded: d.routes.discarded,
+                stop_when_refused: d.on_full == OnFull::Stop,
+            }),
             backoff,
         }
     }

@@ -1,14 +1,15 @@
 //! Settings whose value is one of a few words.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
-use crate::delivery::policy::{OnCap, OnFault};
+use crate::delivery::policy::{OnCap, OnFault, Reason};
 use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::telemetry::logging::{LogFilter, LogFormat};
-use crate::wire::list::{Codec, Framing};
+use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
 words!(@value OnCap { DeadLetter = "dead-letter", Discard = "discard" });
@@ -17,9 +18,23 @@ words!(@value GroupStart { Beginning = "0", End = "$" });
 words!(@value OnFull { DropOldest = "drop-oldest", Stop = "stop" });
 words!(@value LogFormat { Auto = "auto", Pretty = "pretty", Json = "json" });
 words!(@value Framing { Auto = "auto", Frame = "frame", Raw = "raw", Json = "json" });
-words!(@value Codec { Frame = "frame", Json = "json", Raw = "raw" });
 words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
+
+/// What bodies are, or how values are written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Codec {
+    /// Values are binary frames.
+    Frame,
+    /// Bodies are JSON; or values are readable envelopes.
+    Json,
+    /// Bodies are MessagePack.
+    MsgPack,
+    /// Bodies are UTF-8 text.
+    Utf8,
+}
+
+words!(@value Codec { Frame = "frame", Json = "json", MsgPack = "msgpack", Utf8 = "utf8" });
 
 words! {
     /// What is printed on exit.
@@ -126,5 +141,72 @@ impl Value for LogFilter {
 
     fn show(&self) -> String {
         self.as_str().to_owned()
+    }
+}
+
+/// Names of headers, in lower case.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct HeaderNames(pub Vec<String>);
+
+impl Value for HeaderNames {
+    const TYPE: &'static str = "header names";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let names: Vec<String> = text.split(',').map(|n| n.trim().to_lowercase()).collect();
+        if names.iter().any(String::is_empty) {
+            return Err(Invalid::new(format!("`{text}` has an empty name"))
+                .hint("write names separated by commas: `x-tenant, x-order`"));
+        }
+        Ok(Self(names))
+    }
+
+    fn show(&self) -> String {
+        self.0.join(", ")
+    }
+}
+
+/// The route that loses a message.
+const DISCARD: &str = "discard";
+
+/// Where what dies for a reason goes; `None` = it is discarded.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct RouteTable(pub BTreeMap<Reason, Option<String>>);
+
+impl Value for RouteTable {
+    const TYPE: &'static str = "routes";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let mut routes = BTreeMap::new();
+        for route in text.split(',') {
+            let Some((label, key)) = route.split_once('=') else {
+                return Err(
+                    Invalid::new(format!("`{}` is no route", route.trim())).hint(
+                        "write routes as `reason=key` or `reason=discard`, separated by commas",
+                    ),
+                );
+            };
+            let (label, key) = (label.trim(), key.trim());
+            let Some(reason) = Reason::from_label(label) else {
+                return Err(not_one_of(label, &Reason::ALL.map(Reason::label)));
+            };
+            if key.is_empty() {
+                return Err(Invalid::new(format!("the route of `{label}` names no key"))
+                    .hint("write `discard` to lose what dies for that reason"));
+            }
+            let key = (key != DISCARD).then(|| key.to_owned());
+            if routes.insert(reason, key).is_some() {
+                return Err(Invalid::new(format!("`{label}` has two routes")).hint("keep one"));
+            }
+        }
+        Ok(Self(routes))
+    }
+
+    fn show(&self) -> String {
+        let route = |(reason, key): (&Reason, &Option<String>)| {
+            format!("{}={}", reason.label(), key.as_deref().unwrap_or(DISCARD))
+        };
+        self.0.iter().map(route).collect::<Vec<_>>().join(", ")
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use choices::{Digest, SummaryFormat};
+pub use choices::{Digest, HeaderNames, RouteTable, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, VARIABLE_PREFIX};
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use secret::{RedisUrl, Secret};
@@ -22,11 +22,12 @@ pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
 use crate::queue::list::Recovery;
-use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::queue::stream::{GroupStart, OnFull, Retention, Routes};
 use crate::queue::target::Target;
 use crate::sandbox;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire;
+use crate::wire::codec::BodyCodec;
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
@@ -67,6 +68,14 @@ pub struct Config {
     pub body_field: String,
     /// How stream entries are read: without that field.
     pub missing_body: MissingBody,
+    /// What every body must parse as.
+    pub codec: Option<BodyCodec>,
+    /// The headers that every message must have.
+    pub require_headers: HeaderNames,
+    /// How long after it was enqueued a message is worth handling.
+    pub ttl: Option<Duration>,
+    /// How many messages may be unread.
+    pub max_length: Option<NonZeroU64>,
     /// The component.
     pub handler: Handler,
     /// What it may use, how many attempts run at the same time, how instances are reused.
@@ -239,6 +248,8 @@ pub struct Handler {
 pub struct DeadLetter {
     /// The key.
     pub key: Arc<str>,
+    /// What goes elsewhere.
+    pub routes: Routes,
     /// How many are kept.
     pub max_len: NonZeroU64,
     /// What happens when there are that many.

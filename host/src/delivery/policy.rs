@@ -111,6 +111,36 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Some of the reasons.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Reasons(u16);
+
+impl Reasons {
+    /// These.
+    pub fn new(reasons: impl IntoIterator<Item = Reason>) -> Self {
+        let bits = reasons.into_iter().map(Self::bit);
+        Self(bits.fold(0, |all, bit| all | bit))
+    }
+
+    /// Whether this one is among them.
+    pub fn contains(self, reason: Reason) -> bool {
+        self.0 & Self::bit(reason) != 0
+    }
+
+    const fn bit(reason: Reason) -> u16 {
+        1 << reason as u16
+    }
+}
+
+/// What the operator wants of dead letters, beyond where they go.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeadLetterRules {
+    /// What dies for these reasons is discarded, counted.
+    pub discarded: Reasons,
+    /// While a dead letter cannot be written, nothing more is read from the queue.
+    pub stop_when_refused: bool,
+}
+
 /// What to do when a message has failed as often as it may.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OnCap {
@@ -140,6 +170,8 @@ pub struct Policy {
     pub on_fault: OnFault,
     /// Whether there is somewhere to put a dead letter; without it a drop discards.
     pub has_dead_letter: bool,
+    /// What else is wanted of dead letters.
+    pub dead_letters: DeadLetterRules,
     /// How long a failed message waits if its handler does not say.
     pub backoff: Backoff,
 }
@@ -206,7 +238,8 @@ impl Policy {
     }
 
     fn dead_letter(&self, rejection: Rejection) -> Disposition {
-        if self.has_dead_letter {
+        let is_discarded = self.dead_letters.discarded.contains(rejection.reason);
+        if self.has_dead_letter && !is_discarded {
             Disposition::DeadLetter(rejection)
         } else {
             Disposition::Discard(rejection)
@@ -287,6 +320,7 @@ mod tests {
                                 on_cap,
                                 on_fault,
                                 has_dead_letter,
+                                dead_letters: DeadLetterRules::default(),
                                 backoff: Backoff::default(),
                             });
                         }
@@ -363,6 +397,23 @@ mod tests {
                     Disposition::Discard(r) => assert!(!policy.has_dead_letter && !r.handled),
                     other => panic!("{other:?}"),
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_that_is_routed_to_discard_is_discarded_and_no_other() {
+        for discarded in Reason::ALL {
+            for mut policy in policies().into_iter().filter(|p| p.has_dead_letter) {
+                policy.dead_letters.discarded = Reasons::new([discarded]);
+                for reason in Reason::ALL {
+                    let disposition = policy.turn_away(reason, String::new(), 0);
+                    let is_discarded = matches!(disposition, Disposition::Discard(_));
+                    assert_eq!(is_discarded, reason == discarded);
+                }
+                let dropped = decide(&Outcome::Drop(None), 1, &policy, 0.5);
+                let is_discarded = matches!(dropped, Disposition::Discard(_));
+                assert_eq!(is_discarded, discarded == Reason::Dropped);
             }
         }
     }

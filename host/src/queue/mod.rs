@@ -15,6 +15,7 @@ use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
 pub mod connection;
+mod dead_letters;
 pub mod embedded;
 mod error;
 pub mod inspect;
@@ -165,6 +166,14 @@ pub struct Maintenance {
     pub consumers_removed: u64,
     /// Dead letters dropped since the last call, because their queue is bounded: lost, counted.
     pub dead_letters_dropped: u64,
+    /// Messages ended since the last call because they would have gone round for ever.
+    pub cycles: u64,
+    /// Damaged histories since the last call, each read as far as possible.
+    pub histories_damaged: u64,
+    /// Messages given up because more were unread than may be: dead-lettered, or discarded.
+    pub overflowed: u64,
+    /// There is more of that to do.
+    pub overflows: bool,
 }
 
 /// What a queue looks like from outside: for gauges.

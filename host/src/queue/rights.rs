@@ -60,6 +60,9 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
         need("XTRIM", &[key, "MINID", "0-1"]);
         need("XLEN", &[key]);
     }
+    if options.max_length.is_some() {
+        need("XLEN", &[key]);
+    }
     need("ZADD", &[&parked, "1", "0-1"]);
     need("ZREM", &[&parked, "0-1"]);
     need("ZSCORE", &[&parked, "0-1"]);
@@ -74,11 +77,13 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("EVALSHA", &["0", "2", key, &parked]);
     need("EVALSHA", &["0", "2", key, &delayed]);
     if let Some(dead_letter) = &options.dead_letter {
-        let dead = dead_letter.key.as_str();
-        need("TYPE", &[dead]);
-        need("XADD", &[dead, "*", "name", "value"]);
-        need("XLEN", &[dead]);
-        need("EVALSHA", &["0", "2", key, dead]);
+        for dead in dead_letter.targets(key) {
+            let dead = dead.as_str();
+            need("TYPE", &[dead]);
+            need("XADD", &[dead, "*", "name", "value"]);
+            need("XLEN", &[dead]);
+            need("EVALSHA", &["0", "2", key, dead]);
+        }
     }
     needs
 }
@@ -134,12 +139,14 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
     }
     need("EVALSHA", &["0", "2", key, &processing]);
     if let Some(dead_letter) = &options.dead_letter {
-        let dead = dead_letter.key.as_str();
-        need("TYPE", &[dead]);
-        need("LPUSH", &[dead, "v"]);
-        need("LLEN", &[dead]);
-        need("LTRIM", &[dead, "0", "1"]);
-        need("EVALSHA", &["0", "2", &processing, dead]);
+        for dead in dead_letter.targets(key) {
+            let dead = dead.as_str();
+            need("TYPE", &[dead]);
+            need("LPUSH", &[dead, "v"]);
+            need("LLEN", &[dead]);
+            need("LTRIM", &[dead, "0", "1"]);
+            need("EVALSHA", &["0", "2", &processing, dead]);
+        }
     }
     needs
 }
@@ -207,6 +214,7 @@ mod tests {
             key: "dead".to_owned(),
             max_len: None,
             on_full: OnFull::Stop,
+            routes: Default::default(),
         });
         let lists = ListOptions {
             recovery: Some(Recovery {

@@ -101,6 +101,8 @@ scripts! {
     PublishLater = "publish_later";
     /// Publish to a list that lapses.
     PublishLapsing = "publish_lapsing";
+    /// Claim what is unread beyond a length.
+    Overflow = "overflow";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.

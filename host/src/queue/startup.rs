@@ -10,7 +10,7 @@ use super::connection::{Connector, Link};
 use super::error::{Class, Error};
 use super::list::ListOptions;
 use super::rights::Need;
-use super::stream::StreamOptions;
+use super::stream::{DeadLetterQueue, StreamOptions};
 use super::{reply, rights};
 use crate::wire::keys;
 
@@ -158,9 +158,12 @@ pub async fn check(
         Key::new(&parked, "zset", "what waits for its time"),
         Key::new(&delayed, "zset", "what was published for later"),
     ];
-    if let Some(dead_letter) = &options.dead_letter {
-        keys.push(Key::new(&dead_letter.key, "stream", DEAD_LETTERS));
-    }
+    let targets = targets(options.dead_letter.as_ref(), &options.key);
+    keys.extend(
+        targets
+            .iter()
+            .map(|key| Key::new(key, "stream", DEAD_LETTERS)),
+    );
     check_all(connector, &keys, &rights::stream(options)).await
 }
 
@@ -183,13 +186,28 @@ pub async fn check_list(
     if let Some(recovery) = &options.recovery {
         keys.push(Key::new(&recovery.key, "zset", "the recovery set"));
     }
-    if let Some(dead_letter) = &options.dead_letter {
-        keys.push(Key::new(&dead_letter.key, "list", DEAD_LETTERS));
-    }
+    let targets = targets(options.dead_letter.as_ref(), key);
+    keys.extend(
+        targets
+            .iter()
+            .map(|key| Key::new(key, "list", DEAD_LETTERS)),
+    );
     check_all(connector, &keys, &rights::list(options)).await
 }
 
 const DEAD_LETTERS: &str = "the dead-letter queue";
+
+/// Every key that a dead letter may go to, as far as it is not known. A single reason may lead back
+/// to the queue: what no handler has seen ends in the cycle key then.
+fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
+    let Some(dead_letter) = dead_letter else {
+        return Vec::new();
+    };
+    let refused = dead_letter.key == source || dead_letter.cycle(source) == source;
+    let mut targets = dead_letter.targets(source);
+    targets.retain(|key| key != source || refused);
+    targets
+}
 
 /// A key that serving uses.
 struct Key<'a> {

@@ -112,6 +112,8 @@ pub struct Shared {
     pub min_idle: Time,
     /// The driver's clock.
     pub clock: Clock,
+    /// What no handler may see.
+    pub gate: gate::Limits,
 }
 
 /// Start `concurrency` slots on `attempts`. They end when `tickets` closes.
@@ -180,6 +182,12 @@ impl<H: Handler> Slot<H> {
             return None;
         }
         let job = &ticket.job;
+        if !job.is_decoded.load(Ordering::Relaxed) {
+            if let Some((reason, detail)) = gate::undecodable(&job.claim, &self.shared.gate) {
+                return Some(Word::TurnedAway(ticket.key, reason, detail));
+            }
+            job.is_decoded.store(true, Ordering::Relaxed);
+        }
         let attempt = match ticket.attempt.filter(|_| self.has_lease(ticket)) {
             Some(attempt) => {
                 if let Some(expires_at_ms) = job.expires_at_ms

@@ -1,11 +1,13 @@
 //! The gate: what no handler may see, and why.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::delivery::ledger::TurnedAway;
 use crate::delivery::message::EXPIRES_AT;
 use crate::delivery::policy::Reason;
 use crate::queue::Claim;
+use crate::wire::codec::BodyCodec;
 use crate::wire::dead_letter::only_group;
 
 /// What the gate turns away.
@@ -15,6 +17,13 @@ pub struct Limits {
     pub payload_max: usize,
     /// The consumer group that is served: what was replayed for another one is not ours.
     pub group: Option<Arc<str>>,
+    /// How long after it was enqueued a message is worth handling; the earlier of this and the
+    /// header counts.
+    pub ttl: Option<Duration>,
+    /// What every body must parse as.
+    pub codec: Option<BodyCodec>,
+    /// The headers that every message must have, in lower case.
+    pub required: Vec<String>,
 }
 
 impl Default for Limits {
@@ -22,6 +31,9 @@ impl Default for Limits {
         Self {
             payload_max: 1024 * 1024,
             group: None,
+            ttl: None,
+            codec: None,
+            required: Vec::new(),
         }
     }
 }
@@ -49,13 +61,31 @@ fn rejected(claim: &Claim, limits: &Limits, now_ms: u64) -> Option<(Reason, Stri
         );
         return Some((Reason::Oversize, detail));
     }
-    let expires_at = expires_at_ms(claim)?;
+    let headers = &claim.message.headers;
+    if let Some(missing) = limits.required.iter().find(|n| headers.find(n).is_none()) {
+        let detail = format!("the header `{missing}` is missing");
+        return Some((Reason::Malformed, detail));
+    }
+    let expires_at = expires_at_ms(claim, limits)?;
     expired(expires_at, now_ms)
 }
 
+/// Whether the body parses as the codec that the queue declares. Apart from the rest, because it
+/// costs as much as the body is long: asked in a slot, on any core.
+pub fn undecodable(claim: &Claim, limits: &Limits) -> Option<(Reason, String)> {
+    let failure = limits.codec?.check(&claim.message.body).err()?;
+    Some((Reason::DecodeFailed, failure))
+}
+
 /// When the message stops being worth handling, in epoch milliseconds.
-pub fn expires_at_ms(claim: &Claim) -> Option<u64> {
-    claim.message.headers.find_number(EXPIRES_AT)
+pub fn expires_at_ms(claim: &Claim, limits: &Limits) -> Option<u64> {
+    let message = &claim.message;
+    let by_header = message.headers.find_number(EXPIRES_AT);
+    let by_queue = limits.ttl.filter(|_| message.enqueued_ms > 0).map(|ttl| {
+        let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        message.enqueued_ms.saturating_add(ttl)
+    });
+    by_header.into_iter().chain(by_queue).min()
 }
 
 /// Whether its time has passed.

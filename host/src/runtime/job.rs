@@ -1,6 +1,6 @@
 //! A delivery as the driver and a slot share it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
@@ -16,15 +16,18 @@ pub struct Job {
     pub claim: Arc<Claim>,
     /// When it stops being worth handling, in epoch milliseconds.
     pub expires_at_ms: Option<u64>,
+    /// The gate has seen that its body parses.
+    pub is_decoded: AtomicBool,
     /// The handler of its last attempt: for the dead letter, if it becomes one.
     handler: Mutex<Option<Arc<str>>>,
 }
 
 impl Job {
     /// A job for this claim.
-    pub fn new(claim: Claim) -> Self {
+    pub fn new(claim: Claim, limits: &gate::Limits) -> Self {
         Self {
-            expires_at_ms: gate::expires_at_ms(&claim),
+            expires_at_ms: gate::expires_at_ms(&claim, limits),
+            is_decoded: AtomicBool::new(limits.codec.is_none()),
             claim: Arc::new(claim),
             handler: Mutex::new(None),
         }

@@ -19,7 +19,7 @@ pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
 
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{Disposition, Reason};
+use crate::delivery::policy::{Disposition, Policy, Reason};
 use crate::queue;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
@@ -104,6 +104,10 @@ pub struct Metrics {
     pub groups_recreated: Counter,
     /// Dead letters dropped because their queue was full.
     pub dead_letters_trimmed: Counter,
+    /// Messages that would have gone round for ever, ended.
+    pub cycles: Counter,
+    /// Histories (`x-death`) that came in damaged, and were read as far as possible.
+    pub histories_damaged: Counter,
     /// Copies replayed for another consumer group, acknowledged unrun.
     pub other_group: Counter,
     /// Starts recorded in Redis before their handler ran.
@@ -222,6 +226,16 @@ impl Metrics {
                 "dead_letters_trimmed",
                 "Dead letters dropped from a full queue",
             ),
+            cycles: counter(
+                r,
+                "cycles",
+                "Messages ended that would have gone round for ever",
+            ),
+            histories_damaged: counter(
+                r,
+                "histories_damaged",
+                "Histories of dead messages that came in damaged",
+            ),
             other_group: counter(
                 r,
                 "other_group",
@@ -255,6 +269,17 @@ impl Metrics {
             Outcome::Drop(_) => self.drops.inc(),
             Outcome::Fault(fault) => self.faults[fault.kind as usize].inc(),
         };
+    }
+
+    /// Count messages given up by the queue itself, as unread beyond its length.
+    pub fn overflowed(&self, count: u64, policy: &Policy) {
+        let reason = Reason::MaxLen;
+        let is_kept = policy.has_dead_letter && !policy.dead_letters.discarded.contains(reason);
+        let counters = match is_kept {
+            true => &self.dead_lettered,
+            false => &self.discarded,
+        };
+        counters[reason as usize].inc_by(count);
     }
 
     /// Count a disposition, once it is carried out.
@@ -443,6 +468,7 @@ mod tests {
             on_cap: OnCap::DeadLetter,
             on_fault: OnFault::Requeue,
             has_dead_letter: true,
+            dead_letters: crate::delivery::policy::DeadLetterRules::default(),
             backoff: Backoff::default(),
         };
         let outcomes = [

@@ -8,7 +8,7 @@ use crate::delivery::message::{
     RUSTSTREAM_RETRY_COUNT,
 };
 use crate::delivery::policy::{DETAIL_MAX, Rejection, truncate_utf8};
-use crate::wire::death::{self, X_DEATH};
+use crate::wire::death::{self, Incoming, X_DEATH};
 use crate::wire::decoded::message_id;
 use crate::wire::stream::{header_field, header_name};
 
@@ -82,10 +82,13 @@ pub struct Context<'a> {
 }
 
 /// The message's history with the present death: what to ask for cycles
-/// ([`History::cycles_to`]) before the target is chosen. Whether the history that came in was
-/// damaged says [`death::read`].
-pub fn history(headers: &Headers, context: &Context<'_>) -> History {
-    continued(death::read(headers).history, headers, context)
+/// ([`History::cycles_to`]) before the target is chosen, and whether what came in was damaged.
+pub fn history(headers: &Headers, context: &Context<'_>) -> Incoming {
+    let Incoming { history, damaged } = death::read(headers);
+    Incoming {
+        history: continued(history, headers, context),
+        damaged,
+    }
 }
 
 fn continued(mut history: History, headers: &Headers, context: &Context<'_>) -> History {

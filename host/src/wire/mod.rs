@@ -2,6 +2,7 @@
 //!
 //! - [`stream`]: a stream entry's fields.
 //! - [`list`]: a list's or channel's value: [`frame`], [`envelope`] or raw.
+//! - [`codec`]: what a body must parse as.
 //! - [`decoded`]: what reading yields.
 //! - [`delayed`]: what waits for its time beside a queue.
 //! - [`keys`]: the names of the keys that belong to a queue.
@@ -11,6 +12,7 @@
 
 use bytes::Bytes;
 
+pub mod codec;
 pub mod dead_letter;
 pub mod death;
 pub mod decoded;

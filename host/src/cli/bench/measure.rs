@@ -190,6 +190,7 @@ impl Bench<'_> {
             on_cap: OnCap::DeadLetter,
             on_fault: OnFault::Requeue,
             has_dead_letter: false,
+            dead_letters: crate::delivery::policy::DeadLetterRules::default(),
             backoff: Backoff::default(),
         });
         runtime::Settings {

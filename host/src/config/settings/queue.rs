@@ -1,12 +1,14 @@
 //! What is read, and how it is claimed.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+use crate::config::choices::{Codec, HeaderNames};
 use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, between};
 use crate::delivery::attempt::Accounting;
 use crate::queue::stream::{GroupStart, Retention};
-use crate::wire::list::{Codec, Framing};
+use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
 pub(super) static SECTION: Section = Section {
@@ -31,6 +33,9 @@ pub(super) static SECTION: Section = Section {
         &CODEC,
         &BODY_FIELD,
         &MISSING_BODY,
+        &REQUIRE_HEADERS,
+        &TTL,
+        &MAX_LENGTH,
     ],
 };
 
@@ -163,11 +168,11 @@ pub(in crate::config) static FRAMING: Setting<Framing> = Setting::new(
 pub(in crate::config) static CODEC: Setting<Codec> = Setting::new(
     "codec",
     "CODEC",
-    "How values of lists and channels are written: `frame` = headers and body in a lossless binary \
-     frame, `json` = in a readable envelope (and so is read what this host reads), `raw` = the body \
-     alone (for `publish` only).",
+    "What every body must parse as: `json`, `msgpack` or `utf8`; one that does not is dead-lettered \
+     as `decode-failed`, unrun. On lists and channels, where `framing` is not set, `json` means the \
+     readable envelope instead, read and written, and `frame` the binary frame.",
 )
-.default("frame");
+.unset("bodies are not looked at; lists and channels are written as frames");
 
 pub(in crate::config) static BODY_FIELD: Setting<String> = Setting::new(
     "body_field",
@@ -183,3 +188,30 @@ pub(in crate::config) static MISSING_BODY: Setting<MissingBody> = Setting::new(
      strings, `malformed` = it is dead-lettered.",
 )
 .default("json");
+
+pub(in crate::config) static REQUIRE_HEADERS: Setting<HeaderNames> = Setting::new(
+    "require_headers",
+    "NAMES",
+    "The headers that every message must have, separated by commas. One without is dead-lettered as \
+     `malformed`, unrun.",
+)
+.unset("none");
+
+pub(in crate::config) static TTL: Setting<Duration> = Setting::new(
+    "queue.ttl",
+    "DURATION",
+    "How long after it was enqueued a message is worth handling. Later it is dead-lettered as \
+     `expired`, unrun. The header `x-expires-at` of a message may say that it is sooner.",
+)
+.flag("ttl")
+.unset("for ever")
+.check(|d| between(d, Duration::from_millis(1), DAY * 3650));
+
+pub(in crate::config) static MAX_LENGTH: Setting<NonZeroU64> = Setting::new(
+    "queue.max_length",
+    "N",
+    "How many messages may be unread. Beyond that the oldest are dead-lettered as `maxlen`, unrun; \
+     what is pending is not counted.",
+)
+.flag("max-length")
+.unset("any number");

@@ -105,6 +105,7 @@ impl<M> Ledger<M> {
                 doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2,
                 lost: None,
                 successor: None,
+                was_refused: false,
             },
         );
         self.counts.waiting += 1;

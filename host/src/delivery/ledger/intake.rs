@@ -169,7 +169,7 @@ impl<M> Ledger<M> {
         self.intake.rate.measure(now);
         let target = self.target();
         let work = self.work();
-        if !self.intake.fetching && self.counts.settling < SETTLING_MAX {
+        if !self.intake.fetching && self.counts.settling < SETTLING_MAX && !self.is_stopped() {
             let want = target.saturating_sub(work);
             // A free slot asks at once; with work at hand a larger batch is worth waiting for.
             if want > 0 && (work < self.settings.concurrency || want >= target / 2) {
@@ -192,12 +192,17 @@ impl<M> Ledger<M> {
         }
     }
 
+    /// The operator wants the queue to wait while a dead letter cannot be written.
+    fn is_stopped(&self) -> bool {
+        self.settings.policy.dead_letters.stop_when_refused && self.stuck > 0
+    }
+
     fn may_take_due(&self) -> bool {
-        self.is_open() && !self.intake.taking_due && self.room() > 0
+        self.is_open() && !self.is_stopped() && !self.intake.taking_due && self.room() > 0
     }
 
     fn may_take_orphans(&self) -> bool {
-        let is_free = self.intake.taking_orphans.is_none() && self.room() > 0;
+        let is_free = !self.is_stopped() && self.intake.taking_orphans.is_none() && self.room() > 0;
         self.is_open() && is_free && self.suspects() < self.settings.concurrency
     }
 

@@ -70,6 +70,8 @@ pub struct Ledger<M> {
     intake: Intake,
     draining: bool,
     halt: Option<Halt>,
+    /// How many holdings were refused, those that are being tried again among them.
+    stuck: usize,
     /// No refused settlement is due before.
     refused_due: Option<Time>,
     out: Vec<Action<M>>,
@@ -115,6 +117,8 @@ struct Held<M> {
     lost: Option<Ending>,
     /// The same delivery, claimed again while this holding could not be replaced.
     successor: Option<Box<(Delivery<M>, Time)>>,
+    /// Redis would not write its settlement, and it is not settled yet.
+    was_refused: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -147,6 +151,7 @@ impl<M> Ledger<M> {
             counts: Counts::default(),
             draining: false,
             halt: None,
+            stuck: 0,
             refused_due: None,
             out: Vec::new(),
         }
@@ -324,6 +329,7 @@ impl<M> Ledger<M> {
         }
         if let Some(held) = self.held.remove(&key.id) {
             *self.counts.of(&held.state) -= 1;
+            self.stuck -= usize::from(held.was_refused);
             let cargo = held.cargo;
             self.out.push(Action::Ended { key, cargo, ending });
         }

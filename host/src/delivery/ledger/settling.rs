@@ -185,6 +185,12 @@ impl<M> Ledger<M> {
 
     pub(super) fn refuse(&mut self, key: Key, sent: Sent, tries: u32, again: Time) {
         self.set(key, State::Refused { sent, tries, again });
+        let first = self
+            .find_mut(key)
+            .map(|held| !std::mem::replace(&mut held.was_refused, true));
+        if first == Some(true) {
+            self.stuck += 1;
+        }
         self.refused_due = Some(self.refused_due.map_or(again, |due| due.min(again)));
     }
 

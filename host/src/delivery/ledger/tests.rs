@@ -16,6 +16,7 @@ fn ledger() -> Ledger<()> {
         on_cap: OnCap::DeadLetter,
         on_fault: OnFault::Requeue,
         has_dead_letter: true,
+        dead_letters: crate::delivery::policy::DeadLetterRules::default(),
         backoff: Backoff::default(),
     };
     let settings = Settings {

@@ -1,7 +1,6 @@
 //! Dead letters, list to list: copied, then taken off the queue, by one script wherever one can.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use super::settle::Replies;
 use super::token::Token;
 use super::value::entry_of;
 use crate::delivery::policy::Rejection;
+use crate::queue::dead_letters::Destination;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -47,7 +47,7 @@ impl ListQueue {
         let (mut calls, mut copies, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (place, rejection, handler) in dead_letters {
             let claim = &settlements[*place].claim;
-            let copy = match self.copy_of(claim, rejection, handler, now_ms) {
+            let (to, copy) = match self.copy_of(claim, target, rejection, handler, now_ms) {
                 Ok(copy) => copy,
                 Err(error) => {
                     replies[*place] = Some(Reply::Refused(error.to_string()));
@@ -55,8 +55,8 @@ impl ListQueue {
                 }
             };
             bytes += 2 * copy.len();
-            calls.push(self.dead_letter_call(claim, target, &copy));
-            copies.push((*place, copy));
+            calls.push(self.dead_letter_call(claim, target, &to.key, &copy));
+            copies.push((*place, to, copy));
             if calls.len() >= PER_PIPELINE || bytes >= BYTES_PER_PIPELINE {
                 let calls = std::mem::take(&mut calls);
                 self.run_dead_letters(settlements, target, calls, &copies, replies)
@@ -69,14 +69,15 @@ impl ListQueue {
             .await
     }
 
-    /// The value of a dead letter.
+    /// Where a dead letter goes, and its value.
     fn copy_of(
         &self,
         claim: &Claim,
+        target: &DeadLetterQueue,
         rejection: &Rejection,
         handler: &str,
         now_ms: u64,
-    ) -> Result<Bytes, list::Error> {
+    ) -> Result<(Destination, Bytes), list::Error> {
         let (headers, payload) = self.values.parts(claim);
         let context = Context {
             source: self.key(),
@@ -86,15 +87,23 @@ impl ListQueue {
             handler,
             now_ms,
         };
+        let to = Destination::of(target, &headers, &context);
         let headers = dead_letter::list_headers(&headers, &context);
-        list::encode(&headers, &payload, self.options.framing.codec())
+        let copy = list::encode(&headers, &payload, self.options.framing.codec())?;
+        Ok((to, copy))
     }
 
-    fn dead_letter_call(&self, claim: &Claim, target: &DeadLetterQueue, copy: &Bytes) -> Cmd {
+    fn dead_letter_call(
+        &self,
+        claim: &Claim,
+        target: &DeadLetterQueue,
+        key: &str,
+        copy: &Bytes,
+    ) -> Cmd {
         let keys = &self.keys;
         let mut call = self.call(
             Script::ListDeadLetter,
-            &[&keys.processing, &keys.started, &target.key],
+            &[&keys.processing, &keys.started, key],
         );
         call.arg(&self.instance)
             .arg(entry_of(claim))
@@ -112,25 +121,29 @@ impl ListQueue {
         settlements: &[Settlement],
         target: &DeadLetterQueue,
         calls: Vec<Cmd>,
-        copies: &[(usize, Bytes)],
+        copies: &[(usize, Destination, Bytes)],
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let script = Script::ListDeadLetter;
         let answers = script::run_all(&self.commands, script, calls).await?;
-        for ((place, copy), answer) in copies.iter().zip(answers) {
+        for ((place, to, copy), answer) in copies.iter().zip(answers) {
+            let claim = &settlements[*place].claim;
             let reply = match reply::accepted(script.name(), answer) {
                 Ok(answer) => {
                     let [word, dropped] = reply::tuple(script.name(), answer)?;
-                    self.count_dropped(reply::count(script.name(), &dropped)?);
+                    self.counts.dropped(reply::count(script.name(), &dropped)?);
                     word_reply(script.name(), word)?
                 }
                 // On a cluster, no script can carry it to another slot.
                 Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
-                    let moved = self.copy_then_remove(&settlements[*place].claim, target, copy);
+                    let moved = self.copy_then_remove(claim, target, &to.key, copy);
                     moved.await.or_else(refused)?
                 }
                 Err(error) => refused(error)?,
             };
+            if reply == Reply::Done {
+                self.counts.written(claim, to);
+            }
             replies[*place] = Some(reply);
         }
         Ok(())
@@ -142,10 +155,11 @@ impl ListQueue {
         &self,
         claim: &Arc<Claim>,
         target: &DeadLetterQueue,
+        key: &str,
         copy: &Bytes,
     ) -> Result<Reply, Error> {
         let mut length = Cmd::new();
-        length.arg("LLEN").arg(&target.key);
+        length.arg("LLEN").arg(key);
         let before = reply::count("LLEN", &self.commands.call("LLEN", &length).await?)?;
         let most = target.max_len.filter(|most| *most > 0);
         if target.on_full == OnFull::Stop && most.is_some_and(|most| before >= most) {
@@ -156,21 +170,16 @@ impl ListQueue {
             _ => return Ok(Reply::Gone),
         }
         let mut push = Cmd::new();
-        push.arg("LPUSH").arg(&target.key).arg(&copy[..]);
+        push.arg("LPUSH").arg(key).arg(&copy[..]);
         let length = reply::count("LPUSH", &self.commands.call("LPUSH", &push).await?)?;
         if let Some(most) = most
             && length > most
         {
             let mut trim = Cmd::new();
-            trim.arg("LTRIM").arg(&target.key).arg(0).arg(most - 1);
+            trim.arg("LTRIM").arg(key).arg(0).arg(most - 1);
             self.commands.call("LTRIM", &trim).await?;
-            self.count_dropped(length - most);
+            self.counts.dropped(length - most);
         }
         self.remove(claim).await
-    }
-
-    fn count_dropped(&self, dropped: u64) {
-        self.dead_letters_dropped
-            .fetch_add(dropped, Ordering::Relaxed);
     }
 }

@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use redis::Cmd;
 
 use super::connection::{Connector, Link};
+use super::dead_letters::Counts;
 use super::error::Error;
 use super::interruption::Interruption;
 use super::script::Script;
@@ -67,7 +68,7 @@ pub struct ListQueue {
     given_up: GivenUp,
     /// From which instance the next orphan scan begins.
     rotation: AtomicUsize,
-    dead_letters_dropped: AtomicU64,
+    counts: Counts,
 }
 
 /// The keys of a list and of this instance.
@@ -148,7 +149,7 @@ impl ListQueue {
             may_wait: AtomicBool::new(true),
             given_up: GivenUp::default(),
             rotation: AtomicUsize::new(0),
-            dead_letters_dropped: AtomicU64::new(0),
+            counts: Counts::default(),
             options,
         };
         queue

@@ -22,6 +22,8 @@ pub struct ListOptions {
     pub recovery: Option<Recovery>,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
+    /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
+    pub max_length: Option<u64>,
     /// How starts are counted.
     pub accounting: Accounting,
 }
@@ -45,6 +47,7 @@ impl ListOptions {
             min_idle: Duration::from_secs(30),
             recovery: None,
             dead_letter: None,
+            max_length: None,
             accounting: Accounting::default(),
         }
     }

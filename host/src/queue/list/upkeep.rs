@@ -1,7 +1,5 @@
 //! What an instance needs beside its deliveries: joining, leaving, what waits.
 
-use std::sync::atomic::Ordering;
-
 use super::ListQueue;
 use crate::queue::error::Error;
 use crate::queue::reply;
@@ -24,17 +22,10 @@ impl ListQueue {
     }
 
     pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
-        let dropped = self.dead_letters_dropped.swap(0, Ordering::Relaxed);
-        let forgotten = self.forget(INSTANCE_IDLE_MS, "").await.inspect_err(|_| {
-            // What was counted counts next time.
-            self.dead_letters_dropped
-                .fetch_add(dropped, Ordering::Relaxed);
-        })?;
-        Ok(Maintenance {
-            dead_letters_dropped: dropped,
-            consumers_removed: forgotten,
-            ..Maintenance::default()
-        })
+        let mut done = self.counts.take();
+        let forgotten = self.forget(INSTANCE_IDLE_MS, "").await;
+        done.consumers_removed = forgotten.inspect_err(|_| self.counts.give_back(&done))?;
+        Ok(done)
     }
 
     pub(super) async fn look_at_backlog(&self) -> Result<Backlog, Error> {

@@ -1,7 +1,6 @@
 //! Dead letters: copied, then taken off the queue, by one script wherever one can do it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use redis::Cmd;
 use super::settle::Replies;
 use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
 use crate::delivery::policy::Rejection;
+use crate::queue::dead_letters::Destination;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -47,16 +47,18 @@ impl StreamQueue {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let mut apart = Vec::new();
+        let mut ways = Vec::new();
         let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter @ (place, rejection, handler) in dead_letters {
             let settlement = &settlements[*place];
-            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
+            let (to, fields) = self.copy_of(settlement, target, rejection, handler, now_ms);
+            ways.push((*place, to.clone()));
             if fields.len() > FIELDS_IN_SCRIPT {
                 apart.push(*letter);
                 continue;
             }
             bytes += fields.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>();
-            calls.push(self.dead_letter_call(settlement, target, &fields));
+            calls.push(self.dead_letter_call(settlement, target, &to.key, &fields));
             places.push(*letter);
             if calls.len() >= DEAD_LETTERS_PER_PIPELINE || bytes >= DEAD_LETTER_BYTES_PER_PIPELINE {
                 let calls = std::mem::take(&mut calls);
@@ -68,21 +70,29 @@ impl StreamQueue {
         apart.extend(self.run_dead_letters(calls, &places, replies).await?);
         for (place, rejection, handler) in apart {
             let settlement = &settlements[place];
-            let fields = self.copy_of(&settlement.claim, rejection, handler, now_ms);
-            let reply = self.copy_then_discard(settlement, target, &fields).await;
+            let (to, fields) = self.copy_of(settlement, target, rejection, handler, now_ms);
+            let reply = self.copy_then_discard(settlement, target, &to.key, &fields);
+            let reply = reply.await;
             replies[place] = Some(reply.or_else(|error| refused(self.about(error)))?);
+        }
+        for (place, to) in ways {
+            if replies[place] == Some(Reply::Done) {
+                self.counts.written(&settlements[place].claim, &to);
+            }
         }
         Ok(())
     }
 
-    /// The fields of a dead letter.
+    /// Where a dead letter goes, and its fields.
     fn copy_of(
         &self,
-        claim: &Claim,
+        settlement: &Settlement,
+        target: &DeadLetterQueue,
         rejection: &Rejection,
         handler: &str,
         now_ms: u64,
-    ) -> Vec<(Bytes, Bytes)> {
+    ) -> (Destination, Vec<(Bytes, Bytes)>) {
+        let claim: &Claim = &settlement.claim;
         let raw: &[(Bytes, Bytes)] = match &claim.raw {
             Raw::Fields(fields) => fields,
             // A stream's claims have fields; a value would be copied as a body without headers.
@@ -96,16 +106,19 @@ impl StreamQueue {
             handler,
             now_ms,
         };
-        dead_letter::stream_fields(raw, &crate::wire::stream::headers(raw), &context)
+        let headers = crate::wire::stream::headers(raw);
+        let to = Destination::of(target, &headers, &context);
+        (to, dead_letter::stream_fields(raw, &headers, &context))
     }
 
     fn dead_letter_call(
         &self,
         settlement: &Settlement,
         target: &DeadLetterQueue,
+        key: &str,
         fields: &[(Bytes, Bytes)],
     ) -> Cmd {
-        let mut call = Script::DeadLetter.on(&[self.key(), &target.key]);
+        let mut call = Script::DeadLetter.on(&[self.key(), key]);
         call.arg(self.group())
             .arg(&self.consumer)
             .arg(entry_id(settlement.claim.id))
@@ -137,7 +150,7 @@ impl StreamQueue {
                 Ok(answer) => {
                     let [word, dropped] = reply::tuple(script.name(), answer)?;
                     let dropped = reply::count(script.name(), &dropped)?;
-                    self.count_dropped(dropped);
+                    self.counts.dropped(dropped);
                     word_reply(script.name(), word)?
                 }
                 Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
@@ -157,6 +170,7 @@ impl StreamQueue {
         &self,
         settlement: &Settlement,
         target: &DeadLetterQueue,
+        key: &str,
         fields: &[(Bytes, Bytes)],
     ) -> Result<Reply, Error> {
         const COMMAND: &str = "XADD";
@@ -165,10 +179,10 @@ impl StreamQueue {
             other => return Ok(other),
         }
         let mut length = Cmd::new();
-        length.arg("XLEN").arg(&target.key);
+        length.arg("XLEN").arg(key);
         let before = reply::count("XLEN", &self.commands.call("XLEN", &length).await?)?;
         let mut add = Cmd::new();
-        add.arg(COMMAND).arg(&target.key);
+        add.arg(COMMAND).arg(key);
         match (target.max_len, target.on_full) {
             (Some(max), OnFull::Stop) if before >= max => return Ok(full()),
             (Some(max), OnFull::DropOldest) => {
@@ -182,7 +196,7 @@ impl StreamQueue {
         }
         self.commands.call(COMMAND, &add).await?;
         let after = reply::count("XLEN", &self.commands.call("XLEN", &length).await?)?;
-        self.count_dropped((before + 1).saturating_sub(after));
+        self.counts.dropped((before + 1).saturating_sub(after));
         self.ask_owned(Script::Discard, settlement).await
     }
 
@@ -196,10 +210,5 @@ impl StreamQueue {
         let reply = script::run(&self.commands, script, &call).await?;
         let [word] = reply::tuple(script.name(), reply)?;
         word_reply(script.name(), word)
-    }
-
-    fn count_dropped(&self, dropped: u64) {
-        self.dead_letters_dropped
-            .fetch_add(dropped, Ordering::Relaxed);
     }
 }

@@ -4,10 +4,11 @@
 //! - `claims`: fetch, take what is due, take orphans.
 //! - `settle`: record, renew, acknowledge, settle.
 //! - `dead_letters`: the settlement that copies.
+//! - `overflow`: what is unread beyond a length is given up.
 //! - `upkeep`: retention, consumers, repair.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use redis::Cmd;
 
 use super::connection::{Connector, Link};
+use super::dead_letters::Counts;
 use super::error::Error;
 use super::interruption::Interruption;
 use super::startup::StartError;
@@ -29,10 +31,11 @@ use crate::wire::{self, Raw, keys};
 mod claims;
 mod dead_letters;
 pub mod options;
+mod overflow;
 mod settle;
 mod upkeep;
 
-pub use options::{DeadLetterQueue, GroupStart, OnFull, Retention, StreamOptions};
+pub use options::{DeadLetterQueue, GroupStart, OnFull, Retention, Routes, StreamOptions};
 
 /// The consumer that owns what is held for later. No host has this name: theirs end in a random
 /// part.
@@ -54,7 +57,7 @@ pub struct StreamQueue {
     cursors: Mutex<Cursors>,
     /// From which consumer the next orphan scan begins.
     rotation: AtomicUsize,
-    dead_letters_dropped: AtomicU64,
+    counts: Counts,
 }
 
 impl fmt::Debug for StreamQueue {
@@ -104,7 +107,7 @@ impl StreamQueue {
                 seen: DeliveryId(0),
             }),
             rotation: AtomicUsize::new(0),
-            dead_letters_dropped: AtomicU64::new(0),
+            counts: Counts::default(),
             options,
         };
         let seen = queue

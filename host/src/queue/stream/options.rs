@@ -1,8 +1,10 @@
 //! What a stream queue is told.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::wire;
+use crate::delivery::policy::{Reason, Reasons};
+use crate::wire::{self, keys};
 
 /// A stream, a group, and how this host serves them.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct StreamOptions {
     pub min_idle: Duration,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,
+    /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
+    pub max_length: Option<u64>,
     /// What happens to entries that are done.
     pub retention: Retention,
     /// How entries are read.
@@ -35,6 +39,7 @@ impl StreamOptions {
             start: GroupStart::Beginning,
             min_idle: Duration::from_secs(30),
             dead_letter: None,
+            max_length: None,
             retention: Retention::Keep,
             decoding: wire::stream::Options::default(),
         }
@@ -60,6 +65,58 @@ pub struct DeadLetterQueue {
     pub max_len: Option<u64>,
     /// What happens at the bound.
     pub on_full: OnFull,
+    /// What goes elsewhere.
+    pub routes: Routes,
+}
+
+impl DeadLetterQueue {
+    /// Everything to this key, without a bound.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            max_len: None,
+            on_full: OnFull::default(),
+            routes: Routes::default(),
+        }
+    }
+
+    /// Where what dies for this reason goes.
+    pub fn target(&self, reason: Reason) -> &str {
+        self.routes.by_reason.get(&reason).unwrap_or(&self.key)
+    }
+
+    /// Every key that a dead letter of the queue `source` may go to, each once.
+    pub fn targets(&self, source: &str) -> Vec<String> {
+        let mut targets = vec![self.key.clone(), self.cycle(source)];
+        targets.extend(self.routes.by_reason.values().cloned());
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+
+    /// Where a message of the queue `source` ends that would go round for ever.
+    pub fn cycle(&self, source: &str) -> String {
+        let named = self.routes.cycle.clone();
+        named.unwrap_or_else(|| keys::cycle(source))
+    }
+}
+
+/// Dead letters that go elsewhere than the others. Every target has the same bound.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Routes {
+    /// By reason.
+    pub by_reason: BTreeMap<Reason, String>,
+    /// What dies for these reasons is discarded: for what dies in here, unseen by the policy.
+    pub discarded: Reasons,
+    /// What would go round for ever; `None` = the key [`keys::cycle`] of the queue.
+    pub cycle: Option<String>,
+}
+
+impl Routes {
+    /// Whether what dies for this reason is discarded.
+    pub fn is_discarded(&self, reason: Reason) -> bool {
+        self.discarded.contains(reason)
+    }
 }
 
 /// What happens when the dead-letter queue is at its bound.

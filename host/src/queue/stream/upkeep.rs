@@ -1,7 +1,6 @@
 //! What a group needs beside its deliveries: joining, retention, leaving, repair.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -75,10 +74,14 @@ impl StreamQueue {
     }
 
     pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
-        let mut done = Maintenance {
-            dead_letters_dropped: self.dead_letters_dropped.swap(0, Ordering::Relaxed),
-            ..Maintenance::default()
-        };
+        let mut done = self.counts.take();
+        let kept = self.keep_house_into(&mut done).await;
+        kept.inspect_err(|_| self.counts.give_back(&done))?;
+        Ok(done)
+    }
+
+    async fn keep_house_into(&self, done: &mut Maintenance) -> Result<(), Error> {
+        self.shorten(done).await?;
         let retention = match self.options.retention {
             Retention::Keep => None,
             Retention::Acked => Some((Script::RetainAcked, 0)),
@@ -87,7 +90,7 @@ impl StreamQueue {
         if let Some((script, length)) = retention {
             let mut call = script.on(&[self.key()]);
             call.arg(TRIM_MAX).arg(length);
-            let reply = self.upkeep(script, &call, done).await?;
+            let reply = script::run(&self.commands, script, &call).await?;
             let [trimmed, held] = reply::tuple(script.name(), reply)?;
             done.trimmed = reply::count(script.name(), &trimmed)?;
             done.held_back = reply::integer(script.name(), &held)? == 1;
@@ -100,24 +103,9 @@ impl StreamQueue {
             .arg("")
             .arg(&self.consumer)
             .arg(PARKED_CONSUMER);
-        let removed = self.upkeep(script, &call, done).await?;
+        let removed = script::run(&self.commands, script, &call).await?;
         done.consumers_removed = reply::count(script.name(), &removed)?;
-        Ok(done)
-    }
-
-    /// Run one part of housekeeping; if it fails, what was counted counts next time.
-    async fn upkeep(
-        &self,
-        script: Script,
-        call: &Cmd,
-        so_far: Maintenance,
-    ) -> Result<redis::Value, Error> {
-        let reply = script::run(&self.commands, script, call).await;
-        if reply.is_err() {
-            self.dead_letters_dropped
-                .fetch_add(so_far.dead_letters_dropped, Ordering::Relaxed);
-        }
-        reply
+        Ok(())
     }
 
     pub(super) async fn make_again(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {

@@ -255,6 +255,28 @@ impl Driver {
                 "the dead-letter queue is full: its oldest entries were dropped"
             );
         }
+        if done.cycles > 0 {
+            self.metrics.cycles.inc_by(done.cycles);
+        }
+        let damaged = done.histories_damaged;
+        if damaged > 0 {
+            self.metrics.histories_damaged.inc_by(damaged);
+            warn!(
+                damaged,
+                "histories of messages were damaged: what could be read was kept"
+            );
+        }
+        let overflowed = done.overflowed;
+        if overflowed > 0 {
+            self.metrics.overflowed(overflowed, self.ledger.policy());
+            warn!(
+                overflowed,
+                "more was unread than may be: the oldest were given up unrun"
+            );
+        }
+        if done.overflows {
+            self.next_maintenance = Time::ZERO;
+        }
         if done.consumers_removed > 0 {
             let consumers = done.consumers_removed;
             debug!(consumers, "removed consumers that were long gone");
@@ -300,7 +322,7 @@ impl Driver {
                     header: claim.header,
                     native: claim.native,
                     turned_away,
-                    cargo: Arc::new(Job::new(claim)),
+                    cargo: Arc::new(Job::new(claim, &self.settings.gate)),
                 }
             })
             .collect()

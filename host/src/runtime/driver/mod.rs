@@ -133,6 +133,7 @@ impl Driver {
             running: AtomicUsize::new(0),
             min_idle: settings.ledger.min_idle,
             clock,
+            gate: settings.gate.clone(),
         });
         metrics.handler(handler.digest());
         let slots = executor::start(handler, concurrency, &shared, &tickets, &words_tx, attempts);

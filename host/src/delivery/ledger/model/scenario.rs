@@ -105,6 +105,7 @@ impl Scenario {
             on_cap: self.on_cap,
             on_fault: OnFault::Requeue,
             has_dead_letter: self.on_cap == OnCap::DeadLetter,
+            dead_letters: crate::delivery::policy::DeadLetterRules::default(),
             backoff: Backoff {
                 first: ms(40),
                 factor: 2.0,

@@ -1,0 +1,104 @@
+//! What every kind of queue does about dead letters: where each goes, and what is counted on the
+//! way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tracing::warn;
+
+use super::stream::DeadLetterQueue;
+use super::{Claim, Maintenance};
+use crate::delivery::message::Headers;
+use crate::delivery::policy::{DETAIL_MAX, truncate_utf8};
+use crate::wire::dead_letter::{self, Context};
+use crate::wire::death;
+
+/// Where one dead letter goes.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    /// The key.
+    pub(super) key: String,
+    /// It would have gone round for ever; then its history, with the present death.
+    pub(super) cycle: Option<Bytes>,
+    /// What it brought as its history was damaged: it was read as far as possible.
+    pub(super) damaged: bool,
+}
+
+impl Destination {
+    pub(super) fn of(target: &DeadLetterQueue, headers: &Headers, context: &Context<'_>) -> Self {
+        let incoming = dead_letter::history(headers, context);
+        let damaged = incoming.damaged;
+        let key = target.target(context.rejection.reason);
+        if incoming.history.cycles_to(key) {
+            return Self {
+                key: target.cycle(context.source),
+                cycle: Some(death::write(&incoming.history)),
+                damaged,
+            };
+        }
+        Self {
+            key: key.to_owned(),
+            cycle: None,
+            damaged,
+        }
+    }
+}
+
+/// What was counted since the last [`Maintenance`].
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    dropped: AtomicU64,
+    cycles: AtomicU64,
+    damaged: AtomicU64,
+    overflowed: AtomicU64,
+}
+
+impl Counts {
+    /// Dead letters dropped from a full queue.
+    pub(super) fn dropped(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// A dead letter is written.
+    pub(super) fn written(&self, claim: &Claim, to: &Destination) {
+        if to.damaged {
+            self.damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        let Some(history) = &to.cycle else {
+            return;
+        };
+        self.cycles.fetch_add(1, Ordering::Relaxed);
+        let mut history = String::from_utf8_lossy(history).into_owned();
+        truncate_utf8(&mut history, DETAIL_MAX);
+        warn!(
+            id = &*claim.message.id,
+            history,
+            to = to.key,
+            "ended a cycle: no handler has seen it since it died there last"
+        );
+    }
+
+    /// What was counted, to be told once.
+    pub(super) fn take(&self) -> Maintenance {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        Maintenance {
+            dead_letters_dropped: take(&self.dropped),
+            cycles: take(&self.cycles),
+            histories_damaged: take(&self.damaged),
+            overflowed: take(&self.overflowed),
+            ..Maintenance::default()
+        }
+    }
+
+    /// It could not be told: it counts next time.
+    pub(super) fn give_back(&self, untold: &Maintenance) {
+        for (counter, count) in [
+            (&self.dropped, untold.dead_letters_dropped),
+            (&self.cycles, untold.cycles),
+            (&self.damaged, untold.histories_damaged),
+            (&self.overflowed, untold.overflowed),
+        ] {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+-- Claim the oldest unread entries beyond a length, to be given up.
+--
+-- KEYS  1 stream
+-- ARGV  1 group, 2 consumer (self), 3 how many may be unread, 4 at most how many to claim,
+--       5 after how many bytes of fields to stop, 6 how many entries to count where Redis does not
+--       know how many are unread
+-- reply { entries claimed, unread entries over the length that are left }, each entry
+--       { id, fields }
+--
+-- Atomicity: counted and claimed in one go, so that hosts that do this at the same time never
+-- claim more than is over. Only the first command can fail (no stream, wrong type).
+-- A repeat counts anew: what an earlier call claimed is owned by this host and no longer unread.
+local most = tonumber(ARGV[3])
+local length = redis.call('XLEN', KEYS[1])
+if length <= most then
+  return { {}, 0 }
+end
+local lag, last
+for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local group = {}
+  for i = 1, #info, 2 do
+    group[info[i]] = info[i + 1]
+  end
+  if group['name'] == ARGV[1] then
+    lag, last = group['lag'], group['last-delivered-id']
+  end
+end
+if not last then
+  return redis.error_reply('NOGROUP the group does not exist')
+end
+local unread
+if lag then
+  -- The lag counts trimmed entries. They are the oldest: then all that is left is unread.
+  unread = math.min(lag, length)
+elseif most < tonumber(ARGV[6]) then
+  unread = #redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', ARGV[6])
+else
+  return { {}, 0 }
+end
+local excess = unread - most
+local claimed, bytes = {}, 0
+while #claimed < math.min(excess, tonumber(ARGV[4])) and bytes < tonumber(ARGV[5]) do
+  local count = math.min(excess - #claimed, tonumber(ARGV[4]) - #claimed, 16)
+  local read = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', count,
+    'STREAMS', KEYS[1], '>')
+  if not read or #read == 0 then
+    break
+  end
+  for _, entry in ipairs(read[1][2]) do
+    claimed[#claimed + 1] = entry
+    for _, part in ipairs(entry[2]) do
+      bytes = bytes + #part
+    end
+  end
+end
+return { claimed, math.max(0, excess - #claimed) }
