@@ -4,14 +4,24 @@
 CARGO ?= cargo
 GUEST := guest-examples/rust/target/wasm32-wasip2/release/orders_handler.wasm
 
-.PHONY: help demo test lint setup setup-rust setup-redis host guests-test clean
+# The languages that handlers are written in here, and those of them whose tools are there in
+# seconds: `make test` has these, `make test-all` has all.
+LANGUAGES := rust js ts python go c cpp zig
+QUICK := rust js ts python go c
+# Where the tools of the guests are installed.
+TOOLCHAINS := $(CURDIR)/.toolchains
+
+.PHONY: help demo test test-all lint setup setup-rust setup-redis setup-node host clean \
+  guest guests guests-quick guests-test bindings $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%)
 
 help:
 	@echo "make demo    the main job on a batch of orders, against a private Redis"
-	@echo "make test    the whole test suite"
+	@echo "make test    the test suite, with the example handlers in $(QUICK)"
+	@echo "make test-all  the same in $(LANGUAGES)"
+	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
 	@echo "make lint    formatting and lints"
 	@echo "make host    the host alone, optimized: target/release/hostler"
-	@echo "make clean   remove everything that was built"
+	@echo "make clean   remove everything that was built, and the tools that were installed for it"
 
 setup: setup-rust setup-redis
 
@@ -30,9 +40,65 @@ setup-redis:
 	    echo "redis-server is missing: run \`sudo apt-get install redis-server\`, then make again" >&2; exit 1; \
 	  fi; }
 
-# What users compile: each guest is a package of its own.
+setup-node:
+	@command -v npm >/dev/null || { \
+	  echo "Node.js is missing: run \`sudo apt-get install nodejs npm\`, then make again" >&2; exit 1; }
+
+# What users compile: each guest is a project of its own, built as they would build it.
 $(GUEST): $(wildcard guest-examples/rust/src/*.rs) guest-examples/rust/Cargo.toml wit/world.wit | setup-rust
 	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust/Cargo.toml
+
+# Every shell has a LANG: only that of make's command line is ours, and nobody else's.
+ifeq ($(origin LANG),command line)
+unexport LANG
+MAKEOVERRIDES :=
+endif
+
+guest:
+	@case " $(LANGUAGES) " in *" $(LANG) "*) ;; *) \
+	  echo "which one? make guest LANG=go, or one of: $(LANGUAGES)" >&2; exit 1;; esac
+	@$(MAKE) --no-print-directory guest-$(LANG)
+
+guests: $(LANGUAGES:%=guest-%)
+
+guests-quick: $(QUICK:%=guest-%)
+
+guest-rust: $(GUEST)
+
+test-guest-rust: setup-rust
+	$(CARGO) test --release --locked --manifest-path guest-examples/rust/Cargo.toml
+
+guest-js guest-ts: guest-%: guest-examples/%/handler.wasm
+
+guest-examples/js/handler.wasm guest-examples/ts/handler.wasm: guest-examples/%/handler.wasm: \
+  guest-examples/%/node_modules/.package-lock.json wit/world.wit \
+  $(wildcard guest-examples/js/src/* guest-examples/js/wit/*.wit guest-examples/ts/src/* guest-examples/ts/tsconfig.json)
+	cd guest-examples/$* && npm run build
+
+guest-examples/%/node_modules/.package-lock.json: guest-examples/%/package-lock.json guest-examples/%/package.json | setup-node
+	cd guest-examples/$* && npm install --no-audit --no-fund --loglevel=error
+	@touch $@
+
+test-guest-js test-guest-ts: test-guest-%: guest-examples/%/node_modules/.package-lock.json
+	cd guest-examples/$* && npm test
+
+guest-python guest-go guest-c guest-cpp guest-zig: guest-%:
+	@$(MAKE) --no-print-directory -C guest-examples/$* TOOLCHAINS=$(TOOLCHAINS)
+
+test-guest-python test-guest-go test-guest-c test-guest-cpp test-guest-zig: test-guest-%:
+	@$(MAKE) --no-print-directory -C guest-examples/$* TOOLCHAINS=$(TOOLCHAINS) test
+
+# The bindings that are kept: whoever builds a handler in C, C++, Zig or Go needs no wit-bindgen.
+WIT_BINDGEN_VERSION := 0.58.0
+WIT_BINDGEN := $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)/bin/wit-bindgen
+
+$(WIT_BINDGEN): | setup-rust
+	$(CARGO) install --quiet --locked --debug wit-bindgen-cli --version $(WIT_BINDGEN_VERSION) \
+	  --no-default-features --features c,go --root $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)
+
+bindings: | $(WIT_BINDGEN)
+	$(WIT_BINDGEN) c --world handler --out-dir guest-examples/c/bindings wit
+	$(WIT_BINDGEN) go --world handler --pkg-name orders-handler/bindings --out-dir guest-examples/go/bindings wit
 
 guests-test: $(GUEST) | setup-rust
 	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml
@@ -44,10 +110,14 @@ demo: setup $(GUEST)
 	$(CARGO) build --locked -p hostler
 	@sh tests/demo/demo.sh target/debug/hostler $(GUEST)
 
-test: setup guests-test
-	$(CARGO) test --release --locked --manifest-path guest-examples/rust/Cargo.toml
+test: setup guests-test guests-quick $(QUICK:%=test-guest-%)
 	$(CARGO) build --workspace --locked --all-targets
 	$(CARGO) test --workspace --locked
+	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)); make test-all runs them"
+
+test-all: setup guests-test guests $(LANGUAGES:%=test-guest-%) | $(WIT_BINDGEN)
+	$(CARGO) build --workspace --locked --all-targets --features hostler-tests/all-languages
+	$(CARGO) test --workspace --locked --features hostler-tests/all-languages
 
 lint: setup-rust
 	$(CARGO) fmt --all --check
@@ -55,4 +125,5 @@ lint: setup-rust
 
 clean:
 	$(CARGO) clean
-	rm -rf guest-examples/*/target tests/guests/target .hostler
+	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/*/node_modules \
+	  guest-examples/zig/.zig-cache tests/guests/target .hostler .toolchains

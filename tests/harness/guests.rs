@@ -20,6 +20,27 @@ pub fn example(folder: &str, name: &str) -> PathBuf {
     built(&format!("../guest-examples/{folder}"), name)
 }
 
+/// The example handler in a language, named as in `make guest LANG=...`.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn language(name: &str) -> PathBuf {
+    if name == "rust" {
+        return example("rust", "orders-handler");
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../guest-examples")
+        .join(name)
+        .join("handler.wasm");
+    assert!(
+        path.is_file(),
+        "the example in `{name}` is not built ({} is missing): run `make guest LANG={name}`",
+        path.display(),
+    );
+    path
+}
+
 fn built(workspace: &str, name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(workspace)

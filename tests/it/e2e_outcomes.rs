@@ -385,10 +385,10 @@ async fn entries_of_plain_producers_are_messages() {
             dead.header("x-dead-letter-detail").unwrap().to_owned(),
         )
     };
-    let nothing = "nothing to charge, the amount is";
+    let nothing = "nothing to charge";
     assert_eq!(
         detail(&negative),
-        ("dropped", format!("order 2: {nothing} -5"))
+        ("dropped", format!("order 2: {nothing}"))
     );
     assert_eq!(
         look.dead_letters_of(&negative)[0].field(b"amount"),
@@ -418,7 +418,7 @@ async fn entries_of_plain_producers_are_messages() {
     let dead = look.dead_letters_of(&own)[1];
     assert_eq!(
         dead.header("x-dead-letter-detail"),
-        Some(&*format!("order 3: {nothing} 0"))
+        Some(&*format!("order 3: {nothing}"))
     );
     assert_eq!(dead.field(b"data"), Some(&b"{\"id\":3,\"amount\":0}"[..]));
 }

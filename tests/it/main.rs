@@ -59,6 +59,12 @@ mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
+mod language_conformance;
+#[cfg(test)]
+mod language_redis;
+#[cfg(test)]
+mod language_table;
+#[cfg(test)]
 mod list_cli;
 #[cfg(test)]
 mod list_loop;

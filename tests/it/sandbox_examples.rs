@@ -22,10 +22,7 @@ async fn the_orders_handler_in_rust() {
     assert_eq!(rig.call(&flaky, 2).await.outcome, again(200));
     assert_eq!(rig.call(&flaky, 3).await.outcome, Outcome::Ack);
 
-    assert_eq!(
-        rig.reason("hello").await,
-        "not an order: expected value at line 1 column 1"
-    );
+    assert_eq!(rig.reason("hello").await, "not an order");
     let crash = rig
         .run(r#"{"id":"o-3","amount":1,"simulate":"crash"}"#)
         .await;

@@ -3,7 +3,7 @@
 mod order;
 
 wit_bindgen::generate!({
-    path: "../../wit",
+    path: "wit",
     world: "handler",
     additional_derives: [PartialEq],
 });

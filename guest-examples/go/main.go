@@ -1,0 +1,38 @@
+// A handler for orders. Package order decides; this file connects it to hostler.
+package main
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	wit "go.bytecodealliance.org/pkg/wit/types"
+
+	handler "orders-handler/bindings/export_hostler_handler_message_handler"
+	hostler "orders-handler/bindings/hostler_handler_types"
+	_ "orders-handler/bindings/wit_exports"
+	"orders-handler/order"
+)
+
+func init() {
+	// The collector would read the clock while the host hands a message over, when nothing may call
+	// out. So nothing is collected: an instance serves a message, or some, and is thrown away.
+	debug.SetGCPercent(-1)
+	handler.Handler = handle
+}
+
+func handle(message hostler.Message) hostler.Outcome {
+	verdict := order.Handle(message.Body, message.Attempt)
+	// Standard output becomes the host's log.
+	fmt.Printf("attempt %d: %s\n", message.Attempt, verdict)
+	switch verdict.Kind {
+	case order.Again:
+		delay := uint64(verdict.Delay.Milliseconds())
+		return hostler.MakeOutcomeNackRequeue(wit.Some(delay))
+	case order.Reject:
+		return hostler.MakeOutcomeDrop(wit.Some(verdict.Reason))
+	default:
+		return hostler.MakeOutcomeAck()
+	}
+}
+
+func main() {}

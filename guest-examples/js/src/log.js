@@ -1,0 +1,17 @@
+// QuickJS has no console: standard output is an import.
+
+import stdout from "wasi:cli/stdout@0.2.6";
+
+import { encode } from "./utf8.js";
+
+// A stream takes 4096 bytes at a time.
+const CHUNK = 4096;
+
+/** Write a line: it becomes an event of the host's log. */
+export function log(line) {
+  const bytes = encode(`${line}\n`);
+  const output = stdout.getStdout();
+  for (let at = 0; at < bytes.length; at += CHUNK) {
+    output.blockingWriteAndFlush(bytes.subarray(at, at + CHUNK));
+  }
+}

@@ -1,0 +1,98 @@
+// What happens to an order. Nothing here knows WebAssembly: `npm test` runs it as it is.
+
+import { decode } from "./utf8";
+
+/** The longest wait between two attempts, in milliseconds. */
+export const DELAY_MAX = 10_000;
+
+export type Verdict = { kind: "ack" } | { kind: "again"; delayMs: number } | { kind: "reject"; reason: string };
+
+interface Order {
+  id: string;
+  amount: number;
+  currency: string;
+  status: string;
+  /** What goes wrong, to try things out: `payment-timeout` or `crash`. */
+  simulate: string;
+  /** How many attempts `payment-timeout` fails. */
+  failures: number;
+}
+
+class NotAnOrder extends Error {}
+
+/** Charge an order. `attempt` is 1 the first time. */
+export function handle(body: Uint8Array, attempt: number): Verdict {
+  let order: Order;
+  try {
+    order = parse(body);
+  } catch {
+    return { kind: "reject", reason: "not an order" };
+  }
+  const reject = (why: string): Verdict => ({ kind: "reject", reason: `order ${order.id}: ${why}` });
+
+  if (!(order.amount > 0)) return reject("nothing to charge");
+  if (!/^[A-Z]{3}$/.test(order.currency)) return reject(`\`${order.currency}\` is no currency`);
+  if (order.status === "cancelled") return reject("it was cancelled");
+  if (order.simulate === "payment-timeout" && attempt <= order.failures) {
+    return { kind: "again", delayMs: delay(attempt) };
+  }
+  // A bug that no second attempt cures: the host counts it as a failed attempt.
+  if (order.simulate === "crash") throw new Error(`order ${order.id} hit a bug`);
+  return { kind: "ack" };
+}
+
+/** A verdict in words. */
+export function show(verdict: Verdict): string {
+  switch (verdict.kind) {
+    case "ack":
+      return "charged";
+    case "again":
+      return `payment timed out, again in ${verdict.delayMs} ms`;
+    case "reject":
+      return verdict.reason;
+  }
+}
+
+/** Twice as long after every attempt, in milliseconds. */
+export function delay(attempt: number): number {
+  return Math.min(100 * 2 ** Math.min(attempt - 1, 10), DELAY_MAX);
+}
+
+function parse(body: Uint8Array): Order {
+  const json: unknown = JSON.parse(decode(body));
+  if (typeof json !== "object" || json === null || Array.isArray(json)) throw new NotAnOrder("it is no object");
+  const fields = json as Record<string, unknown>;
+  return {
+    id: textOrNumber(fields["id"]),
+    amount: number(textOrNumber(fields["amount"])),
+    currency: text(fields["currency"] ?? "EUR"),
+    status: text(fields["status"] ?? ""),
+    simulate: text(fields["simulate"] ?? ""),
+    failures: count(fields["failures"] === undefined ? 1 : fields["failures"]),
+  };
+}
+
+/** `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`. */
+function textOrNumber(value: unknown): string {
+  const given = typeof value === "number" ? String(value) : text(value);
+  if (given === "") throw new NotAnOrder("a field is empty");
+  return given;
+}
+
+/** JSON can escape half a character; what is not Unicode could not be answered. */
+function text(value: unknown): string {
+  if (typeof value !== "string" || /\p{Surrogate}/u.test(value)) throw new NotAnOrder("a field is no text");
+  return value;
+}
+
+function number(text: string): number {
+  const value = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text) ? Number(text) : NaN;
+  if (!Number.isFinite(value)) throw new NotAnOrder(`${text} is no number`);
+  return value;
+}
+
+function count(value: unknown): number {
+  const isCount = typeof value === "number" && Number.isInteger(value) && value >= 0 && value < 2 ** 32;
+  if (!isCount) throw new NotAnOrder("a field is no count");
+  return value;
+}
