@@ -45,6 +45,15 @@ impl RedisOptions {
         self
     }
 
+    /// A configuration line of several words: `words("rename-command", &["KEYS", ""])`.
+    #[must_use]
+    pub fn words(mut self, name: &str, words: &[&str]) -> Self {
+        self.arguments.push(format!("--{name}"));
+        let words = words.iter().map(|word| (*word).to_owned());
+        self.arguments.extend(words);
+        self
+    }
+
     /// Keep an append-only file, synced every second.
     #[must_use]
     pub fn appendonly(self) -> Self {

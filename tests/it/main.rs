@@ -77,11 +77,15 @@ mod list_scene;
 #[cfg(test)]
 mod loop_stream;
 #[cfg(test)]
+mod once_scene;
+#[cfg(test)]
 mod publish_later;
 #[cfg(test)]
 mod publish_pipeline;
 #[cfg(test)]
 mod publish_words;
+#[cfg(test)]
+mod pubsub;
 #[cfg(test)]
 mod queue_connection;
 #[cfg(test)]
@@ -110,6 +114,8 @@ mod sandbox_load;
 mod sandbox_logs;
 #[cfg(test)]
 mod security_user;
+#[cfg(test)]
+mod simple_list;
 #[cfg(test)]
 mod swap_versions;
 #[cfg(test)]

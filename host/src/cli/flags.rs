@@ -93,6 +93,9 @@ impl Scope for ReachQueue {
                 "list",
                 "reliable",
                 "recovery_zset",
+                "channel",
+                "pattern",
+                "sharded_channel",
                 "dead_letter.key",
             ]
             .contains(&key)

@@ -13,6 +13,7 @@ use crate::queue::Error;
 use crate::queue::connection::Link;
 use crate::queue::inspect::{self, StreamReport};
 use crate::queue::list::report::{self, ListReport};
+use crate::queue::simple_list;
 use crate::queue::stream::PARKED_CONSUMER;
 
 /// Show what a queue holds, who holds it, and how full its dead-letter queue is
@@ -80,6 +81,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let report = match &seen {
         Seen::Stream(report) => shape(&queue, dead_letter.as_ref(), report),
         Seen::List(report) => shape_list(&queue, dead_letter.as_ref(), report),
+        Seen::SimpleList(length) => shape_simple_list(&queue, *length),
         Seen::Nothing => {
             let what = "a channel holds nothing: there is nothing to inspect";
             return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
@@ -97,6 +99,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 enum Seen {
     Stream(StreamReport),
     List(ListReport),
+    SimpleList(u64),
     Nothing,
 }
 
@@ -105,13 +108,41 @@ async fn look(link: &Link, queue: &QueueKind, dead_letter: Option<&str>) -> Resu
         QueueKind::Stream { key, group, .. } => {
             Seen::Stream(inspect::stream(link, key, group, dead_letter).await?)
         }
-        QueueKind::List { key, reliable, .. } => {
-            let recovery = reliable.as_ref().and_then(|r| r.recovery.as_ref());
-            let recovery = recovery.map(|r| &*r.key);
+        QueueKind::List {
+            key,
+            reliable: None,
+            ..
+        } => Seen::SimpleList(simple_list::length(link, key).await?),
+        QueueKind::List {
+            key,
+            reliable: Some(reliable),
+            ..
+        } => {
+            let recovery = reliable.recovery.as_ref().map(|r| &*r.key);
             Seen::List(report::report(link, key, recovery, dead_letter).await?)
         }
         QueueKind::Channel { .. } => Seen::Nothing,
     })
+}
+
+/// Values that wait; what hosts have taken is forgotten.
+fn shape_simple_list(queue: &QueueKind, length: u64) -> Report<'_> {
+    Report {
+        key: queue.name(),
+        group: None,
+        length,
+        lag: Some(length),
+        unread: length > 0,
+        pending: 0,
+        oldest_pending_ms: None,
+        delayed: 0,
+        next_due_ms: None,
+        dead_letters: None,
+        dead_letter_max_len: None,
+        consumers: Vec::new(),
+        groups: Vec::new(),
+        pinned_by: None,
+    }
 }
 
 fn shape_list<'a>(

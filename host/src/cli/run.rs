@@ -16,11 +16,13 @@ use crate::cli::threads::Threads;
 use crate::cli::{Variables, check, output};
 use crate::config::{Config, QueueKind, SummaryFormat, Value};
 use crate::delivery::ledger;
-use crate::queue::Queue;
 use crate::queue::kind::QueueOptions;
 use crate::queue::list::ListOptions;
+use crate::queue::pubsub::PubSubOptions;
+use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::startup::StartError;
 use crate::queue::stream::{DeadLetterQueue, StreamOptions};
+use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
 use crate::sandbox::Sandbox;
@@ -33,7 +35,8 @@ use crate::wire;
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "hostler run --redis URL --stream KEY --group NAME --handler FILE.wasm [FLAGS]\n       \
-                      hostler run --redis URL --list KEY --reliable --handler FILE.wasm [FLAGS]\n       \
+                      hostler run --redis URL --list KEY [--reliable] --handler FILE.wasm [FLAGS]\n       \
+                      hostler run --redis URL --channel NAME --handler FILE.wasm [FLAGS]\n       \
                       hostler run --config FILE.toml [FLAGS]",
     after_help = "\
 Every flag is also a variable (--min-idle is HOSTLER_MIN_IDLE) and a key of the configuration file
@@ -43,6 +46,7 @@ Examples:
   hostler run --redis redis://localhost --stream orders --group billing --handler billing.wasm
   hostler run --redis embedded --stream orders --group g --handler h.wasm --until-empty --summary json
   hostler run --redis redis://localhost --list jobs --reliable --recovery-zset jobs:claims --handler h.wasm
+  hostler run --redis redis://localhost --pattern 'news.*' --handler h.wasm --on-overflow drop-oldest
   hostler run --config orders.toml --max-deliveries 5 --dead-letter orders:dead
 
 SIGTERM or Ctrl-C: stop reading, end what has started, hand back the rest, exit 0. Again: end at once.
@@ -61,7 +65,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     for problem in &loaded.warnings {
         warn!(hint = problem.hint, "{problem}");
     }
-    let options = queue_options(&config)?;
+    let options = queue_options(&config);
     let sandbox = load(&config)?;
 
     Threads::start()?.run(async |attempts| serve(&config, options, sandbox, attempts).await)
@@ -208,16 +212,40 @@ impl Stops {
     }
 }
 
+/// What such a queue means for its handler.
+const AT_MOST_ONCE: &str = "at most once: nack-requeue, drop and faults cannot be honoured, their \
+                            messages are lost; so is what this host holds if it dies";
+
 /// The rules that hold from now on, once.
 fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
     let policy = &config.policy;
     let limits = &config.sandbox.limits;
     let dead_letter = config.dead_letter.as_ref();
+    if queue.guarantee() == Guarantee::AtMostOnce {
+        info!(
+            queue = %config.queue.name(),
+            kind = config.queue.kind(),
+            consumer = queue.consumer(),
+            handler = %sandbox.digest(),
+            guarantee = AT_MOST_ONCE,
+            concurrency = config.sandbox.concurrency,
+            reuse = config.sandbox.reuse,
+            timeout = limits.wall.show(),
+            cpu = limits.cpu.show(),
+            memory = limits.memory,
+            drain_timeout = config.process.drain_timeout.show(),
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
+        return;
+    }
     info!(
         queue = %config.queue.name(),
+        kind = config.queue.kind(),
         group = config.queue.group(),
         consumer = queue.consumer(),
         handler = %sandbox.digest(),
+        guarantee = "at least once",
         max_deliveries = policy.allowance.cap,
         on_cap = policy.on_cap.show(),
         on_fault = policy.on_fault.show(),
@@ -265,7 +293,7 @@ fn settings(config: &Config) -> runtime::Settings {
 }
 
 /// The queue, as the configuration has it.
-fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
+fn queue_options(config: &Config) -> QueueOptions {
     let consumer = config.consumer.clone().unwrap_or_else(hostname);
     let dead_letter = config.dead_letter.as_ref().map(|d| DeadLetterQueue {
         key: d.key.to_string(),
@@ -273,7 +301,7 @@ fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
         on_full: d.on_full,
         routes: d.routes.clone(),
     });
-    Ok(match &config.queue {
+    match &config.queue {
         QueueKind::Stream { key, group, start } => QueueOptions::Stream(StreamOptions {
             key: key.to_string(),
             group: group.to_string(),
@@ -302,12 +330,28 @@ fn queue_options(config: &Config) -> Result<QueueOptions, Failure> {
             max_length: config.max_length.map(NonZeroU64::get),
             accounting: config.policy.allowance.accounting,
         }),
-        QueueKind::List { reliable: None, .. } | QueueKind::Channel { .. } => {
-            let what = "this version of hostler serves streams and reliable lists only";
-            let hint = "give `--stream KEY --group NAME`, or `--list KEY --reliable`";
-            return Err(Failure::new(Exit::Usage, what).hint(hint));
-        }
-    })
+        QueueKind::List {
+            key,
+            framing,
+            reliable: None,
+        } => QueueOptions::SimpleList(SimpleListOptions {
+            key: key.to_string(),
+            consumer,
+            framing: *framing,
+        }),
+        QueueKind::Channel {
+            name,
+            subscription,
+            framing,
+            buffer,
+        } => QueueOptions::PubSub(PubSubOptions {
+            name: name.to_string(),
+            subscription: *subscription,
+            consumer,
+            framing: *framing,
+            buffer: *buffer,
+        }),
+    }
 }
 
 /// What the machine calls itself.
@@ -347,7 +391,7 @@ mod tests {
             consumer: hostname(),
             ..StreamOptions::new("orders", "g")
         };
-        let made = queue_options(&config).unwrap();
+        let made = queue_options(&config);
         let options = QueueOptions::Stream(options);
         assert_eq!(format!("{made:?}"), format!("{options:?}"));
 
@@ -356,7 +400,23 @@ mod tests {
             consumer: hostname(),
             ..ListOptions::new("jobs")
         });
-        let made = queue_options(&config).unwrap();
+        let made = queue_options(&config);
+        assert_eq!(format!("{made:?}"), format!("{options:?}"));
+
+        let config = self::config(&[("list", "jobs")]);
+        let options = QueueOptions::SimpleList(SimpleListOptions {
+            consumer: hostname(),
+            ..SimpleListOptions::new("jobs")
+        });
+        let made = queue_options(&config);
+        assert_eq!(format!("{made:?}"), format!("{options:?}"));
+
+        let config = self::config(&[("channel", "news")]);
+        let options = QueueOptions::PubSub(PubSubOptions {
+            consumer: hostname(),
+            ..PubSubOptions::new("news")
+        });
+        let made = queue_options(&config);
         assert_eq!(format!("{made:?}"), format!("{options:?}"));
     }
 

@@ -76,6 +76,9 @@ impl Collected {
         let redis = self.check_redis();
         let queue = self.check_queue();
         let dead_letter = self.check_dead_letter(queue.as_ref());
+        if queue.as_ref().is_some_and(QueueKind::is_at_most_once) {
+            self.at_most_once();
+        }
         match (redis, queue) {
             (Some(redis), Some(queue)) if self.problems.is_empty() => Ok(Loaded {
                 value: (redis, queue, dead_letter),

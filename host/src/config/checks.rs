@@ -13,6 +13,7 @@ use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
 use crate::queue::list::Recovery;
+use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{OnFull, Routes};
 use crate::sandbox;
 use crate::wire::codec::BodyCodec;
@@ -27,8 +28,7 @@ impl Collected {
             } else {
                 format!("more than one queue is set: `{}`", set.join("`, `"))
             };
-            let hint =
-                "give exactly one of `stream` (with `group`), `list`, `channel` and `pattern`";
+            let hint = "give exactly one of `stream` (with `group`), `list`, `channel`, `pattern` and `sharded_channel`";
             self.conflict(None, what, hint.to_owned());
         }
         self.only_with(&queue::GROUP, &queue::STREAM);
@@ -37,6 +37,11 @@ impl Collected {
         self.only_with(&queue::RELIABLE, &queue::LIST);
         self.only_with(&queue::RECOVERY_ZSET, &queue::LIST);
         self.only_with(&queue::RECOVERY_TTL, &queue::RECOVERY_ZSET);
+        if set.len() == 1 && self.channel().is_none() {
+            self.only_subscribed(&queue::BUFFER);
+            self.only_subscribed(&queue::BUFFER_MEMORY);
+            self.only_subscribed(&queue::ON_OVERFLOW);
+        }
         if self.source(&queue::STREAM).is_some() {
             self.not_on_streams(&queue::FRAMING);
         }
@@ -62,12 +67,29 @@ impl Collected {
                 key: key.into(),
             });
         }
-        let pattern = self.value(&queue::PATTERN);
-        let is_pattern = pattern.is_some();
+        let (name, subscription) = self.channel()?;
         Some(QueueKind::Channel {
-            name: pattern.or_else(|| self.value(&queue::CHANNEL))?.into(),
-            is_pattern,
+            name: name.into(),
+            subscription,
+            framing: self.check_framing(),
+            buffer: Buffer {
+                messages: self.or_default::<NonZeroU32>(&queue::BUFFER).get() as usize,
+                bytes: self.or_default(&queue::BUFFER_MEMORY).as_usize(),
+                on_overflow: self.or_default(&queue::ON_OVERFLOW),
+            },
         })
+    }
+
+    /// The channel or pattern that is set.
+    fn channel(&self) -> Option<(String, Subscription)> {
+        let kinds = [
+            (&queue::CHANNEL, Subscription::Channel),
+            (&queue::PATTERN, Subscription::Pattern),
+            (&queue::SHARDED_CHANNEL, Subscription::Sharded),
+        ];
+        kinds
+            .into_iter()
+            .find_map(|(setting, kind)| Some((self.value(setting)?, kind)))
     }
 
     /// How a list is read reliably; `None` = it is not.
@@ -187,6 +209,7 @@ impl Collected {
             &queue::LIST,
             &queue::CHANNEL,
             &queue::PATTERN,
+            &queue::SHARDED_CHANNEL,
         ]
         .iter()
         .filter(|setting| self.source(setting).is_some())
@@ -295,9 +318,6 @@ impl Collected {
             let hint = format!("give another key, such as `{key}:dead`");
             self.conflict(source.as_ref(), what, hint);
         }
-        if queue.is_some_and(QueueKind::is_at_most_once) {
-            self.at_most_once(&dead_letters::DEAD_LETTER_KEY);
-        }
         Some(DeadLetter {
             key: key.into(),
             routes,
@@ -337,8 +357,8 @@ impl Collected {
         self.idle_without(&failures::ON_CAP, &failures::MAX_DELIVERIES);
         let source = self.source(&failures::MAX_DELIVERIES).cloned();
         let dead_letter_given = self.source(&dead_letters::DEAD_LETTER_KEY).is_some();
-        if cap.is_some() && queue.is_some_and(QueueKind::is_at_most_once) {
-            self.at_most_once(&failures::MAX_DELIVERIES);
+        if queue.is_some_and(QueueKind::is_at_most_once) {
+            self.at_most_once();
         } else if cap.is_some() && on_cap == OnCap::DeadLetter && !dead_letter_given {
             let what = "`max_deliveries` needs `dead_letter.key`: where should the message go?";
             let hint = "give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose";
@@ -370,6 +390,7 @@ impl Collected {
             allowance: Allowance {
                 cap: cap.map(Into::into),
                 accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
+                at_most_once: false,
             },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),
@@ -384,6 +405,13 @@ impl Collected {
 
     pub(super) fn process(&mut self) -> Process {
         self.only_with(&process::UNTIL_EMPTY_TIMEOUT, &process::UNTIL_EMPTY);
+        if self.or_default(&process::UNTIL_EMPTY) && self.channel().is_some() {
+            let what = "`until_empty` cannot be honoured: a channel holds nothing, so that it is \
+                        always empty and never done";
+            let source = self.source(&process::UNTIL_EMPTY).cloned();
+            let hint = "leave it out, and stop the host when you have seen enough";
+            self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+        }
         Process {
             until_empty: self.or_default(&process::UNTIL_EMPTY),
             until_empty_timeout: self.value(&process::UNTIL_EMPTY_TIMEOUT),
@@ -393,17 +421,6 @@ impl Collected {
             log_format: self.or_default(&process::LOG_FORMAT),
             log_level: self.or_default(&process::LOG_LEVEL),
         }
-    }
-
-    /// A setting that needs a queue which keeps what it hands out.
-    pub(super) fn at_most_once<T: Value>(&mut self, setting: &'static Setting<T>) {
-        let source = self.source(setting).cloned();
-        let what = format!(
-            "`{}` cannot be honoured: this queue forgets a message when it hands it out",
-            setting.key()
-        );
-        let hint = "read a `stream`, or a `list` with `reliable`".to_owned();
-        self.conflict(source.as_ref(), what, hint);
     }
 
     /// A setting that has no effect for now: another one may still be made at run time.

@@ -177,6 +177,18 @@ impl Collected {
         self.given.get(setting.key()).map(|given| &given.source)
     }
 
+    /// What was set among the settings with such keys, in the order of their definition.
+    pub(super) fn given_where(&self, such: impl Fn(&str) -> bool) -> Vec<(&'static str, Source)> {
+        let given = |setting: &'static dyn Definition| {
+            let given = self
+                .given
+                .get(setting.key())
+                .filter(|_| such(setting.key()));
+            Some((setting.key(), given?.source.clone()))
+        };
+        settings::all().filter_map(given).collect()
+    }
+
     /// Something is wrong between settings, or is missing.
     pub(super) fn conflict(&mut self, source: Option<&Source>, what: String, hint: String) {
         self.problems

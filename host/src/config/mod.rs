@@ -22,6 +22,7 @@ pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
 use crate::queue::list::Recovery;
+use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, OnFull, Retention, Routes};
 use crate::queue::target::Target;
 use crate::sandbox;
@@ -31,6 +32,7 @@ use crate::wire::codec::BodyCodec;
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
+mod at_most_once;
 mod build;
 mod checks;
 mod choices;
@@ -135,8 +137,12 @@ pub enum QueueKind {
     Channel {
         /// The channel, or a pattern of channels.
         name: Arc<str>,
-        /// Whether it is a pattern.
-        is_pattern: bool,
+        /// Which of them.
+        subscription: Subscription,
+        /// How values are read.
+        framing: Framing,
+        /// What waits in the host.
+        buffer: Buffer,
     },
 }
 
@@ -173,9 +179,8 @@ impl QueueKind {
         }
     }
 
-    /// Whether what cannot be handled can be put somewhere: Pub/Sub has no dead letters of its
-    /// own kind, and a simple list forgets what it hands out.
-    fn is_at_most_once(&self) -> bool {
+    /// Whether a message is forgotten when it is handed out.
+    pub fn is_at_most_once(&self) -> bool {
         match self {
             Self::Stream { .. } => false,
             Self::List { reliable, .. } => reliable.is_none(),

@@ -116,11 +116,57 @@ fn all_problems_are_told_at_once_each_with_its_place() {
             "orders.toml:7: unknown key `dead_letter.ky` (did you mean `dead_letter.key`?)",
             "HOSTLER_TIMEOUT: `soon` is no duration (durations look like `30s`, `100ms` or `1h30m`)",
             "--reuse: `0` is no positive integer (the range is 1 to 4294967295)",
-            "no queue is set (give exactly one of `stream` (with `group`), `list`, `channel` and `pattern`)",
+            "no queue is set (give exactly one of `stream` (with `group`), `list`, `channel`, `pattern` and `sharded_channel`)",
             "--group: `group` means nothing without `stream` (set `stream` as well, or neither)",
             "`handler` is not set (give `--handler FILE.wasm`)",
         ]
     );
+}
+
+#[test]
+fn what_a_queue_that_forgets_cannot_honour_is_refused() {
+    let mut kept = vec![
+        ("dead_letter.key", "dead"),
+        ("max_deliveries", "5"),
+        ("on_cap", "discard"),
+        ("on_fault", "dead-letter"),
+        ("min_idle", "5s"),
+        ("orphan_scan", "5s"),
+        ("parked_scan", "5s"),
+        ("attempt_accounting", "exact"),
+        ("queue.max_length", "5"),
+    ];
+    // A default that somebody writes down is meant.
+    for setting in settings::all() {
+        let key = setting.key();
+        let is_such = key.starts_with("dead_letter.") || key.starts_with("backoff.");
+        kept.extend(
+            setting
+                .default()
+                .filter(|_| is_such)
+                .map(|text| (key, text)),
+        );
+    }
+    assert!(kept.len() >= 14);
+    for queue in ["list", "channel", "pattern", "sharded_channel"] {
+        for &(key, text) in &kept {
+            let given = Given {
+                flags: &[
+                    ("redis", "redis://db"),
+                    ("handler", "h.wasm"),
+                    (queue, "q"),
+                    (key, text),
+                ],
+                ..Given::default()
+            };
+            let problems = given.config().unwrap_err();
+            let told = format!("`{key}` cannot be honoured: this queue forgets a message");
+            assert!(
+                problems.iter().any(|p| p.contains(&told)),
+                "{queue} {problems:?}"
+            );
+        }
+    }
 }
 
 #[test]

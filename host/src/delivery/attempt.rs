@@ -26,6 +26,8 @@ pub struct Allowance {
     pub cap: Option<u32>,
     /// How starts are counted.
     pub accounting: Accounting,
+    /// The queue forgets what it hands out: a delivery starts once, and nothing goes back.
+    pub at_most_once: bool,
 }
 
 /// The counts of one delivery.
@@ -71,6 +73,15 @@ pub enum Lane {
 }
 
 impl Allowance {
+    /// After how many starts a message is given up; 0 = never. What handlers are told.
+    pub fn starts_max(&self) -> u32 {
+        if self.at_most_once {
+            1
+        } else {
+            self.cap.unwrap_or(0)
+        }
+    }
+
     /// Starts left to this queue after those of the header.
     fn budget(&self, header: u32) -> Option<u32> {
         self.cap.map(|cap| cap.saturating_sub(header))
@@ -159,7 +170,7 @@ mod tests {
     fn allowance(cap: Option<u32>) -> Allowance {
         Allowance {
             cap,
-            accounting: Accounting::Lazy,
+            ..Allowance::default()
         }
     }
 
@@ -238,6 +249,7 @@ mod tests {
         let exact = Allowance {
             cap: Some(3),
             accounting: Accounting::Exact,
+            ..Allowance::default()
         };
         assert_eq!(exact.standing(tally(0, 1, true)), start(1, Some(2)));
         assert_eq!(exact.standing(tally(0, 1, false)), start(1, Some(2)));
@@ -290,7 +302,11 @@ mod tests {
     fn any_allowance() -> impl Strategy<Value = Allowance> {
         let cap = prop_oneof![Just(None), (0..8_u32).prop_map(Some)];
         let accounting = prop_oneof![Just(Accounting::Lazy), Just(Accounting::Exact)];
-        (cap, accounting).prop_map(|(cap, accounting)| Allowance { cap, accounting })
+        (cap, accounting).prop_map(|(cap, accounting)| Allowance {
+            cap,
+            accounting,
+            at_most_once: false,
+        })
     }
 
     proptest! {

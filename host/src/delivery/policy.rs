@@ -198,6 +198,23 @@ pub fn decide(outcome: &Outcome, attempt: u32, policy: &Policy, jitter: f64) -> 
 }
 
 impl Policy {
+    /// What is left of these rules on a queue that forgets what it hands out (at most once): a
+    /// message that is not acknowledged is lost, for the reason that ended it.
+    #[must_use]
+    pub fn at_most_once(self) -> Self {
+        Self {
+            allowance: Allowance {
+                cap: None,
+                at_most_once: true,
+                ..self.allowance
+            },
+            on_cap: OnCap::Discard,
+            on_fault: OnFault::DeadLetter,
+            has_dead_letter: false,
+            ..self
+        }
+    }
+
     /// A message that has no start left, found before any handler ran: its hosts died, or its
     /// header said so.
     pub fn exhausted(&self, attempts: u32, detail: String) -> Disposition {
@@ -220,6 +237,9 @@ impl Policy {
         jitter: f64,
         detail: impl FnOnce() -> String,
     ) -> Disposition {
+        if self.allowance.at_most_once {
+            return self.give_up(Reason::MaxDeliveries, detail(), attempt);
+        }
         if self.allowance.cap.is_some_and(|cap| attempt >= cap) {
             let rejection = Rejection::new(Reason::MaxDeliveries, detail(), attempt, true);
             return match self.on_cap {
@@ -316,7 +336,11 @@ mod tests {
                     for on_fault in [OnFault::Requeue, OnFault::DeadLetter] {
                         for has_dead_letter in [false, true] {
                             policies.push(Policy {
-                                allowance: Allowance { cap, accounting },
+                                allowance: Allowance {
+                                    cap,
+                                    accounting,
+                                    at_most_once: false,
+                                },
                                 on_cap,
                                 on_fault,
                                 has_dead_letter,
@@ -432,6 +456,30 @@ mod tests {
                 (None, policy.backoff.delay(1, 0.5)),
             ] {
                 assert_eq!(decided(asked), Disposition::Requeue { delay: given });
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_go_back_is_lost_for_the_reason_that_ended_it() {
+        for policy in policies() {
+            let policy = policy.at_most_once();
+            assert_eq!(policy.allowance.starts_max(), 1);
+            for outcome in outcomes() {
+                let reason = match &outcome {
+                    Outcome::Ack => None,
+                    Outcome::Drop(_) => Some(Reason::Dropped),
+                    Outcome::NackRequeue(_) => Some(Reason::MaxDeliveries),
+                    Outcome::Fault(fault) => Some(reason_of(fault.kind)),
+                };
+                match (decide(&outcome, 1, &policy, 0.5), reason) {
+                    (Disposition::Acknowledge, None) => {}
+                    (Disposition::Discard(rejection), Some(reason)) => {
+                        assert_eq!(rejection.reason, reason);
+                        assert!(rejection.handled);
+                    }
+                    other => panic!("{outcome:?}: {other:?}"),
+                }
             }
         }
     }

@@ -8,17 +8,28 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    Value,
+};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::error::{Error, bounded};
 use super::reply;
-use super::target::{PasswordSource, Secret, Target};
+use super::target::{Secret, Target};
+
+mod credentials;
+mod subscribed;
+
+pub(super) use subscribed::Subscribed;
 
 /// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
 /// included, may take as long.
 pub const DEADLINE: Duration = Duration::from_secs(5);
+/// How long a look at whether the server works may take: with the longest pause between two of them,
+/// one that answers again is found within five seconds.
+pub(super) const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -70,18 +81,29 @@ impl Connector {
         }
     }
 
-    async fn open(&self, name: &str, serial: u64) -> Result<Opened, Error> {
-        match timeout(self.deadline, self.open_and_log_in(name, serial)).await {
-            Ok(result) => result,
-            Err(_) => Err(Error::Deadline {
-                target: self.target.address(),
-                command: "CONNECT",
-                after: self.deadline,
-            }),
+    fn late(&self, command: &'static str) -> Error {
+        Error::Deadline {
+            target: self.target.address(),
+            command,
+            after: self.deadline,
         }
     }
 
-    async fn open_and_log_in(&self, name: &str, serial: u64) -> Result<Opened, Error> {
+    async fn open(&self, name: &str, serial: u64) -> Result<Opened, Error> {
+        let opening = self.open_and_log_in(name, serial, no_timeouts(), false);
+        match timeout(self.deadline, opening).await {
+            Ok(result) => result,
+            Err(_) => Err(self.late("CONNECT")),
+        }
+    }
+
+    async fn open_and_log_in(
+        &self,
+        name: &str,
+        serial: u64,
+        config: AsyncConnectionConfig,
+        subscribes: bool,
+    ) -> Result<Opened, Error> {
         let target = &self.target;
         let password = self.password()?;
         let (idle, interval, retries) = KEEPALIVE;
@@ -90,6 +112,18 @@ impl Connector {
             .with_interval(interval)
             .with_retries(retries);
         // No login, no database, no `CLIENT SETINFO` by the library: its errors hide Redis' code.
+        let mut settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
+        if subscribes {
+            // Messages only come by RESP3, which the library wants to ask for itself; a server
+            // with a password takes that with a login only.
+            settings = settings.set_protocol(ProtocolVersion::RESP3);
+            if let Some(password) = &password {
+                let username = target.username.as_deref().unwrap_or("default");
+                settings = settings
+                    .set_username(username)
+                    .set_password(password.reveal());
+            }
+        }
         let info = target
             .address
             .clone()
@@ -100,7 +134,7 @@ impl Connector {
                     .set_nodelay(true)
                     .set_keepalive(keepalive),
             )
-            .set_redis_settings(redis::RedisConnectionInfo::default().set_skip_set_lib_name());
+            .set_redis_settings(settings);
         let client = match &target.address {
             ConnectionAddr::TcpTls { .. } => {
                 redis::Client::build_with_tls(info, self.certificates()?)
@@ -108,10 +142,6 @@ impl Connector {
             _ => redis::Client::open(info),
         }
         .map_err(|error| self.broken(&error))?;
-        // The library's own timeouts are off: its response timeout would cut blocking reads.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .await
@@ -195,51 +225,19 @@ impl Connector {
         }
     }
 
-    fn password(&self) -> Result<Option<Secret>, Error> {
-        match &self.target.password {
-            PasswordSource::Url => Ok(self.target.url_password.clone()),
-            PasswordSource::Given(secret) => Ok(Some(secret.clone())),
-            PasswordSource::File(path) => {
-                let bytes = read("password file", path)?;
-                let text = String::from_utf8(bytes).map_err(|_| Error::File {
-                    what: "password file",
-                    path: path.display().to_string(),
-                    detail: "it is not UTF-8".to_owned(),
-                })?;
-                Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))))
-            }
-        }
-    }
-
-    fn certificates(&self) -> Result<redis::TlsCertificates, Error> {
-        // The library asks the process for one. If there is one already, that one stays.
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
-        let tls = &self.target.tls;
-        let root_cert = match &tls.ca {
-            Some(path) => Some(read("ca certificate", path)?),
-            None => None,
-        };
-        let client_tls = match &tls.client {
-            Some((cert, key)) => Some(redis::ClientTlsConfig {
-                client_cert: read("client certificate", cert)?,
-                client_key: read("client key", key)?,
-            }),
-            None => None,
-        };
-        Ok(redis::TlsCertificates {
-            client_tls,
-            root_cert,
-        })
-    }
-
     fn broken(&self, error: &redis::RedisError) -> Error {
         Error::Connection {
             target: self.target.address(),
             detail: bounded(&error.to_string()),
         }
     }
+}
+
+/// The library's own timeouts are off: its response timeout would cut blocking reads.
+fn no_timeouts() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
 }
 
 /// What a refused login may show.
@@ -254,14 +252,6 @@ fn login_detail<'a>(code: &str, detail: Option<&'a str>) -> &'a str {
         }
         _ => "login refused",
     }
-}
-
-fn read(what: &'static str, path: &std::path::Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::File {
-        what,
-        path: path.display().to_string(),
-        detail: error.to_string(),
-    })
 }
 
 /// A new connection, and its id if the user may know it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::delivery::policy::truncate_utf8;
 
 /// An operation on the queue failed as a whole; nothing is known about what it did.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No connection, or it broke, or a reply could not be read.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::Queue;
 use super::connection::Connector;
 use super::list::{ListOptions, ListQueue};
+use super::pubsub::{PubSub, PubSubOptions};
+use super::simple_list::{SimpleList, SimpleListOptions};
 use super::startup::{self, StartError, StartWarning};
 use super::stream::{StreamOptions, StreamQueue};
 
@@ -15,6 +17,10 @@ pub enum QueueOptions {
     Stream(StreamOptions),
     /// A list, through processing lists. At least once.
     List(ListOptions),
+    /// A list whose values are forgotten when they are taken. At most once.
+    SimpleList(SimpleListOptions),
+    /// A channel, or the channels that a pattern matches. At most once.
+    PubSub(PubSubOptions),
 }
 
 impl QueueOptions {
@@ -26,6 +32,8 @@ impl QueueOptions {
         match self {
             Self::Stream(options) => startup::check(connector, options).await,
             Self::List(options) => startup::check_list(connector, options).await,
+            Self::SimpleList(options) => startup::check_simple_list(connector, options).await,
+            Self::PubSub(options) => startup::check_pubsub(connector, options).await,
         }
     }
 
@@ -37,6 +45,8 @@ impl QueueOptions {
         Ok(match self {
             Self::Stream(options) => Arc::new(StreamQueue::open(connector, options).await?),
             Self::List(options) => Arc::new(ListQueue::open(connector, options).await?),
+            Self::SimpleList(options) => Arc::new(SimpleList::open(connector, options).await?),
+            Self::PubSub(options) => Arc::new(PubSub::open(connector, options).await?),
         })
     }
 }

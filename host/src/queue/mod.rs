@@ -14,6 +14,7 @@ use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
 use crate::wire::Raw;
 
+pub mod at_most_once;
 pub mod connection;
 mod dead_letters;
 pub mod embedded;
@@ -23,9 +24,11 @@ mod interruption;
 pub mod kind;
 pub mod list;
 pub mod publish;
+pub mod pubsub;
 pub(crate) mod reply;
 mod rights;
 pub mod script;
+pub mod simple_list;
 pub mod startup;
 pub mod stream;
 pub mod target;
@@ -220,6 +223,22 @@ pub struct Contact {
     pub connections_opened: u64,
     /// How often the server had forgotten a script (`NOSCRIPT`).
     pub scripts_forgotten: u64,
+    /// How often a subscription was gone for a while: what was published meanwhile is lost.
+    pub gaps: u64,
+    /// For how long in all, until it was there again.
+    pub gap: Duration,
+    /// Messages dropped because the buffer was full.
+    pub buffer_dropped: u64,
+}
+
+/// What a queue promises about a message that it has handed out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Guarantee {
+    /// It is kept until it is settled: what becomes of its host does not matter.
+    AtLeastOnce,
+    /// It is forgotten. Nothing can be taken back, put off or moved elsewhere: a message that is
+    /// not acknowledged, or whose host dies, is lost.
+    AtMostOnce,
 }
 
 /// The contract of every queue kind.
@@ -235,6 +254,18 @@ pub struct Contact {
 pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// The name of this host in the queue: unique to this start.
     fn consumer(&self) -> &str;
+
+    /// What it promises. At most once, everything is as it is on the other queues, but for this:
+    /// no delivery is ever due or an orphan, a record or renewal changes nothing, a settlement is
+    /// done as soon as it is asked, and nothing is parked, left or dead-lettered.
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::AtLeastOnce
+    }
+
+    /// Take nothing more from the server: the host drains. What was taken before is still
+    /// fetched, until a fetch brings nothing. Nothing to do for a queue to which a host hands back
+    /// what it holds: it is not fetched from anymore.
+    fn stop_taking(&self) {}
 
     /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
     ///

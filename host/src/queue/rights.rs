@@ -1,4 +1,4 @@
-//! The rights that a stream queue needs, and which of them its user lacks.
+//! The rights that a queue needs, and which of them its user lacks.
 //!
 //! [`needed`] names every command that is sent to Redis, by Rust or by a script, with the keys it
 //! is sent for. What only makes things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
@@ -9,7 +9,9 @@ use redis::{Cmd, Pipeline, Value};
 use super::connection::Link;
 use super::error::Error;
 use super::list::ListOptions;
+use super::pubsub::PubSubOptions;
 use super::reply;
+use super::simple_list::SimpleListOptions;
 use super::stream::{Retention, StreamOptions};
 use crate::wire::keys;
 
@@ -151,7 +153,25 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
     needs
 }
 
-/// Who we are, and the rules that we lack: `+command` or `~key`. `None` if the server cannot tell,
+/// Every command that serving this simple list needs.
+pub(super) fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
+    let key = options.key.as_str();
+    vec![
+        Need::new("INFO", &[]),
+        Need::new("TYPE", &[key]),
+        Need::new("LLEN", &[key]),
+        Need::new("LMPOP", &["1", key, "RIGHT"]),
+        Need::new("BLMPOP", &["1", "1", key, "RIGHT"]),
+    ]
+}
+
+/// Every command that serving this subscription needs.
+pub(super) fn pubsub(options: &PubSubOptions) -> Vec<Need> {
+    let command = options.subscription.command();
+    vec![Need::new("INFO", &[]), Need::new(command, &[&options.name])]
+}
+
+/// Who we are, and the rules that we lack: `+command`, `~key` or `&channel`. `None` if the server cannot tell,
 /// or will not tell us.
 pub(super) async fn lacking(
     link: &Link,
@@ -184,8 +204,9 @@ pub(super) async fn lacking(
             "OK" => continue,
             // "... no permissions to access the 'key' key": the key that it names.
             text if text.contains("access the") => {
-                let key = text.split('\'').nth(1).unwrap_or_default();
-                format!("~{key}")
+                let name = text.split('\'').nth(1).unwrap_or_default();
+                let is_channel = text.trim_end_matches('.').ends_with("channel");
+                format!("{}{name}", if is_channel { '&' } else { '~' })
             }
             _ => format!("+{}", need.grant),
         };

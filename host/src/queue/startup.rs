@@ -9,7 +9,9 @@ use redis::{Cmd, Value};
 use super::connection::{Connector, Link};
 use super::error::{Class, Error};
 use super::list::ListOptions;
+use super::pubsub::PubSubOptions;
 use super::rights::Need;
+use super::simple_list::SimpleListOptions;
 use super::stream::{DeadLetterQueue, StreamOptions};
 use super::{reply, rights};
 use crate::wire::keys;
@@ -76,6 +78,14 @@ pub enum StartError {
         /// The key.
         key: String,
     },
+    /// A server without sharded channels.
+    #[error(
+        "redis does not know {command}: serve a plain channel, or a server that has sharded channels"
+    )]
+    Unknown {
+        /// The command.
+        command: &'static str,
+    },
     /// The user may not do what serving needs.
     #[error("the redis user `{user}` lacks rights: grant them with `ACL SETUSER {user} {}`", rules.join(" "))]
     MissingRights {
@@ -95,7 +105,9 @@ impl StartError {
     /// What an error means while starting.
     pub(super) fn from_error(error: Error, key: &str) -> Self {
         match &error {
-            Error::Configuration { code, command, .. } => match code.as_str() {
+            &Error::Configuration {
+                ref code, command, ..
+            } => match code.as_str() {
                 "WRONGTYPE" => Self::WrongType {
                     key: key.to_owned(),
                     purpose: "the queue",
@@ -103,7 +115,8 @@ impl StartError {
                     found: "value of another type".to_owned(),
                 },
                 "WRONGPASS" | "NOAUTH" => Self::Login(error),
-                _ if matches!(*command, "AUTH" | "SELECT") => Self::Login(error),
+                "ERR" if is_unknown(&error) => Self::Unknown { command },
+                _ if matches!(command, "AUTH" | "SELECT") => Self::Login(error),
                 _ => Self::Refused(error),
             },
             _ => match error.class() {
@@ -113,6 +126,11 @@ impl StartError {
             },
         }
     }
+}
+
+/// Whether the server does not know a command.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Configuration { detail, .. } if detail.starts_with("unknown command"))
 }
 
 /// What is worth a warning at start.
@@ -195,6 +213,32 @@ pub async fn check_list(
     check_all(connector, &keys, &rights::list(options)).await
 }
 
+/// Check all that serving this simple list needs; nothing is changed.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub async fn check_simple_list(
+    connector: &Connector,
+    options: &SimpleListOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    let keys = [Key::new(&options.key, "list", "the queue")];
+    check_all(connector, &keys, &rights::simple_list(options)).await
+}
+
+/// Check all that serving this subscription needs; nothing is changed. A replica will do: it passes
+/// on what is published on its primary.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub async fn check_pubsub(
+    connector: &Connector,
+    options: &PubSubOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    check_all(connector, &[], &rights::pubsub(options)).await?;
+    // Nothing is kept: that a server could lose it does not matter.
+    Ok(Vec::new())
+}
+
 const DEAD_LETTERS: &str = "the dead-letter queue";
 
 /// Every key that a dead letter may go to, as far as it is not known. A single reason may lead back
@@ -226,13 +270,14 @@ impl<'a> Key<'a> {
     }
 }
 
-/// `keys` begins with the queue's own; dead letters come last.
+/// `keys` begins with the queue's own; dead letters come last. Without any, nothing is kept.
 async fn check_all(
     connector: &Connector,
     keys: &[Key<'_>],
     needs: &[Need],
 ) -> Result<Vec<StartWarning>, StartError> {
-    let queue = keys.first().map_or("", |key| key.name);
+    let own = keys.first().map(|key| key.name);
+    let queue = own.unwrap_or_default();
     let mut others = keys.iter().skip(1);
     if let Some(same) = others.find(|key| key.name == queue) {
         return Err(StartError::KeyIsSource {
@@ -246,7 +291,7 @@ async fn check_all(
     let Some(info) = info.map_err(told)? else {
         return Err(missing(&link, needs).await.map_err(told)?);
     };
-    info.check(connector, queue)?;
+    info.check(connector, own, keys.len() > 1)?;
     if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(told)?
         && !rules.is_empty()
     {
@@ -314,7 +359,13 @@ impl Server {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    fn check(&self, connector: &Connector, key: &str) -> Result<(), StartError> {
+    /// `key` = the queue's own, if it has one; `derives` = keys beside it must share its slot.
+    fn check(
+        &self,
+        connector: &Connector,
+        key: Option<&str>,
+        derives: bool,
+    ) -> Result<(), StartError> {
         let target = connector.target().address();
         // Valkey says which Redis it is: 7.2.4.
         let version = self.get("redis_version");
@@ -328,13 +379,16 @@ impl Server {
                 version: version.to_owned(),
             });
         }
+        let Some(key) = key else {
+            return Ok(());
+        };
         if matches!(self.get("role"), "slave" | "replica") {
             return Err(StartError::Replica {
                 target,
                 primary: format!("{}:{}", self.get("master_host"), self.get("master_port")),
             });
         }
-        if self.get("cluster_enabled") == "1" && !keys::can_share_slot(key) {
+        if derives && self.get("cluster_enabled") == "1" && !keys::can_share_slot(key) {
             return Err(StartError::BrokenTag {
                 key: key.to_owned(),
             });
@@ -365,7 +419,7 @@ mod tests {
     fn check_info(info: &[(&str, &str)], key: &str) -> Result<(), StartError> {
         let target = Target::parse("redis://h", PasswordSource::Url, TlsFiles::default()).unwrap();
         let info = info.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-        Server(info.collect()).check(&Connector::new(target, "t"), key)
+        Server(info.collect()).check(&Connector::new(target, "t"), Some(key), true)
     }
 
     #[test]

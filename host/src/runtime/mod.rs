@@ -36,9 +36,24 @@ use std::time::{Duration, Instant};
 
 use crate::delivery::ledger::{Settings as LedgerSettings, Time};
 use crate::delivery::policy::Policy;
+use crate::queue::Guarantee;
 
 pub use driver::{Control, Driver, Exit};
 pub use executor::{Call, Handler, Report};
+
+/// Longer than any host lives, and short enough to be added to any time.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+impl Policy {
+    /// What is left of these rules on a queue with this guarantee.
+    #[must_use]
+    fn on(self, guarantee: Guarantee) -> Self {
+        match guarantee {
+            Guarantee::AtLeastOnce => self,
+            Guarantee::AtMostOnce => self.at_most_once(),
+        }
+    }
+}
 
 /// What a host goes by.
 #[derive(Clone, Debug)]
@@ -61,6 +76,25 @@ pub struct UntilEmpty {
 }
 
 impl Settings {
+    /// What is left of them on a queue with this guarantee: where nothing goes back, no lease runs
+    /// out, nobody leaves orphans, and nothing is ever due.
+    #[must_use]
+    fn on(self, guarantee: Guarantee) -> Self {
+        match guarantee {
+            Guarantee::AtLeastOnce => self,
+            Guarantee::AtMostOnce => Self {
+                ledger: LedgerSettings {
+                    policy: self.ledger.policy.on(guarantee),
+                    min_idle: NEVER,
+                    orphan_scan: NEVER,
+                    due_scan: NEVER,
+                    ..self.ledger
+                },
+                ..self
+            },
+        }
+    }
+
     /// Settings with the published defaults, for this policy.
     pub fn new(policy: Policy) -> Self {
         Self {

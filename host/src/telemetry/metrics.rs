@@ -27,6 +27,9 @@ use crate::telemetry::histogram::Histogram;
 /// A gauge of a fraction: seconds.
 pub type GaugeF64 = Gauge<f64, AtomicU64>;
 
+/// A counter of fractions: seconds.
+pub type CounterF64 = Counter<f64, AtomicU64>;
+
 /// The error codes of Redis that have a series of their own; the rest counts as `other`.
 const REDIS_CODES: [&str; 24] = [
     "BUSY",
@@ -68,6 +71,8 @@ pub struct Metrics {
     nacks: Counter,
     drops: Counter,
     faults: [Counter; FaultKind::ALL.len()],
+    /// Of nacks, drops and faults: those that the queue could not honour.
+    not_honoured: [Counter; 3],
     acknowledged: Counter,
     requeued: Counter,
     dead_lettered: [Counter; Reason::ALL.len()],
@@ -120,6 +125,12 @@ pub struct Metrics {
     pub guest_log_bytes_dropped: Counter,
     /// Handlers swapped in.
     pub swaps: Counter,
+    /// How often a subscription was gone for a while.
+    pub subscription_gaps: Counter,
+    /// For how long in all.
+    pub subscription_gap_seconds: CounterF64,
+    /// Messages of a subscription dropped because the buffer was full.
+    pub buffer_dropped: Counter,
 
     /// Handlers running now.
     pub in_flight: Gauge,
@@ -161,6 +172,12 @@ impl Metrics {
         let attempt = |outcome: &'static str| attempts.get_or_create_owned(&[("outcome", outcome)]);
         let faults = Family::<Labels<1>, Counter>::default();
         r.register("faults", "Attempts that ended in a fault", faults.clone());
+        let lost = Family::<Labels<1>, Counter>::default();
+        r.register(
+            "outcomes_not_honoured",
+            "Outcomes other than ack on a queue that takes nothing back",
+            lost.clone(),
+        );
         let dispositions = Family::<Labels<2>, Counter>::default();
         r.register(
             "dispositions",
@@ -187,12 +204,22 @@ impl Metrics {
             oldest_pending_seconds.clone(),
         );
 
+        let subscription_gap_seconds = CounterF64::default();
+        r.register_with_unit(
+            "subscription_gap",
+            "For how long the subscription was gone",
+            Unit::Seconds,
+            subscription_gap_seconds.clone(),
+        );
+
         Self {
             acks: attempt("ack"),
             nacks: attempt("nack-requeue"),
             drops: attempt("drop"),
             faults: FaultKind::ALL
                 .map(|kind| faults.get_or_create_owned(&[("kind", kind.label())])),
+            not_honoured: ["nack-requeue", "drop", "fault"]
+                .map(|outcome| lost.get_or_create_owned(&[("outcome", outcome)])),
             acknowledged: disposition("acknowledge", ""),
             requeued: disposition("requeue", ""),
             dead_lettered: Reason::ALL.map(|reason| disposition("dead-letter", reason.label())),
@@ -250,6 +277,17 @@ impl Metrics {
                 "Bytes of guest logs over a limit",
             ),
             swaps: counter(r, "swaps", "Handlers swapped in"),
+            subscription_gaps: counter(
+                r,
+                "subscription_gaps",
+                "How often the subscription was gone for a while",
+            ),
+            subscription_gap_seconds,
+            buffer_dropped: counter(
+                r,
+                "buffer_dropped",
+                "Messages of a subscription dropped from a full buffer",
+            ),
             in_flight: gauge(r, "in_flight", "Handlers running now"),
             held: gauge(r, "held", "Deliveries that this host holds"),
             unread: gauge(r, "unread", "Messages that no host has read yet"),
@@ -280,6 +318,16 @@ impl Metrics {
             false => &self.discarded,
         };
         counters[reason as usize].inc_by(count);
+    }
+
+    /// Count an outcome that the queue cannot honour: it forgets what it hands out.
+    pub fn outcome_not_honoured(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Ack => return,
+            Outcome::NackRequeue(_) => self.not_honoured[0].inc(),
+            Outcome::Drop(_) => self.not_honoured[1].inc(),
+            Outcome::Fault(_) => self.not_honoured[2].inc(),
+        };
     }
 
     /// Count a disposition, once it is carried out.

@@ -1,12 +1,14 @@
 //! What is read, and how it is claimed.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use crate::config::choices::{Codec, HeaderNames};
 use crate::config::setting::Setting;
-use crate::config::settings::{DAY, Section, between};
+use crate::config::settings::{DAY, Section, at_most, between, sized};
+use crate::config::value::ByteSize;
 use crate::delivery::attempt::Accounting;
+use crate::queue::pubsub::OnOverflow;
 use crate::queue::stream::{GroupStart, Retention};
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
@@ -23,6 +25,10 @@ pub(super) static SECTION: Section = Section {
         &RECOVERY_TTL,
         &CHANNEL,
         &PATTERN,
+        &SHARDED_CHANNEL,
+        &BUFFER,
+        &BUFFER_MEMORY,
+        &ON_OVERFLOW,
         &CONSUMER,
         &MIN_IDLE,
         &ORPHAN_SCAN,
@@ -44,7 +50,7 @@ pub(in crate::config) static STREAM: Setting<String> = Setting::new(
     "KEY",
     "Read this stream, through the consumer group `group`. At least once.",
 )
-.unset("one of `stream`, `list`, `channel` and `pattern` is required");
+.unset("one of `stream`, `list`, `channel`, `pattern` and `sharded_channel` is required");
 
 pub(in crate::config) static GROUP: Setting<String> = Setting::new(
     "group",
@@ -107,6 +113,38 @@ pub(in crate::config) static PATTERN: Setting<String> = Setting::new(
 )
 .unset("no pattern");
 
+pub(in crate::config) static SHARDED_CHANNEL: Setting<String> = Setting::new(
+    "sharded_channel",
+    "NAME",
+    "Subscribe to this sharded channel (`SSUBSCRIBE`). At most once.",
+)
+.unset("no sharded channel");
+
+pub(in crate::config) static BUFFER: Setting<NonZeroU32> = Setting::new(
+    "buffer",
+    "N",
+    "How many messages of a subscription wait in the host at most, beyond those that it has \
+     prefetched.",
+)
+.default("10000")
+.check(|n| at_most(n, 10_000_000));
+
+pub(in crate::config) static BUFFER_MEMORY: Setting<ByteSize> = Setting::new(
+    "buffer_memory",
+    "SIZE",
+    "How many bytes they have together at most.",
+)
+.default("64MiB")
+.check(|size| sized(size, ByteSize(64 << 10), ByteSize(64 << 30)));
+
+pub(in crate::config) static ON_OVERFLOW: Setting<OnOverflow> = Setting::new(
+    "on_overflow",
+    "RULE",
+    "What is dropped, and counted, when a message of a subscription finds no room: `drop-newest` = \
+     that message, `drop-oldest` = those that have waited longest.",
+)
+.default("drop-newest");
+
 pub(in crate::config) static CONSUMER: Setting<String> = Setting::new(
     "consumer",
     "BASE",
@@ -159,7 +197,7 @@ pub(in crate::config) static ATTEMPT_ACCOUNTING: Setting<Accounting> = Setting::
 pub(in crate::config) static FRAMING: Setting<Framing> = Setting::new(
     "framing",
     "FORM",
-    "How values of a list are read: `auto` = as frames, and what is none as a body without headers, \
+    "How values of lists and channels are read: `auto` = as frames, and what is none as a body without headers, \
      `frame` or `json` = what is neither frame nor (with `json`) envelope is malformed, `raw` = as \
      bodies, whatever they look like.",
 )

@@ -3,7 +3,7 @@
 //! The prefetch adapts: about [`AHEAD`] of work at the measured rate, at least the free slots, at
 //! most `prefetch_max`. Slow handlers hoard nothing; fast ones read hundreds per round trip.
 
-use super::{Action, Key, Ledger, Settings, State, Time};
+use super::{Action, Key, Ledger, Leftovers, Settings, State, Time};
 use crate::delivery::rules::Rule;
 
 /// How much work is read ahead.
@@ -152,10 +152,17 @@ impl Rate {
 }
 
 impl<M> Ledger<M> {
-    pub(super) fn take_in(&mut self, now: Time) {
+    /// One message shows whether an instance can be made again.
+    pub(super) fn advance_halt(&mut self, now: Time) {
         if let Some(halt) = &mut self.halt {
-            // One message shows whether an instance can be made again.
             halt.probing |= halt.until <= now;
+        }
+    }
+
+    pub(super) fn take_in(&mut self, now: Time) {
+        if self.draining && !self.hands_back() {
+            self.take_leftovers();
+            return;
         }
         if !self.intake.is_online() {
             return;
@@ -192,18 +199,32 @@ impl<M> Ledger<M> {
         }
     }
 
+    /// What the queue took off the server before it stopped taking: no server is needed for it.
+    fn take_leftovers(&mut self) {
+        let want = self.target().saturating_sub(self.work());
+        if self.leftovers == Leftovers::Unknown && !self.intake.fetching && want > 0 {
+            self.leftovers = Leftovers::Asked;
+            self.intake.fetching = true;
+            self.out.push(Action::Fetch { want, wait: false });
+        }
+    }
+
     /// The operator wants the queue to wait while a dead letter cannot be written.
     fn is_stopped(&self) -> bool {
         self.settings.policy.dead_letters.stop_when_refused && self.stuck > 0
     }
 
     fn may_take_due(&self) -> bool {
-        self.is_open() && !self.is_stopped() && !self.intake.taking_due && self.room() > 0
+        !self.draining
+            && self.is_open()
+            && !self.is_stopped()
+            && !self.intake.taking_due
+            && self.room() > 0
     }
 
     fn may_take_orphans(&self) -> bool {
         let is_free = !self.is_stopped() && self.intake.taking_orphans.is_none() && self.room() > 0;
-        self.is_open() && is_free && self.suspects() < self.settings.concurrency
+        !self.draining && self.is_open() && is_free && self.suspects() < self.settings.concurrency
     }
 
     /// How many orphans or due deliveries may come.

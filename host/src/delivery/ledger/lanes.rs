@@ -44,7 +44,7 @@ impl<M> Ledger<M> {
     /// Whether normal traffic may start, and new messages be read.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.mode, Mode::Normal | Mode::Share { .. })
-            && !self.draining
+            && !self.is_closing()
             && self.halt.is_none_or(|halt| halt.probing)
     }
 

@@ -74,22 +74,27 @@ impl<M> Ledger<M> {
         if self.intake.is_fetching() {
             self.out.push(Action::Interrupt);
         }
-        self.give_back_waiting();
+        if self.hands_back() {
+            self.give_back_waiting();
+        }
     }
 
     /// Hand back what waits here, and take back what the executor has not started.
     pub(super) fn give_back_waiting(&mut self) {
         for (key, state) in self.keys_and_states() {
             match state {
-                State::Waiting => self.hand_back(key),
+                State::Waiting if self.hands_back() => self.hand_back(key),
                 State::Released => self.out.push(Action::Revoke(key)),
-                State::Recording { .. }
+                State::Waiting
+                | State::Recording { .. }
                 | State::Running { .. }
                 | State::Settling { .. }
                 | State::Refused { .. } => {}
             }
         }
-        self.ready.clear();
-        self.alone.clear();
+        if self.hands_back() {
+            self.ready.clear();
+            self.alone.clear();
+        }
     }
 }

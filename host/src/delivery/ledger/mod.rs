@@ -69,6 +69,8 @@ pub struct Ledger<M> {
     mode: Mode,
     intake: Intake,
     draining: bool,
+    /// What is left to take in, once a queue that forgets what it hands out drains.
+    leftovers: Leftovers,
     halt: Option<Halt>,
     /// How many holdings were refused, those that are being tried again among them.
     stuck: usize,
@@ -86,6 +88,18 @@ struct Counts {
     running: usize,
     settling: usize,
     refused: usize,
+}
+
+/// What was taken off the queue, and not claimed yet, when the host began to drain: nobody else can
+/// have it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Leftovers {
+    /// There may be some.
+    Unknown,
+    /// They were asked for.
+    Asked,
+    /// There are none anymore.
+    None,
 }
 
 /// No instance of the handler can be made.
@@ -150,6 +164,7 @@ impl<M> Ledger<M> {
             alone: VecDeque::new(),
             counts: Counts::default(),
             draining: false,
+            leftovers: Leftovers::Unknown,
             halt: None,
             stuck: 0,
             refused_due: None,
@@ -223,7 +238,18 @@ impl<M> Ledger<M> {
 
     /// Whether the drain is over: nothing is held, and nothing more can come.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.held.is_empty() && self.intake.is_quiet()
+        let is_dry = self.hands_back() || self.leftovers == Leftovers::None;
+        self.draining && self.held.is_empty() && self.intake.is_quiet() && is_dry
+    }
+
+    /// Whether what has not started can go back to the queue. Otherwise it is run, draining or not.
+    fn hands_back(&self) -> bool {
+        !self.settings.policy.allowance.at_most_once
+    }
+
+    /// Whether nothing may start anymore: the host drains, and what it holds goes back.
+    fn is_closing(&self) -> bool {
+        self.draining && self.hands_back()
     }
 
     /// The operator's rules in force.
@@ -240,6 +266,12 @@ impl<M> Ledger<M> {
                 deliveries,
             } => {
                 self.intake.fetched(asked, deliveries.len());
+                if self.leftovers == Leftovers::Asked {
+                    self.leftovers = match deliveries.is_empty() {
+                        true => Leftovers::None,
+                        false => Leftovers::Unknown,
+                    };
+                }
                 self.accept_all(now, leased, deliveries);
             }
             Event::DueTaken {
@@ -293,6 +325,7 @@ impl<M> Ledger<M> {
 
     /// What to do now; empties itself into `out`.
     pub fn poll(&mut self, now: Time, out: &mut Vec<Action<M>>) {
+        self.advance_halt(now);
         self.retry_refused(now);
         self.advance_lanes(now);
         self.release();

@@ -98,8 +98,13 @@ impl<M> Ledger<M> {
         }
     }
 
-    /// What never started in this delivery goes back, due now.
+    /// What never started in this delivery goes back, due now; or waits, where nothing goes back.
     pub(super) fn hand_back(&mut self, key: Key) {
+        if !self.hands_back() {
+            self.set(key, State::Waiting);
+            self.ready.push_front(key);
+            return;
+        }
         if let Some(held) = self.find(key) {
             let parting = held.way_back();
             self.part(key, parting, 0);

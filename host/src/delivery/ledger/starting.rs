@@ -11,12 +11,12 @@ impl<M> Ledger<M> {
     /// here only if its lease must be confirmed.
     pub(super) fn slot_ready(&mut self, now: Time, key: Key) {
         let allowance = self.settings.policy.allowance;
-        let draining = self.draining;
+        let closing = self.is_closing();
         let Some(held) = self.find_in(key, |state| matches!(state, State::Released)) else {
             self.out.push(Action::Deny(key));
             return;
         };
-        if held.lost.is_some() || draining || held.successor.is_some() {
+        if held.lost.is_some() || closing || held.successor.is_some() {
             self.out.push(Action::Deny(key));
             self.revoked(now, key);
             return;
@@ -53,7 +53,7 @@ impl<M> Ledger<M> {
 
     pub(super) fn recorded(&mut self, now: Time, key: Key, leased: Time, reply: Reply) {
         let allowance = self.settings.policy.allowance;
-        let draining = self.draining;
+        let closing = self.is_closing();
         let Some(held) = self.find_in(key, |state| matches!(state, State::Recording { .. })) else {
             return;
         };
@@ -87,7 +87,7 @@ impl<M> Ledger<M> {
                 if is_record {
                     self.note(Note::Recorded);
                 }
-                if draining {
+                if closing {
                     // Written down, but not started: the hand-back restores the count.
                     self.out.push(Action::Deny(key));
                     self.revoked(now, key);
@@ -136,7 +136,7 @@ impl<M> Ledger<M> {
 
     /// It has not started, and comes back from the executor.
     pub(super) fn revoked(&mut self, now: Time, key: Key) {
-        let draining = self.draining;
+        let closing = self.is_closing();
         let halted = self.halt.is_some_and(|halt| !halt.probing);
         let Some(held) = self.find_in(key, |state| {
             matches!(state, State::Released | State::Recording { .. })
@@ -148,7 +148,7 @@ impl<M> Ledger<M> {
         } else if let Some(ending) = held.lost.clone() {
             self.end(key, ending);
             self.suspect_done(now, key);
-        } else if draining || halted {
+        } else if closing || halted {
             self.hand_back(key);
         } else {
             let lane = held.lane;
@@ -163,7 +163,7 @@ impl<M> Ledger<M> {
         let Some(held) = self.find_in(key, |state| matches!(state, State::Released)) else {
             return;
         };
-        if held.lost.is_some() || held.successor.is_some() || self.draining {
+        if held.lost.is_some() || held.successor.is_some() || self.is_closing() {
             self.revoked(now, key);
             return;
         }

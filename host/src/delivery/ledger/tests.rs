@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
-use crate::delivery::outcome::Outcome;
+use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::policy::{OnCap, OnFault};
 
 const NOW: Time = Time::from_millis(1);
@@ -28,6 +28,110 @@ fn ledger() -> Ledger<()> {
         due_scan: Duration::from_millis(100),
     };
     Ledger::new(Time::ZERO, settings)
+}
+
+/// A ledger of a queue that forgets what it hands out.
+fn forgetful() -> Ledger<()> {
+    let Ledger { mut settings, .. } = ledger();
+    settings.policy = settings.policy.at_most_once();
+    settings.concurrency = 1;
+    Ledger::new(Time::ZERO, settings)
+}
+
+fn fetched(ids: std::ops::Range<u128>) -> Event<()> {
+    let deliveries = ids.map(|id| Delivery {
+        id: DeliveryId(id),
+        origin: Origin::Fresh,
+        header: 0,
+        native: 1,
+        turned_away: None,
+        cargo: (),
+    });
+    Event::Fetched {
+        asked: 4,
+        leased: NOW,
+        deliveries: deliveries.collect(),
+    }
+}
+
+fn releases(actions: &[Action<()>]) -> Vec<Key> {
+    let release = |action: &Action<()>| match action {
+        Action::Release { key, .. } => Some(*key),
+        _ => None,
+    };
+    actions.iter().filter_map(release).collect()
+}
+
+/// The fetches asked for: whether they may wait.
+fn fetches(actions: &[Action<()>]) -> Vec<bool> {
+    let fetch = |action: &Action<()>| match action {
+        Action::Fetch { wait, .. } => Some(*wait),
+        _ => None,
+    };
+    actions.iter().filter_map(fetch).collect()
+}
+
+#[test]
+fn what_cannot_go_back_is_run_before_the_drain_is_over() {
+    let mut ledger = forgetful();
+    let keys = releases(&step(&mut ledger, fetched(1..3)));
+    assert_eq!(keys.len(), 2);
+    let actions = step(&mut ledger, Event::Drain);
+    // Nothing is taken back from the executor, and nothing is handed back.
+    let goes_back =
+        |action: &Action<()>| matches!(action, Action::Revoke(_) | Action::Settle { .. });
+    assert!(!actions.iter().any(goes_back), "{actions:?}");
+    let mut left = keys;
+    let mut asked = 0;
+    let mut brought = 3..5;
+    for _ in 0..20 {
+        let mut actions = Vec::new();
+        ledger.poll(NOW, &mut actions);
+        while let Some(key) = left.pop() {
+            let finished = Event::Finished {
+                key,
+                outcome: Outcome::NackRequeue(None),
+                jitter: 0.5,
+            };
+            actions.extend(step(&mut ledger, finished));
+        }
+        for action in std::mem::take(&mut actions) {
+            match action {
+                Action::Settle { key, parting, .. } => {
+                    assert!(matches!(parting, Parting::Discard(_)), "{parting:?}");
+                    actions.extend(step(&mut ledger, Event::Settled(key, Reply::Done)));
+                }
+                Action::Fetch { wait, .. } => {
+                    assert!(!wait, "the server gives nothing more");
+                    asked += 1;
+                    let more = std::mem::replace(&mut brought, 0..0);
+                    actions.extend(step(&mut ledger, fetched(more)));
+                }
+                _ => {}
+            }
+        }
+        left = releases(&actions);
+    }
+    assert!(asked >= 2, "asked until there was nothing");
+    assert!(ledger.is_drained());
+}
+
+#[test]
+fn without_an_instance_what_cannot_go_back_waits() {
+    let mut ledger = forgetful();
+    let keys = releases(&step(&mut ledger, fetched(1..2)));
+    let fault = Fault::new(FaultKind::Instantiation, "no memory");
+    let finished = Event::Finished {
+        key: keys[0],
+        outcome: Outcome::Fault(fault),
+        jitter: 0.5,
+    };
+    let actions = step(&mut ledger, finished);
+    assert!(releases(&actions).is_empty() && fetches(&actions).is_empty());
+    assert_eq!(ledger.len(), 1);
+    let mut actions = Vec::new();
+    ledger.poll(NOW + Duration::from_secs(2), &mut actions);
+    assert_eq!(releases(&actions).len(), 1);
 }
 
 fn step(ledger: &mut Ledger<()>, event: Event<()>) -> Vec<Action<()>> {

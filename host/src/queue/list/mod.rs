@@ -270,13 +270,14 @@ impl Queue for ListQueue {
     }
 
     async fn probe(&self) -> Result<(), Error> {
-        self.look_at_backlog().await.map(drop)
+        self.look_whether_it_works().await
     }
 
     fn contact(&self) -> Contact {
         Contact {
             connections_opened: self.commands.opened() + self.fetches.opened(),
             scripts_forgotten: self.commands.scripts_forgotten(),
+            ..Contact::default()
         }
     }
 

@@ -1,12 +1,11 @@
 //! What a list looks like from outside: the data of `hostler inspect`. Changes nothing.
 
-use redis::Cmd;
-
 use crate::queue::connection::Link;
 use crate::queue::error::Error;
 use crate::queue::inspect::ConsumerReport;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
+use crate::queue::simple_list;
 use crate::wire::keys;
 
 /// A list, and what its instances hold.
@@ -69,15 +68,9 @@ pub async fn report(
         pending: held + delayed,
         oldest_pending_ms: known(&oldest)?,
         dead_letters: match dead_letter {
-            Some(key) => Some(length_of(link, key).await?),
+            Some(key) => Some(simple_list::length(link, key).await?),
             None => None,
         },
         instances: reports,
     })
-}
-
-async fn length_of(link: &Link, key: &str) -> Result<u64, Error> {
-    let mut cmd = Cmd::new();
-    cmd.arg("LLEN").arg(key);
-    reply::count("LLEN", &link.call("LLEN", &cmd).await?)
 }

@@ -1,9 +1,13 @@
 //! What an instance needs beside its deliveries: joining, leaving, what waits.
 
+use redis::Cmd;
+
 use super::ListQueue;
+use crate::queue::connection::PROBE_DEADLINE;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
+use crate::queue::words::unless_forbidden;
 use crate::queue::{Backlog, Maintenance};
 
 /// For how long an instance must not have been seen before it is forgotten.
@@ -26,6 +30,20 @@ impl ListQueue {
         let forgotten = self.forget(INSTANCE_IDLE_MS, "").await;
         done.consumers_removed = forgotten.inspect_err(|_| self.counts.give_back(&done))?;
         Ok(done)
+    }
+
+    pub(super) async fn look_whether_it_works(&self) -> Result<(), Error> {
+        const COMMAND: &str = "ZREM";
+        let mut cmd = Cmd::new();
+        // No instance has this name: it removes nothing. But it is a write, which a replica, a
+        // server that cannot save, or one without its replicas refuses.
+        cmd.arg(COMMAND).arg(&self.keys.instances).arg("");
+        let looking = async {
+            let written = self.commands.call(COMMAND, &cmd).await.map(drop);
+            unless_forbidden(written)?;
+            unless_forbidden(self.look_at_backlog().await.map(drop))
+        };
+        self.commands.within(COMMAND, PROBE_DEADLINE, looking).await
     }
 
     pub(super) async fn look_at_backlog(&self) -> Result<Backlog, Error> {

@@ -284,6 +284,7 @@ impl Queue for StreamQueue {
         Contact {
             connections_opened: self.connections_opened(),
             scripts_forgotten: self.commands.scripts_forgotten(),
+            ..Contact::default()
         }
     }
 

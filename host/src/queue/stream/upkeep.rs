@@ -1,16 +1,16 @@
 //! What a group needs beside its deliveries: joining, retention, leaving, repair.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::Cmd;
 
 use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, entry_id, parse_entry_id, words};
 use crate::delivery::message::DeliveryId;
+use crate::queue::connection::PROBE_DEADLINE;
 use crate::queue::error::Error;
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
-use crate::queue::words::word_reply;
+use crate::queue::words::{unless_forbidden, word_reply};
 use crate::queue::{Backlog, Claim, Maintenance, Repair, Repaired, Reply};
 
 /// For how long a consumer must not have been seen before it is removed.
@@ -21,9 +21,6 @@ const CONSUMERS_MAX: usize = 100;
 const TRIM_MAX: u64 = 10_000;
 /// Most parked deliveries held again in the script that makes a group again.
 const PARKED_AGAIN_MAX: usize = 10_000;
-/// How long a probe may take: with the longest pause between two of them, a server that answers
-/// again is found within five seconds.
-const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// Most deliveries held again by one script.
 const HELD_AGAIN_PER_CALL: usize = 100;
 
@@ -195,13 +192,5 @@ impl StreamQueue {
         let mut call = script.on(&[self.key()]);
         call.arg(self.group()).arg(0).arg(1).arg(&self.consumer);
         script::run(&self.commands, script, &call).await.map(|_| ())
-    }
-}
-
-/// A right that is missing says nothing about the server.
-fn unless_forbidden(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_missing_right() => Ok(()),
-        result => result,
     }
 }

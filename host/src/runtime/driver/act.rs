@@ -8,7 +8,7 @@ use tracing::{debug, error, info, warn};
 use super::{Driver, LOG_EVERY};
 use crate::delivery::ledger::{Action, Ending, Event, Key, Note, Parting, Time};
 use crate::delivery::policy::Disposition;
-use crate::queue::{Claim, Record, Settlement, Step};
+use crate::queue::{Claim, Guarantee, Record, Settlement, Step};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::no_digest;
 use crate::telemetry::health::Cause;
@@ -131,7 +131,14 @@ impl Driver {
             Ending::Parted(Parting::Discard(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
-                info!(id, reason, attempts, detail, "discarded");
+                if self.queue.guarantee() == Guarantee::AtLeastOnce {
+                    info!(id, reason, attempts, detail, "discarded");
+                } else if let Some(others) = self.throttle.pass("lost", Instant::now()) {
+                    warn!(
+                        id,
+                        reason, detail, others, "lost: this queue takes nothing back"
+                    );
+                }
                 self.metrics.disposition(&Disposition::Discard(rejection));
             }
             Ending::Superseded => debug!(id, "claimed again"),

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
@@ -247,6 +247,30 @@ impl Driver {
         }
         if forgotten > 0 {
             self.metrics.scripts_forgotten(forgotten);
+        }
+        let gaps = contact.gaps - counted.gaps;
+        if gaps > 0 {
+            let gap = contact.gap.saturating_sub(counted.gap);
+            self.metrics.subscription_gaps.inc_by(gaps);
+            self.metrics
+                .subscription_gap_seconds
+                .inc_by(gap.as_secs_f64());
+            let gap_ms = u64::try_from(gap.as_millis()).unwrap_or(u64::MAX);
+            if let Some(others) = self.throttle.pass("gap", Instant::now()) {
+                warn!(
+                    gap_ms,
+                    others, "subscribed again: what was published meanwhile is lost"
+                );
+            }
+        }
+        let dropped = contact.buffer_dropped - counted.buffer_dropped;
+        if dropped > 0 {
+            self.metrics.buffer_dropped.inc_by(dropped);
+            self.dropped_unlogged += dropped;
+        }
+        if self.dropped_unlogged > 0 && self.throttle.pass("overflow", Instant::now()).is_some() {
+            let dropped = std::mem::take(&mut self.dropped_unlogged);
+            warn!(dropped, "the buffer is full: messages were dropped");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::Driver;
 use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedAway};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
-use crate::queue::{Claim, Class, Error, Maintenance, Observation, Taken};
+use crate::queue::{Claim, Class, Error, Guarantee, Maintenance, Observation, Taken};
 use crate::runtime::errands::{Kind, Told};
 use crate::runtime::executor::{Report, Word};
 use crate::runtime::job::Job;
@@ -63,6 +63,9 @@ impl Driver {
                 .inc_by(report.log_bytes_dropped);
         }
         if report.outcome != Outcome::Ack {
+            if self.queue.guarantee() == Guarantee::AtMostOnce {
+                self.metrics.outcome_not_honoured(&report.outcome);
+            }
             if let Outcome::NackRequeue(Some(delay)) = report.outcome
                 && delay > DELAY_MAX
             {

@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::delivery::policy::Policy;
-use crate::queue::{Claim, Queue, Record, Settlement};
+use crate::queue::{Claim, Guarantee, Queue, Record, Settlement};
 use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
@@ -99,6 +99,8 @@ pub struct Driver {
     throttle: Throttle,
     /// Retention is held back by what is unread or pending: said once.
     held_back: bool,
+    /// Messages that a full buffer dropped, and that no line has told of yet.
+    dropped_unlogged: u64,
 }
 
 /// Whether the queue holds nothing to do, for `--until-empty`.
@@ -118,6 +120,7 @@ impl Driver {
         health: Health,
         attempts: &tokio::runtime::Handle,
     ) -> Self {
+        let settings = settings.on(queue.guarantee());
         let clock = Clock::start();
         let concurrency = settings.ledger.concurrency;
         // What the ledger releases at once is bounded by the prefetch and a few reserved places.
@@ -126,10 +129,9 @@ impl Driver {
         let (words_tx, words) = mpsc::channel(WORDS_PER_TURN.max(2 * concurrency));
         let (told_tx, told) = mpsc::channel(64);
         let (online, online_rx) = watch::channel(true);
-        let cap = settings.ledger.policy.allowance.cap;
         let shared = Arc::new(Shared {
             cancelled: Arc::new(AtomicBool::new(false)),
-            max_attempts: AtomicU32::new(cap.unwrap_or(0)),
+            max_attempts: AtomicU32::new(settings.ledger.policy.allowance.starts_max()),
             running: AtomicUsize::new(0),
             min_idle: settings.ledger.min_idle,
             clock,
@@ -175,6 +177,7 @@ impl Driver {
             house_refused: false,
             throttle: Throttle::default(),
             held_back: false,
+            dropped_unlogged: 0,
         }
     }
 
@@ -254,10 +257,13 @@ impl Driver {
         match command {
             Control::Drain => self.drain("told to stop"),
             Control::Policy(policy) => {
-                let cap = policy.allowance.cap.unwrap_or(0);
-                self.shared.max_attempts.store(cap, Ordering::Relaxed);
+                let policy = policy.on(self.queue.guarantee());
+                let starts_max = policy.allowance.starts_max();
+                self.shared
+                    .max_attempts
+                    .store(starts_max, Ordering::Relaxed);
                 self.ledger
-                    .apply(self.clock.now(), Event::PolicyChanged(policy));
+                    .apply(self.clock.now(), Event::PolicyChanged(Box::new(policy)));
             }
         }
     }
@@ -271,16 +277,23 @@ impl Driver {
         self.health.impede(Cause::Draining, why);
         self.shared.cancelled.store(true, Ordering::Relaxed);
         info!(why, held = self.ledger.len(), "draining");
+        self.queue.stop_taking();
         self.ledger.apply(now, Event::Drain);
     }
 
     fn time_out(mut self) -> Exit {
         let unfinished = self.ledger.len();
         self.slots.abort_all();
-        warn!(
-            unfinished,
-            "the drain deadline has passed; what is unfinished stays pending"
-        );
+        match self.queue.guarantee() {
+            Guarantee::AtLeastOnce => warn!(
+                unfinished,
+                "the drain deadline has passed; what is unfinished stays pending"
+            ),
+            Guarantee::AtMostOnce => warn!(
+                unfinished,
+                "the drain deadline has passed; what is unfinished is lost"
+            ),
+        }
         Exit::TimedOut { unfinished }
     }
 

@@ -10,6 +10,7 @@ use tracing::debug;
 use super::Driver;
 use crate::delivery::ledger::Time;
 use crate::delivery::message::DeliveryId;
+use crate::queue::Guarantee;
 use crate::runtime::errands::Look;
 
 /// How long a fetch waits at most. Short, so that a host that stops is not held up where its
@@ -26,7 +27,7 @@ const BATCH_MAX: usize = 512;
 
 impl Driver {
     pub(super) fn send_errands(&mut self, now: Time) {
-        if self.is_online() {
+        if self.is_online() || self.queue.guarantee() == Guarantee::AtMostOnce {
             self.send_settlements();
         }
         if self.errands.renew.is_free()
@@ -81,7 +82,7 @@ impl Driver {
     }
 
     /// What insists on its answer. Not while Redis is away: what is settled then could not be told
-    /// from what a new group must hold again.
+    /// from what a new group must hold again. At most once, nothing is asked of Redis for it.
     fn send_settlements(&mut self) {
         if self.errands.acknowledge.is_free() && !self.acknowledgements.is_empty() {
             let batch = std::mem::take(&mut self.acknowledgements);

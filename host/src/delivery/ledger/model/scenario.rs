@@ -175,6 +175,7 @@ impl Scenario {
                 } else {
                     Accounting::Lazy
                 },
+                at_most_once: false,
             },
             on_cap: if rng.u32(0..5) == 0 {
                 OnCap::Discard

@@ -4,6 +4,7 @@ use crate::delivery::attempt::{Allowance, Lane, Standing, Tally};
 const CAP_5: Allowance = Allowance {
     cap: Some(5),
     accounting: Accounting::Lazy,
+    at_most_once: false,
 };
 
 fn values(framing: Framing, accounting: Accounting) -> Values {
@@ -203,6 +204,7 @@ fn exact_accounting_charges_only_recorded_starts() {
     let exact = Allowance {
         cap: Some(3),
         accounting: Accounting::Exact,
+        at_most_once: false,
     };
     let value = Bytes::from_static(b"hi");
     let claim = values.claim(token(1, false), value.clone(), None);

@@ -1,0 +1,369 @@
+//! What has come and nobody has fetched yet: a bounded buffer, and whether more can come.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use redis::{PushInfo, PushKind};
+use tokio::sync::Notify;
+
+use super::{Buffer, OnOverflow};
+use crate::queue::Contact;
+use crate::queue::at_most_once::Value;
+use crate::queue::error::Error;
+
+/// What a message takes beyond its bytes.
+const OVERHEAD: usize = 64;
+
+/// Between the subscription, which puts in, and fetches, which take out.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    buffer: Buffer,
+    state: Mutex<State>,
+    /// Something came, or nothing more will for now.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    values: VecDeque<Value>,
+    bytes: usize,
+    /// The channel of the last message: most come from few.
+    channel: Arc<str>,
+    line: Line,
+    contact: Contact,
+    interrupted: bool,
+}
+
+/// Whether there is a subscription.
+#[derive(Debug)]
+enum Line {
+    Up,
+    Down {
+        since: Instant,
+        error: Error,
+    },
+    /// The host drains.
+    Stopped,
+}
+
+/// What a look into the inbox found.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Values; or none, and it is of no use to wait for some.
+    Values(Vec<Value>),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, and nothing can come: there is no subscription.
+    Down(Error),
+}
+
+impl Inbox {
+    /// An empty one, with a subscription.
+    pub(super) fn new(buffer: Buffer) -> Self {
+        Self {
+            buffer,
+            state: Mutex::new(State {
+                values: VecDeque::new(),
+                bytes: 0,
+                channel: "".into(),
+                line: Line::Up,
+                contact: Contact {
+                    connections_opened: 1,
+                    ..Contact::default()
+                },
+                interrupted: false,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// What the server has pushed. Whether the subscription has ended with it.
+    pub(super) fn pushed(&self, push: PushInfo) -> bool {
+        let mut data = push.data.into_iter();
+        match push.kind {
+            PushKind::Message | PushKind::SMessage => {}
+            // The pattern comes first.
+            PushKind::PMessage => drop(data.next()),
+            // Nobody here unsubscribes: the server does, when a slot moves.
+            PushKind::Disconnection | PushKind::Unsubscribe | PushKind::PUnsubscribe => {
+                return true;
+            }
+            PushKind::SUnsubscribe => return true,
+            _ => return false,
+        }
+        if let (Some(channel), Some(value)) = (data.next(), data.next())
+            && let (redis::Value::BulkString(channel), redis::Value::BulkString(value)) =
+                (channel, value)
+        {
+            self.put(&channel, value.into());
+        }
+        false
+    }
+
+    fn put(&self, channel: &[u8], bytes: Bytes) {
+        // Whoever listens gets it when it is published.
+        let enqueued_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let mut state = self.lock();
+        if matches!(state.line, Line::Stopped) {
+            return;
+        }
+        if state.channel.as_bytes() != channel {
+            state.channel = String::from_utf8_lossy(channel).into();
+        }
+        let value = Value {
+            queue: Arc::clone(&state.channel),
+            bytes,
+            enqueued_ms,
+        };
+        let size = size(&value);
+        while state.values.len() >= self.buffer.messages || state.bytes + size > self.buffer.bytes {
+            state.contact.buffer_dropped += 1;
+            // One that is larger than the whole buffer is dropped by either rule.
+            let is_hopeless = size > self.buffer.bytes;
+            if self.buffer.on_overflow == OnOverflow::DropNewest || is_hopeless {
+                return;
+            }
+            if let Some(oldest) = state.values.pop_front() {
+                state.bytes -= self::size(&oldest);
+            }
+        }
+        state.bytes += size;
+        state.values.push_back(value);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Wait up to `wait` for values, and take at most `want`.
+    pub(super) async fn take(&self, want: usize, wait: Duration) -> Result<Vec<Value>, Error> {
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let changed = self.changed.notified();
+            match self.look(want) {
+                Look::Values(values) => return Ok(values),
+                Look::Down(error) => return Err(error),
+                Look::Nothing => {}
+            }
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    fn look(&self, want: usize) -> Look {
+        let mut state = self.lock();
+        let interrupted = std::mem::take(&mut state.interrupted);
+        if !state.values.is_empty() {
+            let count = want.min(state.values.len());
+            let values: Vec<Value> = state.values.drain(..count).collect();
+            state.bytes -= values.iter().map(size).sum::<usize>();
+            return Look::Values(values);
+        }
+        // A burst is over: its room is given back.
+        state.values.shrink_to(1024);
+        match &state.line {
+            Line::Up if interrupted => Look::Values(Vec::new()),
+            Line::Up => Look::Nothing,
+            Line::Down { error, .. } => Look::Down(error.clone()),
+            Line::Stopped => Look::Values(Vec::new()),
+        }
+    }
+
+    /// Make a waiting fetch return, or the next one not wait.
+    pub(super) fn interrupt(&self) {
+        self.lock().interrupted = true;
+        self.changed.notify_one();
+    }
+
+    /// There is a subscription again.
+    pub(super) fn up(&self) {
+        let mut state = self.lock();
+        state.contact.connections_opened += 1;
+        if let Line::Down { since, .. } = state.line {
+            state.contact.gaps += 1;
+            state.contact.gap += since.elapsed();
+            state.line = Line::Up;
+        }
+    }
+
+    /// There is none, for this reason.
+    pub(super) fn down(&self, error: Error) {
+        let mut state = self.lock();
+        let since = match state.line {
+            Line::Up => Instant::now(),
+            Line::Down { since, .. } => since,
+            Line::Stopped => return,
+        };
+        state.line = Line::Down { since, error };
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Nothing more comes in.
+    pub(super) fn stop(&self) {
+        self.lock().line = Line::Stopped;
+        self.changed.notify_one();
+    }
+
+    /// How many values wait.
+    pub(super) fn len(&self) -> usize {
+        self.lock().values.len()
+    }
+
+    /// Why there is no subscription.
+    pub(super) fn error(&self) -> Option<Error> {
+        match &self.lock().line {
+            Line::Down { error, .. } => Some(error.clone()),
+            Line::Up | Line::Stopped => None,
+        }
+    }
+
+    pub(super) fn contact(&self) -> Contact {
+        self.lock().contact
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain values: a panic elsewhere leaves none half-written.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a value counts against the buffer.
+fn size(value: &Value) -> usize {
+    value.bytes.len() + value.queue.len() + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inbox(messages: usize, bytes: usize, on_overflow: OnOverflow) -> Inbox {
+        Inbox::new(Buffer {
+            messages,
+            bytes,
+            on_overflow,
+        })
+    }
+
+    fn message(kind: PushKind, words: &[&str]) -> PushInfo {
+        let word = |word: &&str| redis::Value::BulkString(word.as_bytes().to_vec());
+        PushInfo {
+            kind,
+            data: words.iter().map(word).collect(),
+        }
+    }
+
+    fn taken(inbox: &Inbox) -> Vec<(String, String)> {
+        match inbox.look(100) {
+            Look::Values(values) => values
+                .into_iter()
+                .map(|v| {
+                    (
+                        v.queue.to_string(),
+                        String::from_utf8(v.bytes.into()).unwrap(),
+                    )
+                })
+                .collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn bodies(inbox: &Inbox) -> String {
+        taken(inbox).into_iter().map(|(_, body)| body).collect()
+    }
+
+    #[test]
+    fn a_full_buffer_drops_by_its_rule_and_counts() {
+        for (rule, left) in [
+            (OnOverflow::DropNewest, "abc"),
+            (OnOverflow::DropOldest, "cde"),
+        ] {
+            let inbox = inbox(3, 1 << 20, rule);
+            for body in ["a", "b", "c", "d", "e"] {
+                inbox.put(b"news", Bytes::copy_from_slice(body.as_bytes()));
+            }
+            assert_eq!(inbox.contact().buffer_dropped, 2);
+            assert_eq!(bodies(&inbox), left);
+            // There is room again.
+            inbox.put(b"news", Bytes::from_static(b"f"));
+            assert_eq!(bodies(&inbox), "f");
+        }
+    }
+
+    #[test]
+    fn bytes_are_bounded_as_well() {
+        for rule in [OnOverflow::DropNewest, OnOverflow::DropOldest] {
+            let one = 100 + "news".len() + OVERHEAD;
+            let inbox = inbox(1000, 2 * one, rule);
+            for _ in 0..3 {
+                inbox.put(b"news", vec![0; 100].into());
+            }
+            assert_eq!((inbox.len(), inbox.contact().buffer_dropped), (2, 1));
+            // Larger than the buffer: it drops nothing but itself.
+            inbox.put(b"news", vec![0; 2 * one].into());
+            assert_eq!((inbox.len(), inbox.contact().buffer_dropped), (2, 2));
+            assert_eq!(taken(&inbox).len(), 2);
+            assert_eq!(inbox.lock().bytes, 0);
+        }
+    }
+
+    #[test]
+    fn pushes_of_every_kind_name_their_channel() {
+        let inbox = inbox(10, 1 << 20, OnOverflow::DropNewest);
+        let came = |kind, words| assert!(!inbox.pushed(message(kind, words)));
+        came(PushKind::Subscribe, &["a"]);
+        came(PushKind::Message, &["a", "1"]);
+        came(PushKind::PMessage, &["b*", "bc", "2"]);
+        came(PushKind::SMessage, &["d", "3"]);
+        let expected = [("a", "1"), ("bc", "2"), ("d", "3")];
+        assert_eq!(taken(&inbox), expected.map(|(c, b)| (c.into(), b.into())));
+        for gone in [PushKind::Disconnection, PushKind::SUnsubscribe] {
+            assert!(inbox.pushed(message(gone, &[])));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gap_is_told_to_fetches_and_counted_when_it_is_over() {
+        let inbox = inbox(10, 1 << 20, OnOverflow::DropNewest);
+        let error = Error::Deadline {
+            target: "here".to_owned(),
+            command: "PING",
+            after: Duration::ZERO,
+        };
+        inbox.put(b"news", Bytes::from_static(b"a"));
+        inbox.down(error.clone());
+        inbox.down(error);
+        // What came before comes first.
+        assert_eq!(
+            inbox.take(9, Duration::from_secs(60)).await.unwrap().len(),
+            1
+        );
+        inbox.take(9, Duration::from_secs(60)).await.unwrap_err();
+        assert_eq!(inbox.contact().gaps, 0);
+        inbox.up();
+        assert_eq!(inbox.contact().gaps, 1);
+        assert!(inbox.error().is_none());
+        inbox.interrupt();
+        assert!(
+            inbox
+                .take(9, Duration::from_secs(60))
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        inbox.put(b"news", Bytes::from_static(b"b"));
+        inbox.stop();
+        inbox.put(b"news", Bytes::from_static(b"c"));
+        assert_eq!(bodies(&inbox), "b");
+        assert!(
+            inbox
+                .take(9, Duration::from_secs(60))
+                .await
+                .unwrap()
+                .is_empty()
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Keeping a subscription: one task, for as long as its queue is served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::PubSubOptions;
+use super::inbox::Inbox;
+use crate::queue::connection::{Connector, Subscribed};
+use crate::queue::error::Error;
+
+/// How often a silent server is asked whether it is there.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// The first and the longest pause before it is subscribed again; jittered.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Once a subscription has lasted for so long, the next pause is the first one again.
+const STEADY: Duration = Duration::from_secs(2);
+
+/// A subscription, and word of its end.
+pub(super) struct Kept {
+    subscribed: Subscribed,
+    gone: Arc<Notify>,
+}
+
+impl Kept {
+    /// Subscribe: what comes goes to the inbox.
+    pub(super) async fn begin(
+        connector: &Connector,
+        options: &PubSubOptions,
+        inbox: &Arc<Inbox>,
+    ) -> Result<Self, Error> {
+        let gone = Arc::new(Notify::new());
+        let (to, word) = (Arc::clone(inbox), Arc::clone(&gone));
+        let receive = move |push| {
+            if to.pushed(push) {
+                word.notify_one();
+            }
+        };
+        let command = options.subscription.command();
+        let subscribed = connector.subscribe(command, &options.name, receive);
+        Ok(Self {
+            subscribed: subscribed.await?,
+            gone,
+        })
+    }
+
+    /// Wait for its end.
+    async fn ended(&mut self, connector: &Connector) -> Error {
+        loop {
+            tokio::select! {
+                () = self.gone.notified() => return Error::Connection {
+                    target: connector.target().address(),
+                    detail: "the subscription has ended".to_owned(),
+                },
+                () = sleep(ASK_EVERY) => {
+                    if let Err(error) = self.subscribed.answers().await {
+                        return error;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Keep the subscription: subscribe again whenever it ends, for ever.
+pub(super) async fn keep(
+    mut kept: Kept,
+    connector: Connector,
+    options: PubSubOptions,
+    inbox: Arc<Inbox>,
+) {
+    let mut failures = 0;
+    loop {
+        let since = Instant::now();
+        let error = kept.ended(&connector).await;
+        inbox.down(error);
+        if since.elapsed() >= STEADY {
+            failures = 0;
+        }
+        drop(kept);
+        kept = loop {
+            sleep(pause(failures, fastrand::f64())).await;
+            failures += 1;
+            match Kept::begin(&connector, &options, &inbox).await {
+                Ok(kept) => break kept,
+                Err(error) => inbox.down(error),
+            }
+        };
+        inbox.up();
+    }
+}
+
+/// Doubled with every failure, half of it random.
+fn pause(failures: u32, random: f64) -> Duration {
+    let longest = (PAUSE_FIRST * 2u32.pow(failures.min(10))).min(PAUSE_MAX);
+    longest.mul_f64(0.5 + random / 2.0)
+}

@@ -1,0 +1,195 @@
+//! Simple lists: a value is taken and forgotten, as `BRPOP` does. At most once.
+//!
+//! Several values are taken in one round trip (`BLMPOP`): as many as the host has room for, which
+//! is about 20 ms of work beyond its free slots. A host that dies loses those; nobody else could
+//! have run them meanwhile.
+//!
+//! Crash windows: once Redis has taken a value off the list it exists only on its way here and in
+//! this host. A reply that is lost (a connection that breaks, a deadline that passes) takes its
+//! values with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::Cmd;
+
+use super::Contact;
+use super::at_most_once::{AtMostOnce, Source, Value};
+use super::connection::{Connector, Link, PROBE_DEADLINE};
+use super::error::Error;
+use super::interruption::Interruption;
+use super::reply;
+use super::startup::StartError;
+use super::words::unless_forbidden;
+use crate::wire::list::Framing;
+
+/// About how many bytes of values are taken at once: where they are large, fewer of them.
+const BYTES_MAX: usize = 4 << 20;
+/// How many values the first take has at most: how large they are is not known yet.
+const FIRST_MAX: usize = 16;
+
+/// A simple list, and how this host serves it.
+#[derive(Clone, Debug)]
+pub struct SimpleListOptions {
+    /// The list's key.
+    pub key: String,
+    /// What this host's name begins with (a host name, usually).
+    pub consumer: String,
+    /// How values are read.
+    pub framing: Framing,
+}
+
+impl SimpleListOptions {
+    /// This list, everything else as by default.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            consumer: "hostler".to_owned(),
+            framing: Framing::default(),
+        }
+    }
+}
+
+/// A simple list, as one host serves it.
+pub struct SimpleList {
+    key: Arc<str>,
+    /// For everything but taking.
+    commands: Link,
+    /// Taking only: it blocks.
+    fetches: Link,
+    interruption: Interruption,
+    /// About how large a value is, as far as it is known.
+    value_size: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+impl std::fmt::Debug for SimpleList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimpleList")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SimpleList {
+    /// Serve the list.
+    ///
+    /// # Errors
+    /// [`StartError`] if Redis cannot be reached or refuses.
+    pub async fn open(
+        connector: Connector,
+        options: SimpleListOptions,
+    ) -> Result<AtMostOnce<Self>, StartError> {
+        let list = Self {
+            key: options.key.as_str().into(),
+            commands: connector.link("commands"),
+            fetches: connector.link("fetch"),
+            interruption: Interruption::default(),
+            value_size: AtomicUsize::new(BYTES_MAX / FIRST_MAX),
+            stopped: AtomicBool::new(false),
+        };
+        let works = list.look_whether_it_works().await;
+        works.map_err(|error| StartError::from_error(error, &list.key))?;
+        Ok(AtMostOnce::new(list, options.framing, &options.consumer))
+    }
+
+    async fn pop(&self, want: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {
+        const COMMAND: &str = "BLMPOP";
+        let size = self.value_size.load(Ordering::Relaxed).max(1);
+        let mut cmd = Cmd::new();
+        if wait.is_zero() {
+            // A wait of 0 would be for ever.
+            cmd.arg("LMPOP");
+        } else {
+            let seconds = wait.as_secs_f64().max(0.001);
+            cmd.arg(COMMAND).arg(format!("{seconds:.3}"));
+        }
+        cmd.arg(1).arg(&*self.key).arg("RIGHT");
+        cmd.arg("COUNT").arg(want.min(BYTES_MAX / size).max(1));
+        let reply = self.fetches.call_waiting(COMMAND, &cmd, wait).await?;
+        let mut reply = reply::array(COMMAND, reply)?;
+        // Nothing came: nil.
+        let Some(values) = reply.pop() else {
+            return Ok(Vec::new());
+        };
+        let values: Vec<Bytes> = reply::array(COMMAND, values)?
+            .into_iter()
+            .map(|value| reply::bytes(COMMAND, value))
+            .collect::<Result<_, _>>()?;
+        let largest = values.iter().map(Bytes::len).max().unwrap_or_default();
+        // Up at once, down slowly.
+        let size = largest.max(size - size / 8);
+        self.value_size.store(size, Ordering::Relaxed);
+        Ok(values)
+    }
+
+    async fn look_whether_it_works(&self) -> Result<(), Error> {
+        const COMMAND: &str = "RPOP";
+        let mut cmd = Cmd::new();
+        // Takes nothing. But it is a write, which a replica, a server that cannot save, or one
+        // without its replicas refuses.
+        cmd.arg(COMMAND).arg(&*self.key).arg(0);
+        let looking = async { unless_forbidden(self.commands.call(COMMAND, &cmd).await.map(drop)) };
+        self.commands.within(COMMAND, PROBE_DEADLINE, looking).await
+    }
+}
+
+/// How many values wait in a list.
+///
+/// # Errors
+/// What Redis refuses.
+pub async fn length(link: &Link, key: &str) -> Result<u64, Error> {
+    const COMMAND: &str = "LLEN";
+    let mut cmd = Cmd::new();
+    cmd.arg(COMMAND).arg(key);
+    reply::count(COMMAND, &link.call(COMMAND, &cmd).await?)
+}
+
+#[async_trait]
+impl Source for SimpleList {
+    async fn take(&self, want: usize, wait: Duration) -> Result<Vec<Value>, Error> {
+        let _fetching = self.interruption.begin();
+        if self.stopped.load(Ordering::SeqCst) {
+            return Ok(Vec::new());
+        }
+        let wait = match self.interruption.is_wanted() {
+            true => Duration::ZERO,
+            false => wait,
+        };
+        let values = self.pop(want, wait).await?;
+        let value = |bytes| Value {
+            queue: Arc::clone(&self.key),
+            bytes,
+            enqueued_ms: 0,
+        };
+        Ok(values.into_iter().map(value).collect())
+    }
+
+    async fn interrupt(&self) -> Result<(), Error> {
+        self.interruption
+            .unblock(&self.commands, &self.fetches)
+            .await
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    async fn waiting(&self) -> Result<u64, Error> {
+        length(&self.commands, &self.key).await
+    }
+
+    async fn probe(&self) -> Result<(), Error> {
+        self.look_whether_it_works().await
+    }
+
+    fn contact(&self) -> Contact {
+        Contact {
+            connections_opened: self.commands.opened() + self.fetches.opened(),
+            ..Contact::default()
+        }
+    }
+}
