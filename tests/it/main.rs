@@ -19,7 +19,11 @@ mod cli_component;
 #[cfg(test)]
 mod cli_config;
 #[cfg(test)]
+mod cli_new;
+#[cfg(test)]
 mod cli_run;
+#[cfg(test)]
+mod cli_test;
 #[cfg(test)]
 mod cli_words;
 #[cfg(test)]

@@ -12,6 +12,8 @@ use crate::config::Problem;
 pub enum Exit {
     /// It did what it was asked.
     Ok = 0,
+    /// `test`: the handler did not do what a case expects.
+    Failed = 1,
     /// `invoke`: the handler wants the message again.
     NackRequeue = 10,
     /// `invoke`: the handler never wants the message again.
@@ -38,8 +40,9 @@ pub enum Exit {
 
 impl Exit {
     /// Every code with what it means, for the documentation.
-    pub const ALL: [(Self, &'static str); 12] = [
+    pub const ALL: [(Self, &'static str); 13] = [
         (Self::Ok, "done; invoke: ack"),
+        (Self::Failed, "test: a case failed"),
         (Self::NackRequeue, "invoke: nack-requeue"),
         (Self::Drop, "invoke: drop"),
         (Self::Fault, "invoke: fault"),

@@ -39,6 +39,16 @@ impl Scope for Sandboxed {
     }
 }
 
+/// How a component is tested.
+#[derive(Clone, Debug)]
+pub(super) struct Tested;
+
+impl Scope for Tested {
+    fn has(key: &str) -> bool {
+        Sandboxed::has(key) || key == "reuse"
+    }
+}
+
 /// How to reach Redis.
 #[derive(Clone, Debug)]
 pub(super) struct Reach;

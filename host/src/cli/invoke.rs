@@ -1,5 +1,6 @@
 //! `hostler invoke`: run a handler once, without any Redis.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         };
         sandbox.call(&mut sandbox.slot(), call).await
     });
-    let verdict = Verdict::new(&report);
+    let verdict = Verdict::new(&report.outcome);
     let lines = capture.take();
     if args.json {
         output::json(&Answer {
@@ -127,8 +128,8 @@ struct Answer<'a> {
     logs: Vec<&'a str>,
 }
 
-/// What a report says, in words.
-struct Verdict<'a> {
+/// What an outcome says, in words.
+pub(super) struct Verdict<'a> {
     outcome: &'static str,
     exit: Exit,
     delay: Option<Duration>,
@@ -137,21 +138,21 @@ struct Verdict<'a> {
 }
 
 impl<'a> Verdict<'a> {
-    fn new(report: &'a Report) -> Self {
-        let (outcome, exit) = match &report.outcome {
+    pub(super) fn new(outcome: &'a Outcome) -> Self {
+        let (word, exit) = match outcome {
             Outcome::Ack => ("ack", Exit::Ok),
             Outcome::NackRequeue(_) => ("nack-requeue", Exit::NackRequeue),
             Outcome::Drop(_) => ("drop", Exit::Drop),
             Outcome::Fault(_) => ("fault", Exit::Fault),
         };
         let mut verdict = Self {
-            outcome,
+            outcome: word,
             exit,
             delay: None,
             reason: None,
             fault: None,
         };
-        match &report.outcome {
+        match outcome {
             Outcome::Ack => {}
             Outcome::NackRequeue(delay) => verdict.delay = *delay,
             Outcome::Drop(reason) => verdict.reason = reason.as_deref(),
@@ -164,19 +165,25 @@ impl<'a> Verdict<'a> {
     }
 }
 
+impl fmt::Display for Verdict<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.outcome)?;
+        if let Some(fault) = self.fault {
+            write!(f, " ({fault})")?;
+        }
+        if let Some(delay) = self.delay {
+            write!(f, " after {}", delay.show())?;
+        }
+        if let Some(reason) = self.reason {
+            write!(f, ": {reason}")?;
+        }
+        Ok(())
+    }
+}
+
 fn text(verdict: &Verdict<'_>, report: &Report, lines: &[LogLine]) -> String {
-    let mut outcome = verdict.outcome.to_owned();
-    if let Some(fault) = verdict.fault {
-        outcome.push_str(&format!(" ({fault})"));
-    }
-    if let Some(delay) = verdict.delay {
-        outcome.push_str(&format!(" after {}", delay.show()));
-    }
-    if let Some(reason) = verdict.reason {
-        outcome.push_str(&format!(": {reason}"));
-    }
     let facts = [
-        ["outcome".to_owned(), outcome],
+        ["outcome".to_owned(), verdict.to_string()],
         ["time".to_owned(), format!("{:.1?}", report.duration)],
         [
             "memory".to_owned(),

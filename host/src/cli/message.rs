@@ -73,7 +73,8 @@ impl Body {
     }
 }
 
-fn read(path: &Path) -> Result<Bytes, Failure> {
+/// Read a body from a file; `-` = stdin.
+pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
     let cannot = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);
     let mut bytes = Vec::new();
     let source: Box<dyn Read> = if path == Path::new("-") {

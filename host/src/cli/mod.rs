@@ -25,10 +25,12 @@ mod flags;
 mod inspect;
 mod invoke;
 mod message;
+mod new;
 mod output;
 mod progress;
 mod publish;
 mod run;
+mod test;
 mod threads;
 mod versions;
 
@@ -54,8 +56,10 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  hostler new --lang rust billing                  a project that builds at once
   hostler check handler.wasm                       what is this component?
   hostler invoke handler.wasm --body '{\"id\":1}'    run it once, without Redis
+  hostler test handler.wasm cases.toml             a table of messages and outcomes
   hostler publish --redis embedded --stream orders --body '{\"id\":1}'
   hostler run --redis embedded --stream orders --group billing --handler handler.wasm
   hostler inspect --redis embedded --stream orders --group billing
@@ -71,6 +75,8 @@ enum Command {
     Inspect(inspect::Args),
     Check(check::Args),
     Invoke(invoke::Args),
+    Test(test::Args),
+    New(new::Args),
     Bench(bench::Args),
     Completions(completions::Args),
     #[command(name = sandbox::compile::COMMAND, hide = true)]
@@ -119,6 +125,8 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Inspect(args) => inspect::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
+        Command::Test(args) => test::run(args, variables),
+        Command::New(args) => new::run(&args),
         Command::Bench(args) => bench::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::CompileComponent(compile_component::Args {}) => compile_component::run(),

@@ -1,0 +1,95 @@
+//! `hostler new`: a project for a handler, which builds and passes its tests at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use templates::Language;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+
+mod templates;
+
+/// The longest name of a project.
+const NAME_MAX: usize = 64;
+
+/// Write a project for a handler: source, tests, WIT, build file, configuration
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hostler new --lang rust billing
+  hostler new --lang python parcels && cd parcels && make
+
+The project is a small handler for orders, with tests, that builds at once: change it into yours.
+README.md says what it needs; cases.toml is for `hostler test`, hostler.toml for `hostler run`.")]
+pub(super) struct Args {
+    /// The language
+    #[arg(long, value_name = "LANGUAGE")]
+    lang: Language,
+
+    /// The project, and its new folder: small letters, digits and `-`
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+}
+
+/// A name that every language's package manager takes.
+fn name(text: &str) -> Result<String, &'static str> {
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if text.len() > NAME_MAX {
+        Err("it is longer than 64 characters")
+    } else if !begins || !text.chars().all(good) || text.ends_with('-') {
+        Err("a name is made of small letters, digits and `-`, and begins with a letter")
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    let folder = PathBuf::from(&args.name);
+    let cannot = |path: &Path, error: &std::io::Error| {
+        Failure::io(format_args!("cannot write {}", path.display()), error)
+    };
+    if let Err(error) = fs::create_dir(&folder) {
+        return Err(match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::new(Exit::Usage, format_args!("{} is there already", args.name))
+                    .hint("give another name: nothing is written over")
+            }
+            _ => cannot(&folder, &error),
+        });
+    }
+    for file in args.lang.files() {
+        let path = folder.join(file.path);
+        let dir = path.parent().unwrap_or(&folder);
+        fs::create_dir_all(dir)
+            .and_then(|()| fs::write(&path, file.content(&args.name)))
+            .map_err(|error| cannot(&path, &error))?;
+    }
+    for file in args.lang.files() {
+        output::line(&folder.join(file.path).display().to_string())?;
+    }
+    let (test, build) = args.lang.commands();
+    let handler = args.lang.handler(&args.name);
+    output::people(&format!(
+        "\nNext:\n  cd {}\n  {test}\n  {build}\n  hostler test {handler} cases.toml\n",
+        args.name
+    ));
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_every_package_manager_takes() {
+        for good in ["a", "billing", "parcel-desk-2"] {
+            assert_eq!(name(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "Billing", "2nd", "-a", "a-", "a_b", "a/b", "../a", "ä"] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+        assert!(name(&"a".repeat(65)).is_err());
+    }
+}

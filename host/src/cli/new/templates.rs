@@ -1,0 +1,190 @@
+//! What `hostler new` writes: the examples themselves, as they stood when hostler was built. A test
+//! holds the lists against the folders.
+
+use clap::ValueEnum;
+
+/// The name that the examples have; a new project has its own in its place.
+const EXAMPLE: &str = "orders-handler";
+
+/// A language to write a handler in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum Language {
+    /// Rust
+    Rust,
+    /// JavaScript, in QuickJS
+    Js,
+    /// TypeScript, in QuickJS
+    Ts,
+    /// Python
+    Python,
+    /// Go
+    Go,
+    /// C
+    C,
+    /// C++
+    Cpp,
+    /// Zig
+    Zig,
+}
+
+/// One file of a project.
+pub(super) struct File {
+    /// Where, in the project.
+    pub(super) path: &'static str,
+    bytes: &'static [u8],
+}
+
+impl File {
+    /// What is in it, in a project of this name.
+    pub(super) fn content(&self, name: &str) -> Vec<u8> {
+        match str::from_utf8(self.bytes) {
+            Ok(text) if self.bytes.contains(&b'\n') => text
+                .replace(EXAMPLE, name)
+                .replace(&EXAMPLE.replace('-', "_"), &name.replace('-', "_"))
+                .into_bytes(),
+            _ => self.bytes.to_vec(),
+        }
+    }
+}
+
+macro_rules! files {
+    ($folder:literal: $($path:literal)*) => {
+        &[$(File {
+            path: $path,
+            bytes: include_bytes!(concat!("../../../../guest-examples/", $folder, "/", $path)),
+        }),*]
+    };
+}
+
+impl Language {
+    /// The files of a project in this language.
+    pub(super) fn files(self) -> &'static [File] {
+        match self {
+            Self::Rust => files!("rust":
+                ".gitignore" "Cargo.lock" "Cargo.toml" "README.md" "cases.toml" "hostler.toml"
+                "src/lib.rs" "src/order.rs" "wit/world.wit"),
+            Self::Js => files!("js":
+                ".gitignore" "README.md" "cases.toml" "hostler.toml" "package-lock.json"
+                "package.json" "src/handler.js" "src/log.js" "src/order.js" "src/order.test.js"
+                "src/utf8.js" "wit/deps/hostler/world.wit" "wit/orders.wit"),
+            Self::Ts => files!("ts":
+                ".gitignore" "README.md" "cases.toml" "hostler.toml" "package-lock.json"
+                "package.json" "src/handler.ts" "src/hostler.d.ts" "src/log.ts" "src/order.test.ts"
+                "src/order.ts" "src/utf8.ts" "tsconfig.json" "wit/deps/hostler/world.wit"
+                "wit/orders.wit"),
+            Self::Python => files!("python":
+                ".gitignore" "Makefile" "README.md" "app.py" "cases.toml" "hostler.toml" "order.py"
+                "test_order.py" "toolchains.mk" "wit/world.wit"),
+            Self::Go => files!("go":
+                ".gitignore" "Makefile" "README.md"
+                "bindings/export_hostler_handler_message_handler/handler.go"
+                "bindings/hostler_handler_delivery/empty.s"
+                "bindings/hostler_handler_delivery/wit_bindings.go"
+                "bindings/hostler_handler_message_handler/empty.s"
+                "bindings/hostler_handler_message_handler/wit_bindings.go"
+                "bindings/hostler_handler_types/empty.s"
+                "bindings/hostler_handler_types/wit_bindings.go"
+                "bindings/wit_exports/wit_exports.go"
+                "cases.toml" "go.mod" "go.sum" "hostler.toml" "main.go" "order/order.go"
+                "order/order_test.go" "toolchains.mk" "wasi_snapshot_preview1.reactor.wasm"
+                "wit/world.wit"),
+            Self::C => files!("c":
+                ".gitignore" "Makefile" "README.md" "bindings/handler.c" "bindings/handler.h"
+                "bindings/handler_component_type.o" "cases.toml" "hostler.toml" "json.c" "json.h"
+                "main.c" "order.c" "order.h" "order_test.c" "toolchains.mk"
+                "wasi_snapshot_preview1.reactor.wasm" "wit/world.wit"),
+            Self::Cpp => files!("cpp":
+                ".gitignore" "Makefile" "README.md" "bindings/handler.c" "bindings/handler.h"
+                "bindings/handler_component_type.o" "cases.toml" "hostler.toml" "json.c" "json.h"
+                "main.cpp" "order.cpp" "order.hpp" "order_test.cpp" "toolchains.mk"
+                "wasi_snapshot_preview1.reactor.wasm" "wit/world.wit"),
+            Self::Zig => files!("zig":
+                ".gitignore" "Makefile" "README.md" "bindings/handler.c" "bindings/handler.h"
+                "bindings/handler_component_type.o" "build.zig" "cases.toml" "hostler.toml"
+                "main.zig" "order.zig" "toolchains.mk" "wasi_snapshot_preview1.reactor.wasm"
+                "wit/world.wit"),
+        }
+    }
+
+    /// Where the build puts the component.
+    pub(super) fn handler(self, name: &str) -> String {
+        match self {
+            Self::Rust => {
+                let name = name.replace('-', "_");
+                format!("target/wasm32-wasip2/release/{name}.wasm")
+            }
+            _ => "handler.wasm".to_owned(),
+        }
+    }
+
+    /// How its unit tests are run, and how it is built.
+    pub(super) fn commands(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Rust => (
+                "cargo test --release",
+                "cargo build --release --target wasm32-wasip2",
+            ),
+            Self::Js | Self::Ts => ("npm install && npm test", "npm run build"),
+            Self::Python | Self::Go | Self::C | Self::Cpp | Self::Zig => ("make test", "make"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// What a folder holds, without what its `.gitignore` names.
+    fn holds(folder: &Path) -> BTreeSet<String> {
+        let ignored = std::fs::read_to_string(folder.join(".gitignore")).unwrap();
+        let ignored: Vec<&str> = ignored.lines().map(|l| l.trim_start_matches('/')).collect();
+        let mut found = BTreeSet::new();
+        let mut open: Vec<PathBuf> = vec![folder.to_owned()];
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if ignored.iter().any(|name| path.ends_with(name)) {
+                    continue;
+                }
+                if path.is_dir() {
+                    open.push(path);
+                } else {
+                    let path = path.strip_prefix(folder).unwrap();
+                    found.insert(path.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_project_has_every_file_of_its_example() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-examples");
+        for language in Language::value_variants() {
+            let folder = language.to_possible_value().unwrap().get_name().to_owned();
+            let listed = language.files().iter().map(|file| file.path.to_owned());
+            assert_eq!(
+                listed.collect::<BTreeSet<_>>(),
+                holds(&examples.join(&folder)),
+                "{folder}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_project_has_its_own_name() {
+        for language in Language::value_variants() {
+            let content = |file: &File| file.content("parcel-desk");
+            let all: Vec<Vec<u8>> = language.files().iter().map(content).collect();
+            let holds = |name: &str| {
+                all.iter()
+                    .any(|file| String::from_utf8_lossy(file).contains(name))
+            };
+            assert!(holds("parcel-desk"), "{language:?}");
+            assert!(!holds("orders-handler") && !holds("orders_handler"));
+        }
+    }
+}

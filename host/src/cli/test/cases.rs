@@ -1,0 +1,223 @@
+//! The table of a `hostler test`: messages, and what the handler must make of each.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::message;
+use crate::config::Value;
+use crate::delivery::message::{Headers, Message};
+use crate::delivery::outcome::Outcome;
+
+/// A table is some pages of text: what is larger is something else.
+const FILE_MAX: u64 = 16 << 20;
+
+/// A table as it stands in its file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(default)]
+    case: Vec<Written>,
+}
+
+/// A case as it stands in its file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    body: Option<String>,
+    body_base64: Option<String>,
+    body_file: Option<PathBuf>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    id: Option<String>,
+    queue: Option<String>,
+    attempt: Option<NonZeroU32>,
+    #[serde(default)]
+    max_attempts: u32,
+    #[serde(default)]
+    enqueued_ms: u64,
+    outcome: Word,
+    delay: Option<String>,
+    reason: Option<String>,
+    fault: Option<String>,
+    #[serde(default)]
+    log: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    Ack,
+    NackRequeue,
+    Drop,
+    Fault,
+}
+
+/// A message, and what must become of it.
+#[derive(Debug)]
+pub(super) struct Case {
+    /// What people call it.
+    pub(super) name: String,
+    /// The message.
+    pub(super) message: Message,
+    /// Which attempt the handler is told that this is.
+    pub(super) attempt: u32,
+    /// The cap that the handler is told.
+    pub(super) max_attempts: u32,
+    expected: Expected,
+    /// Each must be part of a line that the handler writes.
+    log: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Expected {
+    Ack,
+    /// With this delay, if it is given.
+    NackRequeue(Option<Duration>),
+    /// With this reason, if it is given.
+    Drop(Option<String>),
+    /// Of this kind, if it is given.
+    Fault(Option<String>),
+}
+
+/// Read a table. Files that it names are looked for beside it.
+pub(super) fn read(path: &Path) -> Result<Vec<Case>, Failure> {
+    let text = text(path)?;
+    let wrong =
+        |what: String| Failure::new(Exit::Usage, format_args!("{}: {what}", path.display()));
+    let table: Table =
+        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+    if table.case.is_empty() {
+        return Err(wrong("it has no [[case]]".to_owned()));
+    }
+    let beside = path.parent().unwrap_or(Path::new(""));
+    let mut cases = Vec::with_capacity(table.case.len());
+    let mut problems = Vec::new();
+    for written in table.case {
+        let name = written.name.clone();
+        match written.case(beside) {
+            Ok(case) => cases.push(case),
+            Err(problem) => problems.push((format!("case `{name}`: {problem}"), None)),
+        }
+    }
+    if problems.is_empty() {
+        return Ok(cases);
+    }
+    Err(Failure {
+        details: problems,
+        ..wrong("some cases cannot be read".to_owned())
+    })
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    use std::io::Read;
+    let cannot = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text))
+        .map_err(cannot)?;
+    if text.len() as u64 > FILE_MAX {
+        let what = format!("{} is larger than {FILE_MAX} bytes", path.display());
+        return Err(Failure::new(Exit::Usage, what));
+    }
+    Ok(text)
+}
+
+impl Written {
+    fn case(self, beside: &Path) -> Result<Case, String> {
+        let only = |field: &str, given: bool, word: Word| match given && self.outcome != word {
+            true => Err(format!("`{field}` says nothing about this outcome")),
+            false => Ok(()),
+        };
+        only("delay", self.delay.is_some(), Word::NackRequeue)?;
+        only("reason", self.reason.is_some(), Word::Drop)?;
+        only("fault", self.fault.is_some(), Word::Fault)?;
+        let body = match (self.body, self.body_base64, self.body_file) {
+            (None, None, None) => Bytes::new(),
+            (Some(text), None, None) => text.into(),
+            (None, Some(text), None) => BASE64_STANDARD
+                .decode(text)
+                .map_err(|error| format!("`body_base64`: {error}"))?
+                .into(),
+            (None, None, Some(file)) => {
+                message::read(&beside.join(file)).map_err(|failure| failure.what)?
+            }
+            _ => return Err("more than one body".to_owned()),
+        };
+        let expected = match self.outcome {
+            Word::Ack => Expected::Ack,
+            Word::NackRequeue => Expected::NackRequeue(match self.delay {
+                Some(delay) => Some(
+                    Duration::parse(&delay)
+                        .map_err(|invalid| format!("`delay`: {}", invalid.what))?,
+                ),
+                None => None,
+            }),
+            Word::Drop => Expected::Drop(self.reason),
+            Word::Fault => Expected::Fault(self.fault),
+        };
+        let mut headers = Headers::default();
+        for (name, value) in self.headers {
+            headers.push(name, value);
+        }
+        Ok(Case {
+            name: self.name,
+            message: Message {
+                id: self.id.unwrap_or_else(|| "0-1".to_owned()).into(),
+                queue: self.queue.unwrap_or_else(|| "test".to_owned()).into(),
+                body,
+                headers,
+                enqueued_ms: self.enqueued_ms,
+            },
+            attempt: self.attempt.map_or(1, NonZeroU32::get),
+            max_attempts: self.max_attempts,
+            expected,
+            log: self.log,
+        })
+    }
+}
+
+impl Case {
+    /// What is wrong with this outcome and these lines of log; `None` = nothing.
+    pub(super) fn objection(&self, outcome: &Outcome, lines: &[String]) -> Option<String> {
+        let as_expected = match (&self.expected, outcome) {
+            (Expected::Ack, Outcome::Ack) => true,
+            (Expected::NackRequeue(delay), Outcome::NackRequeue(got)) => {
+                delay.is_none() || delay == got
+            }
+            (Expected::Drop(reason), Outcome::Drop(got)) => reason.is_none() || reason == got,
+            (Expected::Fault(kind), Outcome::Fault(got)) => {
+                kind.as_deref().is_none_or(|kind| kind == got.kind.label())
+            }
+            _ => false,
+        };
+        if !as_expected {
+            return Some(format!("expected {}", self.expected));
+        }
+        let missing = |text: &&String| !lines.iter().any(|line| line.contains(text.as_str()));
+        let missing = self.log.iter().find(missing)?;
+        Some(format!("expected a log line with `{missing}`"))
+    }
+}
+
+impl std::fmt::Display for Expected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ack => write!(f, "ack"),
+            Self::NackRequeue(None) => write!(f, "nack-requeue"),
+            Self::NackRequeue(Some(delay)) => write!(f, "nack-requeue after {}", delay.show()),
+            Self::Drop(None) => write!(f, "drop"),
+            Self::Drop(Some(reason)) => write!(f, "drop: {reason}"),
+            Self::Fault(None) => write!(f, "fault"),
+            Self::Fault(Some(kind)) => write!(f, "fault ({kind})"),
+        }
+    }
+}
