@@ -11,7 +11,7 @@ QUICK := rust js ts python go c
 # Where the tools of the guests are installed.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
-.PHONY: help demo test test-all lint setup setup-rust setup-redis setup-node host clean \
+.PHONY: help demo test test-all producers lint setup setup-rust setup-redis setup-node host clean \
   guest guests guests-quick guests-test bindings $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%)
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test    the test suite, with the example handlers in $(QUICK)"
 	@echo "make test-all  the same in $(LANGUAGES)"
 	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
+	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make lint    formatting and lints"
 	@echo "make host    the host alone, optimized: target/release/hostler"
 	@echo "make clean   remove everything that was built, and the tools that were installed for it"
@@ -118,6 +119,12 @@ test: setup guests-test guests-quick $(QUICK:%=test-guest-%)
 test-all: setup guests-test guests $(LANGUAGES:%=test-guest-%) | $(WIT_BINDGEN)
 	$(CARGO) build --workspace --locked --all-targets --features hostler-tests/all-languages
 	$(CARGO) test --workspace --locked --features hostler-tests/all-languages
+
+# The programs of docs/producers.md, each with the real client of its language: it needs python3, node,
+# go and java with mvn, and their registries.
+producers: setup guests-test
+	sh tests/producers/clients.sh "$(CURDIR)/target/producers"
+	HOSTLER_TEST_PRODUCERS="$(CURDIR)/target/producers" $(CARGO) test --locked -p hostler-tests --test it producers_docs
 
 lint: setup-rust
 	$(CARGO) fmt --all --check

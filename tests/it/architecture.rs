@@ -89,6 +89,10 @@ const WALLS: &[(&str, &[&str])] = &[
         &["runtime", "sandbox", "config", "telemetry", "admin", "cli"],
     ),
     (
+        "publish",
+        &["runtime", "sandbox", "config", "telemetry", "admin", "cli"],
+    ),
+    (
         "telemetry",
         &["runtime", "sandbox", "config", "admin", "cli"],
     ),

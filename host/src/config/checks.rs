@@ -177,6 +177,9 @@ impl Collected {
 
     pub(super) fn check_destination(&mut self) -> Option<Destination> {
         self.only_with(&queue::RELIABLE, &queue::LIST);
+        if self.source(&queue::STREAM).is_some() {
+            self.not_on_streams(&queue::CODEC);
+        }
         match &self.queues_set()[..] {
             ["stream"] => Some(Destination::Stream {
                 key: self.value(&queue::STREAM)?,
@@ -185,9 +188,11 @@ impl Collected {
             ["list"] => Some(Destination::List {
                 key: self.value(&queue::LIST)?,
                 reliable: self.or_default(&queue::RELIABLE),
+                codec: self.or_default(&queue::CODEC),
             }),
             ["channel"] => Some(Destination::Channel {
                 name: self.value(&queue::CHANNEL)?,
+                codec: self.or_default(&queue::CODEC),
             }),
             set => {
                 let what = if set.is_empty() {

@@ -29,7 +29,7 @@ use crate::sandbox;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire;
 use crate::wire::codec::BodyCodec;
-use crate::wire::list::Framing;
+use crate::wire::list::{Codec, Framing};
 use crate::wire::stream::MissingBody;
 
 mod at_most_once;
@@ -231,11 +231,15 @@ pub enum Destination {
         key: String,
         /// Whether hosts read it through processing lists.
         reliable: bool,
+        /// How values are written.
+        codec: Codec,
     },
     /// Sent to a channel.
     Channel {
         /// The channel.
         name: String,
+        /// How values are written.
+        codec: Codec,
     },
 }
 

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::ValueEnum;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -17,7 +16,7 @@ use crate::cli::progress::Progress;
 use crate::cli::{Variables, flags, output};
 use crate::config::Destination;
 use crate::delivery::message::Headers;
-use crate::publish::{self, Batch, Codec, Error, Incomplete, Outgoing, Publisher, Receipt};
+use crate::publish::{self, Batch, Error, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
 use crate::wire::stream;
 
@@ -83,22 +82,6 @@ struct Writing {
     /// nothing of it is dead-lettered
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     ttl: Option<Duration>,
-
-    /// How values of lists and channels are written
-    #[arg(long, value_enum, default_value_t, value_name = "CODEC")]
-    codec: Written,
-}
-
-/// How values of lists and channels are written.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Written {
-    /// Headers and body in a lossless binary frame
-    #[default]
-    Frame,
-    /// Headers and body in a readable JSON envelope
-    Json,
-    /// The body alone; headers are refused
-    Raw,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
@@ -156,11 +139,6 @@ impl Writing {
     /// Where messages go, and how they are written there.
     fn to(&self, destination: Destination) -> Result<publish::Destination, Failure> {
         let usage = |what| Err(Failure::new(Exit::Usage, what));
-        let codec = match self.codec {
-            Written::Frame => Codec::Frame,
-            Written::Json => Codec::Json,
-            Written::Raw => Codec::Raw,
-        };
         let max_len = self.maxlen.map(NonZeroU64::get);
         if max_len.is_some() && !matches!(destination, Destination::Stream { .. }) {
             return usage("`--maxlen` is for streams only");
@@ -180,14 +158,18 @@ impl Writing {
                 }
                 .into()
             }
-            Destination::List { key, reliable } => publish::List {
+            Destination::List {
+                key,
+                reliable,
+                codec,
+            } => publish::List {
                 key,
                 codec,
                 ttl: self.ttl,
                 reliable,
             }
             .into(),
-            Destination::Channel { name } => publish::Channel::new(name).codec(codec).into(),
+            Destination::Channel { name, codec } => publish::Channel::new(name).codec(codec).into(),
         })
     }
 }

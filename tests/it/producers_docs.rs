@@ -1,0 +1,204 @@
+//! The programs of `docs/producers.md`, taken from the page and run against a real server: what they
+//! write, and what hosts make of it.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use hostler::delivery::message::Headers;
+use hostler::wire::list::{self, Framing};
+use hostler::wire::stream;
+use hostler_tests::guests::guest;
+use hostler_tests::host::HostOptions;
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
+use serde_json::{Value as Json, json};
+
+const BODY: &[u8] = br#"{"id":"A-1","amount":9.5}"#;
+
+/// Where the real clients are (`make producers`); without it, those programs are not run.
+const CLIENTS: &str = "HOSTLER_TEST_PRODUCERS";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The blocks of one language, one behind the other, with this server for the one on the page.
+fn program(language: &str, server: &RedisServer) -> String {
+    let page = std::fs::read_to_string(root().join("docs/producers.md")).unwrap();
+    let mut program = String::new();
+    for block in page.split(&format!("```{language}\n")).skip(1) {
+        let (code, _) = block.split_once("```").unwrap();
+        writeln!(program, "{code}").unwrap();
+    }
+    assert!(!program.is_empty(), "no program in {language}");
+    program.replace("localhost:6379", &format!("127.0.0.1:{}", server.port()))
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().expect("the program can be started");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn json(body: &[u8]) -> Json {
+    serde_json::from_slice(body).unwrap()
+}
+
+fn is_whole((headers, body): &(Headers, Bytes)) -> bool {
+    headers.len() == 1 && headers.find_str("tenant") == Some("acme") && json(body) == json(BODY)
+}
+
+async fn values(raw: &RawRedis, key: &str, framing: Framing) -> Vec<(Headers, Bytes)> {
+    let values = raw.ask(&format!("LRANGE {key} 0 -1")).await;
+    let values: Vec<Vec<u8>> = redis::from_redis_value(values).unwrap();
+    let parts = values.into_iter().rev().map(|value| {
+        let parts = list::parts(&value.into(), framing);
+        parts.expect("no value is malformed")
+    });
+    parts.collect()
+}
+
+/// Run a program; `delayed` = how many messages it leaves for later on the stream, and on the list.
+async fn check(server: &RedisServer, delayed: u64, command: &mut Command) {
+    let raw = server.raw().await;
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut listener = client.get_async_pubsub().await.unwrap();
+    listener.subscribe("news").await.unwrap();
+    run(command);
+
+    let heard = listener.on_message().next().await.unwrap();
+    let heard: Vec<u8> = heard.get_payload().unwrap();
+    assert!(is_whole(
+        &list::parts(&heard.into(), Framing::Frame).unwrap()
+    ));
+
+    let entries = raw.entries("orders").await;
+    let read: Vec<_> = entries
+        .into_iter()
+        .map(|(id, fields)| {
+            let pairs: Vec<(Bytes, Bytes)> = fields
+                .chunks(2)
+                .map(|pair| (pair[0].clone().into(), pair[1].clone().into()))
+                .collect();
+            let options = stream::Options::default();
+            let read = stream::decode(&"orders".into(), &id, 0, &pairs, &options);
+            assert_eq!(read.defect, None);
+            (read.message.headers, read.message.body)
+        })
+        .collect();
+    assert!(is_whole(&read[0]), "{read:?}");
+    assert_eq!(json(&read[1].1), json!({"id": "A-1", "amount": "9.5"}));
+    assert_eq!(read.len(), 2);
+
+    let jobs = values(&raw, "jobs", Framing::Auto).await;
+    assert_eq!((jobs[0].0.len(), json(&jobs[0].1)), (0, json(BODY)));
+    assert!(is_whole(&jobs[1]), "{jobs:?}");
+    let letters = values(&raw, "letters", Framing::Json).await;
+    assert!(letters.len() == 1 && is_whole(&letters[0]), "{letters:?}");
+
+    // Hosts see the same, and what comes later: they wait for it.
+    let host = HostOptions::new(server)
+        .flag("handler", &guest("ack").display().to_string())
+        .until_empty();
+    let list = host
+        .clone()
+        .without("stream")
+        .without("group")
+        .flag("reliable", "true");
+    for (host, expected) in [
+        (host, 2 + delayed),
+        (list.clone().flag("list", "jobs"), 2 + delayed),
+        (list.flag("list", "letters").flag("codec", "json"), 1),
+    ] {
+        let ended = host.end().await;
+        ended.expect_code(0);
+        assert_eq!(ended.json()["acked"], expected);
+    }
+    for (_, fields) in raw.entries("orders").await.into_iter().skip(2) {
+        assert_eq!(
+            (&fields[0][..], json(&fields[1])),
+            (&b"_payload"[..], json(BODY))
+        );
+        assert_eq!(fields[2..], [&b"h:tenant"[..], b"acme"]);
+    }
+}
+
+fn server() -> RedisServer {
+    RedisOptions::default().tcp().start()
+}
+
+#[tokio::test]
+async fn the_lines_for_a_shell() {
+    let server = server();
+    // The page talks to the usual port of this machine; this test must not.
+    let bin = server.dir().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let cli = bin.join("redis-cli");
+    let real = "$(PATH=${PATH#*:} command -v redis-cli || PATH=${PATH#*:} command -v valkey-cli)";
+    let script = format!("#!/bin/sh\nexec {real} -p {} \"$@\"\n", server.port());
+    std::fs::write(&cli, script).unwrap();
+    std::fs::set_permissions(&cli, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let program = format!("set -e\n{}", program("sh", &server));
+    let mut command = Command::new("sh");
+    check(&server, 0, command.args(["-c", &program]).env("PATH", path)).await;
+}
+
+#[tokio::test]
+async fn the_program_in_python() {
+    let server = server();
+    let program = program("python", &server);
+    let clients = std::env::var_os(CLIENTS).map(PathBuf::from);
+    let mut python = match &clients {
+        Some(clients) => Command::new(clients.join("venv/bin/python")),
+        None => Command::new("python3"),
+    };
+    let has_package = Command::new("python3")
+        .args(["-c", "import redis"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if clients.is_none() && !has_package {
+        python.env("PYTHONPATH", root().join("tests/producers"));
+    }
+    python.env("PYTHONDONTWRITEBYTECODE", "1");
+    check(&server, 1, python.args(["-c", &program])).await;
+}
+
+/// The others need their clients: `make producers` fetches them. Without, the page must at least have
+/// the programs, whole.
+#[tokio::test]
+async fn the_programs_in_node_go_and_java() {
+    let clients = std::env::var_os(CLIENTS).map(PathBuf::from);
+    for (language, file, words) in [
+        ("js", "node/producer.mjs", &["node", "producer.mjs"][..]),
+        ("go", "go/main.go", &["go", "run", "."]),
+        (
+            "java",
+            "java/Producer.java",
+            &["java", "-cp", "jars/*", "Producer.java"],
+        ),
+    ] {
+        let server = server();
+        let program = program(language, &server);
+        for part in ["orders", "tenant", "jobs", "letters", "news", "frame("] {
+            assert!(program.contains(part), "{language}: no {part}");
+        }
+        let Some(clients) = &clients else {
+            continue;
+        };
+        let file = clients.join(file);
+        std::fs::write(&file, program).unwrap();
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .current_dir(file.parent().unwrap());
+        check(&server, 0, &mut command).await;
+    }
+}
