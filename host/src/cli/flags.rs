@@ -118,16 +118,7 @@ pub(super) struct ReachDestination;
 
 impl Scope for ReachDestination {
     fn has(key: &str) -> bool {
-        Reach::has(key)
-            || [
-                "stream",
-                "list",
-                "reliable",
-                "channel",
-                "body_field",
-                "codec",
-            ]
-            .contains(&key)
+        Reach::has(key) || ["stream", "list", "reliable", "channel", "body_field"].contains(&key)
     }
 }
 

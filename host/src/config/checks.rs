@@ -17,7 +17,7 @@ use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{OnFull, Routes};
 use crate::sandbox;
 use crate::wire::codec::BodyCodec;
-use crate::wire::list::Framing;
+use crate::wire::list::{self, Framing};
 
 impl Collected {
     pub(super) fn check_queue(&mut self) -> Option<QueueKind> {
@@ -177,9 +177,11 @@ impl Collected {
 
     pub(super) fn check_destination(&mut self) -> Option<Destination> {
         self.only_with(&queue::RELIABLE, &queue::LIST);
-        if self.source(&queue::STREAM).is_some() {
-            self.not_on_streams(&queue::CODEC);
-        }
+        // As hosts with the same configuration read.
+        let codec = match self.check_framing() {
+            Framing::Raw => list::Codec::Raw,
+            framing => framing.codec(),
+        };
         match &self.queues_set()[..] {
             ["stream"] => Some(Destination::Stream {
                 key: self.value(&queue::STREAM)?,
@@ -188,11 +190,11 @@ impl Collected {
             ["list"] => Some(Destination::List {
                 key: self.value(&queue::LIST)?,
                 reliable: self.or_default(&queue::RELIABLE),
-                codec: self.or_default(&queue::CODEC),
+                codec,
             }),
             ["channel"] => Some(Destination::Channel {
                 name: self.value(&queue::CHANNEL)?,
-                codec: self.or_default(&queue::CODEC),
+                codec,
             }),
             set => {
                 let what = if set.is_empty() {

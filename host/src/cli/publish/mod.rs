@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::ValueEnum;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -16,7 +17,7 @@ use crate::cli::progress::Progress;
 use crate::cli::{Variables, flags, output};
 use crate::config::Destination;
 use crate::delivery::message::Headers;
-use crate::publish::{self, Batch, Error, Incomplete, Outgoing, Publisher, Receipt};
+use crate::publish::{self, Batch, Codec, Error, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
 use crate::wire::stream;
 
@@ -82,6 +83,22 @@ struct Writing {
     /// nothing of it is dead-lettered
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     ttl: Option<Duration>,
+
+    /// How values of lists and channels are written; by default as the hosts of the configuration
+    /// read them, which is frames if nothing else is said
+    #[arg(long, value_enum, value_name = "CODEC")]
+    codec: Option<Written>,
+}
+
+/// How values of lists and channels are written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Written {
+    /// Headers and body in a lossless binary frame
+    Frame,
+    /// Headers and body in a readable JSON envelope
+    Json,
+    /// The body alone; headers are refused
+    Raw,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
@@ -139,6 +156,12 @@ impl Writing {
     /// Where messages go, and how they are written there.
     fn to(&self, destination: Destination) -> Result<publish::Destination, Failure> {
         let usage = |what| Err(Failure::new(Exit::Usage, what));
+        let written = |configured| match self.codec {
+            Some(Written::Frame) => Codec::Frame,
+            Some(Written::Json) => Codec::Json,
+            Some(Written::Raw) => Codec::Raw,
+            None => configured,
+        };
         let max_len = self.maxlen.map(NonZeroU64::get);
         if max_len.is_some() && !matches!(destination, Destination::Stream { .. }) {
             return usage("`--maxlen` is for streams only");
@@ -164,12 +187,14 @@ impl Writing {
                 codec,
             } => publish::List {
                 key,
-                codec,
+                codec: written(codec),
                 ttl: self.ttl,
                 reliable,
             }
             .into(),
-            Destination::Channel { name, codec } => publish::Channel::new(name).codec(codec).into(),
+            Destination::Channel { name, codec } => {
+                publish::Channel::new(name).codec(written(codec)).into()
+            }
         })
     }
 }
