@@ -81,11 +81,9 @@ mod list_scene;
 #[cfg(test)]
 mod loop_stream;
 #[cfg(test)]
-<<<<<<< HEAD
 mod once_scene;
-=======
+#[cfg(test)]
 mod producers_docs;
->>>>>>> 13b9d34 (Document producers, and run their programs)
 #[cfg(test)]
 mod publish_later;
 #[cfg(test)]
