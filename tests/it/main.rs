@@ -41,6 +41,8 @@ mod dlq_scene;
 #[cfg(test)]
 mod dlq_trial;
 #[cfg(test)]
+mod e2e_batch;
+#[cfg(test)]
 mod e2e_crash;
 #[cfg(test)]
 mod e2e_delay;
@@ -106,6 +108,8 @@ mod queue_startup;
 mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
+#[cfg(test)]
+mod sandbox_batch;
 #[cfg(test)]
 mod sandbox_call;
 #[cfg(test)]

@@ -147,8 +147,8 @@ fn precompiled_code_whatever_its_name() {
 fn a_component_without_a_handler() {
     refused(
         &component("(component)"),
-        "exports no handler: found nothing, wanted hostler:handler/message-handler@1; build it \
-         against hostler's WIT, world `handler`",
+        "exports no handler: found nothing, wanted hostler:handler/message-handler@1 or \
+         hostler:handler/batch-handler@1; build it against hostler's WIT, world `handler` or `batch`",
     );
     let other = r#"(component
         (core module $m (func (export "run")))
@@ -160,7 +160,8 @@ fn a_component_without_a_handler() {
     refused(
         &component(other),
         "exports no handler: found wasi:cli/run@0.2.6, other, wanted \
-         hostler:handler/message-handler@1; build it against hostler's WIT, world `handler`",
+         hostler:handler/message-handler@1 or hostler:handler/batch-handler@1; build it against \
+         hostler's WIT, world `handler` or `batch`",
     );
 }
 
@@ -168,12 +169,14 @@ fn a_component_without_a_handler() {
 fn a_handler_of_another_major_version() {
     refused(
         &handler_version("2.0.0", "", "i32.const 0"),
-        "exports hostler:handler/message-handler@2.0.0, wanted hostler:handler/message-handler@1; \
+        "exports hostler:handler/message-handler@2.0.0, wanted hostler:handler/message-handler@1 \
+         or hostler:handler/batch-handler@1; \
          rebuild it against this host's WIT, or use the host it was made for",
     );
     refused(
         &handler_version("0.1.0", "", "i32.const 0"),
-        "exports hostler:handler/message-handler@0.1.0, wanted hostler:handler/message-handler@1; \
+        "exports hostler:handler/message-handler@0.1.0, wanted hostler:handler/message-handler@1 \
+         or hostler:handler/batch-handler@1; \
          rebuild it against this host's WIT, or use the host it was made for",
     );
 }
@@ -199,15 +202,34 @@ fn two_handlers() {
 }
 
 #[test]
-fn a_handler_of_batches() {
-    let batch = r#"(component
+fn two_kinds_of_handlers() {
+    let both = r#"(component
         (instance $i)
-        (export "hostler:handler/types@1.0.0" (instance $i))
+        (export "hostler:handler/message-handler@1.0.0" (instance $i))
         (export "hostler:handler/batch-handler@1.0.0" (instance $i)))"#;
     refused(
-        &component(batch),
-        "exports no handler: found hostler:handler/batch-handler@1.0.0, wanted \
-         hostler:handler/message-handler@1; build it against hostler's WIT, world `handler`",
+        &component(both),
+        "exports more than one handler: hostler:handler/message-handler@1.0.0, \
+         hostler:handler/batch-handler@1.0.0; export exactly one",
+    );
+}
+
+#[test]
+fn a_handler_of_batches_of_another_type() {
+    let lacking = r#"(component
+        (instance $i)
+        (export "hostler:handler/batch-handler@1.0.0" (instance $i)))"#;
+    refused(
+        &component(lacking),
+        "exports hostler:handler/batch-handler@1.0.0#handle-batch with another type than this \
+         host's: the interface lacks the function; rebuild it against hostler's WIT",
+    );
+    let other = lacking.replace("@1.0.0", "@2.0.0");
+    refused(
+        &component(&other),
+        "exports hostler:handler/batch-handler@2.0.0, wanted hostler:handler/message-handler@1 or \
+         hostler:handler/batch-handler@1; rebuild it against this host's WIT, or use the host it \
+         was made for",
     );
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::Outcome;
 use hostler::sandbox::{Call, Limits, LogLine, LogSink, Settings, Stream};
 use hostler_tests::rig::{Rig, message};
@@ -54,7 +55,7 @@ async fn lines_of_a_reused_instance_belong_to_their_attempt() {
         ..Settings::default()
     });
     for attempt in 1..=3 {
-        let message = hostler::delivery::message::Message {
+        let message = Message {
             id: format!("{attempt}-0").into(),
             ..message("half")
         };
@@ -144,9 +145,8 @@ async fn all_attempts_together_write_so_much_per_second() {
     assert!((50..=allowed.ceil() as usize).contains(&kept), "{kept}");
 }
 
-#[tokio::test]
-async fn without_a_capture_lines_are_tracing_events() {
-    let rig = Rig::scripted(&Settings::default());
+/// The event of the line `hello` of a guest that is called with this message.
+async fn event(rig: &Rig, message: &Message) -> serde_json::Value {
     let events = Events::default();
     let guard = tracing::subscriber::set_default(
         tracing_subscriber::fmt()
@@ -157,9 +157,8 @@ async fn without_a_capture_lines_are_tracing_events() {
             })
             .finish(),
     );
-    let message = message("text:hello");
     let call = Call {
-        message: &message,
+        message,
         attempt: 2,
         max_attempts: 0,
         cancelled: &Arc::new(AtomicBool::new(false)),
@@ -169,17 +168,48 @@ async fn without_a_capture_lines_are_tracing_events() {
     rig.sandbox.call(&mut slot, call).await;
     drop(guard);
     let text = String::from_utf8(events.0.lock().unwrap().clone()).unwrap();
-    let event: serde_json::Value = text
-        .lines()
+    text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .find(|event: &serde_json::Value| event["fields"]["line"] == "hello")
-        .unwrap();
+        .unwrap()
+}
+
+#[tokio::test]
+async fn without_a_capture_lines_are_tracing_events() {
+    let rig = Rig::scripted(&Settings::default());
+    let event = event(&rig, &message("text:hello")).await;
     assert_eq!(event["target"], "guest");
     assert_eq!(event["level"], "INFO");
-    assert_eq!(event["fields"]["stream"], "stdout");
-    assert_eq!(event["fields"]["message_id"], "1-1");
-    assert_eq!(event["fields"]["attempt"], 2);
-    assert_eq!(event["fields"]["handler"], &**rig.sandbox.digest());
+    let fields = event["fields"].as_object().unwrap();
+    assert_eq!(fields["stream"], "stdout");
+    assert_eq!(fields["message_id"], "1-1");
+    assert_eq!(fields["attempt"], 2);
+    assert_eq!(fields["handler"], &**rig.sandbox.digest());
+    for none in ["batch", "trace_id", "span_id"] {
+        assert!(!fields.contains_key(none), "{none}: {event}");
+    }
+}
+
+#[tokio::test]
+async fn lines_join_the_trace_of_their_message() {
+    let rig = Rig::scripted(&Settings::default());
+    let traced = |traceparent: &str| {
+        let mut headers = Headers::default();
+        headers.push("traceparent", traceparent.to_owned());
+        Message {
+            headers,
+            ..message("text:hello")
+        }
+    };
+    let valid = traced("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    let event_of = event(&rig, &valid).await;
+    let fields = &event_of["fields"];
+    assert_eq!(fields["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(fields["span_id"], "00f067aa0ba902b7");
+    // What a producer forges does not get into the log.
+    let forged = traced("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n{}");
+    let event_of = event(&rig, &forged).await;
+    assert_eq!(event_of["fields"].get("trace_id"), None, "{event_of}");
 }
 
 /// What a subscriber has written.

@@ -24,8 +24,8 @@ use crate::queue::startup::StartError;
 use crate::queue::stream::{DeadLetterQueue, StreamOptions};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
-use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
-use crate::sandbox::Sandbox;
+use crate::runtime::{self, Batching, Control, Driver, UntilEmpty, gate};
+use crate::sandbox::{Sandbox, World};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
@@ -121,8 +121,8 @@ async fn serve(
     announce(config, &*queue, &sandbox);
     let driver = Driver::new(
         queue,
-        &Arc::new(Sandboxed::new(sandbox)),
-        settings(config),
+        &Arc::new(Sandboxed::new(sandbox.clone()).gathering(batching(config))),
+        settings(config, sandbox.describe().world),
         Arc::clone(&metrics),
         health,
         attempts,
@@ -264,11 +264,26 @@ fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
     );
 }
 
-fn settings(config: &Config) -> runtime::Settings {
+/// A share of the memory that an instance may have: what else a handler needs is more than bodies.
+const BATCH_MEMORY_SHARE: usize = 8;
+
+fn batching(config: &Config) -> Batching {
+    Batching {
+        size: config.batch_size.get() as usize,
+        wait: config.batch_wait,
+        bytes: config.sandbox.limits.memory / BATCH_MEMORY_SHARE,
+    }
+}
+
+fn settings(config: &Config, world: World) -> runtime::Settings {
     let defaults = runtime::Settings::new(config.policy.clone());
     runtime::Settings {
         ledger: ledger::Settings {
             concurrency: config.sandbox.concurrency,
+            batch: match world {
+                World::Message => 1,
+                World::Batch => config.batch_size.get() as usize,
+            },
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,
             orphan_scan: config.orphan_scan,
@@ -385,8 +400,11 @@ mod tests {
         let config = config(&[("stream", "orders"), ("group", "g")]);
         let mut defaults = runtime::Settings::new(config.policy.clone());
         // Which group it serves is no default.
-        defaults.gate.group = settings(&config).gate.group;
-        assert_eq!(format!("{:?}", settings(&config)), format!("{defaults:?}"));
+        defaults.gate.group = settings(&config, World::Message).gate.group;
+        assert_eq!(
+            format!("{:?}", settings(&config, World::Message)),
+            format!("{defaults:?}")
+        );
         let options = StreamOptions {
             consumer: hostname(),
             ..StreamOptions::new("orders", "g")

@@ -37,6 +37,8 @@ impl Collected {
                 max_length: self.value(&queue::MAX_LENGTH),
                 handler,
                 sandbox: self.sandbox_settings(),
+                batch_size: self.or_default(&handler::BATCH_SIZE),
+                batch_wait: self.or_default(&handler::BATCH_WAIT),
                 policy,
                 dead_letter,
                 max_payload: self.or_default(&handler::MAX_PAYLOAD),

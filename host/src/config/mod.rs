@@ -82,6 +82,10 @@ pub struct Config {
     pub handler: Handler,
     /// What it may use, how many attempts run at the same time, how instances are reused.
     pub sandbox: sandbox::Settings,
+    /// How many messages a handler of batches is given in one call.
+    pub batch_size: NonZeroU32,
+    /// How long the first of them waits for others.
+    pub batch_wait: Duration,
     /// What an outcome leads to.
     pub policy: Policy,
     /// Where dead letters go; `None` = nowhere.

@@ -6,14 +6,17 @@
 //! - [`message`]: a message and its headers.
 //! - [`attempt`]: which start comes next, what must be recorded before it, who runs alone.
 //! - [`outcome`]: what an attempt produced, faults included.
+//! - [`batch`]: what becomes of a batch: one outcome for each message, or its halves run again.
 //! - [`policy`]: [`policy::decide`], the one place that turns an outcome into a disposition.
 //! - [`backoff`]: how long a failed message waits.
 //! - [`canary`]: which messages try a new version, and whether it is kept.
 //! - [`death`]: the history that a dead letter carries, and cycles.
+//! - [`trace`]: the trace that a message belongs to.
 //! - [`ledger`]: every delivery this host holds, from claim to settlement.
 
 pub mod attempt;
 pub mod backoff;
+pub mod batch;
 pub mod canary;
 pub mod death;
 pub mod ledger;
@@ -21,3 +24,4 @@ pub mod message;
 pub mod outcome;
 pub mod policy;
 pub(crate) mod rules;
+pub mod trace;

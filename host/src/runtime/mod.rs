@@ -7,6 +7,7 @@
 //! - [`gate`]: what no handler may see.
 //! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
 //! - [`versions`]: which version of the handler an attempt gets.
+//! - [`gather`]: messages for one call of a handler that takes several.
 //! - [`job`]: a delivery as the driver and a slot share it.
 //! - [`watch`]: noticing that a file has changed.
 //!
@@ -25,6 +26,7 @@ pub mod errands;
 pub mod executor;
 pub mod fault_point;
 pub mod gate;
+pub mod gather;
 pub mod job;
 pub mod native;
 pub mod sandboxed;
@@ -40,6 +42,7 @@ use crate::queue::Guarantee;
 
 pub use driver::{Control, Driver, Exit};
 pub use executor::{Call, Handler, Report};
+pub use gather::{Batching, Verdicts};
 
 /// Longer than any host lives, and short enough to be added to any time.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -101,6 +104,7 @@ impl Settings {
             ledger: LedgerSettings {
                 policy,
                 concurrency: 16,
+                batch: 1,
                 prefetch_max: 1024,
                 min_idle: Duration::from_secs(30),
                 orphan_scan: Duration::from_secs(1),

@@ -1,17 +1,25 @@
 //! The sandbox as a [`Handler`]: where the loop and wasmtime's room meet.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::runtime::executor::{Call, Handler, Report};
+use futures_util::FutureExt;
+use tracing::info;
+
+use crate::delivery::batch::Pieces;
+use crate::delivery::outcome::Fault;
+use crate::runtime::executor::{Call, Handler, Report, panicked};
+use crate::runtime::gather::{Batching, Verdicts};
 use crate::runtime::versions::{Origin, Versions};
-use crate::sandbox::{self, LogSink, Sandbox};
+use crate::sandbox::{self, LogSink, Sandbox, World};
 
 /// The handler in its versions: each attempt is called in the one that it picks at its start.
 #[derive(Debug)]
 pub struct Sandboxed {
     versions: Arc<Versions>,
     logs: LogSink,
+    batching: Batching,
 }
 
 impl Sandboxed {
@@ -25,6 +33,84 @@ impl Sandboxed {
         Self {
             versions,
             logs: LogSink::Tracing,
+            batching: Batching {
+                size: 1,
+                wait: Duration::ZERO,
+                bytes: 0,
+            },
+        }
+    }
+
+    /// Gather messages like this for a handler that takes several.
+    pub fn gathering(self, batching: Batching) -> Self {
+        Self { batching, ..self }
+    }
+
+    fn call<'a>(&'a self, call: &Call<'a>) -> sandbox::Call<'a> {
+        sandbox::Call {
+            message: call.message,
+            attempt: call.attempt,
+            max_attempts: call.max_attempts,
+            cancelled: call.cancelled,
+            logs: &self.logs,
+        }
+    }
+
+    async fn run_on(&self, sandbox: &Sandbox, slot: &mut sandbox::Slot, call: &Call<'_>) -> Report {
+        let report = sandbox.call(slot, self.call(call)).await;
+        Report {
+            outcome: report.outcome,
+            digest: Arc::clone(sandbox.digest()),
+            log_bytes_dropped: report.log_bytes_dropped,
+        }
+    }
+
+    /// Run a batch on one version: whole, and in ever smaller pieces if it faults.
+    async fn run_pieces(
+        &self,
+        sandbox: &Sandbox,
+        slot: &mut sandbox::Slot,
+        calls: &[(usize, sandbox::Call<'_>)],
+        verdicts: &mut Verdicts,
+    ) {
+        let digest = sandbox.digest();
+        let mut pieces = Pieces::of(calls.len());
+        while let Some(piece) = pieces.next_piece() {
+            let asked: Vec<_> = calls[piece.clone()].iter().map(|(_, call)| *call).collect();
+            let call = AssertUnwindSafe(sandbox.call_batch(slot, &asked));
+            let (answer, mut log_bytes_dropped) = match call.catch_unwind().await {
+                Ok(report) => (report.answer, report.log_bytes_dropped),
+                Err(_) => {
+                    // Whatever the slot kept may be half-changed.
+                    *slot = sandbox::Slot::default();
+                    (Err(panicked()), 0)
+                }
+            };
+            let fault = answer.as_ref().err().cloned();
+            match pieces.judge(piece.clone(), answer) {
+                Some(outcomes) => {
+                    for ((place, _), outcome) in calls[piece].iter().zip(outcomes) {
+                        let report = Report {
+                            outcome,
+                            digest: Arc::clone(digest),
+                            // Of the whole call: counted once.
+                            log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
+                        };
+                        verdicts.tell(*place, report).await;
+                    }
+                }
+                None => {
+                    verdicts.split(log_bytes_dropped);
+                    let messages = piece.len();
+                    match fault {
+                        Some(Fault { kind, detail }) => {
+                            let kind = kind.label();
+                            info!(messages, kind, detail, %digest, "a batch faulted: in halves again");
+                        }
+                        None => info!(messages, %digest, "a batch was miscounted: in halves again"),
+                    }
+                }
+            }
         }
     }
 }
@@ -39,18 +125,42 @@ impl Handler for Sandboxed {
     async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
         // Picked once: whatever changes meanwhile, this attempt ends on the version it began with.
         let sandbox = self.versions.pick(&call.message.id);
-        let call = sandbox::Call {
-            message: call.message,
-            attempt: call.attempt,
-            max_attempts: call.max_attempts,
-            cancelled: call.cancelled,
-            logs: &self.logs,
-        };
-        let report = sandbox.call(slot, call).await;
-        Report {
-            outcome: report.outcome,
-            digest: Arc::clone(sandbox.digest()),
-            log_bytes_dropped: report.log_bytes_dropped,
+        self.run_on(&sandbox, slot, &call).await
+    }
+
+    fn batching(&self) -> Option<Batching> {
+        self.versions.takes_batches().then_some(self.batching)
+    }
+
+    async fn run_batch<'a>(
+        &'a self,
+        slot: &'a mut Self::Slot,
+        calls: &'a [Call<'a>],
+        verdicts: &'a mut Verdicts,
+    ) {
+        // A batch never mixes versions: what a canary gets goes in calls of its own.
+        let mut groups: Vec<(Sandbox, Vec<(usize, sandbox::Call<'_>)>)> = Vec::new();
+        for (place, call) in calls.iter().enumerate() {
+            let sandbox = self.versions.pick(&call.message.id);
+            let member = (place, self.call(call));
+            match groups
+                .iter_mut()
+                .find(|(s, _)| s.digest() == sandbox.digest())
+            {
+                Some((_, group)) => group.push(member),
+                None => groups.push((sandbox, vec![member])),
+            }
+        }
+        for (sandbox, group) in groups {
+            match sandbox.describe().world {
+                World::Batch => self.run_pieces(&sandbox, slot, &group, verdicts).await,
+                World::Message => {
+                    for (place, _) in group {
+                        let report = self.run_on(&sandbox, slot, &calls[place]).await;
+                        verdicts.tell(place, report).await;
+                    }
+                }
+            }
         }
     }
 

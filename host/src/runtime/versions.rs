@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use crate::delivery::canary::Share;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, World};
 
 /// Where a version came from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -122,6 +122,12 @@ impl Versions {
     pub fn pick(&self, id: &str) -> Sandbox {
         let lineup = self.lineup.read().unwrap_or_else(PoisonError::into_inner);
         lineup.pick(id).sandbox.clone()
+    }
+
+    /// Whether what runs now takes several messages at a time.
+    pub fn takes_batches(&self) -> bool {
+        let lineup = self.lineup.read().unwrap_or_else(PoisonError::into_inner);
+        lineup.current.sandbox.describe().world == World::Batch
     }
 
     /// The digest of what runs now.

@@ -12,7 +12,8 @@ use super::load::Loaded;
 use super::log::LogSink;
 use super::meter::Meter;
 use super::supervise::{End, drop_caught, supervise};
-use super::world::{Headers, MessageParam};
+use super::world::{Answer, Answers, Headers, MessageParam};
+use crate::delivery::batch::Pieces;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
 
@@ -46,6 +47,30 @@ pub struct Report {
     pub log_bytes_dropped: u64,
 }
 
+/// What became of a batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BatchReport {
+    /// As many outcomes as the handler gave, or the fault of the call.
+    pub answer: Result<Vec<Outcome>, Fault>,
+    /// As in [`Report`], of the whole call.
+    pub duration: Duration,
+    /// As in [`Report`].
+    pub memory_bytes: usize,
+    /// As in [`Report`].
+    pub fresh: bool,
+    /// As in [`Report`], of the whole call.
+    pub log_bytes_dropped: u64,
+}
+
+/// What a call came to.
+struct Asked {
+    answer: Result<Answers, Fault>,
+    duration: Duration,
+    memory_bytes: usize,
+    fresh: bool,
+    log_bytes_dropped: u64,
+}
+
 impl Loaded {
     /// Make one instance and throw it away: what can't start is found before the first message.
     pub(super) async fn trial(&self) -> Result<(), LoadError> {
@@ -67,14 +92,53 @@ impl Loaded {
     }
 
     pub(super) async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
-        slot.take_turns().await;
-        let started = Instant::now();
-        let deadline = started + self.shared.limits.wall;
-        let attempt = Attempt::new(&call, deadline);
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
+        let asked = self.ask(slot, &call, std::slice::from_ref(&message)).await;
+        let text_max = self.shared.limits.outcome_text;
+        let outcome = match asked.answer {
+            Ok(Answers::One(answer)) => answer.into_outcome(text_max),
+            Ok(Answers::Batch(answers)) => alone(answers, text_max),
+            Err(fault) => Outcome::Fault(fault),
+        };
+        Report {
+            outcome,
+            duration: asked.duration,
+            memory_bytes: asked.memory_bytes,
+            fresh: asked.fresh,
+            log_bytes_dropped: asked.log_bytes_dropped,
+        }
+    }
 
+    pub(super) async fn call_batch(&self, slot: &mut Slot, calls: &[Call<'_>]) -> BatchReport {
+        let headers: Vec<_> = calls.iter().map(|c| Headers::new(c.message)).collect();
+        let headers: Vec<_> = headers.iter().map(Headers::borrowed).collect();
+        let messages: Vec<_> = calls
+            .iter()
+            .zip(&headers)
+            .map(|(call, headers)| {
+                MessageParam::new(call.message, headers, call.attempt, call.max_attempts)
+            })
+            .collect();
+        let first = calls.first().expect("a batch has a message");
+        let asked = self.ask(slot, first, &messages).await;
+        let text_max = self.shared.limits.outcome_text;
+        BatchReport {
+            answer: asked.answer.map(|answers| answers.into_outcomes(text_max)),
+            duration: asked.duration,
+            memory_bytes: asked.memory_bytes,
+            fresh: asked.fresh,
+            log_bytes_dropped: asked.log_bytes_dropped,
+        }
+    }
+
+    /// Call the handler with these messages, of which `first` is the first.
+    async fn ask(&self, slot: &mut Slot, first: &Call<'_>, messages: &[MessageParam<'_>]) -> Asked {
+        slot.take_turns().await;
+        let started = Instant::now();
+        let deadline = started + self.shared.limits.wall;
+        let attempt = Attempt::new(first, messages.len(), deadline);
         let reusable = slot.reusable(self, started);
         let fresh = reusable.is_none();
         let mut live = match reusable {
@@ -88,29 +152,29 @@ impl Loaded {
         slot.meter.begin();
         let running = async {
             let handle = live.handle(self).await?;
-            let (answer,) = handle.call_async(&mut live.store, (message,)).await?;
-            Ok(answer)
+            handle.call(&mut live.store, messages).await
         };
         let end = supervise(running, &slot.meter, deadline).await;
         let log_bytes_dropped = live.store.data_mut().finish();
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let answered = self.conclude(end, &live);
         // After a fault nothing of the instance is used again.
-        let closed = if answered.is_ok() && live.answered(1, memory_bytes, &self.reuse) {
+        let closed = if answered.is_ok() && live.answered(messages.len(), memory_bytes, &self.reuse)
+        {
             slot.keep(live);
             Ok(())
         } else {
             drop_caught(live)
         };
-        let outcome = match (answered, closed) {
-            (_, Err(payload)) => Outcome::Fault(host_panic(&*payload)),
-            (Err(fault), Ok(())) => Outcome::Fault(fault),
-            (Ok(answer), Ok(())) => answer.into_outcome(self.shared.limits.outcome_text),
+        let answer = match (answered, closed) {
+            (_, Err(payload)) => Err(host_panic(&*payload)),
+            (Err(fault), Ok(())) => Err(fault),
+            (Ok(answers), Ok(())) => Ok(answers),
         };
         let duration = started.elapsed();
         slot.kept(duration);
-        Report {
-            outcome,
+        Asked {
+            answer,
             duration,
             memory_bytes,
             fresh,
@@ -134,12 +198,23 @@ impl Loaded {
     }
 }
 
+/// What a handler of batches said to one message: by the rule for any batch.
+fn alone(answers: Vec<Answer>, text_max: usize) -> Outcome {
+    let outcomes = Answers::Batch(answers).into_outcomes(text_max);
+    Pieces::of(1)
+        .judge(0..1, Ok(outcomes))
+        .and_then(|mut outcomes| outcomes.pop())
+        .expect("one message has one outcome")
+}
+
 impl Attempt {
-    fn new(call: &Call<'_>, deadline: Instant) -> Self {
+    /// An attempt at a message, or at so many messages of which this is the first.
+    fn new(call: &Call<'_>, messages: usize, deadline: Instant) -> Self {
         let headers = &call.message.headers;
         Self {
             message_id: Arc::clone(&call.message.id),
             number: call.attempt,
+            messages,
             deadline,
             cancelled: Arc::clone(call.cancelled),
             traceparent: headers.find(TRACEPARENT).cloned(),
@@ -153,6 +228,7 @@ impl Attempt {
         Self {
             message_id: Arc::from(""),
             number: 0,
+            messages: 0,
             deadline,
             cancelled: Arc::default(),
             traceparent: None,

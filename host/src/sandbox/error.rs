@@ -100,7 +100,7 @@ pub enum LoadError {
 
     /// The component exports no interface of a handler.
     #[error(
-        "exports no handler: found {}, wanted {}; build it against hostler's WIT, world `handler`",
+        "exports no handler: found {}, wanted {}; build it against hostler's WIT, world `handler` or `batch`",
         list(.found), super::world::WANTED
     )]
     NoHandler {

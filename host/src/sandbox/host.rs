@@ -13,6 +13,7 @@ use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{Author, Journal, LogSink, Output, Rate, Stream, lossy};
 use super::meter::Meter;
+use crate::delivery::trace::Trace;
 
 /// What all instances of a handler share.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Shared {
 pub(super) struct Attempt {
     pub(super) message_id: Arc<str>,
     pub(super) number: u32,
+    /// How many messages the call has; `message_id` is the first one's.
+    pub(super) messages: usize,
     pub(super) deadline: Instant,
     pub(super) cancelled: Arc<AtomicBool>,
     pub(super) traceparent: Option<Bytes>,
@@ -94,9 +97,16 @@ impl Host {
 }
 
 fn author(attempt: &Attempt, shared: &Shared) -> Author {
+    // What a batch writes belongs to all of its messages, so to none of their traces.
+    let trace = attempt
+        .traceparent
+        .as_ref()
+        .filter(|_| attempt.messages == 1);
     Author {
         message_id: Arc::clone(&attempt.message_id),
         attempt: attempt.number,
+        messages: attempt.messages,
+        trace: trace.and_then(|traceparent| Trace::parse(traceparent)),
         handler: Arc::clone(&shared.digest),
         sink: attempt.sink.clone(),
     }
@@ -164,6 +174,10 @@ fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })?;
     delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
         let attempt = &store.data().attempt;
+        if attempt.messages > 1 {
+            // Each message of a batch has its own, in its headers.
+            return Ok(((None, None),));
+        }
         let text = |value: &Option<Bytes>| value.as_ref().map(|v| lossy(v).into_owned());
         Ok(((text(&attempt.traceparent), text(&attempt.tracestate)),))
     })

@@ -181,7 +181,8 @@ impl Live {
     }
 
     /// It has answered so many messages, and has so many bytes of memory: may it serve more?
-    pub(super) fn answered(&mut self, messages: u32, memory: usize, reuse: &Reuse) -> bool {
+    pub(super) fn answered(&mut self, messages: usize, memory: usize, reuse: &Reuse) -> bool {
+        let messages = u32::try_from(messages).unwrap_or(u32::MAX);
         self.served = self.served.saturating_add(messages);
         self.used = Instant::now();
         // One that is large from its first message on is as large when it is new.

@@ -19,7 +19,7 @@ use super::host::{Host, Shared, linker};
 use super::instance::Reuse;
 use super::limits::{Allocation, Limits, Settings};
 use super::log::{Rate, printable};
-use super::world::{self, Export};
+use super::world::{self, Export, World};
 use super::{compile, engine, format};
 
 /// Bytes of a page of linear memory.
@@ -42,6 +42,8 @@ pub(super) struct Loaded {
 pub struct Description {
     /// The interface that the host calls, such as `hostler:handler/message-handler@1.0.0`.
     pub interface: String,
+    /// Whether it takes several messages at a time.
+    pub world: World,
     /// Everything it exports.
     pub exports: Vec<String>,
     /// Everything it imports, and what each import takes.
@@ -142,6 +144,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     let loaded = Loaded {
         description: Description {
             interface: export.interface.clone(),
+            world: export.world,
             exports,
             imports,
             size: bytes.len() as u64,

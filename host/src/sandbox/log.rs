@@ -11,6 +11,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
+use crate::delivery::trace::Trace;
 
 /// What a short line counts against the limits: its event is larger than its text.
 const LINE_COST_MIN: usize = 64;
@@ -50,7 +51,9 @@ pub struct LogLine {
 #[derive(Clone, Debug, Default)]
 pub enum LogSink {
     /// Events of `tracing` with the target `guest`, level info, and the fields `stream`, `line`,
-    /// `message_id`, `attempt` and `handler`.
+    /// `message_id`, `attempt` and `handler`; of a message with a trace also `trace_id` and
+    /// `span_id`, of a call with several messages (`message_id` is the first one's) `batch`, their
+    /// number.
     #[default]
     Tracing,
     /// Kept, for a caller that wants to show them.
@@ -144,6 +147,10 @@ impl Rate {
 pub(super) struct Author {
     pub(super) message_id: Arc<str>,
     pub(super) attempt: u32,
+    /// Messages of the call; `message_id` and `attempt` are the first one's.
+    pub(super) messages: usize,
+    /// The message's trace.
+    pub(super) trace: Option<Trace>,
     pub(super) handler: Arc<str>,
     pub(super) sink: LogSink,
 }
@@ -267,7 +274,10 @@ impl Journal {
                 line = %text,
                 message_id = %printable(&self.author.message_id),
                 attempt = self.author.attempt,
+                batch = (self.author.messages > 1).then_some(self.author.messages),
                 handler = %self.author.handler,
+                trace_id = self.author.trace.as_ref().map(Trace::trace_id),
+                span_id = self.author.trace.as_ref().map(Trace::span_id),
             ),
             LogSink::Capture(capture) => capture.push(LogLine { stream, text }),
         }

@@ -40,7 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use call::{Call, Report};
+pub use call::{BatchReport, Call, Report};
 pub use compile::{Cache, Compiler};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need};
@@ -49,6 +49,7 @@ pub use limits::{Allocation, Limits, Settings};
 pub use load::Description;
 use load::Loaded;
 pub use log::{Capture, LogLine, LogSink, Stream};
+pub use world::World;
 
 /// The wasmtime that runs the guests. A test keeps it equal to the lock file's.
 pub const WASMTIME_VERSION: &str = "48.0.8";
@@ -115,5 +116,14 @@ impl Sandbox {
     /// makes a new instance.
     pub async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
         self.0.call(slot, call).await
+    }
+
+    /// Run one attempt each of several messages, in one call of a handler of batches. Of any other
+    /// handler, only the first message is run.
+    ///
+    /// As [`Sandbox::call`], but a fault is one of the call: which message has caused it, nobody
+    /// knows. There are as many outcomes as the handler gave, which may be the wrong number.
+    pub async fn call_batch(&self, slot: &mut Slot, calls: &[Call<'_>]) -> BatchReport {
+        self.0.call_batch(slot, calls).await
     }
 }

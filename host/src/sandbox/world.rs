@@ -8,7 +8,7 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
     Component, ComponentExportIndex, ComponentType, Instance, Lift, Lower, TypedFunc,
 };
-use wasmtime::{AsContextMut, Engine};
+use wasmtime::{AsContextMut, Engine, Store};
 
 use super::error::LoadError;
 use super::log::{lossy, printable};
@@ -16,12 +16,44 @@ use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::truncate_utf8;
 
-/// What a component must export, for people.
-pub(super) const WANTED: &str = "hostler:handler/message-handler@1";
+/// What a component must export, for people: one of these.
+pub(super) const WANTED: &str =
+    "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
 
-const INTERFACE: &str = "hostler:handler/message-handler";
-const BATCH_INTERFACE: &str = "hostler:handler/batch-handler";
-const FUNCTION: &str = "handle";
+/// The interfaces of handlers. A component exports exactly one of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum World {
+    /// `handle`: one message per call.
+    Message,
+    /// `handle-batch`: several messages per call.
+    Batch,
+}
+
+impl World {
+    const ALL: [Self; 2] = [Self::Message, Self::Batch];
+
+    const fn interface(self) -> &'static str {
+        match self {
+            Self::Message => "hostler:handler/message-handler",
+            Self::Batch => "hostler:handler/batch-handler",
+        }
+    }
+
+    const fn function(self) -> &'static str {
+        match self {
+            Self::Message => "handle",
+            Self::Batch => "handle-batch",
+        }
+    }
+
+    /// The one whose interface has this name, whatever its version.
+    fn of(name: &str) -> Option<Self> {
+        let (interface, _) = name.split_once('@').unwrap_or((name, ""));
+        Self::ALL
+            .into_iter()
+            .find(|world| world.interface() == interface)
+    }
+}
 
 /// `types.message`, borrowed from the host's message.
 #[derive(ComponentType, Lower)]
@@ -50,9 +82,47 @@ pub(super) enum Answer {
     Drop(Option<String>),
 }
 
-/// `message-handler.handle`. Its parameters are covariant: a function that takes `'static` ones
-/// takes borrowed ones.
-pub(super) type Handle = TypedFunc<(MessageParam<'static>,), (Answer,)>;
+type One = TypedFunc<(&'static MessageParam<'static>,), (Answer,)>;
+type Batch = TypedFunc<(&'static [MessageParam<'static>],), (Vec<Answer>,)>;
+
+/// A handler's function. Its parameters are covariant: one that takes `'static` ones takes borrowed
+/// ones.
+#[derive(Clone, Copy)]
+pub(super) enum Handle {
+    /// `message-handler.handle`.
+    One(One),
+    /// `batch-handler.handle-batch`.
+    Batch(Batch),
+}
+
+/// What a handler said.
+pub(super) enum Answers {
+    /// To one message.
+    One(Answer),
+    /// To several; how many there are is the guest's word.
+    Batch(Vec<Answer>),
+}
+
+impl Handle {
+    /// Call it. A handler of single messages gets the first one.
+    pub(super) async fn call<T: Send>(
+        self,
+        store: &mut Store<T>,
+        messages: &[MessageParam<'_>],
+    ) -> wasmtime::Result<Answers> {
+        match self {
+            Self::One(handle) => {
+                let message = messages.first().expect("a call has a message");
+                let (answer,) = handle.call_async(store, (message,)).await?;
+                Ok(Answers::One(answer))
+            }
+            Self::Batch(handle) => {
+                let (answers,) = handle.call_async(store, (messages,)).await?;
+                Ok(Answers::Batch(answers))
+            }
+        }
+    }
+}
 
 /// Headers as the guest sees them: names in lower case, UTF-8 (lossy), the first of a repeated
 /// name only. Borrowed where they are so already.
@@ -125,11 +195,25 @@ impl Answer {
     }
 }
 
+impl Answers {
+    /// The outcomes, in the order of the messages.
+    pub(super) fn into_outcomes(self, text_max: usize) -> Vec<Outcome> {
+        match self {
+            Self::One(answer) => vec![answer.into_outcome(text_max)],
+            Self::Batch(answers) => answers
+                .into_iter()
+                .map(|answer| answer.into_outcome(text_max))
+                .collect(),
+        }
+    }
+}
+
 /// Where the handler's function is in a component.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
     /// Its interface's full name.
     pub(super) interface: String,
+    pub(super) world: World,
     index: ComponentExportIndex,
 }
 
@@ -137,38 +221,36 @@ pub(super) struct Export {
 pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
     let ty = component.component_type();
     let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
-    let handlers: Vec<&str> = exports
+    let handlers: Vec<(&str, World)> = exports
         .iter()
-        .copied()
-        .filter(|name| [INTERFACE, BATCH_INTERFACE].contains(&interface(name)))
+        .filter_map(|name| Some((*name, World::of(name)?)))
         .collect();
     let found = |names: &[&str]| names.iter().map(|name| printable(name)).collect();
     match *handlers {
         [] => Err(LoadError::NoHandler {
             found: found(&exports),
         }),
-        [name] if interface(name) == BATCH_INTERFACE => Err(LoadError::NoHandler {
+        [(name, world)] if name[world.interface().len()..].starts_with("@1.") => {
+            export(engine, component, name, world)
+        }
+        [(name, _)] => Err(LoadError::OtherVersion {
             found: found(&[name]),
         }),
-        [name] if name[INTERFACE.len()..].starts_with("@1.") => export(engine, component, name),
-        [name] => Err(LoadError::OtherVersion {
-            found: found(&[name]),
-        }),
-        ref names => Err(LoadError::Ambiguous {
-            found: found(names),
+        ref several => Err(LoadError::Ambiguous {
+            found: several.iter().map(|(name, _)| printable(name)).collect(),
         }),
     }
 }
 
-/// An interface's name without its version.
-fn interface(name: &str) -> &str {
-    name.split_once('@')
-        .map_or(name, |(interface, _)| interface)
-}
-
-fn export(engine: &Engine, component: &Component, interface: &str) -> Result<Export, LoadError> {
+fn export(
+    engine: &Engine,
+    component: &Component,
+    interface: &str,
+    world: World,
+) -> Result<Export, LoadError> {
+    let function = world.function();
     let wrong = |detail: &str| LoadError::WrongType {
-        export: format!("{interface}#{FUNCTION}"),
+        export: format!("{interface}#{function}"),
         detail: detail.to_owned(),
     };
     let (item, instance) = component
@@ -177,16 +259,17 @@ fn export(engine: &Engine, component: &Component, interface: &str) -> Result<Exp
     let ComponentItem::ComponentInstance(instance_type) = item else {
         return Err(wrong("it is no interface"));
     };
-    match instance_type.get_export(engine, FUNCTION).map(|e| e.ty) {
+    match instance_type.get_export(engine, function).map(|e| e.ty) {
         Some(ComponentItem::ComponentFunc(_)) => {}
         Some(_) => return Err(wrong("it is no function")),
         None => return Err(wrong("the interface lacks the function")),
     }
     let index = component
-        .get_export_index(Some(&instance), FUNCTION)
+        .get_export_index(Some(&instance), function)
         .ok_or_else(|| wrong("the interface lacks the function"))?;
     Ok(Export {
         interface: interface.to_owned(),
+        world,
         index,
     })
 }
@@ -198,11 +281,14 @@ impl Export {
         store: impl AsContextMut,
         instance: &Instance,
     ) -> wasmtime::Result<Handle> {
-        instance.get_typed_func(store, self.index)
+        Ok(match self.world {
+            World::Message => Handle::One(instance.get_typed_func(store, self.index)?),
+            World::Batch => Handle::Batch(instance.get_typed_func(store, self.index)?),
+        })
     }
 
     /// Its full name, for people.
     pub(super) fn name(&self) -> String {
-        format!("{}#{FUNCTION}", self.interface)
+        format!("{}#{}", self.interface, self.world.function())
     }
 }

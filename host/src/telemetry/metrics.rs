@@ -121,6 +121,10 @@ pub struct Metrics {
     pub alone_runs: Counter,
     /// Panics of the host inside a call, caught.
     pub host_panics: Counter,
+    /// Calls with gathered messages.
+    pub batches: Counter,
+    /// Batches, or pieces of them, that were run again in halves.
+    pub batch_splits: Counter,
     /// Bytes of guest logs dropped because a limit was reached.
     pub guest_log_bytes_dropped: Counter,
     /// Handlers swapped in.
@@ -271,6 +275,12 @@ impl Metrics {
             recorded_starts: counter(r, "recorded_starts", "Starts recorded beforehand"),
             alone_runs: counter(r, "alone_runs", "Suspects that ran alone"),
             host_panics: counter(r, "host_panics", "Panics of the host inside a call"),
+            batches: counter(r, "batches", "Calls of a handler of batches"),
+            batch_splits: counter(
+                r,
+                "batch_splits",
+                "Batches, or parts of one, that faulted and were run again in halves",
+            ),
             guest_log_bytes_dropped: counter(
                 r,
                 "guest_log_bytes_dropped",

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::delivery::message::Message;
-use crate::runtime::{Call, Handler, Report};
+use crate::runtime::{Batching, Call, Handler, Report, Verdicts};
 
 /// The header that says when a message was sent: nanoseconds after the stopwatch's start.
 pub(super) const SENT: &str = "x-bench-sent-ns";
@@ -81,6 +81,27 @@ impl<H: Handler> Handler for Timed<H> {
         slot.seen.calls.push(now - began);
         slot.seen.journeys.extend(self.journey(call.message, now));
         report
+    }
+
+    fn batching(&self) -> Option<Batching> {
+        self.handler.batching()
+    }
+
+    async fn run_batch<'a>(
+        &'a self,
+        slot: &'a mut Self::Slot,
+        calls: &'a [Call<'a>],
+        verdicts: &'a mut Verdicts,
+    ) {
+        let began = Instant::now();
+        self.handler
+            .run_batch(&mut slot.slot, calls, verdicts)
+            .await;
+        let now = Instant::now();
+        slot.seen.calls.push(now - began);
+        for call in calls {
+            slot.seen.journeys.extend(self.journey(call.message, now));
+        }
     }
 
     fn patience(&self, slot: &Self::Slot) -> Option<Duration> {

@@ -16,6 +16,8 @@ pub(super) static SECTION: Section = Section {
         &HANDLER_DIGEST,
         &CONCURRENCY,
         &PREFETCH,
+        &BATCH_SIZE,
+        &BATCH_WAIT,
         &REUSE,
         &REUSE_MEMORY,
         &REUSE_IDLE,
@@ -54,6 +56,23 @@ pub(in crate::config) static PREFETCH: Setting<NonZeroU32> = Setting::new(
 )
 .default("1024")
 .check(|n| at_most(n, 10_000));
+
+pub(in crate::config) static BATCH_SIZE: Setting<NonZeroU32> = Setting::new(
+    "batch_size",
+    "N",
+    "How many messages a handler of batches (world `batch`) is given in one call, at most. Other \
+     handlers always get one.",
+)
+.default("16")
+.check(|n| at_most(n, 1_000));
+
+pub(in crate::config) static BATCH_WAIT: Setting<Duration> = Setting::new(
+    "batch_wait",
+    "DURATION",
+    "How long the first message of a batch waits for others, at most.",
+)
+.default("5ms")
+.check(|d| between(d, Duration::ZERO, Duration::from_secs(60)));
 
 pub(in crate::config) static REUSE: Setting<NonZeroU32> = Setting::new(
     "reuse",

@@ -179,7 +179,7 @@ impl<M> Ledger<M> {
         if !self.intake.fetching && self.counts.settling < SETTLING_MAX && !self.is_stopped() {
             let want = target.saturating_sub(work);
             // A free slot asks at once; with work at hand a larger batch is worth waiting for.
-            if want > 0 && (work < self.settings.concurrency || want >= target / 2) {
+            if want > 0 && (work < self.capacity() || want >= target / 2) {
                 self.intake.fetching = true;
                 // The first look must not wait: whether there is normal traffic decides when a
                 // suspect may run.
@@ -266,7 +266,21 @@ impl<M> Ledger<M> {
             return 1;
         }
         let concurrency = self.settings.concurrency;
-        ahead.clamp(concurrency, self.settings.prefetch_max.max(concurrency))
+        ahead.clamp(self.capacity(), self.settings.prefetch_max.max(concurrency))
+    }
+
+    /// What all slots can take at once: more than one each, of a handler of batches, but no more
+    /// than may be read ahead.
+    fn capacity(&self) -> usize {
+        let Settings {
+            concurrency,
+            batch,
+            prefetch_max,
+            ..
+        } = self.settings;
+        concurrency
+            .saturating_mul(batch)
+            .min(prefetch_max.max(concurrency))
     }
 
     /// What is held and not yet decided, the suspects that wait for their turn left out.

@@ -291,6 +291,7 @@ impl<M> Ledger<M> {
             }
             Event::SlotReady(key) => self.slot_ready(now, key),
             Event::Recorded { key, leased, reply } => self.recorded(now, key, leased, reply),
+            Event::Unstarted(key) => self.unstarted(now, key),
             Event::Revoked(key) => self.revoked(now, key),
             Event::TurnedAway {
                 key,

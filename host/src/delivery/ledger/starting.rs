@@ -134,6 +134,23 @@ impl<M> Ledger<M> {
         }
     }
 
+    /// It has leave, and did not start: its record waited for others of its batch, and its lease ran
+    /// out meanwhile. It goes back as if it had not been recorded: Redis sees to it that this takes
+    /// back no charge but that one, of a delivery that is still ours.
+    pub(super) fn unstarted(&mut self, now: Time, key: Key) {
+        let Some(held) = self.find_in(key, |state| matches!(state, State::Running { .. })) else {
+            return;
+        };
+        if held.successor.is_some() {
+            self.end_or_succeed(now, key, Ending::Superseded);
+        } else if let Some(ending) = held.lost.clone() {
+            self.end(key, ending);
+            self.suspect_done(now, key);
+        } else {
+            self.hand_back(key);
+        }
+    }
+
     /// It has not started, and comes back from the executor.
     pub(super) fn revoked(&mut self, now: Time, key: Key) {
         let closing = self.is_closing();

@@ -22,6 +22,7 @@ fn ledger() -> Ledger<()> {
     let settings = Settings {
         policy,
         concurrency: 4,
+        batch: 1,
         prefetch_max: 16,
         min_idle: Duration::from_secs(30),
         orphan_scan: Duration::from_secs(1),

@@ -141,6 +141,8 @@ pub enum Event<M> {
         /// What Redis said.
         reply: Reply,
     },
+    /// A slot was given leave to start it, and has not: the lease was too old by then.
+    Unstarted(Key),
     /// The executor took back a delivery before it started.
     Revoked(Key),
     /// The gate turned it away just before its start.
@@ -332,6 +334,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Attempts at the same time.
     pub concurrency: usize,
+    /// The most messages of one attempt's call: so many slots' worth of deliveries is held for each.
+    pub batch: usize,
     /// The most deliveries that are read ahead.
     pub prefetch_max: usize,
     /// How long a lease lasts without renewal.

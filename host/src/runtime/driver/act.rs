@@ -38,6 +38,9 @@ impl Driver {
             }
             Action::Go { key, attempt } => {
                 if let Some(ticket) = self.tickets.get(&key) {
+                    if let Some(leased) = self.ledger.leased(key) {
+                        ticket.renew(leased);
+                    }
                     ticket.grant(attempt);
                 }
             }

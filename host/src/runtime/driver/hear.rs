@@ -9,6 +9,7 @@ use super::Driver;
 use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedAway};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
+use crate::delivery::trace::Trace;
 use crate::queue::{Claim, Class, Error, Guarantee, Maintenance, Observation, Taken};
 use crate::runtime::errands::{Kind, Told};
 use crate::runtime::executor::{Report, Word};
@@ -39,6 +40,10 @@ impl Driver {
                     None => Event::SlotReady(key),
                 };
                 self.ledger.apply(now, event);
+            }
+            Word::Unstarted(key) => {
+                self.tickets.remove(&key);
+                self.ledger.apply(now, Event::Unstarted(key));
             }
             Word::TurnedAway(key, reason, detail) => {
                 self.tickets.remove(&key);
@@ -74,6 +79,9 @@ impl Driver {
             if let Some(job) = self.ledger.cargo(key) {
                 let id = &*job.claim.message.id;
                 let digest = &*report.digest;
+                let trace = Trace::of(&job.claim.message.headers);
+                let trace_id = trace.as_ref().map(Trace::trace_id);
+                let span_id = trace.as_ref().map(Trace::span_id);
                 if let Outcome::Fault(fault) = &report.outcome {
                     if fault.kind == FaultKind::HostPanic {
                         self.metrics.host_panics.inc();
@@ -84,10 +92,20 @@ impl Driver {
                         kind,
                         detail = fault.detail,
                         digest,
+                        trace_id,
+                        span_id,
                         "the handler faulted"
                     );
                 } else {
-                    debug!(id, outcome = ?report.outcome, digest, "the handler answered");
+                    let outcome = &report.outcome;
+                    debug!(
+                        id,
+                        ?outcome,
+                        digest,
+                        trace_id,
+                        span_id,
+                        "the handler answered"
+                    );
                 }
                 job.ran_on(report.digest);
             }

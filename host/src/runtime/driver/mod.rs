@@ -11,7 +11,7 @@ mod swapped;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use rustc_hash::FxBuildHasher;
@@ -133,6 +133,8 @@ impl Driver {
             cancelled: Arc::new(AtomicBool::new(false)),
             max_attempts: AtomicU32::new(settings.ledger.policy.allowance.starts_max()),
             running: AtomicUsize::new(0),
+            batches: AtomicU64::new(0),
+            splits: AtomicU64::new(0),
             min_idle: settings.ledger.min_idle,
             clock,
             gate: settings.gate.clone(),
@@ -229,6 +231,11 @@ impl Driver {
             self.metrics.in_flight.set(
                 i64::try_from(self.shared.running.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
             );
+            let counted = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+            self.metrics.batches.inc_by(counted(&self.shared.batches));
+            self.metrics
+                .batch_splits
+                .inc_by(counted(&self.shared.splits));
             self.metrics
                 .held
                 .set(i64::try_from(self.ledger.len()).unwrap_or(i64::MAX));

@@ -10,7 +10,7 @@ struct Saboteur;
 
 impl script::Guest for Saboteur {
     fn handle(message: Message) -> Outcome {
-        script::handle(&message, |name, _| {
+        script::handle(&message, &|name, _| {
             (name == "host-panic").then(|| {
                 host::panic();
                 Step::Continue

@@ -39,14 +39,13 @@ pub enum Step {
     Answer(Outcome),
 }
 
-/// An action that only one guest knows: its name and argument.
-pub type Extra = fn(&str, &str) -> Option<Step>;
 
 /// Kept from message to message, if the instance is.
 static SEEN: AtomicU32 = AtomicU32::new(0);
 
-/// Do what the body says.
-pub fn handle(message: &Message, extra: Extra) -> Outcome {
+/// Do what the body says. `extra` knows the actions that only one guest has, by name and argument.
+#[inline(never)]
+pub fn handle(message: &Message, extra: &dyn Fn(&str, &str) -> Option<Step>) -> Outcome {
     println!("start {} {}", message.id, message.attempt);
     SEEN.fetch_add(1, Ordering::Relaxed);
     let script = String::from_utf8_lossy(&message.body);

@@ -4,7 +4,7 @@ struct Scripted;
 
 impl script::Guest for Scripted {
     fn handle(message: script::Message) -> script::Outcome {
-        script::handle(&message, |_, _| None)
+        script::handle(&message, &|_, _| None)
     }
 }
 

@@ -2,7 +2,7 @@
 //! one rule of its own: nothing starts unasked whose lease was not confirmed within `min_idle`.
 
 use super::super::lanes::Mode;
-use super::super::{Event, Key, Time};
+use super::super::{Event, Key, State, Time};
 use super::audit::{Begin, Cause};
 use super::scenario::{Delay, Nature};
 use super::store::{Entry, HostId};
@@ -109,6 +109,15 @@ impl World<'_> {
             return;
         };
         let entry = entry_of(key);
+        let has_leave = self.hosts[host].ledger.find_in(key, is_running).is_some();
+        if has_leave && token.is_multiple_of(23) && !self.scenario.faults.is_calm() {
+            // It had leave, and its lease is too old by now.
+            self.trace(|| format!("host {host} does not use its leave for message {entry}"));
+            self.hosts[host].slots[slot] = Slot::Free;
+            self.tell(host, Event::Unstarted(key));
+            self.take(host);
+            return;
+        }
         if self.hosts[host].broken_until > self.now {
             self.finished(host, slot, key, fault(FaultKind::Instantiation));
             return;
@@ -197,6 +206,10 @@ impl World<'_> {
     fn slot(&self, host: HostId, wanted: impl Fn(&Slot) -> bool) -> Option<usize> {
         self.hosts[host].slots.iter().position(wanted)
     }
+}
+
+fn is_running(state: &State) -> bool {
+    matches!(state, State::Running { .. })
 }
 
 fn fault(kind: FaultKind) -> Outcome {

@@ -438,6 +438,7 @@ impl World<'_> {
         let settings = Settings {
             policy: self.scenario.policy(),
             concurrency: self.scenario.concurrency,
+            batch: 1,
             prefetch_max: self.scenario.prefetch_max,
             min_idle: self.scenario.min_idle,
             orphan_scan: self.scenario.min_idle / 3,
