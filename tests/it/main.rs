@@ -31,6 +31,8 @@ mod dlq_api;
 #[cfg(test)]
 mod dlq_commands;
 #[cfg(test)]
+mod dlq_list;
+#[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
 mod dlq_reasons;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
 
+use super::list;
 use crate::delivery::death::History;
 use crate::delivery::message::Headers;
 use crate::wire::{dead_letter as header, death, stream};
@@ -18,7 +19,8 @@ use crate::wire::{dead_letter as header, death, stream};
 /// it is not UTF-8, and of a repeated header the first is shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// Its id in the dead-letter queue; the time when it died stands in it.
+    /// Its id in the dead-letter queue. In a stream the time when it died stands in it; in a list it
+    /// is a digest of the value, which equal values share.
     pub id: String,
     /// Why it died: usually the label of a [`crate::delivery::policy::Reason`].
     pub reason: Option<String>,
@@ -40,8 +42,10 @@ pub struct Entry {
     pub body: Bytes,
     /// Why it is no message, if it is none. The fields have it whole.
     pub defect: Option<String>,
-    /// Every field, in wire order, byte for byte.
+    /// Every field, in wire order, byte for byte; of a list's entry, what a stream would hold.
     pub fields: Vec<(Bytes, Bytes)>,
+    /// The value of a list's entry, byte for byte.
+    pub value: Option<Bytes>,
 }
 
 impl Entry {
@@ -68,12 +72,28 @@ impl Entry {
             id,
             headers,
             fields,
+            value: None,
         }
     }
 
-    /// When it died, in epoch milliseconds by Redis' clock; 0 if its id does not say.
+    /// Take a value of a list apart: a frame, the envelope of a dead letter, or else a payload.
+    pub fn of_value(value: Bytes) -> Self {
+        let (headers, body, _) = list::read(&value);
+        let options = stream::Options::default();
+        let fields = stream::encode(body, &headers, &options.body_field);
+        Self {
+            value: Some(value.clone()),
+            ..Self::new(list::id_of(&value), fields, &options)
+        }
+    }
+
+    /// When it died, in epoch milliseconds: in a stream by Redis' clock, in a list by its host's;
+    /// 0 if nothing says.
     pub fn died_ms(&self) -> u64 {
-        Self::time_of(&self.id)
+        match self.value {
+            None => Self::time_of(&self.id),
+            Some(_) => self.history().records().first().map_or(0, |d| d.last_ms),
+        }
     }
 
     /// The time in an id of a stream's entry, in epoch milliseconds; 0 if there is none.

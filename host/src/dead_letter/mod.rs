@@ -46,6 +46,7 @@
 //! half moved: each is moved by one script, or copied first and then removed.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
@@ -55,7 +56,9 @@ use crate::queue::{Error as RedisError, reply};
 use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
 
+mod apart;
 pub mod entry;
+mod list;
 pub mod peek;
 pub mod replay;
 pub mod scan;
@@ -70,14 +73,14 @@ pub use scan::{Filter, Scan};
 #[non_exhaustive]
 pub enum Error {
     /// The key holds something else.
-    #[error("`{key}` is no stream: name the key of a dead-letter queue")]
+    #[error("`{key}` is no stream and no list: name the key of a dead-letter queue")]
     NoStream {
         /// The key.
         key: String,
     },
     /// An id is none.
     #[error(
-        "`{id}` is no id of an entry: they look like 1700000000000-0, and `hostler dlq peek` shows them"
+        "`{id}` is no id of an entry: in a stream they look like 1700000000000-0, and `hostler dlq peek` shows them"
     )]
     NoId {
         /// What was given.
@@ -91,11 +94,20 @@ pub enum Error {
     Redis(RedisError),
 }
 
-/// A stream's dead-letter queue.
+/// The dead-letter queue of a stream or of a list.
 pub struct DeadLetters {
     link: Link,
     key: String,
     options: stream::Options,
+    kind: OnceLock<Kind>,
+    removed: list::Removed,
+}
+
+/// What a dead-letter queue is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Stream,
+    List,
 }
 
 impl fmt::Debug for DeadLetters {
@@ -114,6 +126,8 @@ impl DeadLetters {
             link: connector.link("dead-letters"),
             key: key.into(),
             options: stream::Options::default(),
+            kind: OnceLock::new(),
+            removed: list::Removed::default(),
         }
     }
 
@@ -151,6 +165,34 @@ impl DeadLetters {
             &fields,
             &self.options,
         )
+    }
+
+    /// What the key holds; one that does not exist is an empty stream. Whoever may not ask has a
+    /// stream, or is told what goes wrong.
+    async fn kind(&self) -> Result<Kind, Error> {
+        const COMMAND: &str = "TYPE";
+        if let Some(kind) = self.kind.get() {
+            return Ok(*kind);
+        }
+        let mut command = redis::cmd(COMMAND);
+        command.arg(&self.key);
+        let answer = self.link.call(COMMAND, &command).await;
+        let kind = match answer.and_then(|answer| reply::text(COMMAND, answer)) {
+            Ok(kind) => kind,
+            Err(error) if error.is_missing_right() => return Ok(Kind::Stream),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let kind = match kind.as_str() {
+            "none" => return Ok(Kind::Stream),
+            "stream" => Kind::Stream,
+            "list" => Kind::List,
+            _ => {
+                return Err(Error::NoStream {
+                    key: self.key.clone(),
+                });
+            }
+        };
+        Ok(*self.kind.get_or_init(|| kind))
     }
 
     fn failed(&self, error: RedisError) -> Error {

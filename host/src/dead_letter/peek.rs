@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{DeadLetters, Entry, Error};
+use super::{DeadLetters, Entry, Error, Filter, Kind};
+use crate::delivery::policy::truncate_utf8;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
 use crate::wire::dead_letter::REASON;
 
 /// The most different reasons that are told apart; what hostler writes are ten.
 const REASONS_MAX: usize = 100;
+/// After how many bytes a reason is cut.
+const REASON_MAX: usize = 64;
 /// What counts an entry without a reason.
 pub const UNKNOWN: &str = "unknown";
 /// What counts the entries of further reasons, when there are more than can be told apart.
@@ -40,6 +43,9 @@ impl DeadLetters {
     /// # Errors
     /// [`Error`]; nothing was changed.
     pub async fn peek(&self, limit: usize) -> Result<Peek, Error> {
+        if self.kind().await? == Kind::List {
+            return self.peek_list(limit).await;
+        }
         // Everything that is counted or read is at most as new as this.
         let Some(newest) = self.newest("+", 1).await?.pop() else {
             return Ok(Peek::default());
@@ -58,6 +64,29 @@ impl DeadLetters {
             let Some(oldest) = page.last() else { break };
             from = format!("({}", oldest.id);
             peek.entries.extend(page);
+        }
+        Ok(peek)
+    }
+
+    async fn peek_list(&self, limit: usize) -> Result<Peek, Error> {
+        let mut scan = self.scan(Filter::default()).await?;
+        let mut peek = Peek::default();
+        while let Some(entries) = scan.next().await? {
+            for entry in entries {
+                let mut reason = entry.reason.unwrap_or_default();
+                truncate_utf8(&mut reason, REASON_MAX);
+                peek.total += 1;
+                let reason = shown(reason.as_bytes(), &peek.by_reason);
+                *peek.by_reason.entry(reason).or_default() += 1;
+            }
+        }
+        while peek.entries.len() < limit {
+            let seen = peek.entries.len();
+            let page = self.newest_values(seen, PAGE.min(limit - seen)).await?;
+            if page.is_empty() {
+                break;
+            }
+            peek.entries.extend(page.into_iter().map(Entry::of_value));
         }
         Ok(peek)
     }

@@ -9,12 +9,11 @@ use redis::{Cmd, Value};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::{DeadLetters, Entry, Error, Filter};
+use super::{DeadLetters, Entry, Error, Filter, Kind, list};
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
 use crate::queue::{Class, Error as RedisError};
 use crate::wire::dead_letter::{GROUP, SOURCE, replay};
-use crate::wire::keys;
 
 /// Lua's `unpack` cannot pass more than about 8,000 values.
 const FIELDS_IN_SCRIPT: usize = 3500;
@@ -22,8 +21,6 @@ const FIELDS_IN_SCRIPT: usize = 3500;
 const TARGETS_MAX: usize = 100;
 /// Under a rate, the entries of this long go at once.
 const BURST: Duration = Duration::from_millis(100);
-/// How long a move that no script can do holds its entry, at most.
-const MOVE_MAX: Duration = Duration::from_secs(60);
 
 /// How dead letters are replayed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -97,10 +94,42 @@ pub struct Replay<'a> {
 type Groups = Result<Vec<Bytes>, RedisError>;
 
 /// One entry on its way.
-struct Move<'e> {
-    entry: &'e Entry,
-    target: &'e str,
-    fields: Vec<(Bytes, Bytes)>,
+pub(super) struct Move<'e> {
+    pub(super) entry: &'e Entry,
+    pub(super) target: String,
+    pub(super) copy: Written,
+}
+
+/// What is written there.
+pub(super) enum Written {
+    Fields(Vec<(Bytes, Bytes)>),
+    Value(Bytes),
+}
+
+impl Written {
+    pub(super) fn command(&self) -> &'static str {
+        match self {
+            Self::Fields(_) => "XADD",
+            Self::Value(_) => "LPUSH",
+        }
+    }
+
+    fn is_too_long(&self) -> bool {
+        matches!(self, Self::Fields(fields) if fields.len() > FIELDS_IN_SCRIPT)
+    }
+
+    pub(super) fn push(&self, command: &mut Cmd) {
+        match self {
+            Self::Fields(fields) => {
+                for (name, value) in fields {
+                    command.arg(name.as_ref()).arg(value.as_ref());
+                }
+            }
+            Self::Value(value) => {
+                command.arg(value.as_ref());
+            }
+        }
+    }
 }
 
 impl DeadLetters {
@@ -185,24 +214,28 @@ impl Replay<'_> {
     pub async fn send(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let letters = self.letters;
         let to = self.options.to.clone();
-        let mut planned: Vec<(&Entry, &str)> = Vec::new();
+        let mut planned: Vec<(&Entry, String)> = Vec::new();
         for entry in entries {
             match self.target(entry, to.as_deref()) {
                 Ok(target) => planned.push((entry, target)),
                 Err(skip) => self.skip(skip, 1),
             }
         }
-        let mut targets: HashMap<&str, Groups> = HashMap::new();
-        for (_, target) in &planned {
+        let mut targets: HashMap<String, Groups> = HashMap::new();
+        for (entry, target) in &planned {
             if !targets.contains_key(target) {
-                let groups = letters.groups(target).await;
+                let groups = match entry.value {
+                    None => letters.groups(target).await,
+                    // A list has no groups.
+                    Some(_) => Ok(Vec::new()),
+                };
                 let groups = match groups {
                     Err(error) if error.class() != Class::Configuration => {
                         return Err(letters.failed(error));
                     }
                     groups => groups,
                 };
-                targets.insert(target, groups);
+                targets.insert(target.clone(), groups);
             }
         }
         let mut planned = planned.into_iter();
@@ -210,14 +243,17 @@ impl Replay<'_> {
             let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
             let mut moves = Vec::new();
             for (entry, target) in planned.by_ref() {
-                let groups = targets.get(target).map(Result::as_ref);
+                let groups = targets.get(&target).map(Result::as_ref);
                 match groups {
-                    Some(Ok(groups)) => match only_group(entry, target, groups) {
-                        Ok(only) => moves.push(Move {
-                            entry,
-                            target,
-                            fields: replay::stream_fields(&entry.fields, &entry.headers, only),
-                        }),
+                    Some(Ok(groups)) => match only_group(entry, &target, groups) {
+                        Ok(only) => match copy_of(entry, only) {
+                            Ok(copy) => moves.push(Move {
+                                entry,
+                                target,
+                                copy,
+                            }),
+                            Err(why) => self.refuse(&why),
+                        },
                         Err(skip) => self.skip(skip, 1),
                     },
                     Some(Err(error)) => self.refuse(error),
@@ -241,32 +277,41 @@ impl Replay<'_> {
     }
 
     /// Where an entry goes, as far as it says.
-    fn target<'e>(&self, entry: &'e Entry, to: Option<&'e str>) -> Result<&'e str, Skip> {
+    fn target(&self, entry: &Entry, to: Option<&str>) -> Result<String, Skip> {
         if replay::count(&entry.headers) >= self.options.max_replays {
             return Err(Skip::MaxReplays);
         }
-        let source = entry.headers.find_str(SOURCE);
-        let source = source.filter(|source| !source.is_empty());
-        to.or(source).ok_or(Skip::NoSource)
+        let home = match entry.value {
+            Some(_) => list::home(&entry.headers),
+            None => entry.headers.find_str(SOURCE).map(str::to_owned),
+        };
+        let home = home.filter(|home| !home.is_empty());
+        to.map(str::to_owned).or(home).ok_or(Skip::NoSource)
     }
 
     async fn carry_out(&mut self, moves: &[Move<'_>]) -> Result<(), Error> {
         if self.options.dry_run {
             for one in moves {
-                self.moved(one.target);
+                self.moved(&one.target);
             }
             return Ok(());
         }
-        let script = Script::Replay;
+        let script = match self.letters.kind().await? {
+            Kind::Stream => Script::Replay,
+            Kind::List => Script::ReplayList,
+        };
         let (mut calls, mut scripted, mut apart) = (Vec::new(), Vec::new(), Vec::new());
         for one in moves {
-            if one.fields.len() > FIELDS_IN_SCRIPT {
+            if one.copy.is_too_long() {
                 apart.push(one);
                 continue;
             }
-            let mut call = script.on(&[&self.letters.key, one.target]);
-            call.arg(&one.entry.id);
-            push(&mut call, &one.fields);
+            let mut call = script.on(&[&self.letters.key, &one.target]);
+            match &one.entry.value {
+                None => call.arg(&one.entry.id),
+                Some(value) => call.arg(&value[..]),
+            };
+            one.copy.push(&mut call);
             calls.push(call);
             scripted.push(one);
         }
@@ -304,9 +349,11 @@ impl Replay<'_> {
     fn word(&mut self, one: &Move<'_>, word: Value) -> Result<(), Error> {
         let word = reply::text(Script::Replay.name(), word);
         match word.map_err(|error| self.letters.failed(error))?.as_str() {
-            "done" => self.moved(one.target),
+            "done" => self.moved(&one.target),
             _ => self.skip(Skip::Gone, 1),
         }
+        // A walk must know that it is not there anymore.
+        self.letters.removed.add(1);
         Ok(())
     }
 
@@ -324,7 +371,7 @@ impl Replay<'_> {
         *self.report.skipped.entry(skip).or_default() += count;
     }
 
-    fn refuse(&mut self, error: &RedisError) {
+    fn refuse(&mut self, error: &dyn std::fmt::Display) {
         self.skip(Skip::Refused, 1);
         if self.report.refusal.is_none() {
             self.report.refusal = Some(error.to_string());
@@ -351,10 +398,12 @@ fn only_group<'e>(
     }
 }
 
-fn push(command: &mut Cmd, fields: &[(Bytes, Bytes)]) {
-    for (name, value) in fields {
-        command.arg(name.as_ref()).arg(value.as_ref());
-    }
+/// What a replay writes.
+fn copy_of(entry: &Entry, only: Option<&str>) -> Result<Written, crate::wire::list::Error> {
+    Ok(match &entry.value {
+        Some(value) => Written::Value(list::copy_of(value)?),
+        None => Written::Fields(replay::stream_fields(&entry.fields, &entry.headers, only)),
+    })
 }
 
 impl DeadLetters {
@@ -375,44 +424,5 @@ impl DeadLetters {
             .into_iter()
             .map(|info| reply::bytes(COMMAND, Info::new(COMMAND, info)?.take("name")))
             .collect()
-    }
-
-    /// Move an entry that no script can carry: its target is in another slot, or it has too many
-    /// fields. Copied first, then deleted, so that a crash in between leaves a duplicate, never a
-    /// loss; a record keeps a second replay from doing the same meanwhile.
-    async fn copy_then_delete(&self, one: &Move<'_>) -> Result<Value, RedisError> {
-        const COMMAND: &str = "XADD";
-        let id = &one.entry.id;
-        let moving = keys::derived(&self.key, &format!("moving:{id}"));
-        let mut hold = Cmd::new();
-        hold.arg("SET").arg(&moving).arg(1).arg("NX");
-        hold.arg("PX").arg(MOVE_MAX.as_millis().to_string());
-        if self.link.call("SET", &hold).await? == Value::Nil {
-            return Ok(Value::SimpleString("gone".to_owned()));
-        }
-        let moved = async {
-            let mut range = Cmd::new();
-            range.arg("XRANGE").arg(&self.key).arg(id).arg(id);
-            let there = self.link.call("XRANGE", &range).await?;
-            if reply::array("XRANGE", there)?.is_empty() {
-                return Ok("gone");
-            }
-            let mut add = Cmd::new();
-            add.arg(COMMAND).arg(one.target).arg("*");
-            push(&mut add, &one.fields);
-            self.link.call(COMMAND, &add).await?;
-            let mut delete = Cmd::new();
-            delete.arg("XDEL").arg(&self.key).arg(id);
-            self.link.call("XDEL", &delete).await?;
-            Ok("done")
-        };
-        let moved: Result<&str, RedisError> = moved.await;
-        // Unless the reply was lost: then the record goes by itself.
-        if !matches!(&moved, Err(error) if error.class() == Class::Reconnect) {
-            let mut release = Cmd::new();
-            release.arg("DEL").arg(&moving);
-            self.link.call("DEL", &release).await?;
-        }
-        moved.map(|word| Value::SimpleString(word.to_owned()))
     }
 }

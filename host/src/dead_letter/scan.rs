@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::peek::UNKNOWN;
-use super::{DeadLetters, Entry, Error};
+use super::{DeadLetters, Entry, Error, Kind, list};
 use crate::queue::reply;
 
 /// How many entries are read at first, and at most at once.
@@ -50,6 +50,19 @@ impl Filter {
 pub struct Scan<'a> {
     letters: &'a DeadLetters,
     filter: Filter,
+    walk: Walk,
+}
+
+#[derive(Clone, Debug)]
+enum Walk {
+    Stream(Range),
+    /// And the time that an entry must have died at or before, if that matters.
+    List(list::Walk, Option<u64>),
+}
+
+/// A walk through a stream.
+#[derive(Clone, Debug)]
+struct Range {
     from: String,
     /// The newest entry at the start, or the newest that is old enough.
     last: String,
@@ -65,28 +78,41 @@ impl DeadLetters {
     /// # Errors
     /// [`Error`]; nothing was changed. An id in the filter that is none is [`Error::NoId`].
     pub async fn scan(&self, filter: Filter) -> Result<Scan<'_>, Error> {
+        if self.kind().await? == Kind::List {
+            let died_before = match filter.older_than {
+                Some(age) => Some(self.now_ms().await?.saturating_sub(millis(age))),
+                None => None,
+            };
+            return Ok(Scan {
+                letters: self,
+                walk: Walk::List(list::Walk::begin(self).await?, died_before),
+                filter,
+            });
+        }
         let ids = match filter.ids.is_empty() {
             true => None,
             false => Some(sorted(&filter.ids)?),
         };
         let newest = self.newest("+", 1).await?.pop();
-        let mut scan = Scan {
-            letters: self,
+        let mut range = Range {
             from: "-".to_owned(),
             is_over: newest.is_none(),
             last: newest.map_or_else(String::new, |newest| newest.id),
             ids,
             page: PAGE_FIRST,
-            filter,
         };
-        if let Some(age) = scan.filter.older_than {
+        if let Some(age) = filter.older_than {
             let cutoff = self.now_ms().await?.saturating_sub(millis(age));
-            if cutoff < Entry::time_of(&scan.last) {
+            if cutoff < Entry::time_of(&range.last) {
                 // Without a sequence number the end of a range is the last entry of that time.
-                scan.last = cutoff.to_string();
+                range.last = cutoff.to_string();
             }
         }
-        Ok(scan)
+        Ok(Scan {
+            letters: self,
+            walk: Walk::Stream(range),
+            filter,
+        })
     }
 
     /// Delete entries. Says how many of them were still there.
@@ -98,6 +124,9 @@ impl DeadLetters {
         const COMMAND: &str = "XDEL";
         if entries.is_empty() {
             return Ok(0);
+        }
+        if self.kind().await? == Kind::List {
+            return self.delete_values(entries).await;
         }
         let mut command = Cmd::new();
         command.arg(COMMAND).arg(&self.key);
@@ -128,6 +157,20 @@ impl DeadLetters {
     /// # Errors
     /// [`Error`]; [`Error::NoId`] if `id` is none.
     pub async fn find(&self, id: &str) -> Result<Option<Entry>, Error> {
+        if self.kind().await? == Kind::List {
+            let mut scan = self
+                .scan(Filter {
+                    ids: vec![id.to_owned()],
+                    ..Filter::default()
+                })
+                .await?;
+            while let Some(mut entries) = scan.next().await? {
+                if !entries.is_empty() {
+                    return Ok(Some(entries.remove(0)));
+                }
+            }
+            return Ok(None);
+        }
         let (ms, seq) = parse(id)?;
         let id = format!("{ms}-{seq}");
         Ok(self.range(&id, &id, 1).await?.pop())
@@ -138,12 +181,15 @@ impl DeadLetters {
     /// # Errors
     /// [`Error`].
     pub async fn length(&self) -> Result<u64, Error> {
-        const COMMAND: &str = "XLEN";
+        let name = match self.kind().await? {
+            Kind::Stream => "XLEN",
+            Kind::List => "LLEN",
+        };
         let mut command = Cmd::new();
-        command.arg(COMMAND).arg(&self.key);
-        let length = self.link.call(COMMAND, &command).await;
+        command.arg(name).arg(&self.key);
+        let length = self.link.call(name, &command).await;
         length
-            .and_then(|length| reply::count(COMMAND, &length))
+            .and_then(|length| reply::count(name, &length))
             .map_err(|error| self.failed(error))
     }
 
@@ -166,27 +212,52 @@ impl Scan<'_> {
     /// # Errors
     /// [`Error`]; the walk may go on with another call.
     pub async fn next(&mut self) -> Result<Option<Vec<Entry>>, Error> {
+        let (letters, filter) = (self.letters, &self.filter);
+        let mut entries = match &mut self.walk {
+            Walk::Stream(range) => match range.next(letters).await? {
+                Some(entries) => entries,
+                None => return Ok(None),
+            },
+            Walk::List(walk, died_before) => {
+                let Some(mut entries) = walk.next(letters).await? else {
+                    return Ok(None);
+                };
+                let ids = &filter.ids;
+                entries.retain(|entry| {
+                    let is_old = died_before.is_none_or(|before| {
+                        let died = entry.died_ms();
+                        died > 0 && died <= before
+                    });
+                    is_old && (ids.is_empty() || ids.contains(&entry.id))
+                });
+                entries
+            }
+        };
+        entries.retain(|entry| filter.matches(entry));
+        Ok(Some(entries))
+    }
+}
+
+impl Range {
+    async fn next(&mut self, letters: &DeadLetters) -> Result<Option<Vec<Entry>>, Error> {
         if self.is_over {
             return Ok(None);
         }
-        let mut entries = match &mut self.ids {
+        let entries = match &mut self.ids {
             Some(ids) => {
                 let Some(id) = ids.front() else {
                     self.is_over = true;
                     return Ok(None);
                 };
                 let found = match parse(id)? <= bound(&self.last) {
-                    true => self.letters.range(id, id, 1).await?,
+                    true => letters.range(id, id, 1).await?,
                     false => Vec::new(),
                 };
                 ids.pop_front();
                 found
             }
             None => {
-                let page = self
-                    .letters
-                    .range(&self.from, &self.last, self.page)
-                    .await?;
+                let page = letters.range(&self.from, &self.last, self.page).await?;
                 let Some(newest) = page.last() else {
                     self.is_over = true;
                     return Ok(None);
@@ -196,7 +267,6 @@ impl Scan<'_> {
                 page
             }
         };
-        entries.retain(|entry| self.filter.matches(entry));
         Ok(Some(entries))
     }
 

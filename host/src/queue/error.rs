@@ -171,7 +171,7 @@ impl Error {
     }
 
     /// Whether the user may not do what was asked.
-    pub(super) fn is_missing_right(&self) -> bool {
+    pub(crate) fn is_missing_right(&self) -> bool {
         matches!(self, Self::Configuration { code, .. } if code == "NOPERM")
     }
 

@@ -107,6 +107,10 @@ scripts! {
     CountReasons = "count_reasons";
     /// Move one dead letter back.
     Replay = "replay";
+    /// Read a stretch of a dead-letter queue that is a list.
+    PageList = "page_list";
+    /// Move one dead letter of a list back.
+    ReplayList = "replay_list";
 }
 
 static DIGESTS: LazyLock<HashMap<Script, String>> = LazyLock::new(|| {

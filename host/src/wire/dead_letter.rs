@@ -40,12 +40,14 @@ pub const LAST_DEATH_REASON: &str = "x-last-death-reason";
 pub const REPLAYED: &str = "x-replayed";
 /// On a replayed copy: the one consumer group that runs it.
 pub const ONLY_GROUP: &str = "x-only-group";
+/// In a list whose values are raw: that they are, so that a replay knows where headers belong.
+pub const FRAMING: &str = "x-dead-letter-framing";
 /// On reliable lists: how many hosts died holding it.
 pub const CRASHES: &str = "x-hostler-crashes";
 
 /// Headers that the original may carry and its copy does not: each of them is either written anew
 /// or true of one delivery, one queue or one replay only.
-const OWNED: [&str; 16] = [
+const OWNED: [&str; 17] = [
     REASON,
     DETAIL,
     SOURCE,
@@ -62,6 +64,7 @@ const OWNED: [&str; 16] = [
     REDIS_IDLE_MS,
     CRASHES,
     ONLY_GROUP,
+    FRAMING,
 ];
 
 /// Where, why and when a message dies.

@@ -19,7 +19,7 @@ use crate::queue::stream::{DeadLetterQueue, OnFull};
 use crate::queue::words::{full, refused, word_reply};
 use crate::queue::{Claim, Reply, Settlement};
 use crate::wire::dead_letter::{self, Context};
-use crate::wire::list;
+use crate::wire::list::{self, Framing};
 
 /// Most dead letters, and about how many bytes of them, in one round trip.
 const PER_PIPELINE: usize = 100;
@@ -88,7 +88,10 @@ impl ListQueue {
             now_ms,
         };
         let to = Destination::of(target, &headers, &context);
-        let headers = dead_letter::list_headers(&headers, &context);
+        let mut headers = dead_letter::list_headers(&headers, &context);
+        if self.options.framing == Framing::Raw {
+            headers.push(dead_letter::FRAMING, "raw".to_owned());
+        }
         let copy = list::encode(&headers, &payload, self.options.framing.codec())?;
         Ok((to, copy))
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{CRASHES, ONLY_GROUP, REPLAYED};
+use super::{CRASHES, FRAMING, ONLY_GROUP, REPLAYED};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
@@ -10,7 +10,7 @@ use crate::wire::death::{self, X_DEATH};
 use crate::wire::stream::{header_field, header_name};
 
 /// Headers that are true of the time before the replay only: attempts start anew.
-const RESET: [&str; 7] = [
+const RESET: [&str; 8] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     REDIS_DELIVERY_COUNT,
@@ -18,6 +18,7 @@ const RESET: [&str; 7] = [
     CRASHES,
     ONLY_GROUP,
     REPLAYED,
+    FRAMING,
 ];
 
 /// How often a dead letter was replayed.

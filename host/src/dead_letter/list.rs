@@ -1,0 +1,258 @@
+//! Dead-letter queues that are lists: entries have no ids, and places that move.
+//!
+//! An entry is named by a digest of its value, and removed by its value. A walk goes from the right
+//! (the oldest) to the left, and remembers how many entries it has passed and left; where somebody
+//! else removed some of those, it looks for what it knows, and begins again from the right if it
+//! finds nothing: it may come by an entry twice then, but skips none.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use redis::{Cmd, Pipeline};
+use sha2::{Digest, Sha256};
+
+use super::{DeadLetters, Entry, Error};
+use crate::delivery::message::Headers;
+use crate::queue::Error as RedisError;
+use crate::queue::reply;
+use crate::queue::script::{self, Script};
+use crate::wire::dead_letter::{FRAMING, REASON, SOURCE, replay};
+use crate::wire::list::{self, Codec};
+use crate::wire::{envelope, frame, keys};
+
+/// How many entries are read at first, and at most at once.
+const PAGE_FIRST: usize = 16;
+const PAGE_MAX: usize = 256;
+/// After how many bytes a page ends.
+const PAGE_BYTES: usize = 4 << 20;
+/// Most values that mark the end of a walk: each of them is enough.
+const MARKS_MAX: usize = 4;
+/// How often a walk looks for its place before it begins again.
+const LOOKS_MAX: usize = 3;
+/// How many bytes of a digest name an entry.
+const ID_BYTES: usize = 16;
+/// Most values removed in one round trip.
+const REMOVED_PER_PIPELINE: usize = 256;
+
+/// The id of an entry: equal values share it.
+pub(super) fn id_of(value: &[u8]) -> String {
+    let digest = Sha256::digest(value);
+    digest[..ID_BYTES]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Headers, payload, and how a copy of this value is written. What is neither a frame nor the
+/// envelope of a dead letter is a payload without headers.
+pub(super) fn read(value: &Bytes) -> (Headers, Bytes, Codec) {
+    if let Some((headers, payload)) = frame::decode(value) {
+        return (headers, payload, Codec::Frame);
+    }
+    match envelope::decode(value) {
+        Some((headers, payload)) if headers.find(REASON).is_some() => {
+            (headers, payload, Codec::Json)
+        }
+        _ => (Headers::default(), value.clone(), Codec::Frame),
+    }
+}
+
+/// The value of a replayed copy.
+pub(super) fn copy_of(value: &Bytes) -> Result<Bytes, list::Error> {
+    let (headers, payload, codec) = read(value);
+    list::encode(&replay::headers(&headers, None), &payload, codec)
+}
+
+/// Where a dead letter goes back to: values without headers come from a list whose headers live
+/// beside it.
+pub(super) fn home(headers: &Headers) -> Option<String> {
+    let source = headers.find_str(SOURCE).filter(|key| !key.is_empty())?;
+    Some(match headers.find_str(FRAMING) {
+        Some("raw") => keys::retry(source),
+        _ => source.to_owned(),
+    })
+}
+
+/// A stretch of a list, oldest first.
+struct Page {
+    values: Vec<Bytes>,
+    /// How many are left before the end, as far as it is known.
+    left: Option<u64>,
+}
+
+/// A walk through a list.
+#[derive(Clone, Debug)]
+pub(super) struct Walk {
+    /// How many entries are passed, if none of the last page was removed since.
+    place: u64,
+    /// What may be the last of those: the last page, and what was the last before it.
+    known: Vec<Bytes>,
+    /// What had been removed when the place was right.
+    removed: u64,
+    /// The newest entries at the start, newest first.
+    marks: Vec<Bytes>,
+    /// How many were there at the start, and are not seen yet.
+    unseen: u64,
+    page: usize,
+    is_over: bool,
+}
+
+/// How many entries of a list were removed through this handle, or were found gone.
+#[derive(Debug, Default)]
+pub(super) struct Removed(AtomicU64);
+
+impl Removed {
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Walk {
+    /// Over what is there now.
+    pub(super) async fn begin(letters: &DeadLetters) -> Result<Self, Error> {
+        let unseen = letters.length().await?;
+        let marks = letters.newest_values(0, MARKS_MAX).await?;
+        Ok(Self {
+            place: 0,
+            known: Vec::new(),
+            removed: letters.removed.count(),
+            is_over: marks.is_empty(),
+            marks,
+            unseen,
+            page: PAGE_FIRST,
+        })
+    }
+
+    /// The next entries, oldest first; `None` at the end.
+    pub(super) async fn next(
+        &mut self,
+        letters: &DeadLetters,
+    ) -> Result<Option<Vec<Entry>>, Error> {
+        let mut looks = 0;
+        loop {
+            if self.is_over {
+                return Ok(None);
+            }
+            let removed = letters.removed.count();
+            let taken = removed.saturating_sub(self.removed);
+            self.place = self.place.saturating_sub(taken);
+            self.removed = removed;
+            // The last one that was left is read again, to see whether it is where it was.
+            let back = self.place.min(1);
+            let count = self.page as u64 + back;
+            let page = letters.page(self.place - back, count, &self.marks).await?;
+            let mut values = page.values;
+            let mut known = Vec::new();
+            if back == 1 {
+                if !values.first().is_some_and(|last| self.known.contains(last)) {
+                    looks += 1;
+                    self.place = match looks {
+                        0..=LOOKS_MAX => self.find(letters).await?,
+                        _ => 0,
+                    };
+                    continue;
+                }
+                known.push(values.remove(0));
+            }
+            match page.left {
+                Some(left) => self.is_over = left == 0,
+                // Others have removed every mark: at most what was there.
+                None => values.truncate(usize::try_from(self.unseen).unwrap_or(usize::MAX)),
+            }
+            self.is_over |= values.is_empty();
+            self.unseen = self.unseen.saturating_sub(values.len() as u64);
+            self.adapt(&values);
+            self.place += values.len() as u64;
+            known.extend(values.iter().cloned());
+            self.known = known;
+            return Ok(Some(values.into_iter().map(Entry::of_value).collect()));
+        }
+    }
+
+    /// Somebody else removed some of what was passed: how many are left of it, as far as they are
+    /// known.
+    async fn find(&self, letters: &DeadLetters) -> Result<u64, Error> {
+        let from = self.place.saturating_sub(PAGE_MAX as u64);
+        let page = letters.page(from, PAGE_MAX as u64, &[]).await?;
+        let is_known = |value| self.known.contains(value);
+        let last = page.values.iter().rposition(is_known);
+        Ok(last.map_or(0, |last| from + last as u64 + 1))
+    }
+
+    /// Read more at once where entries are small.
+    fn adapt(&mut self, values: &[Bytes]) {
+        let bytes: usize = values.iter().map(Bytes::len).sum();
+        let average = (bytes / values.len().max(1)).max(1);
+        self.page = (PAGE_BYTES / average).clamp(1, PAGE_MAX);
+    }
+}
+
+impl DeadLetters {
+    /// Values of a list from the `first` newest on, newest first.
+    pub(super) async fn newest_values(
+        &self,
+        first: usize,
+        count: usize,
+    ) -> Result<Vec<Bytes>, Error> {
+        const COMMAND: &str = "LRANGE";
+        let mut command = Cmd::new();
+        command.arg(COMMAND).arg(&self.key).arg(first);
+        command.arg(first + count - 1);
+        let values = self.link.call(COMMAND, &command).await;
+        let values = values.and_then(|values| self::values(COMMAND, values));
+        values.map_err(|error| self.failed(error))
+    }
+
+    async fn page(&self, passed: u64, count: u64, marks: &[Bytes]) -> Result<Page, Error> {
+        let script = Script::PageList;
+        let mut call = script.on(&[&self.key]);
+        call.arg(passed).arg(count).arg(PAGE_BYTES);
+        for mark in marks {
+            call.arg(&mark[..]);
+        }
+        let page = async {
+            let reply = script::run(&self.link, script, &call).await?;
+            let [values, left] = reply::tuple(script.name(), reply)?;
+            Ok(Page {
+                values: self::values(script.name(), values)?,
+                left: u64::try_from(reply::integer(script.name(), &left)?).ok(),
+            })
+        };
+        page.await.map_err(|error| self.failed(error))
+    }
+
+    /// Delete entries of a list by their values. Says how many of them were still there.
+    pub(super) async fn delete_values(&self, entries: &[Entry]) -> Result<u64, Error> {
+        const COMMAND: &str = "LREM";
+        let mut deleted = 0;
+        for entries in entries.chunks(REMOVED_PER_PIPELINE) {
+            let mut pipeline = Pipeline::new();
+            for value in entries.iter().filter_map(|entry| entry.value.as_ref()) {
+                let call = pipeline.cmd(COMMAND).arg(&self.key);
+                call.arg(-1).arg(&value[..]);
+            }
+            let answers = self.link.pipeline(COMMAND, &pipeline).await;
+            let answers = answers.map_err(|error| self.failed(error))?;
+            for answer in answers {
+                let count = reply::accepted(COMMAND, answer)
+                    .and_then(|count| reply::count(COMMAND, &count))
+                    .map_err(|error| self.failed(error))?;
+                // Gone is not there either.
+                self.removed.add(1);
+                deleted += count;
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+fn values(command: &'static str, values: redis::Value) -> Result<Vec<Bytes>, RedisError> {
+    reply::array(command, values)?
+        .into_iter()
+        .map(|value| reply::bytes(command, value))
+        .collect()
+}
