@@ -446,6 +446,41 @@ fn a_benchmark_measures_both_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn every_kind_of_queue_can_be_measured() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let ack = guest("ack").to_str().unwrap().to_owned();
+    for (flags, queue) in [
+        (&["--list"][..], "list"),
+        (&["--list", "--reliable"], "reliable-list"),
+        (&["--list", "--reliable", "--recovery"], "recovered-list"),
+        // More than may be ahead of the handler.
+        (&["--channel", "--messages", "9000"], "channel"),
+    ] {
+        let mut bench = vec!["bench", "--redis", &url, "--handler", &ack];
+        bench.extend(["--repeat", "1", "--rate", "100", "--json"]);
+        if queue != "channel" {
+            bench.extend(["--messages", "700"]);
+        }
+        bench.extend(flags);
+        let report = run(bench).ok().json();
+        assert_eq!(report["queue"], queue);
+        for loop_of in ["floor", "sandbox"] {
+            for figure in ["messages_per_second", "latency_p50_us"] {
+                let figure = report[loop_of][figure].as_f64();
+                assert!(figure.unwrap() > 0.0, "{report}");
+            }
+        }
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
+    assert_eq!(keys, 0);
+    let ended = run(["bench", "--redis", &url, "--handler", &ack, "--reliable"]);
+    assert_eq!(ended.code, 64);
+    assert!(ended.stderr.contains("--list"), "{}", ended.stderr);
+}
+
+#[test]
 fn the_replay_is_measured_without_a_handler() {
     let redis = RedisServer::start();
     let url = redis.url();

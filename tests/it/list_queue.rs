@@ -633,6 +633,47 @@ async fn a_recovery_set_that_is_gone_strands_nothing() {
 }
 
 #[tokio::test]
+async fn a_server_that_takes_no_writes_fails_the_probe() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    host.probe().await.unwrap();
+    let keys = scene.raw.number("DBSIZE").await;
+    scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
+    let error = host.probe().await.unwrap_err();
+    assert_eq!(error.code(), "READONLY");
+    scene.raw.ask("REPLICAOF NO ONE").await;
+    host.probe().await.unwrap();
+    assert_eq!(scene.raw.number("DBSIZE").await, keys);
+}
+
+#[tokio::test]
+async fn a_recovery_set_that_expires_strands_nothing() {
+    let scene = Scene::new().await;
+    let mut options = recovering();
+    options.min_idle = Duration::from_millis(300);
+    options.recovery.as_mut().unwrap().ttl = Some(Duration::from_millis(400));
+    let dead = scene.host_with(options.clone()).await;
+    scene.claim(&dead, &["a", "b"]).await;
+    drop(dead);
+    // The time to live is the server's to keep.
+    eventually("the recovery set expires", async || {
+        scene.raw.number(&format!("EXISTS {CLAIMS}")).await == 0
+    })
+    .await;
+    let heir = scene.host_with(options).await;
+    let mut taken = Vec::new();
+    eventually("all are recovered", async || {
+        taken.extend(orphans(&heir, 9).await);
+        taken.len() >= 2
+    })
+    .await;
+    let mut payloads: Vec<_> = taken.iter().map(|c| c.message.body.clone()).collect();
+    payloads.sort();
+    assert_eq!(payloads, ["a", "b"]);
+    assert!(orphans(&heir, 9).await.is_empty());
+}
+
+#[tokio::test]
 async fn the_recovery_set_lives_as_long_as_somebody_claims_or_renews() {
     let scene = Scene::new().await;
     let mut options = recovering();

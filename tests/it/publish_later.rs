@@ -415,7 +415,7 @@ async fn users_with_the_documented_rights_publish_and_serve_it() {
     let producer = format!("producer on >p resetkeys ~{{orders}}:delayed -@all {rights}");
     let server = RedisOptions::default()
         .user(&producer)
-        .user(&security_user::documented_user())
+        .user(&security_user::documented_user("hostler-orders"))
         .start();
     let as_user = |user: &str, pass: &str| format!("{}?user={user}&pass={pass}", server.url());
     let to = Publisher::new(&connector(&as_user("producer", "p")), Stream::new("orders"));

@@ -1,4 +1,4 @@
-//! One measurement: a stream full of messages, the real loop, and what it cost.
+//! One measurement: a queue full of messages, the real loop, and what it cost.
 
 use std::fs;
 use std::sync::{Arc, PoisonError};
@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::through::Through;
 use super::timed::{SENT, Timed, Times};
 use crate::cli::connect::Passing;
 use crate::cli::exit::{Exit, Failure};
@@ -19,8 +20,7 @@ use crate::delivery::backoff::Backoff;
 use crate::delivery::ledger;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
 use crate::queue::connection::{Connector, Link};
-use crate::queue::publish::{BATCH_MESSAGES, Destination, Outgoing, Publisher};
-use crate::queue::stream::{StreamOptions, StreamQueue};
+use crate::queue::publish::{BATCH_MESSAGES, Outgoing, Publisher};
 use crate::queue::usage;
 use crate::runtime::{self, Control, Driver, Handler};
 use crate::telemetry::health::Health;
@@ -33,10 +33,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long messages are sent at a steady rate to measure their journey.
 const PACED_FOR: Duration = Duration::from_secs(2);
 const PACE: Duration = Duration::from_millis(1);
+/// How far a publisher may be ahead of the handler where nothing holds what is published: well
+/// within the buffer of a subscription.
+const AHEAD_MAX: u64 = 4096;
 
 /// What is measured.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
+    /// What the messages come through.
+    pub(super) through: Through,
     pub(super) messages: u64,
     pub(super) body: Bytes,
     pub(super) concurrency: usize,
@@ -62,7 +67,7 @@ pub(super) struct Measured {
     pub(super) journeys: Vec<Duration>,
 }
 
-/// A stream of its own, on this server.
+/// A queue of its own, on this server.
 pub(super) struct Bench<'a> {
     pub(super) connector: &'a Connector,
     pub(super) load: &'a Load,
@@ -70,7 +75,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measure a handler: first a full stream, then a steady rate.
+    /// Measure a handler: first a full queue, then a steady rate.
     pub(super) async fn measure<H: Handler>(
         &self,
         handler: impl Fn() -> H,
@@ -78,7 +83,9 @@ impl Bench<'_> {
         let key = format!("hostler:bench:{:08x}", fastrand::u32(..));
         let link = self.connector.link("bench");
         let measured = async {
-            self.preload(&key).await?;
+            if self.load.through.holds() {
+                self.preload(&key).await?;
+            }
             let mut measured = self.full(&key, handler(), &link).await?;
             if self.load.rate > 0 {
                 measured.journeys = self.paced(&key, handler()).await?;
@@ -86,14 +93,14 @@ impl Bench<'_> {
             Ok(measured)
         };
         let measured: Result<Measured, Failure> = measured.await;
-        let removed = usage::remove(&link, &[key]).await;
+        let removed = usage::remove(&link, &Through::keys(&key)).await;
         let measured = measured?;
         removed.map_err(|error| error.failure())?;
         Ok(measured)
     }
 
     async fn preload(&self, key: &str) -> Result<(), Failure> {
-        let publisher = Publisher::new(self.connector, Destination::stream(key));
+        let publisher = Publisher::new(self.connector, self.load.through.destination(key));
         let batch = vec![Outgoing::new(self.load.body.clone()); BATCH_MESSAGES];
         let mut left = usize::try_from(self.load.messages).unwrap_or(usize::MAX);
         while left > 0 {
@@ -101,6 +108,31 @@ impl Bench<'_> {
             let sent = publisher.publish_all(&batch[..now]).await;
             sent.map_err(|error| Failure::new(Exit::Unavailable, error))?;
             left -= now;
+        }
+        Ok(())
+    }
+
+    /// Publish as fast as the messages are handled: nobody holds them for a host.
+    async fn feed(&self, key: &str, running: &Running) -> Result<(), Failure> {
+        let publisher = Publisher::new(self.connector, self.load.through.destination(key));
+        let batch = vec![Outgoing::new(self.load.body.clone()); BATCH_MESSAGES];
+        let (mut sent, mut last) = (0, Instant::now());
+        while sent < self.load.messages {
+            let ahead = sent - running.metrics.summary().acked.min(sent);
+            let room = (AHEAD_MAX - ahead.min(AHEAD_MAX)).min(self.load.messages - sent);
+            if room == 0 {
+                // What is wrong then, whoever counts the messages will say.
+                if last.elapsed() > PATIENCE {
+                    return Ok(());
+                }
+                sleep(LOOK_EVERY).await;
+                continue;
+            }
+            let now = usize::try_from(room).unwrap_or(usize::MAX).min(batch.len());
+            let published = publisher.publish_all(&batch[..now]).await;
+            published.map_err(|error| Failure::new(Exit::Unavailable, error))?;
+            sent += now as u64;
+            last = Instant::now();
         }
         Ok(())
     }
@@ -116,7 +148,13 @@ impl Bench<'_> {
         let redis_before = usage().await?;
         let cpu_before = cpu_of_this_process();
         let running = self.start(key, handler).await?;
-        let elapsed = running.until_done(self.load.messages).await?;
+        let elapsed = if self.load.through.holds() {
+            running.until_done(self.load.messages).await?
+        } else {
+            let done = running.until_done(self.load.messages);
+            let ((), elapsed) = tokio::try_join!(self.feed(key, &running), done)?;
+            elapsed
+        };
         let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
         let redis_cpu = usage().await?.cpu.saturating_sub(redis_before.cpu);
         let peak_memory = peak();
@@ -133,7 +171,7 @@ impl Bench<'_> {
 
     async fn paced<H: Handler>(&self, key: &str, handler: H) -> Result<Vec<Duration>, Failure> {
         let running = self.start(key, handler).await?;
-        let publisher = Publisher::new(self.connector, Destination::stream(key));
+        let publisher = Publisher::new(self.connector, self.load.through.destination(key));
         let mut ticks = interval(PACE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let began = Instant::now();
@@ -158,17 +196,14 @@ impl Bench<'_> {
     }
 
     async fn start<H: Handler>(&self, key: &str, handler: H) -> Result<Running, Failure> {
-        let options = StreamOptions::new(key, "bench");
-        let queue = StreamQueue::open(self.connector.clone(), options)
-            .await
-            .map_err(|error| error.failure())?;
+        let queue = self.load.through.open(self.connector, key).await?;
         let start = Instant::now();
         let handler = Arc::new(Timed::new(handler, start));
         let times = handler.times();
         let metrics = Arc::new(Metrics::new());
         let (control, commands) = mpsc::channel(1);
         let driver = Driver::new(
-            Arc::new(queue),
+            queue,
             &handler,
             self.settings(),
             Arc::clone(&metrics),

@@ -24,9 +24,11 @@ use crate::telemetry::logging::{self, LogFilter, LogFormat};
 mod in_process;
 mod measure;
 mod replay;
+mod through;
 mod timed;
 
 use measure::{Bench, Load, Measured};
+use through::Through;
 use timed::percentile;
 
 /// How many messages an instance serves with `--mode reuse`.
@@ -41,7 +43,7 @@ const BUILD: &str = if cfg!(debug_assertions) {
 /// Measure the loop with a handler, against the same loop with a native no-op (the floor)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A stream of its own is filled, served by the real loop with the floor and with the handler in turn,
+A stream (or --list, --channel) of its own is filled, served by the real loop with the floor and with the handler in turn,
 and removed. Each round does both, in turning order; figures are medians of the rounds. Then messages
 are sent at a steady rate to measure their way from sending to the answer. Use a release build, on a
 machine that does nothing else.
@@ -53,6 +55,8 @@ Examples:
   hostler bench --in-process handler.wasm --body-file order.json --json
   hostler bench --redis embedded --handler ack.wasm
   hostler bench --redis redis://localhost --handler ack.wasm --mode reuse --body 1KiB --repeat 5 --json
+  hostler bench --redis redis://localhost --handler ack.wasm --list --reliable --recovery
+  hostler bench --redis redis://localhost --handler ack.wasm --channel
   hostler bench --redis embedded --replay 50000")]
 pub(crate) struct Args {
     /// Measure this component alone, without Redis
@@ -62,6 +66,9 @@ pub(crate) struct Args {
     /// How many messages a round has; with --in-process, at most
     #[arg(long, value_name = "N", default_value = "100000")]
     messages: NonZeroU64,
+
+    #[command(flatten)]
+    through: through::Flags,
 
     /// The size of each body
     #[arg(long, value_name = "SIZE", default_value = "100B", value_parser = size)]
@@ -118,6 +125,7 @@ fn size(text: &str) -> Result<ByteSize, String> {
 struct Report<'a> {
     version: &'a str,
     build: &'a str,
+    queue: Through,
     messages: u64,
     body_bytes: u64,
     concurrency: usize,
@@ -193,6 +201,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     };
     let sandbox = check::load(&config.handler.file, &config.sandbox)?;
     let load = Load {
+        through: args.through.through(),
         messages: args.messages.get(),
         body,
         concurrency: config.sandbox.concurrency,
@@ -205,6 +214,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         build: BUILD,
+        queue: load.through,
         messages: load.messages,
         body_bytes: load.body.len() as u64,
         concurrency: load.concurrency,
@@ -334,7 +344,7 @@ fn text(report: &Report<'_>) -> String {
         row("peak memory", &|f| check::people_size(f.peak_memory_bytes)),
     ];
     format!(
-        "{} messages of {}, concurrency {}, {}, {} rounds, {} build\n\n{}\n\nratio to the floor  {:.2}",
+        "{} messages of {}, concurrency {}, {}, {} rounds, {} build, through a {}\n\n{}\n\nratio to the floor  {:.2}",
         report.messages,
         ByteSize(report.body_bytes).show(),
         report.concurrency,
@@ -344,6 +354,7 @@ fn text(report: &Report<'_>) -> String {
         },
         report.rounds,
         report.build,
+        report.queue.name(),
         output::table(rows),
         report.ratio
     )

@@ -1,0 +1,125 @@
+//! What the messages of a measurement come through: a queue of its own of some kind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::cli::connect::Passing;
+use crate::cli::exit::Failure;
+use crate::queue::Queue;
+use crate::queue::connection::Connector;
+use crate::queue::kind::QueueOptions;
+use crate::queue::list::{ListOptions, Recovery};
+use crate::queue::publish::Destination;
+use crate::queue::pubsub::PubSubOptions;
+use crate::queue::simple_list::SimpleListOptions;
+use crate::queue::stream::StreamOptions;
+use crate::wire::keys;
+
+/// A kind of queue.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Through {
+    #[default]
+    Stream,
+    List,
+    ReliableList,
+    RecoveredList,
+    Channel,
+}
+
+/// The flags that name one.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Flags {
+    /// Measure a list instead of a stream: a simple one, unless --reliable
+    #[arg(long, conflicts_with_all = ["in_process", "replay"])]
+    list: bool,
+
+    /// With --list: a reliable one
+    #[arg(long, requires = "list")]
+    reliable: bool,
+
+    /// With --list --reliable: record every claim in a recovery set
+    #[arg(long, requires = "reliable")]
+    recovery: bool,
+
+    /// Measure a channel instead of a stream: messages are published while they are handled, as
+    /// fast as they are, at most 4096 ahead
+    #[arg(long, conflicts_with_all = ["list", "in_process", "replay"])]
+    channel: bool,
+}
+
+impl Flags {
+    pub(super) fn through(self) -> Through {
+        match self {
+            Self { channel: true, .. } => Through::Channel,
+            Self { recovery: true, .. } => Through::RecoveredList,
+            Self { reliable: true, .. } => Through::ReliableList,
+            Self { list: true, .. } => Through::List,
+            _ => Through::Stream,
+        }
+    }
+}
+
+impl Through {
+    /// The word for it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::List => "simple list",
+            Self::ReliableList => "reliable list",
+            Self::RecoveredList => "reliable list with a recovery set",
+            Self::Channel => "channel",
+        }
+    }
+
+    /// Whether it holds what is published before anybody serves it.
+    pub(super) fn holds(self) -> bool {
+        self != Self::Channel
+    }
+
+    pub(super) fn destination(self, key: &str) -> Destination {
+        match self {
+            Self::Stream => Destination::stream(key),
+            Self::List | Self::ReliableList | Self::RecoveredList => Destination::list(key),
+            Self::Channel => Destination::channel(key),
+        }
+    }
+
+    /// The queue of this key, opened by a host.
+    pub(super) async fn open(
+        self,
+        connector: &Connector,
+        key: &str,
+    ) -> Result<Arc<dyn Queue>, Failure> {
+        let list = |recovery| {
+            QueueOptions::List(ListOptions {
+                recovery,
+                ..ListOptions::new(key)
+            })
+        };
+        let options = match self {
+            Self::Stream => QueueOptions::Stream(StreamOptions::new(key, "bench")),
+            Self::List => QueueOptions::SimpleList(SimpleListOptions::new(key)),
+            Self::ReliableList => list(None),
+            Self::RecoveredList => list(Some(Recovery {
+                key: claims(key),
+                ttl: Some(Duration::from_secs(3600)),
+            })),
+            Self::Channel => QueueOptions::PubSub(PubSubOptions::new(key)),
+        };
+        let opened = options.open(connector.clone()).await;
+        opened.map_err(|error| error.failure())
+    }
+
+    /// Everything that may be left of it.
+    pub(super) fn keys(key: &str) -> Vec<String> {
+        vec![key.to_owned(), claims(key), keys::instances(key)]
+    }
+}
+
+fn claims(key: &str) -> String {
+    keys::derived(key, "claims")
+}
