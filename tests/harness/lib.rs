@@ -8,4 +8,5 @@ pub mod inprocess;
 pub mod proxy;
 pub mod redis;
 pub mod rig;
+pub mod versions;
 pub mod witness;

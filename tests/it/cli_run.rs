@@ -319,10 +319,14 @@ fn the_admin_server_says_what_the_summary_says() {
     let address = serving["address"].as_str().unwrap().to_owned();
     host.until_ready();
     let (status, ready) = get(&address, "/ready");
+    let ready: Json = serde_json::from_str(&ready).unwrap();
     assert_eq!(
-        (status, ready.as_str()),
-        (200, "{\"ready\":true,\"reasons\":[]}")
+        (status, &ready["ready"], &ready["reasons"]),
+        (200, &json!(true), &json!([]))
     );
+    let handler = &ready["handler"];
+    assert_eq!(handler["current"]["origin"], "file");
+    assert!(handler["canary"].is_null() && handler["refused"].is_null());
     assert_eq!(get(&address, "/live"), (200, "{\"live\":true}".to_owned()));
     assert_eq!(get(&address, "/nothing").0, 404);
     let begun = std::time::Instant::now();

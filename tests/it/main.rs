@@ -129,6 +129,12 @@ mod security_user;
 #[cfg(test)]
 mod simple_list;
 #[cfg(test)]
+mod swap_file;
+#[cfg(test)]
+mod swap_rules;
+#[cfg(test)]
+mod swap_scene;
+#[cfg(test)]
 mod swap_versions;
 #[cfg(test)]
 mod wire_proxy;

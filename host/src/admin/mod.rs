@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /live` | 200, or 503 if the loop has not turned for a minute |
-//! | `GET /ready` | 200, or 503 with the reasons |
+//! | `GET /ready` | 200, or 503 with the reasons; and the versions of the handler |
 //!
 //! Reads only, and holds no secret: but who can reach it can see the names of queues' failures, so
 //! it listens on loopback unless told otherwise. Connections are bounded; the rest wait.
@@ -121,6 +121,10 @@ async fn ready(State(shared): State<Shared>) -> Response {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    let body = json!({ "ready": reasons.is_empty(), "reasons": reasons });
+    let body = json!({
+        "ready": reasons.is_empty(),
+        "reasons": reasons,
+        "handler": shared.health.versions(),
+    });
     (status, Json(body)).into_response()
 }

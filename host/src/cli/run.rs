@@ -13,7 +13,7 @@ use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::threads::Threads;
-use crate::cli::{Variables, check, output};
+use crate::cli::{Variables, check, compile_component, output};
 use crate::config::{Config, QueueKind, SummaryFormat, Value};
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
@@ -24,12 +24,17 @@ use crate::queue::startup::StartError;
 use crate::queue::stream::{DeadLetterQueue, StreamOptions};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
+use crate::runtime::swap::{Swapper, watch_file};
+use crate::runtime::versions::{Origin, Versions};
 use crate::runtime::{self, Batching, Control, Driver, UntilEmpty, gate};
-use crate::sandbox::{Sandbox, World};
+use crate::sandbox::{self, Sandbox, World, swap};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 use crate::wire;
+
+/// New versions of the handler that may wait to be looked at.
+const WISHES_MAX: usize = 4;
 
 /// Serve a queue: hand each message to the handler, and do what it says
 #[derive(Debug, clap::Args)]
@@ -81,8 +86,53 @@ fn load(config: &Config) -> Result<Sandbox, Failure> {
             let what = format!("{file} is {digest}, but `handler_digest` accepts only {wanted}");
             Err(Failure::new(Exit::Component, what).hint("deploy that version, or change the pin"))
         }
-        _ => Ok(sandbox),
+        _ => {
+            let tested = swap::selftest(&sandbox, &config.swap.terms.selftests);
+            tested.map_err(|refusal| {
+                let what = format!("{}: {refusal}", config.handler.file.display());
+                Failure::new(Exit::Component, what)
+                    .hint("correct the handler, or its `[[selftest]]`")
+            })?;
+            Ok(sandbox)
+        }
     }
+}
+
+/// Take new versions of the handler for as long as the threads of attempts live: hashing and
+/// checking them must not keep the loop from its leases.
+fn swaps(
+    config: &Config,
+    versions: &Arc<Versions>,
+    metrics: &Arc<Metrics>,
+    health: &Health,
+    attempts: &Handle,
+) -> Result<(), Failure> {
+    let settings = runtime::swap::Settings {
+        file: config.handler.file.clone(),
+        sandbox: sandbox::Settings {
+            compiler: compile_component::compiler()?,
+            ..config.sandbox.clone()
+        },
+        terms: config.swap.terms.clone(),
+        canary: config.swap.canary.map(|(share, _)| share),
+    };
+    let (versions, metrics) = (Arc::clone(versions), Arc::clone(metrics));
+    let swapper = Swapper::new(versions, settings, metrics, health.clone());
+    let (wishes, inbox) = mpsc::channel(WISHES_MAX);
+    let (reload, reloads) = mpsc::channel(1);
+    let file = config.handler.file.clone();
+    let max = config.sandbox.limits.component;
+    attempts.spawn(swapper.run(inbox));
+    attempts.spawn(watch_file(file, max, wishes, reloads));
+    let mut hangups = signal(SignalKind::hangup())
+        .map_err(|error| Failure::io("cannot wait for signals", &error))?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            // One that is not heard yet stands for this one as well.
+            let _waiting = reload.try_send(()).is_err();
+        }
+    });
+    Ok(())
 }
 
 async fn serve(
@@ -119,10 +169,13 @@ async fn serve(
         }
     };
     announce(config, &*queue, &sandbox);
+    let world = sandbox.describe().world;
+    let versions = Arc::new(Versions::new(sandbox, Origin::File));
+    swaps(config, &versions, &metrics, &health, attempts)?;
     let driver = Driver::new(
         queue,
-        &Arc::new(Sandboxed::new(sandbox.clone()).gathering(batching(config))),
-        settings(config, sandbox.describe().world),
+        &Arc::new(Sandboxed::of(versions).gathering(batching(config))),
+        settings(config, world),
         Arc::clone(&metrics),
         health,
         attempts,
@@ -304,6 +357,9 @@ fn settings(config: &Config, world: World) -> runtime::Settings {
         until_empty: config.process.until_empty.then_some(UntilEmpty {
             timeout: config.process.until_empty_timeout,
         }),
+        canary: config.swap.canary.map(|(_, rule)| rule),
+        breaker: config.swap.breaker,
+        on_break: config.swap.on_break,
     }
 }
 

@@ -35,6 +35,7 @@ impl Collected {
                 require_headers: self.value(&queue::REQUIRE_HEADERS).unwrap_or_default(),
                 ttl: self.value(&queue::TTL),
                 max_length: self.value(&queue::MAX_LENGTH),
+                swap: self.swap(handler.digest.as_ref()),
                 handler,
                 sandbox: self.sandbox_settings(),
                 batch_size: self.or_default(&handler::BATCH_SIZE),

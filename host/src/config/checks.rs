@@ -2,20 +2,22 @@
 
 use std::num::NonZeroU32;
 
-use crate::config::choices::{Codec, CompileCache};
+use crate::config::choices::{BreakAt, Codec, CompileCache, Digest};
 use crate::config::collect::Collected;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
-use crate::config::settings::{dead_letters, failures, handler, limits, process, queue};
+use crate::config::settings::{self, dead_letters, failures, handler, limits, process, queue};
 use crate::config::value::{ByteSize, Value};
-use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable};
+use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
+use crate::delivery::breaker;
+use crate::delivery::canary::{self, Share};
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{OnFull, Routes};
-use crate::sandbox;
+use crate::sandbox::{self, swap};
 use crate::wire::codec::BodyCodec;
 use crate::wire::list::{self, Framing};
 
@@ -247,6 +249,37 @@ impl Collected {
             file: file?,
             digest: self.value(&handler::HANDLER_DIGEST),
         })
+    }
+
+    /// How another version takes over.
+    pub(super) fn swap(&self, pin: Option<&Digest>) -> Swap {
+        let at_least = |setting| self.or_default::<NonZeroU32>(setting).get();
+        Swap {
+            accept_deploys: self.or_default(&settings::swap::ACCEPT_DEPLOYS),
+            terms: swap::Terms {
+                pin: pin.map(|digest| digest.as_str().into()),
+                selftests: self.value(&settings::swap::SELFTEST).unwrap_or_default().0,
+            },
+            canary: self.value(&settings::swap::CANARY).map(|share| {
+                let rule = canary::Rule {
+                    window: self.or_default(&settings::swap::CANARY_WINDOW),
+                    min: at_least(&settings::swap::CANARY_MIN_MESSAGES).into(),
+                    max_excess: self
+                        .or_default::<Share>(&settings::swap::CANARY_MAX_EXCESS)
+                        .as_f64(),
+                };
+                (share, rule)
+            }),
+            breaker: match self.or_default(&settings::swap::BREAKER) {
+                BreakAt::Off => None,
+                BreakAt::Share(share) => Some(breaker::Rule {
+                    window: self.or_default(&settings::swap::BREAKER_WINDOW),
+                    min: at_least(&settings::swap::BREAKER_MIN_MESSAGES) as usize,
+                    rate: share.as_f64(),
+                }),
+            },
+            on_break: self.or_default(&settings::swap::ON_BREAK),
+        }
     }
 
     /// How the component is run. What is among the problems stands at its default.

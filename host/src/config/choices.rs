@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
+use crate::delivery::breaker::OnBreak;
+use crate::delivery::canary::Share;
 use crate::delivery::policy::{OnCap, OnFault, Reason};
 use crate::queue::pubsub::OnOverflow;
 use crate::queue::stream::{GroupStart, OnFull, Retention};
@@ -21,6 +23,7 @@ words!(@value OnFull { DropOldest = "drop-oldest", Stop = "stop" });
 words!(@value LogFormat { Auto = "auto", Pretty = "pretty", Json = "json" });
 words!(@value Framing { Auto = "auto", Frame = "frame", Raw = "raw", Json = "json" });
 words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
+words!(@value OnBreak { Stop = "stop", Rollback = "rollback" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
 
 /// What bodies are, or how values are written.
@@ -66,6 +69,62 @@ impl Value for Retention {
             Self::Keep => "keep".to_owned(),
             Self::Acked => "acked".to_owned(),
             Self::MaxLen(n) => format!("maxlen:{n}"),
+        }
+    }
+}
+
+impl Value for Share {
+    const TYPE: &'static str = "share";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let wrong = || {
+            Invalid::new(format!("`{text}` is no share"))
+                .hint("shares look like `10%` or `0.5%`, up to `100%`")
+        };
+        let percent: f64 = text
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse().ok())
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .ok_or_else(wrong)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and 10,000"
+        )]
+        let points = (percent * 100.0).round() as u32;
+        Self::from_basis_points(points).ok_or_else(wrong)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// At which share of faults a queue is stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum BreakAt {
+    /// Never.
+    Off,
+    /// At this share.
+    Share(Share),
+}
+
+impl Value for BreakAt {
+    const TYPE: &'static str = "share | `off`";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => Share::parse(text).map(Self::Share),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Off => "off".to_owned(),
+            Self::Share(share) => share.show(),
         }
     }
 }

@@ -147,12 +147,14 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
         }
         (Shape::Text | Shape::Number, DeValue::Float(float)) => Ok(float.as_str().to_owned()),
         (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
+        (Shape::Tables, DeValue::Array(_)) => json(value).map(|json| json.to_string()),
         (shape, value) => {
             let (wanted, example) = match shape {
                 Shape::Text => ("a string", "\"...\""),
                 Shape::Integer => ("an integer", "1"),
                 Shape::Number => ("a number", "1.5"),
                 Shape::Bool => ("a boolean", "true"),
+                Shape::Tables => ("an array of tables", "[{ body = \"...\" }]"),
             };
             let example = setting
                 .default()
@@ -163,6 +165,30 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 .hint(format!("write it like `{} = {example}`", setting.key())))
         }
     }
+}
+
+/// The same value in JSON.
+fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
+    Ok(match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Boolean(value) => (*value).into(),
+        DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) => {
+            let found = value.type_str();
+            return Err(Invalid::new(format!(
+                "holds a {found}, where texts are wanted"
+            )));
+        }
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| json(item.get_ref()));
+            items.collect::<Result<Vec<_>, _>>()?.into()
+        }
+        DeValue::Table(table) => {
+            let pairs = table
+                .iter()
+                .map(|(name, value)| Ok((name.get_ref().to_string(), json(value.get_ref())?)));
+            serde_json::Value::Object(pairs.collect::<Result<_, Invalid>>()?)
+        }
+    })
 }
 
 fn decimal(integer: &DeInteger<'_>) -> Result<String, Invalid> {

@@ -20,12 +20,14 @@ pub use secret::{RedisUrl, Secret};
 pub use setting::{Definition, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
+use crate::delivery::breaker::{self, OnBreak};
+use crate::delivery::canary::{self, Share};
 use crate::delivery::policy::Policy;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, OnFull, Retention, Routes};
 use crate::queue::target::Target;
-use crate::sandbox;
+use crate::sandbox::{self, swap};
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire;
 use crate::wire::codec::BodyCodec;
@@ -42,6 +44,7 @@ mod file;
 mod problem;
 mod reach;
 mod secret;
+mod selftest;
 mod setting;
 pub mod settings;
 mod value;
@@ -80,6 +83,8 @@ pub struct Config {
     pub max_length: Option<NonZeroU64>,
     /// The component.
     pub handler: Handler,
+    /// How another version of it takes over.
+    pub swap: Swap,
     /// What it may use, how many attempts run at the same time, how instances are reused.
     pub sandbox: sandbox::Settings,
     /// How many messages a handler of batches is given in one call.
@@ -254,6 +259,21 @@ pub struct Handler {
     pub file: PathBuf,
     /// The only digest that is accepted.
     pub digest: Option<Digest>,
+}
+
+/// How another version of the handler takes over, and what stops one that fails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Swap {
+    /// Whether deployed versions are taken.
+    pub accept_deploys: bool,
+    /// What a version must stand.
+    pub terms: swap::Terms,
+    /// The trial of a new version; `None` = it gets all messages at once.
+    pub canary: Option<(Share, canary::Rule)>,
+    /// When the queue is stopped; `None` = never.
+    pub breaker: Option<breaker::Rule>,
+    /// What happens then.
+    pub on_break: OnBreak,
 }
 
 /// Where dead letters go.

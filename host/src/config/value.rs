@@ -19,6 +19,8 @@ pub enum Shape {
     Number,
     /// `true` or `false`.
     Bool,
+    /// An array of tables; as a text, JSON.
+    Tables,
 }
 
 /// A type of setting.

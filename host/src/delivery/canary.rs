@@ -108,6 +108,12 @@ impl Tally {
         self.rate(self.faults + self.nacks)
     }
 
+    /// How far its rate of failures may be from the truth, by chance: two standard deviations.
+    fn noise(&self) -> f64 {
+        let rate = self.failure_rate();
+        2.0 * (rate * (1.0 - rate) * self.rate(1)).sqrt()
+    }
+
     /// By how much this one fails more often than another: the worst of faults, requeues, and both.
     pub fn excess_over(&self, other: &Self) -> f64 {
         let faults = self.fault_rate() - other.fault_rate();
@@ -129,14 +135,17 @@ pub enum Decision {
 }
 
 /// What these counts mean after so long. A canary that fails too often is given up as soon as
-/// there are enough attempts to say so; a good one waits for the end of the window.
+/// there are enough attempts to say so, and chance alone hardly explains it; at the end of the
+/// window the counts are taken as they are.
 pub fn decide(rule: &Rule, age: Duration, canary: &Tally, current: &Tally) -> Decision {
+    let excess = canary.excess_over(current);
+    let is_over = age >= rule.window;
     if canary.attempts < rule.min {
         Decision::Wait
-    } else if canary.excess_over(current) > rule.max_excess {
-        Decision::RollBack
-    } else if age >= rule.window {
+    } else if is_over && excess <= rule.max_excess {
         Decision::Promote
+    } else if is_over || excess - canary.noise() > rule.max_excess {
+        Decision::RollBack
     } else {
         Decision::Wait
     }
@@ -240,12 +249,22 @@ mod tests {
         fn one_that_is_no_worse_is_never_rolled_back(
             canary in tally(), current in tally(), secs in 0_u64..120,
         ) {
-            let no_worse = canary.excess_over(&current) <= RULE.max_excess;
-            let decision = decide(&RULE, Duration::from_secs(secs), &canary, &current);
-            prop_assert_eq!(
-                decision == Decision::RollBack,
-                !no_worse && canary.attempts >= RULE.min
-            );
+            if decide(&RULE, Duration::from_secs(secs), &canary, &current) == Decision::RollBack {
+                prop_assert!(canary.excess_over(&current) > RULE.max_excess);
+                prop_assert!(canary.attempts >= RULE.min);
+            }
+        }
+
+        #[test]
+        fn one_that_fails_far_more_often_goes_before_the_window_is_over(
+            canary in tally(), current in tally(),
+        ) {
+            // Two standard deviations of a hundred attempts are ten percent at most.
+            let far = canary.excess_over(&current) > RULE.max_excess + 0.1;
+            if far && canary.attempts >= RULE.min {
+                let decision = decide(&RULE, Duration::ZERO, &canary, &current);
+                prop_assert_eq!(decision, Decision::RollBack);
+            }
         }
 
         #[test]

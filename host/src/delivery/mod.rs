@@ -9,6 +9,7 @@
 //! - [`batch`]: what becomes of a batch: one outcome for each message, or its halves run again.
 //! - [`policy`]: [`policy::decide`], the one place that turns an outcome into a disposition.
 //! - [`backoff`]: how long a failed message waits.
+//! - [`breaker`]: when a handler that faults on everything stops its queue.
 //! - [`canary`]: which messages try a new version, and whether it is kept.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`trace`]: the trace that a message belongs to.
@@ -17,6 +18,7 @@
 pub mod attempt;
 pub mod backoff;
 pub mod batch;
+pub mod breaker;
 pub mod canary;
 pub mod death;
 pub mod ledger;

@@ -6,7 +6,7 @@
 //! - [`errands`]: the conversations with the queue, at most one of each kind at a time.
 //! - [`gate`]: what no handler may see.
 //! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
-//! - [`versions`]: which version of the handler an attempt gets.
+//! - [`versions`]: which version of the handler an attempt gets. [`swap`]: how a new one gets there.
 //! - [`gather`]: messages for one call of a handler that takes several.
 //! - [`job`]: a delivery as the driver and a slot share it.
 //! - [`watch`]: noticing that a file has changed.
@@ -30,12 +30,15 @@ pub mod gather;
 pub mod job;
 pub mod native;
 pub mod sandboxed;
+pub mod swap;
 pub mod versions;
 pub mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::delivery::breaker::{self, OnBreak};
+use crate::delivery::canary;
 use crate::delivery::ledger::{Settings as LedgerSettings, Time};
 use crate::delivery::policy::Policy;
 use crate::queue::Guarantee;
@@ -69,6 +72,12 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Stop when the queue holds nothing to do; with the time after which that is given up.
     pub until_empty: Option<UntilEmpty>,
+    /// When a new version on trial is kept; without it, somebody decides by hand.
+    pub canary: Option<canary::Rule>,
+    /// When a version that faults on everything stops the queue; `None` = never.
+    pub breaker: Option<breaker::Rule>,
+    /// What happens then.
+    pub on_break: OnBreak,
 }
 
 /// Stop when there is nothing to do.
@@ -113,6 +122,13 @@ impl Settings {
             gate: gate::Limits::default(),
             drain_timeout: Duration::from_secs(25),
             until_empty: None,
+            canary: None,
+            breaker: Some(breaker::Rule {
+                window: Duration::from_secs(10),
+                min: 50,
+                rate: 0.95,
+            }),
+            on_break: OnBreak::default(),
         }
     }
 }

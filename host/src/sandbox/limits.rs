@@ -99,6 +99,9 @@ pub struct Settings {
     pub compiler: Compiler,
     /// Where compiled code is kept; `None` = nowhere.
     pub cache: Option<Cache>,
+    /// Compile at the lowest priority, because other things matter more. Holds for
+    /// [`Compiler::Child`].
+    pub background: bool,
 }
 
 impl Default for Settings {
@@ -113,6 +116,7 @@ impl Default for Settings {
             allocation: Allocation::default(),
             compiler: Compiler::default(),
             cache: None,
+            background: false,
         }
     }
 }

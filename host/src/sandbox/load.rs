@@ -253,7 +253,7 @@ fn trial(loaded: &Loaded) -> Result<(), LoadError> {
 }
 
 /// A digest as people see it.
-fn name(digest: &[u8; 32]) -> Arc<str> {
+pub(super) fn name(digest: &[u8; 32]) -> Arc<str> {
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}").into()
 }

@@ -8,6 +8,7 @@
 //! - `load`: from a file to a handler; refuses with a [`LoadError`]. `format` and `world` say what
 //!   a file and a component are.
 //! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
+//! - [`swap`]: everything that a new version must stand before it takes over.
 //! - `grants`: which imports a handler may have, the one place that decides.
 //! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
 //! - `call`: one attempt, run by `supervise`. `instance`: what it runs in, and how long that lasts.
@@ -34,6 +35,7 @@ mod load;
 mod log;
 mod meter;
 mod supervise;
+pub mod swap;
 mod world;
 
 use std::path::Path;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::delivery::policy::truncate_utf8;
+use crate::telemetry::versions::VersionsSeen;
 
 /// The longest detail of a reason, in bytes.
 const DETAIL_MAX: usize = 512;
@@ -81,6 +82,7 @@ pub struct Health(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     impediments: Mutex<Vec<Impediment>>,
+    versions: Mutex<Option<VersionsSeen>>,
     born: Instant,
     /// Milliseconds from `born` to the last sign of life, plus one; 0 = none yet.
     beat_ms: AtomicU64,
@@ -93,6 +95,7 @@ impl Default for Health {
                 cause: Cause::Starting,
                 detail: "not reading yet".to_owned(),
             }]),
+            versions: Mutex::new(None),
             born: Instant::now(),
             beat_ms: AtomicU64::new(0),
         }))
@@ -135,6 +138,26 @@ impl Health {
     /// What stands in the way; empty = ready.
     pub fn impediments(&self) -> Vec<Impediment> {
         self.lock().clone()
+    }
+
+    /// These versions of the handler are run.
+    pub fn runs(&self, versions: VersionsSeen) {
+        let mut seen = self
+            .0
+            .versions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *seen = Some(versions);
+    }
+
+    /// The versions of the handler that are run, once that is known.
+    pub fn versions(&self) -> Option<VersionsSeen> {
+        let seen = self
+            .0
+            .versions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
     }
 
     /// The loop has turned. Costs an atomic store.

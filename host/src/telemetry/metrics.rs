@@ -23,6 +23,7 @@ use crate::delivery::policy::{Disposition, Policy, Reason};
 use crate::queue;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
+use crate::telemetry::swaps::Swaps;
 
 /// A gauge of a fraction: seconds.
 pub type GaugeF64 = Gauge<f64, AtomicU64>;
@@ -59,7 +60,7 @@ const REDIS_CODES: [&str; 24] = [
 ];
 const REDIS_OTHER: &str = "other";
 
-type Labels<const N: usize> = [(&'static str, &'static str); N];
+pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Everything that a host counts. One per host, shared by reference.
 ///
@@ -127,8 +128,8 @@ pub struct Metrics {
     pub batch_splits: Counter,
     /// Bytes of guest logs dropped because a limit was reached.
     pub guest_log_bytes_dropped: Counter,
-    /// Handlers swapped in.
-    pub swaps: Counter,
+    /// The versions of the handler, and how they do.
+    pub swaps: Swaps,
     /// How often a subscription was gone for a while.
     pub subscription_gaps: Counter,
     /// For how long in all.
@@ -286,7 +287,7 @@ impl Metrics {
                 "guest_log_bytes_dropped",
                 "Bytes of guest logs over a limit",
             ),
-            swaps: counter(r, "swaps", "Handlers swapped in"),
+            swaps: Swaps::new(r),
             subscription_gaps: counter(
                 r,
                 "subscription_gaps",
@@ -399,7 +400,7 @@ impl Metrics {
             dead_lettered: labelled(Reason::ALL.map(Reason::label), &self.dead_lettered),
             faults,
             orphans_recovered: self.orphans_recovered.get(),
-            swaps: self.swaps.get(),
+            swaps: self.swaps.taken.get(),
         }
     }
 }
@@ -433,7 +434,7 @@ fn labelled<const N: usize>(
     counts.filter(|(_, count)| *count > 0).collect()
 }
 
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+pub(super) fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     let counter = Counter::default();
     registry.register(name, help, counter.clone());
     counter
@@ -446,7 +447,7 @@ fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
 }
 
 /// The registry owns its metrics; these are shared with it.
-struct Shared<M>(Arc<M>);
+pub(super) struct Shared<M>(pub(super) Arc<M>);
 
 impl<M: fmt::Debug> fmt::Debug for Shared<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -466,10 +467,10 @@ impl<M: EncodeMetric> EncodeMetric for Shared<M> {
 
 /// The digest of the handler: an info metric whose value changes with a swap.
 #[derive(Debug, Default)]
-struct Handler(RwLock<Arc<str>>);
+pub(super) struct Handler(RwLock<Arc<str>>);
 
 impl Handler {
-    fn set(&self, digest: Arc<str>) {
+    pub(super) fn set(&self, digest: Arc<str>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = digest;
     }
 }

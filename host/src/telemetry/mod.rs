@@ -2,9 +2,12 @@
 //!
 //! - [`metrics`]: counters that cost the loop an atomic addition each, and the exit summary.
 //! - [`health`]: ready or not, and why.
+//! - [`versions`], [`swaps`]: which versions of the handler run, and how they do.
 //! - [`logging`]: log lines on stderr, and a bound on repeated ones.
 
 pub mod health;
 pub mod histogram;
 pub mod logging;
 pub mod metrics;
+pub mod swaps;
+pub mod versions;

@@ -13,6 +13,7 @@ pub(super) mod limits;
 pub(super) mod process;
 pub(super) mod queue;
 pub(super) mod server;
+pub(super) mod swap;
 
 /// Settings that belong together.
 pub struct Section {
@@ -23,10 +24,11 @@ pub struct Section {
 }
 
 /// Every setting there is.
-pub static SECTIONS: [&Section; 7] = [
+pub static SECTIONS: [&Section; 8] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
+    &swap::SECTION,
     &failures::SECTION,
     &dead_letters::SECTION,
     &limits::SECTION,

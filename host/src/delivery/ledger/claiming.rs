@@ -120,7 +120,7 @@ impl<M> Ledger<M> {
             self.dispose(now, key, disposition);
         } else if let Standing::Exhausted { attempts } = allowance.standing(tally) {
             self.exhausted(now, key, attempts);
-        } else if self.is_closing() {
+        } else if self.is_closing() || self.hands_back() && (self.is_halted() || self.is_tried()) {
             self.hand_back(key);
         } else {
             self.enqueue(key, lane);

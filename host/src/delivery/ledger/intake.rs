@@ -284,7 +284,7 @@ impl<M> Ledger<M> {
     }
 
     /// What is held and not yet decided, the suspects that wait for their turn left out.
-    fn work(&self) -> usize {
+    pub(super) fn work(&self) -> usize {
         let counts = &self.counts;
         let all =
             counts.waiting + counts.released + counts.recording + counts.running + counts.refused;

@@ -85,7 +85,9 @@ impl<M> Ledger<M> {
         if !self.is_open() {
             return;
         }
-        while let Some(key) = self.ready.pop_front() {
+        while !self.is_trying()
+            && let Some(key) = self.ready.pop_front()
+        {
             self.release_one(key);
         }
     }

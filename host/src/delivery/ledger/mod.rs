@@ -27,9 +27,10 @@
 //! `docs/attempts.md` has the rules in words. In the order of a delivery's way: what is read next is
 //! in [`intake`], what becomes of a claim in [`claiming`], who may run when in [`lanes`], what comes
 //! before a start in [`starting`], what after it in [`settling`]; lost leases and stopping are in
-//! [`leaving`].
+//! [`leaving`], a handler that cannot be run in [`halting`].
 
 mod claiming;
+mod halting;
 mod intake;
 mod lanes;
 mod leaving;
@@ -46,7 +47,8 @@ use std::collections::{HashMap, VecDeque};
 use rustc_hash::FxBuildHasher;
 
 pub use types::{
-    Action, Delivery, Ending, Event, Key, Note, Origin, Parting, Reply, Settings, Time, TurnedAway,
+    Action, Delivery, Ending, Event, HaltCause, Key, Note, Origin, Parting, Reply, Settings, Time,
+    TurnedAway,
 };
 
 use crate::delivery::attempt::{Lane, Start, Tally};
@@ -102,14 +104,17 @@ enum Leftovers {
     None,
 }
 
-/// No instance of the handler can be made.
+/// The handler cannot be run.
 #[derive(Clone, Copy, Debug)]
 struct Halt {
+    cause: HaltCause,
     /// When one message is tried.
     until: Time,
     /// It is being tried.
     probing: bool,
     tries: u32,
+    /// What was held when it began has a generation up to this one: it says nothing about now.
+    after: u64,
 }
 
 #[derive(Debug)]
@@ -319,6 +324,8 @@ impl<M> Ledger<M> {
             Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
             Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
+            Event::Broken { detail } => self.broken(now, detail),
+            Event::HandlerChanged => self.resume(),
             Event::PolicyChanged(policy) => self.settings.policy = *policy,
             Event::Drain => self.drain(),
         }

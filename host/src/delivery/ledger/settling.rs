@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Action, Ending, Halt, Held, Key, Ledger, Note, Parting, Reply, Sent, State, Time};
+use super::{
+    Action, Ending, HaltCause, Held, Key, Ledger, Note, Parting, Reply, Sent, State, Time,
+};
 use crate::delivery::attempt::{Lane, Standing};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, decide};
@@ -36,12 +38,13 @@ impl<M> Ledger<M> {
         if let Outcome::Fault(fault) = &outcome
             && fault.kind == FaultKind::Instantiation
         {
-            self.halted(now, key, fault.detail.clone());
+            self.halt(now, HaltCause::Instance, fault.detail.clone());
+            self.hand_back(key);
+            self.give_back_waiting();
+            self.suspect_done(now, key);
             return;
         }
-        if self.halt.take().is_some() {
-            self.note(Note::Resumed);
-        }
+        self.tried(now, key, &outcome);
         if let Some(held) = self.find_mut(key) {
             // The start is charged now; without a suspicion from here on.
             held.tally.fresh = false;
@@ -52,26 +55,6 @@ impl<M> Ledger<M> {
         self.dispose(now, key, disposition);
     }
 
-    /// No instance: no attempt. What is held goes back without a charge, and one message is
-    /// tried at growing intervals.
-    pub(super) fn halted(&mut self, now: Time, key: Key, detail: String) {
-        let tries = self.halt.map_or(0, |halt| halt.tries);
-        let again = REFUSED_MAX.min(Duration::from_secs(1) * 2u32.pow(tries.min(5)));
-        // Several slots fail at once: that is one halt.
-        if self.halt.is_none_or(|halt| halt.probing) {
-            self.halt = Some(Halt {
-                until: now + again,
-                probing: false,
-                tries: tries + 1,
-            });
-            self.note(Note::Halted { detail, again });
-            self.intake.halted();
-        }
-        self.hand_back(key);
-        self.give_back_waiting();
-        self.suspect_done(now, key);
-    }
-
     pub(super) fn dispose(&mut self, now: Time, key: Key, disposition: Disposition) {
         match disposition {
             Disposition::Acknowledge => {
@@ -79,7 +62,9 @@ impl<M> Ledger<M> {
                 self.set(key, State::Settling { sent, tries });
                 self.out.push(Action::Acknowledge(key));
             }
-            Disposition::Requeue { delay } if delay.is_zero() && !self.draining => {
+            Disposition::Requeue { delay }
+                if delay.is_zero() && !self.draining && !self.is_halted() =>
+            {
                 // Rule 14: it stays here, behind what is ready; its next start is recorded.
                 self.set(key, State::Waiting);
                 self.ready.push_back(key);

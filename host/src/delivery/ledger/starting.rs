@@ -154,7 +154,7 @@ impl<M> Ledger<M> {
     /// It has not started, and comes back from the executor.
     pub(super) fn revoked(&mut self, now: Time, key: Key) {
         let closing = self.is_closing();
-        let halted = self.halt.is_some_and(|halt| !halt.probing);
+        let halted = self.is_halted();
         let Some(held) = self.find_in(key, |state| {
             matches!(state, State::Released | State::Recording { .. })
         }) else {

@@ -185,6 +185,13 @@ pub enum Event<M> {
         /// Each with what Redis said.
         replies: Vec<(Key, Reply)>,
     },
+    /// The handler faults on everything: stop.
+    Broken {
+        /// What was found, for people.
+        detail: String,
+    },
+    /// Another version of the handler runs from now on.
+    HandlerChanged,
     /// The operator changed the rules.
     PolicyChanged(Box<Policy>),
     /// Stop: hand back what has not started, end the rest.
@@ -316,15 +323,38 @@ pub enum Note {
         /// From the pause to the settlement.
         took: Duration,
     },
-    /// No instance could be made: intake stops for this long, and what was held goes back.
+    /// The handler cannot be run: intake stops for this long, and what was held goes back.
     Halted {
-        /// What the sandbox said.
+        /// Why.
+        cause: HaltCause,
+        /// What was found, for people.
         detail: String,
         /// When one message is tried again.
         again: Duration,
     },
-    /// An instance could be made again.
+    /// The handler can be run again.
     Resumed,
+}
+
+/// Why a handler cannot be run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HaltCause {
+    /// No instance of it can be made.
+    Instance,
+    /// It faults on everything.
+    Broken,
+}
+
+impl HaltCause {
+    /// The longest wait between two tries.
+    pub(super) const fn pause_max(self) -> Duration {
+        match self {
+            // Nobody is charged for a try.
+            Self::Instance => Duration::from_secs(4),
+            // Each try is an attempt, and is charged.
+            Self::Broken => Duration::from_secs(30),
+        }
+    }
 }
 
 /// What the ledger goes by.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
 use super::{Driver, LOG_EVERY};
-use crate::delivery::ledger::{Action, Ending, Event, Key, Note, Parting, Time};
+use crate::delivery::ledger::{Action, Ending, Event, HaltCause, Key, Note, Parting, Time};
 use crate::delivery::policy::Disposition;
 use crate::queue::{Claim, Guarantee, Record, Settlement, Step};
 use crate::runtime::job::{Job, Ticket};
@@ -198,14 +198,28 @@ impl Driver {
             Note::AloneEnded { took, .. } => {
                 info!(took_ms = millis(took), "the run alone has ended");
             }
-            Note::Halted { detail, again } => {
+            Note::Halted {
+                cause,
+                detail,
+                again,
+            } => {
                 self.health.impede(Cause::Handler, &*detail);
                 let again_ms = millis(again);
-                error!(detail, again_ms, "no instance of the handler: stopped");
+                match cause {
+                    HaltCause::Instance => {
+                        error!(detail, again_ms, "no instance of the handler: stopped");
+                    }
+                    HaltCause::Broken => {
+                        error!(
+                            detail,
+                            again_ms, "the handler faults on everything: stopped"
+                        );
+                    }
+                }
             }
             Note::Resumed => {
                 self.health.clear(Cause::Handler);
-                info!("instances of the handler can be made again");
+                info!("the handler is run again");
             }
         }
     }

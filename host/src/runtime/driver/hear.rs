@@ -61,6 +61,7 @@ impl Driver {
     pub(super) fn finished(&mut self, now: Time, key: Key, report: Report, took: Duration) {
         self.tickets.remove(&key);
         self.metrics.attempt(&report.outcome);
+        self.judge(now, key, &report.digest, &report.outcome);
         self.metrics.handler_seconds.observe(took);
         if report.log_bytes_dropped > 0 {
             self.metrics

@@ -25,7 +25,6 @@ use crate::queue::{Claim, Guarantee, Queue, Record, Settlement};
 use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
-use crate::runtime::versions::Versions;
 use crate::runtime::{Clock, Settings};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging::Throttle;
@@ -67,7 +66,8 @@ pub struct Driver {
     metrics: Arc<Metrics>,
     health: Health,
     ledger: Ledger<Arc<Job>>,
-    versions: Option<Arc<Versions>>,
+    /// How the versions of the handler do, if it has any.
+    judge: Option<swapped::Judge>,
     errands: Errands,
     /// Released and not finished, by holding.
     tickets: HashMap<Key, Arc<Ticket>, FxBuildHasher>,
@@ -141,6 +141,8 @@ impl Driver {
         });
         metrics.handler(handler.digest());
         let slots = executor::start(handler, concurrency, &shared, &tickets, &words_tx, attempts);
+        let versions = handler.versions();
+        let judge = versions.map(|versions| swapped::Judge::new(versions, &settings));
         let deadline = settings.until_empty.and_then(|until| until.timeout);
         Self {
             ledger: Ledger::new(clock.now(), settings.ledger.clone()),
@@ -155,7 +157,7 @@ impl Driver {
             clock,
             metrics,
             health,
-            versions: handler.versions().cloned(),
+            judge,
             tickets: HashMap::default(),
             executor,
             shared,
@@ -188,7 +190,7 @@ impl Driver {
         let mut words = Vec::with_capacity(WORDS_PER_TURN);
         let mut actions = Vec::new();
         let mut control_open = true;
-        let mut swaps = swapped::Swaps::of(self.versions.as_ref());
+        let mut swaps = self.swaps();
         loop {
             let now = self.clock.now();
             // Carrying out an action can make another (a revoked delivery is handed back).
@@ -214,7 +216,7 @@ impl Driver {
                     Some(command) => self.command(command),
                     None => control_open = false,
                 },
-                () = swaps.next() => self.swapped(),
+                () = swaps.next() => self.swapped(self.clock.now()),
                 Some(told) = self.told.recv() => self.hear(told),
                 _ = self.words.recv_many(&mut words, WORDS_PER_TURN) => {}
                 () = tokio::time::sleep_until(deadline) => {}
@@ -227,6 +229,7 @@ impl Driver {
             for word in words.drain(..) {
                 self.take_word(now, word);
             }
+            self.weigh(now);
             self.count_contact();
             self.metrics.in_flight.set(
                 i64::try_from(self.shared.running.load(Ordering::Relaxed)).unwrap_or(i64::MAX),

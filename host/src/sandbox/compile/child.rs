@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{Artifact, COMMAND, compiler, invalid};
 use crate::delivery::policy::truncate_utf8;
 use crate::sandbox::error::LoadError;
-use crate::sandbox::limits::{Allocation, Limits};
+use crate::sandbox::limits::{Allocation, Limits, Settings};
 use crate::sandbox::log::printable;
 
 /// Bytes of the job: a line of JSON.
@@ -35,6 +35,9 @@ const COMPLAINT_SHOWN: usize = 1 << 10;
 
 /// How often a child that has closed its pipes is asked whether it has ended.
 const END_POLL: Duration = Duration::from_millis(2);
+
+/// How much a compiler in the background leaves to others: all that they want, short of nothing.
+const NICENESS: i32 = 19;
 
 /// What Rust's standard library says before it gives up for want of memory.
 const OUT_OF_MEMORY: &str = "memory allocation of ";
@@ -51,6 +54,9 @@ struct Job {
     on_demand: bool,
     memory: usize,
     stack: usize,
+    /// Others come first.
+    #[serde(default)]
+    background: bool,
 }
 
 /// What a child has to say.
@@ -78,10 +84,11 @@ impl Answer {
 pub(super) fn compile(
     program: &Path,
     bytes: &[u8],
-    limits: &Limits,
+    settings: &Settings,
     allocation: Allocation,
     code_max: u64,
 ) -> Result<Artifact, LoadError> {
+    let limits = &settings.limits;
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let job = Job {
         parent: nix::unistd::getpid().as_raw(),
@@ -95,6 +102,7 @@ pub(super) fn compile(
         on_demand: allocation == Allocation::OnDemand,
         memory: limits.memory,
         stack: limits.stack,
+        background: settings.background,
     };
     let mut line = serde_json::to_vec(&job).map_err(|error| cannot(&error))?;
     line.push(b'\n');
@@ -307,6 +315,10 @@ fn bind(job: &Job) -> io::Result<()> {
     }
     if getppid().as_raw() != job.parent {
         return Err(io::Error::other("the parent is gone"));
+    }
+    if job.background {
+        // All threads that it starts are as nice.
+        rustix::process::nice(NICENESS)?;
     }
     limit(Resource::RLIMIT_CORE, 0)?;
     limit(Resource::RLIMIT_FSIZE, 0)?;

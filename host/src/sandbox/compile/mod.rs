@@ -93,7 +93,7 @@ pub(super) fn compiled(
     let artifact = match &settings.compiler {
         Compiler::InProcess => in_process(engine, bytes)?,
         Compiler::Child { program } => {
-            child::compile(program, bytes, &settings.limits, allocation, code_max)?
+            child::compile(program, bytes, settings, allocation, code_max)?
         }
     };
     if artifact.code().len() as u64 > code_max {

@@ -412,9 +412,15 @@ impl World<'_> {
                 self.trace(|| format!("message {entry} is trimmed"));
                 self.store.deleted.insert(entry);
             }
-            _ => {
+            _ if self.rng.bool() => {
                 self.trace(|| format!("host {host} can make no instance for {length:?}"));
                 self.hosts[host].broken_until = self.now + length;
+            }
+            _ => {
+                self.trace(|| format!("host {host} has a broken handler for {length:?}"));
+                let detail = "it faults on everything".to_owned();
+                self.tell(host, Event::Broken { detail });
+                self.after(length, Step::Tell(host, Event::HandlerChanged));
             }
         }
         true

@@ -1,0 +1,118 @@
+//! The messages that every version of the handler must stand: `[[selftest]]`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::config::value::{Invalid, Shape, Value};
+use crate::sandbox::swap::{Expect, SelfTest};
+
+/// More would make every swap wait.
+const MAX: usize = 100;
+
+const HINT: &str = "write `[[selftest]]` with `body = \"...\"`, and `headers` and `expect` if they \
+                    matter; in a variable: `[{\"body\":\"...\",\"expect\":\"ack\"}]`";
+
+/// All of them, in order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct SelfTests(pub(super) Vec<SelfTest>);
+
+/// One, as it is written.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    body: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    expect: Word,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    #[default]
+    Ack,
+    NackRequeue,
+    Drop,
+    Answer,
+}
+
+impl Value for SelfTests {
+    const TYPE: &'static str = "array of tables";
+    const SHAPE: Shape = Shape::Tables;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let written: Vec<Written> = serde_json::from_str(text)
+            .map_err(|error| Invalid::new(format!("is no list of tests: {error}")).hint(HINT))?;
+        if written.len() > MAX {
+            let what = format!("has {} tests, {MAX} are allowed", written.len());
+            return Err(Invalid::new(what));
+        }
+        Ok(Self(written.into_iter().map(SelfTest::from).collect()))
+    }
+
+    fn show(&self) -> String {
+        let written: Vec<Written> = self.0.iter().map(Written::from).collect();
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+}
+
+impl From<Written> for SelfTest {
+    fn from(written: Written) -> Self {
+        Self {
+            body: Bytes::from(written.body),
+            headers: written.headers.into_iter().collect(),
+            expect: match written.expect {
+                Word::Ack => Expect::Ack,
+                Word::NackRequeue => Expect::NackRequeue,
+                Word::Drop => Expect::Drop,
+                Word::Answer => Expect::Answer,
+            },
+        }
+    }
+}
+
+impl From<&SelfTest> for Written {
+    fn from(test: &SelfTest) -> Self {
+        Self {
+            body: String::from_utf8_lossy(&test.body).into_owned(),
+            headers: test.headers.iter().cloned().collect(),
+            expect: match test.expect {
+                Expect::Ack => Word::Ack,
+                Expect::NackRequeue => Word::NackRequeue,
+                Expect::Drop => Word::Drop,
+                Expect::Answer => Word::Answer,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        let text = r#"[{"body":"a"},{"body":"b","headers":{"x":"1"},"expect":"drop"},{"body":"c","expect":"answer"}]"#;
+        let tests = SelfTests::parse(text).unwrap();
+        assert_eq!(tests.0[0].expect, Expect::Ack);
+        assert_eq!(tests.0[1].headers, [("x".to_owned(), "1".to_owned())]);
+        assert_eq!(SelfTests::parse(&tests.show()).unwrap(), tests);
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        for bad in [
+            "",
+            "{}",
+            r#"[{"expect":"ack"}]"#,
+            r#"[{"body":"a","expct":"ack"}]"#,
+        ] {
+            assert!(SelfTests::parse(bad).is_err(), "{bad}");
+        }
+        let many = format!("[{}]", vec![r#"{"body":"a"}"#; MAX + 1].join(","));
+        assert!(SelfTests::parse(&many).is_err());
+    }
+}

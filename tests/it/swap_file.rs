@@ -1,0 +1,213 @@
+//! The handler's file changes under a running host.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+use hostler_tests::guests::{component, guest, handler, variant};
+use hostler_tests::host::Host;
+use hostler_tests::redis::eventually;
+use hostler_tests::versions::{bad, good};
+use nix::sys::signal::Signal;
+
+use crate::swap_scene::{Scene, digest, refuses, runs, said, versions};
+
+fn scripted(tag: &str) -> Vec<u8> {
+    variant(&std::fs::read(guest("scripted")).unwrap(), tag)
+}
+
+/// The next message is handled by this version.
+async fn handles(scene: &Scene, component: &[u8]) {
+    let before = scene.dead().await.len();
+    scene.publish(["drop:seen".to_owned()]);
+    eventually("a message is handled", || async {
+        scene.dead().await.len() == before + 1
+    })
+    .await;
+    let dead = scene.dead().await;
+    let by = dead[before].header("x-dead-letter-handler").unwrap();
+    assert_eq!(by, digest(component));
+}
+
+#[tokio::test]
+async fn a_file_that_changes_is_taken_however_it_is_written() {
+    let first = scripted("one");
+    let scene = Scene::new(&first).await;
+    let host = scene.host().ready().await;
+    handles(&scene, &first).await;
+
+    // A rename.
+    let renamed = scripted("renamed");
+    scene.put(&renamed);
+    runs(&host, &renamed).await;
+    handles(&scene, &renamed).await;
+    assert_eq!(versions(&host)["previous"]["digest"], *digest(&first));
+
+    // In place.
+    let in_place = scripted("written in place");
+    std::fs::write(&scene.file, &in_place).unwrap();
+    runs(&host, &in_place).await;
+    handles(&scene, &in_place).await;
+
+    // A link, and the flip of the directory that it goes through.
+    let dir = scene.server.dir();
+    let (v1, v2) = (scripted("v1"), scripted("v2"));
+    for (name, bytes) in [("v1", &v1), ("v2", &v2)] {
+        std::fs::create_dir(dir.join(name)).unwrap();
+        std::fs::write(dir.join(name).join("h.wasm"), bytes).unwrap();
+    }
+    symlink("v1", dir.join("data")).unwrap();
+    std::fs::remove_file(&scene.file).unwrap();
+    symlink("data/h.wasm", &scene.file).unwrap();
+    runs(&host, &v1).await;
+    symlink("v2", dir.join("data.new")).unwrap();
+    std::fs::rename(dir.join("data.new"), dir.join("data")).unwrap();
+    runs(&host, &v2).await;
+    handles(&scene, &v2).await;
+
+    // Back to the one before: it is at hand, and nothing is compiled.
+    std::fs::remove_file(&scene.file).unwrap();
+    std::fs::write(&scene.file, &v1).unwrap();
+    let verified = said(&host, "verifying a new version").len();
+    runs(&host, &v1).await;
+    assert_eq!(said(&host, "verifying a new version").len(), verified);
+
+    // The same again, written anew: no swap.
+    scene.put(&v1);
+    host.signal(Signal::SIGHUP);
+    host.logs("told to look at the handler's file").await;
+    handles(&scene, &v1).await;
+    assert_eq!(host.metric("hostler_swaps_total"), 5);
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["swaps"], 5);
+}
+
+#[tokio::test]
+async fn a_bad_file_never_replaces_a_good_one() {
+    let first = scripted("good");
+    let scene = Scene::new(&first).await;
+    let selftests = r#"[{"body":"ack"},{"body":"drop","headers":{"x":"1"},"expect":"drop"}]"#;
+    let host = scene
+        .host()
+        .flag("selftest", selftests)
+        .flag("memory", "8MiB")
+        .flag("limit-component", "4MiB")
+        .ready()
+        .await;
+    let whole = scripted("whole");
+    let large = [&*whole, &vec![0; 5 << 20]].concat();
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("format", b"this is no component".to_vec()),
+        ("format", whole[..whole.len() / 2].to_vec()),
+        ("format", component("(module)")),
+        ("world", component("(component)")),
+        (
+            "imports",
+            component(
+                r#"(component
+                    (import "wasi:http/types@0.2.0" (instance))
+                    (core module $m (func (export "handle")))
+                    (core instance $i (instantiate $m))
+                    (func $handle (canon lift (core func $i "handle")))
+                    (instance $i (export "handle" (func $handle)))
+                    (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#,
+            ),
+        ),
+        ("limits", handler("(memory $memory 200)", "(i32.const 0)")),
+        (
+            "instance",
+            handler("(func $s unreachable) (start $s)", "(i32.const 0)"),
+        ),
+        // It acknowledges what it should drop.
+        ("selftest", good("lax")),
+        ("selftest", bad("")),
+    ];
+    let count = cases.len();
+    for (step, bytes) in cases {
+        scene.put(&bytes);
+        let refused = refuses(&host, &bytes).await;
+        assert_eq!(refused["step"], step, "{refused}");
+        assert_eq!(refused["origin"], "file");
+        assert!(!refused["reason"].as_str().unwrap().is_empty());
+        assert_eq!(versions(&host)["current"]["digest"], *digest(&first));
+    }
+    // Too large to be read at all.
+    scene.put(&large);
+    let is_too_large = async || {
+        let reason = versions(&host)["refused"]["reason"].clone();
+        reason.as_str().is_some_and(|r| r.contains("larger"))
+    };
+    eventually("it is too large", is_too_large).await;
+    handles(&scene, &first).await;
+    let refusals = said(&host, "a new version was refused; what runs goes on");
+    assert_eq!(refusals.len(), count + 1);
+    for (step, times) in [
+        ("format", 3),
+        ("selftest", 2),
+        ("imports", 1),
+        ("source", 1),
+    ] {
+        let series = format!("hostler_swaps_refused_total{{step=\"{step}\"}}");
+        assert_eq!(host.metric(&series), times, "{step}");
+    }
+    // A good one is taken, and nothing is refused any more.
+    scene.put(&whole);
+    runs(&host, &whole).await;
+    assert!(versions(&host)["refused"].is_null());
+    handles(&scene, &whole).await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_half_written_file_is_never_run() {
+    let first = scripted("first");
+    let scene = Scene::new(&first).await;
+    let host = scene.host().ready().await;
+    let next = scripted("next");
+    let (half, rest) = next.split_at(next.len() / 3);
+    let mut file = std::fs::File::create(&scene.file).unwrap();
+    file.write_all(half).unwrap();
+    // A writer that pauses for as long as it likes: what is there looks finished, and is refused.
+    let refused = refuses(&host, half).await;
+    assert!(refused["reason"].as_str().unwrap().contains("truncated"));
+    handles(&scene, &first).await;
+    file.write_all(rest).unwrap();
+    drop(file);
+    runs(&host, &next).await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_pin_keeps_every_other_version_out() {
+    let first = scripted("pinned");
+    let scene = Scene::new(&first).await;
+    let options = scene.host().flag("handler-digest", &digest(&first));
+    let host: Host = options.ready().await;
+    let other = scripted("other");
+    scene.put(&other);
+    assert_eq!(refuses(&host, &other).await["step"], "digest");
+    handles(&scene, &first).await;
+    // Nothing was compiled for it.
+    assert!(said(&host, "verifying a new version").is_empty());
+    scene.put(&first);
+    eventually("nothing is refused any more", async || {
+        versions(&host)["refused"].is_null()
+    })
+    .await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_its_self_tests_does_not_start() {
+    let scene = Scene::new(&good("lax")).await;
+    let options = scene
+        .host()
+        .flag("selftest", r#"[{"body":"x","expect":"drop"}]"#);
+    let ended = options.end().await;
+    ended.expect_code(65);
+    assert!(
+        ended.stderr().contains("self-test 1 expected drop"),
+        "{}",
+        ended.stderr()
+    );
+}
