@@ -110,6 +110,35 @@ impl Host {
         self.text("stderr")
     }
 
+    /// What it has printed so far.
+    pub fn stdout(&self) -> String {
+        self.text("stdout")
+    }
+
+    /// Wait until its stderr holds this text so often.
+    pub fn says(&mut self, text: &str, times: usize) {
+        self.wait_for(text, |host| host.stderr().matches(text).count() >= times);
+    }
+
+    /// Wait until its stdout holds this text so often.
+    pub fn prints(&mut self, text: &str, times: usize) {
+        self.wait_for(text, |host| host.stdout().matches(text).count() >= times);
+    }
+
+    fn wait_for(&mut self, what: &str, is_there: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !is_there(self) {
+            let ended = self.child.try_wait().expect("it can be asked").is_some();
+            assert!(
+                !ended && begun.elapsed() < PATIENCE,
+                "`{what}` never came:\n{}\n{}",
+                self.stdout(),
+                self.stderr()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
     /// Its log events so far.
     pub fn events(&self) -> Vec<Json> {
         let stderr = self.stderr();

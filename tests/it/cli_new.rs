@@ -63,6 +63,9 @@ async fn a_project_builds_and_passes_at_once(language: &str) {
 
     let checked = end(hostler(["check", "--config", "hostler.toml"]).current_dir(&project)).ok();
     assert!(checked.stdout.contains(NAME), "{checked:?}");
+    // `hostler dev` builds it in the same way.
+    let dev = |line: &&str| line.starts_with("dev.build") && line.contains(build);
+    assert!(checked.stdout.lines().any(|line| dev(&line)), "{checked:?}");
 
     // Nothing is written over.
     let again = end(hostler(["new", "--lang", language, NAME]).current_dir(home.path()));

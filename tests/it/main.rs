@@ -19,6 +19,8 @@ mod cli_component;
 #[cfg(test)]
 mod cli_config;
 #[cfg(test)]
+mod cli_dev;
+#[cfg(test)]
 mod cli_new;
 #[cfg(test)]
 mod cli_run;

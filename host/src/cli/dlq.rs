@@ -102,7 +102,7 @@ fn failed(error: Error) -> Failure {
 const SHOWN_MAX: usize = 60;
 
 /// A text that somebody else wrote: on one line, without control characters, not too long.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut shown = line(&text.chars().take(SHOWN_MAX).collect::<String>());
     if text.chars().nth(SHOWN_MAX).is_some() {
         shown.push('…');
@@ -111,7 +111,7 @@ fn shown(text: &str) -> String {
 }
 
 /// A text that somebody else wrote: on one line, without control characters.
-fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     text.chars().flat_map(printable).collect()
 }
 

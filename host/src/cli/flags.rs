@@ -17,11 +17,21 @@ pub(super) trait Scope: 'static {
     fn has(key: &str) -> bool;
 }
 
-/// Everything that there is.
+/// Everything that a host goes by.
 #[derive(Clone, Debug)]
 pub(super) struct All;
 
 impl Scope for All {
+    fn has(key: &str) -> bool {
+        !key.starts_with("dev.")
+    }
+}
+
+/// Everything that there is.
+#[derive(Clone, Debug)]
+pub(super) struct Developed;
+
+impl Scope for Developed {
     fn has(_: &str) -> bool {
         true
     }
@@ -148,6 +158,27 @@ impl<S> Flags<S> {
             variables,
             flags: self.given,
         })
+    }
+}
+
+impl<S> Flags<S> {
+    /// With this file, unless another one is given.
+    #[must_use]
+    pub(super) fn or_file(mut self, path: &str, variables: &[(OsString, OsString)]) -> Self {
+        let is_named = variables.iter().any(|(name, _)| name == CONFIG_VARIABLE);
+        if self.config.is_none() && !is_named {
+            self.config = Some(path.into());
+        }
+        self
+    }
+
+    /// With this flag, unless it is given.
+    #[must_use]
+    pub(super) fn or(mut self, key: &'static str, text: &str) -> Self {
+        if self.given.iter().all(|(given, _)| *given != key) {
+            self.given.push((key, text.to_owned()));
+        }
+        self
     }
 }
 

@@ -130,11 +130,11 @@ struct Answer<'a> {
 
 /// What an outcome says, in words.
 pub(super) struct Verdict<'a> {
-    outcome: &'static str,
+    pub(super) outcome: &'static str,
     exit: Exit,
-    delay: Option<Duration>,
-    reason: Option<&'a str>,
-    fault: Option<&'static str>,
+    pub(super) delay: Option<Duration>,
+    pub(super) reason: Option<&'a str>,
+    pub(super) fault: Option<&'static str>,
 }
 
 impl<'a> Verdict<'a> {

@@ -19,6 +19,7 @@ mod check;
 mod compile_component;
 mod completions;
 mod connect;
+mod dev;
 mod dlq;
 pub mod exit;
 mod flags;
@@ -57,6 +58,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   hostler new --lang rust billing                  a project that builds at once
+  hostler dev                                      build, run, watch, swap; see the verdicts
   hostler check handler.wasm                       what is this component?
   hostler invoke handler.wasm --body '{\"id\":1}'    run it once, without Redis
   hostler test handler.wasm cases.toml             a table of messages and outcomes
@@ -77,6 +79,7 @@ enum Command {
     Invoke(invoke::Args),
     Test(test::Args),
     New(new::Args),
+    Dev(dev::Args),
     Bench(bench::Args),
     Completions(completions::Args),
     #[command(name = sandbox::compile::COMMAND, hide = true)]
@@ -127,6 +130,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Test(args) => test::run(args, variables),
         Command::New(args) => new::run(&args),
+        Command::Dev(args) => dev::run(args, variables),
         Command::Bench(args) => bench::run(args, variables),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::CompileComponent(compile_component::Args {}) => compile_component::run(),

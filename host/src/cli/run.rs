@@ -188,7 +188,7 @@ async fn serve(
     Ok(exit)
 }
 
-async fn open(
+pub(super) async fn open(
     config: &Config,
     connected: &Connected,
     options: QueueOptions,
@@ -216,7 +216,7 @@ async fn open(
 }
 
 /// Run the loop until it ends, or until it is told to end at once.
-async fn drive(driver: Driver, stops: &mut Stops) -> Exit {
+pub(super) async fn drive(driver: Driver, stops: &mut Stops) -> Exit {
     let (control, commands) = mpsc::channel(1);
     let running = driver.run(commands);
     tokio::pin!(running);
@@ -328,7 +328,7 @@ fn batching(config: &Config) -> Batching {
     }
 }
 
-fn settings(config: &Config, world: World) -> runtime::Settings {
+pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
     let defaults = runtime::Settings::new(config.policy.clone());
     runtime::Settings {
         ledger: ledger::Settings {
@@ -364,7 +364,7 @@ fn settings(config: &Config, world: World) -> runtime::Settings {
 }
 
 /// The queue, as the configuration has it.
-fn queue_options(config: &Config) -> QueueOptions {
+pub(super) fn queue_options(config: &Config) -> QueueOptions {
     let consumer = config.consumer.clone().unwrap_or_else(hostname);
     let dead_letter = config.dead_letter.as_ref().map(|d| DeadLetterQueue {
         key: d.key.to_string(),

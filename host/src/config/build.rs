@@ -2,8 +2,10 @@
 
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
-use crate::config::settings::{failures, handler, queue};
-use crate::config::{Bench, Config, DeadLetter, Destination, Loaded, QueueKind, Redis, Trying};
+use crate::config::settings::{development, failures, handler, queue};
+use crate::config::{
+    Bench, Config, DeadLetter, Destination, Development, Loaded, QueueKind, Redis, Trying,
+};
 use crate::sandbox;
 use crate::wire::stream;
 
@@ -45,6 +47,10 @@ impl Collected {
                 max_payload: self.or_default(&handler::MAX_PAYLOAD),
                 prefetch: self.or_default(&handler::PREFETCH),
                 process,
+                development: Development {
+                    build: self.value(&development::BUILD),
+                    watch: self.or_default(&development::WATCH),
+                },
             },
             _ => return Err(self.error()),
         };

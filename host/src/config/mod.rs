@@ -101,6 +101,17 @@ pub struct Config {
     pub prefetch: NonZeroU32,
     /// How the process lives and ends.
     pub process: Process,
+    /// How the handler is built while it is written.
+    pub development: Development,
+}
+
+/// How the handler is built while it is written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Development {
+    /// The command, for a shell.
+    pub build: Option<String>,
+    /// The folder of the sources.
+    pub watch: PathBuf,
 }
 
 /// Where Redis is and how to get in.

@@ -21,7 +21,7 @@ Examples:
   hostler new --lang python parcels && cd parcels && make
 
 The project is a small handler for orders, with tests, that builds at once: change it into yours.
-README.md says what it needs; cases.toml is for `hostler test`, hostler.toml for `hostler run`.")]
+README.md says what it needs; cases.toml is for `hostler test`, hostler.toml for `dev` and `run`.")]
 pub(super) struct Args {
     /// The language
     #[arg(long, value_name = "LANGUAGE")]
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let (test, build) = args.lang.commands();
     let handler = args.lang.handler(&args.name);
     output::people(&format!(
-        "\nNext:\n  cd {}\n  {test}\n  {build}\n  hostler test {handler} cases.toml\n",
+        "\nNext:\n  cd {}\n  {test}\n  {build}\n  hostler test {handler} cases.toml\n  hostler dev\n",
         args.name
     ));
     Ok(Exit::Ok)

@@ -7,6 +7,7 @@ use crate::config::setting::Definition;
 use crate::config::value::{ByteSize, Invalid, Value};
 
 pub(super) mod dead_letters;
+pub(super) mod development;
 pub(super) mod failures;
 pub(super) mod handler;
 pub(super) mod limits;
@@ -33,6 +34,7 @@ pub static SECTIONS: [&Section; 8] = [
     &dead_letters::SECTION,
     &limits::SECTION,
     &process::SECTION,
+    &development::SECTION,
 ];
 
 /// Every setting, in order.

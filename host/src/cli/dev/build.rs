@@ -1,0 +1,141 @@
+//! The build command of a project: run in a shell, ended with us.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+
+/// What is kept of the output: its end.
+const OUTPUT_MAX: usize = 64 << 10;
+
+/// How a build ended.
+#[derive(Debug)]
+pub(super) enum Built {
+    /// In this time.
+    Well(Duration),
+    /// With this to say for itself: how it ended, and the end of its output.
+    Badly(String, String),
+}
+
+/// A build and all that it has started; ended when dropped.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It may have ended a moment ago.
+        let _gone = self
+            .0
+            .is_some_and(|group| killpg(group, Signal::SIGTERM).is_err());
+    }
+}
+
+/// Run a build to its end.
+pub(super) async fn build(command: &str) -> Built {
+    let began = Instant::now();
+    let badly = |error: std::io::Error| Built::Badly(error.to_string(), String::new());
+    let spawned = Command::new("sh")
+        // One stream, as a terminal would show it.
+        .args(["-c", &format!("exec 2>&1\n{command}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => return badly(error),
+    };
+    let leader = child.id().and_then(|id| i32::try_from(id).ok());
+    let mut group = Group(leader.map(Pid::from_raw));
+    let mut output = Vec::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        let mut chunk = vec![0; 8 << 10];
+        loop {
+            match pipe.read(&mut chunk).await {
+                Ok(0) => break,
+                Ok(read) => keep_end(&mut output, &chunk[..read]),
+                Err(error) => return badly(error),
+            }
+        }
+    }
+    let ended = child.wait().await;
+    group.0 = None;
+    match ended {
+        Ok(status) if status.success() => Built::Well(began.elapsed()),
+        Ok(status) => Built::Badly(
+            status.to_string(),
+            String::from_utf8_lossy(&output).into_owned(),
+        ),
+        Err(error) => badly(error),
+    }
+}
+
+fn keep_end(output: &mut Vec<u8>, more: &[u8]) {
+    output.extend_from_slice(more);
+    if output.len() > 2 * OUTPUT_MAX {
+        output.drain(..output.len() - OUTPUT_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_build_ends_well_or_says_why_not() {
+        assert!(matches!(build("true").await, Built::Well(_)));
+        match build("echo one; echo two >&2; exit 3").await {
+            Built::Badly(how, output) => {
+                assert_eq!(how, "exit status: 3");
+                assert_eq!(output, "one\ntwo\n");
+            }
+            well => panic!("{well:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn of_much_output_the_end_is_kept() {
+        let command =
+            "i=0; while [ $i -lt 9000 ]; do echo line number $i of many; i=$((i+1)); done; false";
+        match build(command).await {
+            Built::Badly(_, output) => {
+                assert!(output.len() <= 2 * OUTPUT_MAX, "{}", output.len());
+                assert!(output.ends_with("line number 8999 of many\n"));
+            }
+            well => panic!("{well:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_build_that_is_given_up_is_ended_with_all_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = dir.path().join("pid");
+        let command = format!("sleep 1000 & echo $! > {}; wait", pid.display());
+        let written = async {
+            loop {
+                let text = std::fs::read_to_string(&pid).unwrap_or_default();
+                if text.ends_with('\n') {
+                    return text.trim().parse::<i32>().unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let sleeper = tokio::select! {
+            built = build(&command) => panic!("{built:?}"),
+            pid = written => Pid::from_raw(pid),
+        };
+        // Nobody may be there to bury it: dead is what counts.
+        let is_alive = || {
+            let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        };
+        let began = Instant::now();
+        while is_alive() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it still runs");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

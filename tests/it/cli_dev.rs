@@ -1,0 +1,207 @@
+//! `hostler dev`: the inner loop. The builds here copy components that are there already: what a
+//! build does is its own affair.
+
+use std::fs;
+use std::path::Path;
+
+use hostler_tests::command::{Host, end, hostler};
+use hostler_tests::guests::{handler, language};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+/// A project whose `src/which` names the component that a build gives.
+struct Project(TempDir);
+
+const BUILD: &str = r#"
+which=$(cat src/which)
+echo "compiling $which"
+if [ "$which" = broken ]; then
+  echo "src/which:1: syntax error" >&2
+  exit 3
+fi
+cp "components/$which.wasm" handler.wasm
+"#;
+
+impl Project {
+    fn new(which: &str) -> Self {
+        let project = Self(tempfile::tempdir().unwrap());
+        let file = |name: &str| project.path().join(name);
+        fs::create_dir(file("src")).unwrap();
+        fs::create_dir(file("components")).unwrap();
+        fs::copy(language("rust"), file("components/orders.wasm")).unwrap();
+        let refuses = handler("(data (i32.const 64) \"\\02\")", "i32.const 64");
+        fs::write(file("components/refuses.wasm"), refuses).unwrap();
+        fs::write(file("components/garbage.wasm"), "no component").unwrap();
+        fs::write(file("build.sh"), BUILD).unwrap();
+        // Not the server that `dev` uses: it has its own.
+        let config = "redis = \"redis://127.0.0.1:1\"\nstream = \"orders\"\ngroup = \"g\"\n\
+                      handler = \"handler.wasm\"\ntimeout = \"50s\"\ncpu = \"50s\"\n\
+                      [dev]\nbuild = \"sh build.sh\"\n";
+        fs::write(file("hostler.toml"), config).unwrap();
+        project.change(which);
+        project
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn change(&self, which: &str) {
+        fs::write(self.path().join("src/which"), which).unwrap();
+    }
+
+    fn dev(&self, arguments: &[&str]) -> Host {
+        let mut command = hostler(["dev"]);
+        command.args(arguments).current_dir(self.path());
+        Host::spawn(command)
+    }
+
+    fn publish(&self, body: &str) {
+        let arguments = [
+            "publish", "--redis", "embedded", "--stream", "orders", "--body",
+        ];
+        let mut command = hostler(arguments);
+        end(command.arg(body).current_dir(self.path())).ok();
+    }
+}
+
+#[test]
+fn every_change_is_built_and_swapped_and_what_fails_leaves_the_last_good_version() {
+    let project = Project::new("orders");
+    let mut dev = project.dev(&[]);
+    dev.says("dev: building: sh build.sh", 1);
+    dev.says("dev: serving the stream `orders` with sha256:", 1);
+    let good = r#"{"id":"1","amount":1}"#;
+    project.publish(good);
+    dev.prints("attempt 1  {\"id\":\"1\",\"amount\":1}\n  ack  (", 1);
+    dev.prints("\n  | attempt 1: charged\n", 1);
+
+    // The build fails: that is told, and the last good version runs on.
+    project.change("broken");
+    dev.says("src/which:1: syntax error", 1);
+    dev.says("dev: the build failed (exit status: 3)", 1);
+    dev.says(" runs on\n", 1);
+    project.publish(good);
+    dev.prints("  ack  (", 2);
+
+    // What is built is no component: the same.
+    project.change("garbage");
+    dev.says("is not WebAssembly", 1);
+    dev.says(" runs on\n", 2);
+    project.publish(good);
+    dev.prints("  ack  (", 3);
+
+    project.change("refuses");
+    dev.says("dev: swapped, sha256:", 1);
+    project.publish(good);
+    dev.prints("  drop  (", 1);
+
+    // Built again, to the same: no swap.
+    project.change("refuses\n");
+    dev.says("dev: the same component as before", 1);
+    let ended = dev.stop();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ended.stderr.matches("dev: swapped").count(), 1, "{ended:?}");
+    assert_eq!(ended.stdout.matches("attempt 1  ").count(), 4, "{ended:?}");
+}
+
+#[test]
+fn it_waits_for_a_first_version_that_can_be_built() {
+    let project = Project::new("broken");
+    let mut dev = project.dev(&["--json"]);
+    dev.says("dev: the build failed", 1);
+    assert!(
+        !project.path().join(".hostler").exists(),
+        "nothing serves yet"
+    );
+    project.change("orders");
+    dev.says("dev: serving the stream", 1);
+    project.publish(r#"{"id":"2","amount":1,"simulate":"payment-timeout"}"#);
+    dev.prints("\"ack\"", 1);
+    let ended = dev.stop();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines = ended.stdout.lines();
+    let lines: Vec<Json> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2, "{ended:?}");
+    assert_eq!(lines[0]["outcome"], "nack-requeue");
+    assert_eq!(lines[0]["delay_ms"], 100);
+    assert_eq!(
+        lines[0]["logs"][0],
+        "attempt 1: payment timed out, again in 100 ms"
+    );
+    assert_eq!(
+        (&lines[1]["attempt"], &lines[1]["outcome"]),
+        (&2.into(), &"ack".into())
+    );
+    assert_eq!(lines[0]["id"], lines[1]["id"]);
+}
+
+#[test]
+fn it_can_be_stopped_while_it_builds() {
+    let project = Project::new("orders");
+    fs::write(
+        project.path().join("build.sh"),
+        "echo $$ > pid; exec sleep 1000",
+    )
+    .unwrap();
+    let mut dev = project.dev(&[]);
+    let pid = project.path().join("pid");
+    dev.says("dev: building", 1);
+    while !fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let ended = dev.stop();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(!project.path().join(".hostler").exists());
+}
+
+#[test]
+fn what_every_build_writes_is_no_source() {
+    let project = Project::new("orders");
+    let build = format!("{BUILD}\necho $$ > generated.c\n");
+    fs::write(project.path().join("build.sh"), build).unwrap();
+    let mut dev = project.dev(&[]);
+    dev.says(
+        "dev: no longer watched, as every build writes it: ./generated.c",
+        1,
+    );
+    let builds = dev.stderr().matches("dev: building").count();
+    // A source still counts; and then it is quiet.
+    project.change("refuses");
+    dev.says("dev: swapped", 1);
+    let ended = dev.stop();
+    let all = ended.stderr.matches("dev: building").count();
+    assert_eq!(all, builds + 1, "{ended:?}");
+}
+
+#[test]
+fn without_a_build_command_the_file_is_watched() {
+    let project = Project::new("orders");
+    let path = project.path();
+    let config = fs::read_to_string(path.join("hostler.toml")).unwrap();
+    let (config, _) = config.split_once("[dev]").unwrap();
+    fs::write(path.join("hostler.toml"), config).unwrap();
+    fs::copy(
+        path.join("components/orders.wasm"),
+        path.join("handler.wasm"),
+    )
+    .unwrap();
+    let mut dev = project.dev(&[]);
+    dev.says("dev: serving the stream", 1);
+    fs::copy(path.join("components/refuses.wasm"), path.join("next.wasm")).unwrap();
+    fs::rename(path.join("next.wasm"), path.join("handler.wasm")).unwrap();
+    dev.says("dev: swapped", 1);
+    project.publish("anything");
+    dev.prints("  drop  (", 1);
+    assert_eq!(dev.stop().code, 0);
+}
+
+#[test]
+fn outside_of_a_project_it_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = end(hostler(["dev"]).current_dir(dir.path()));
+    assert_eq!(ended.code, 64, "{ended:?}");
+    assert!(ended.stderr.contains("hostler.toml"), "{ended:?}");
+}
