@@ -25,7 +25,7 @@ pub struct Section {
 }
 
 /// Every setting there is.
-pub static SECTIONS: [&Section; 8] = [
+pub static SECTIONS: [&Section; 9] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
