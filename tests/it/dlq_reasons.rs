@@ -11,7 +11,7 @@ use hostler::runtime::{Exit, Settings, wall_clock_ms};
 use hostler::telemetry::metrics::Metrics;
 use hostler::wire::codec::BodyCodec;
 use hostler_tests::inprocess::{Host, Script};
-use hostler_tests::redis::{RawRedis, RedisServer, eventually};
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 
 use crate::dlq_scene::{policy, settings};
 use crate::queue_scene::field;
@@ -455,4 +455,65 @@ fn routes_that_are_left_out_go_to_the_key() {
     assert_eq!(queue.target(Reason::Trap), "traps");
     assert_eq!(queue.target(Reason::Dropped), "dead");
     assert_eq!(queue.targets("orders"), ["dead", "traps", "{orders}:cycle"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_history_is_survived_and_counted() {
+    let scene = Scene::new().await;
+    for death in ["", "[[", "\u{0}", "{\"queue\":\"q\"}", "[7]"] {
+        let fields = ["_payload", "drop", "h:x-death", death];
+        scene.put("orders", &fields).await;
+    }
+    let mut settings = three();
+    settings.until_empty = None;
+    let host = Host::start(&scene.server.url(), orders(), settings, &scene.script).await;
+    let metrics = Arc::clone(&host.metrics);
+    eventually("they are counted", || async {
+        metrics.histories_damaged.get() == 5
+    })
+    .await;
+    host.drain().await;
+    let dead = scene.raw.entries(DEAD).await;
+    assert_eq!(dead.len(), 5);
+    for (_, fields) in dead {
+        let death = field(&fields, "h:x-death").unwrap();
+        let death: serde_json::Value = serde_json::from_slice(death).unwrap();
+        assert_eq!(death.as_array().unwrap().len(), 1);
+        assert_eq!(death[0]["queue"], "orders");
+    }
+}
+
+/// A server with all slots: its scripts refuse keys of two of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn across_slots_it_is_copied_before_it_is_removed() {
+    let server = RedisOptions::default()
+        .tcp()
+        .set("cluster-enabled", "yes")
+        .set("slowlog-log-slower-than", "0")
+        .set("slowlog-max-len", "10000")
+        .start();
+    let raw = server.raw().await;
+    let scene = Scene {
+        server,
+        raw,
+        script: Arc::default(),
+    };
+    scene.raw.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    eventually("the cluster is up", || async {
+        let info = scene.raw.text("CLUSTER INFO").await;
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    for body in ["drop", "ack", "nack:1", "drop"] {
+        scene.put("orders", &["_payload", body]).await;
+    }
+    let metrics = scene.serve(orders(), three()).await;
+    let summary = metrics.summary();
+    assert_eq!((summary.acked, summary.dead_lettered["dropped"]), (1, 2));
+    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 3);
+    assert!(scene.raw.pending("orders", "workers").await.is_empty());
+    let log = format!("{:?}", scene.raw.ask("SLOWLOG GET -1").await);
+    // The newest comes first: behind the last copy stands a removal.
+    let copy = log.find("XADD").unwrap();
+    assert!(log.find("EVALSHA").unwrap() < copy);
 }

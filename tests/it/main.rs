@@ -35,6 +35,8 @@ mod dlq_commands;
 #[cfg(test)]
 mod dlq_list;
 #[cfg(test)]
+mod dlq_list_reasons;
+#[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
 mod dlq_reasons;

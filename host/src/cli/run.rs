@@ -399,6 +399,7 @@ pub(super) fn queue_options(config: &Config) -> QueueOptions {
             recovery: reliable.recovery.clone(),
             dead_letter,
             max_length: config.max_length.map(NonZeroU64::get),
+            ttl: config.ttl,
             accounting: config.policy.allowance.accounting,
         }),
         QueueKind::List {

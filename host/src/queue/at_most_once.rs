@@ -112,6 +112,7 @@ impl<S: Source> AtMostOnce<S> {
             origin: Origin::Fresh,
             native: 1,
             header: 0,
+            expires_at_ms: None,
             message: decoded.message,
             raw: Raw::Value(value.bytes),
             defect: decoded.defect.map(|defect| Defect {

@@ -1,15 +1,17 @@
 //! What every kind of queue does about dead letters: where each goes, and what is counted on the
 //! way.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tracing::warn;
 
 use super::stream::DeadLetterQueue;
-use super::{Claim, Maintenance};
+use super::{Claim, Maintenance, Settlement, Step};
 use crate::delivery::message::Headers;
-use crate::delivery::policy::{DETAIL_MAX, truncate_utf8};
+use crate::delivery::policy::{DETAIL_MAX, Reason, Rejection, truncate_utf8};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::death;
 
@@ -41,6 +43,41 @@ impl Destination {
             cycle: None,
             damaged,
         }
+    }
+}
+
+/// Now, in epoch milliseconds by this machine's clock.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
+}
+
+/// The settlement of a message beyond the length that its queue may have.
+pub(super) fn over_length(
+    claim: Arc<Claim>,
+    attempts: u32,
+    most: u64,
+    target: Option<&DeadLetterQueue>,
+) -> Settlement {
+    let rejection = Rejection {
+        reason: Reason::MaxLen,
+        detail: format!("more than {most} messages were unread, and this was the oldest"),
+        attempts,
+        handled: false,
+    };
+    let target = target.filter(|target| !target.routes.is_discarded(rejection.reason));
+    let step = match target {
+        Some(_) => Step::DeadLetter {
+            rejection,
+            handler: Arc::from(""),
+        },
+        None => Step::Discard,
+    };
+    Settlement {
+        count: claim.native,
+        claim,
+        step,
     }
 }
 

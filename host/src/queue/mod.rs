@@ -48,6 +48,9 @@ pub struct Claim {
     pub native: u32,
     /// Starts charged before it came to this queue (its retry-count headers).
     pub header: u32,
+    /// When it stops being worth handling, in epoch milliseconds, where only the queue can tell: a
+    /// value of a list does not say when it was enqueued.
+    pub expires_at_ms: Option<u64>,
     /// What the handler sees.
     pub message: Message,
     /// What copies are made of: every byte as it stands in Redis.

@@ -85,7 +85,8 @@ pub fn expires_at_ms(claim: &Claim, limits: &Limits) -> Option<u64> {
         let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         message.enqueued_ms.saturating_add(ttl)
     });
-    by_header.into_iter().chain(by_queue).min()
+    let by_claim = claim.expires_at_ms;
+    [by_header, by_queue, by_claim].into_iter().flatten().min()
 }
 
 /// Whether its time has passed.

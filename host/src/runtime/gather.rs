@@ -171,6 +171,7 @@ mod tests {
             origin: Origin::Fresh,
             native: 1,
             header: 0,
+            expires_at_ms: None,
             message,
             raw: Raw::Value(bytes::Bytes::new()),
             defect: None,

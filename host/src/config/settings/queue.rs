@@ -239,7 +239,8 @@ pub(in crate::config) static TTL: Setting<Duration> = Setting::new(
     "queue.ttl",
     "DURATION",
     "How long after it was enqueued a message is worth handling. Later it is dead-lettered as \
-     `expired`, unrun. The header `x-expires-at` of a message may say that it is sooner.",
+     `expired`, unrun. The header `x-expires-at` of a message may say that it is sooner. A value of a \
+     list does not say when it was enqueued: there the time begins with its first claim.",
 )
 .flag("ttl")
 .unset("for ever")

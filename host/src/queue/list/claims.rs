@@ -8,6 +8,7 @@ use redis::{Cmd, Value};
 
 use super::token::Token;
 use super::{BYTES_MAX, CLAIMS_MAX, ListQueue};
+use crate::queue::connection::Link;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -35,6 +36,17 @@ impl ListQueue {
     }
 
     async fn claim_new(&self, want: usize) -> Result<Vec<Claim>, Error> {
+        let claimed = self.claim_beyond(&self.fetches, want, None).await?;
+        Ok(claimed.0)
+    }
+
+    /// Claim what waits, or only the oldest values beyond a length; and how many more there are.
+    pub(super) async fn claim_beyond(
+        &self,
+        link: &Link,
+        want: usize,
+        length: Option<u64>,
+    ) -> Result<(Vec<Claim>, u64), Error> {
         let script = Script::ListClaim;
         let want = want.min(CLAIMS_MAX);
         let reserved = self.tokens.reserve(want);
@@ -49,13 +61,14 @@ impl ListQueue {
             .arg(reserved.first())
             .arg(want)
             .arg(BYTES_MAX)
-            .arg(self.recovery_ttl());
-        let reply = script::run(&self.fetches, script, &call).await?;
-        let [unknown, claims] = reply::tuple(script.name(), reply)?;
+            .arg(self.recovery_ttl())
+            .arg(length.map_or_else(String::new, |length| length.to_string()));
+        let reply = script::run(link, script, &call).await?;
+        let [unknown, claims, beyond] = reply::tuple(script.name(), reply)?;
         self.heed(reply::integer(script.name(), &unknown)?);
         let claims = self.claims(script, claims)?;
         reserved.answered();
-        Ok(claims)
+        Ok((claims, reply::count(script.name(), &beyond)?))
     }
 
     /// A list has no "wait without taking" but to move its last value to where it is.

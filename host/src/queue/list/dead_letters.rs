@@ -1,7 +1,6 @@
 //! Dead letters, list to list: copied, then taken off the queue, by one script wherever one can.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use redis::Cmd;
@@ -11,7 +10,7 @@ use super::settle::Replies;
 use super::token::Token;
 use super::value::entry_of;
 use crate::delivery::policy::Rejection;
-use crate::queue::dead_letters::Destination;
+use crate::queue::dead_letters::{Destination, now_ms};
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -41,9 +40,7 @@ impl ListQueue {
             }
             return Ok(());
         };
-        let now_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let now_ms = now_ms();
         let (mut calls, mut copies, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (place, rejection, handler) in dead_letters {
             let claim = &settlements[*place].claim;

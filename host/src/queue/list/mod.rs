@@ -5,6 +5,7 @@
 //! - `value`: values and their counts.
 //! - `claims`: fetch, take what is due.
 //! - `orphans`: take over what dead instances left.
+//! - `overflow`: what waits beyond a length is given up.
 //! - `settle`: record, renew, acknowledge, put back.
 //! - `dead_letters`: the settlement that copies.
 //! - [`report`]: what it looks like from outside.
@@ -35,6 +36,7 @@ mod claims;
 mod dead_letters;
 pub mod options;
 mod orphans;
+mod overflow;
 pub mod report;
 mod settle;
 pub mod token;
@@ -131,6 +133,7 @@ impl ListQueue {
                 name: options.key.as_str().into(),
                 framing: options.framing,
                 accounting: options.accounting,
+                ttl: options.ttl,
             },
             keys: Keys {
                 retry: keys::retry(&options.key),

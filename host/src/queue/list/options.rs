@@ -24,6 +24,9 @@ pub struct ListOptions {
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
     pub max_length: Option<u64>,
+    /// How long after a host first claimed it a message is worth handling. A value does not say
+    /// when it was enqueued; a host that dies makes the time begin again.
+    pub ttl: Option<Duration>,
     /// How starts are counted.
     pub accounting: Accounting,
 }
@@ -48,6 +51,7 @@ impl ListOptions {
             recovery: None,
             dead_letter: None,
             max_length: None,
+            ttl: None,
             accounting: Accounting::default(),
         }
     }

@@ -27,9 +27,15 @@ impl ListQueue {
 
     pub(super) async fn keep_house(&self) -> Result<Maintenance, Error> {
         let mut done = self.counts.take();
-        let forgotten = self.forget(INSTANCE_IDLE_MS, "").await;
-        done.consumers_removed = forgotten.inspect_err(|_| self.counts.give_back(&done))?;
+        let kept = self.keep_house_into(&mut done).await;
+        kept.inspect_err(|_| self.counts.give_back(&done))?;
         Ok(done)
+    }
+
+    async fn keep_house_into(&self, done: &mut Maintenance) -> Result<(), Error> {
+        self.shorten(done).await?;
+        done.consumers_removed = self.forget(INSTANCE_IDLE_MS, "").await?;
+        Ok(())
     }
 
     pub(super) async fn look_whether_it_works(&self) -> Result<(), Error> {

@@ -19,8 +19,10 @@ use bytes::Bytes;
 use super::token::Token;
 use crate::delivery::attempt::Accounting;
 use crate::delivery::message::{
-    Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
+    EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
+    RUSTSTREAM_RETRY_COUNT,
 };
+use crate::queue::dead_letters::now_ms;
 use crate::queue::{Claim, Defect, Origin};
 use crate::wire::dead_letter::CRASHES;
 use crate::wire::decoded::message_id;
@@ -34,6 +36,8 @@ pub(super) struct Values {
     pub(super) name: Arc<str>,
     pub(super) framing: Framing,
     pub(super) accounting: Accounting,
+    /// How long after its first claim a message is worth handling.
+    pub(super) ttl: Option<Duration>,
 }
 
 /// A value to put back, and whether it is framed in a list of raw ones.
@@ -81,6 +85,9 @@ impl Values {
             origin,
             native,
             header,
+            expires_at_ms: self
+                .ttl
+                .map(|ttl| expires_at(&decoded.message.headers, ttl)),
             message: decoded.message,
             raw: Raw::Value(value),
             defect: decoded.defect.map(|defect| Defect {
@@ -109,7 +116,7 @@ impl Values {
             return Ok(Back::Unchanged(self.unchanged(token, claim)));
         }
         // Its handler has answered: it is no suspect.
-        match self.write(token, value_of(claim), starts, 0)? {
+        match self.write(token, value_of(claim), starts, 0, claim.expires_at_ms)? {
             Some(written) => Ok(Back::Charged(written)),
             None => Ok(Back::Unchanged(self.unchanged(token, claim))),
         }
@@ -138,7 +145,7 @@ impl Values {
             return Ok(Written { value, framed });
         }
         let crashes = crashes.min(starts).saturating_add(1);
-        let written = self.write(token, &value, charged, crashes)?;
+        let written = self.write(token, &value, charged, crashes, None)?;
         Ok(written.unwrap_or(Written { value, framed }))
     }
 
@@ -149,20 +156,24 @@ impl Values {
             .unwrap_or_else(|| (Headers::default(), value.clone()))
     }
 
-    /// The value with other counts, and the id that stays with the message; `None` if it is
-    /// malformed, and has no place for them.
+    /// The value with other counts, the id that stays with the message, and when it expires; `None`
+    /// if it is malformed, and has no place for them.
     fn write(
         &self,
         token: Token,
         value: &Bytes,
         starts: u32,
         crashes: u32,
+        expires_at_ms: Option<u64>,
     ) -> Result<Option<Written>, frame::Error> {
         let Some((mut headers, payload)) = list::parts(value, self.framing_of(token)) else {
             return Ok(None);
         };
         if message_id(&headers).is_none() {
             headers.set(MESSAGE_ID, token.to_string());
+        }
+        if let Some(at) = expires_at_ms {
+            headers.set(EXPIRES_AT, at.to_string());
         }
         headers.set(RETRY_COUNT, starts.to_string());
         headers.set(RUSTSTREAM_RETRY_COUNT, starts.to_string());
@@ -203,6 +214,14 @@ impl Values {
     fn ahead(&self) -> u32 {
         u32::from(self.accounting == Accounting::Exact)
     }
+}
+
+/// When a message that is claimed now expires: after its first claim, it says so itself.
+fn expires_at(headers: &Headers, ttl: Duration) -> u64 {
+    let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    let by_ttl = now_ms().saturating_add(ttl);
+    let by_header = headers.find_number(EXPIRES_AT);
+    by_header.map_or(by_ttl, |at| at.min(by_ttl))
 }
 
 /// The value of a claim as it stands in Redis.

@@ -6,9 +6,10 @@
 --       (sorted set: instance .. token -> claimed or renewed, epoch ms)
 -- ARGV  1 instance (self), 2 first 8 bytes of tokens for values of the list, 3 the same for values
 --       of the retry list, 4 number of the first token, 5 at most how many, 6 after how many bytes
---       of values to stop, 7 time to live of the recovery set, ms (0 = none)
--- reply { 1 if this instance was unknown, or given up by others, else 0; claims },
---       each claim { token, value }
+--       of values to stop, 7 time to live of the recovery set, ms (0 = none), 8 '' or how many values
+--       the list may hold: then only the oldest beyond that are claimed, none of the retry list
+-- reply { 1 if this instance was unknown, or given up by others, else 0; claims; values beyond that
+--       length that are left }, each claim { token, value }
 --
 -- Atomicity: what is claimed is recorded and on the processing list before it leaves the list:
 -- where that fails (wrong type), nothing has left. Neutral in memory, so it runs out of memory, too.
@@ -24,7 +25,12 @@ if not redis.acl_check_cmd('LTRIM', KEYS[1], '0', '0') then
 end
 local number, room, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local claims, bytes = {}, 0
-for side = 2, 1, -1 do
+local first, beyond = 2, 0
+if ARGV[8] ~= '' then
+  first, beyond = 1, math.max(0, redis.call('LLEN', KEYS[1]) - tonumber(ARGV[8]))
+  room = math.min(room, beyond)
+end
+for side = first, 1, -1 do
   local step = 1
   while #claims < room and bytes < limit do
     local values = redis.call('LRANGE', KEYS[side], -math.min(step, room - #claims), -1)
@@ -53,4 +59,4 @@ end
 if KEYS[5] and #claims > 0 and ARGV[7] ~= '0' then
   redis.call('PEXPIRE', KEYS[5], ARGV[7])
 end
-return { (not seen or tonumber(seen) == 0) and 1 or 0, claims }
+return { (not seen or tonumber(seen) == 0) and 1 or 0, claims, math.max(0, beyond - #claims) }

@@ -1,7 +1,6 @@
 //! Dead letters: copied, then taken off the queue, by one script wherever one can do it.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use redis::Cmd;
@@ -9,7 +8,7 @@ use redis::Cmd;
 use super::settle::Replies;
 use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
 use crate::delivery::policy::Rejection;
-use crate::queue::dead_letters::Destination;
+use crate::queue::dead_letters::{Destination, now_ms};
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -43,9 +42,7 @@ impl StreamQueue {
             }
             return Ok(());
         };
-        let now_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let now_ms = now_ms();
         let mut apart = Vec::new();
         let mut ways = Vec::new();
         let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);

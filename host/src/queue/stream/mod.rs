@@ -188,6 +188,7 @@ impl StreamQueue {
             origin,
             native,
             header: decoded.header,
+            expires_at_ms: None,
             message: decoded.message,
             raw: Raw::Fields(fields),
             defect: decoded.defect.map(|defect| Defect {

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use super::StreamQueue;
-use crate::delivery::policy::{Reason, Rejection};
+use crate::queue::dead_letters::over_length;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
-use crate::queue::{Maintenance, Origin, Reply, Settlement, Step};
+use crate::queue::{Maintenance, Origin, Reply};
 
 /// Most entries, and about how many bytes of them, that one script claims.
 const CLAIMS_MAX: u64 = 100;
@@ -46,7 +46,8 @@ impl StreamQueue {
                 let fields = reply::fields(script.name(), fields)?;
                 let claim = self.claim(script.name(), &id, 1, Origin::Fresh, fields)?;
                 self.saw(claim.id);
-                settlements.push(self.given_up(Arc::new(claim), most));
+                let (attempts, target) = (claim.header, self.options.dead_letter.as_ref());
+                settlements.push(over_length(Arc::new(claim), attempts, most, target));
             }
             if settlements.is_empty() {
                 done.overflows = false;
@@ -64,27 +65,5 @@ impl StreamQueue {
             }
         }
         Ok(())
-    }
-
-    fn given_up(&self, claim: Arc<crate::queue::Claim>, most: u64) -> Settlement {
-        let rejection = Rejection {
-            reason: Reason::MaxLen,
-            detail: format!("more than {most} messages were unread, and this was the oldest"),
-            attempts: claim.header,
-            handled: false,
-        };
-        let has_target = self.options.dead_letter.as_ref();
-        let step = match has_target.filter(|target| !target.routes.is_discarded(rejection.reason)) {
-            Some(_) => Step::DeadLetter {
-                rejection,
-                handler: Arc::from(""),
-            },
-            None => Step::Discard,
-        };
-        Settlement {
-            claim,
-            count: 1,
-            step,
-        }
     }
 }

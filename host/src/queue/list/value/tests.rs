@@ -12,6 +12,7 @@ fn values(framing: Framing, accounting: Accounting) -> Values {
         name: "jobs".into(),
         framing,
         accounting,
+        ttl: None,
     }
 }
 
