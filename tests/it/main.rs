@@ -65,6 +65,8 @@ mod e2e_refused;
 #[cfg(test)]
 mod e2e_retention;
 #[cfg(test)]
+mod e2e_sandbox;
+#[cfg(test)]
 mod e2e_scene;
 #[cfg(test)]
 mod e2e_start;
@@ -122,6 +124,8 @@ mod sandbox_call;
 mod sandbox_compile;
 #[cfg(test)]
 mod sandbox_examples;
+#[cfg(test)]
+mod sandbox_grants;
 #[cfg(test)]
 mod sandbox_limits;
 #[cfg(test)]

@@ -287,9 +287,9 @@ fn imports_that_are_not_granted() {
     refused(
         &component(&greedy),
         "imports what it is not granted: \
-         wasi:http/outgoing-handler@0.2.6 (needs the grant `http`), \
+         wasi:http/outgoing-handler@0.2.6 (needs the grant `http`, which this host does not have), \
          hostler:handler/delivery@2.0.0 (this host does not have it), \
-         hostler:handler/publisher@1.0.0 (needs the grant `publisher`), \
+         hostler:handler/publisher@1.0.0 (needs the grant `publisher`, which this host does not have), \
          secret:plans/x (this host does not have it)",
     );
 }

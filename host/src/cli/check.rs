@@ -171,7 +171,7 @@ struct Component<'a> {
 #[derive(Serialize)]
 struct Imported<'a> {
     name: &'a str,
-    /// `nothing`, `inert`, `grant` or `unknown`.
+    /// `nothing`, `inert`, `grant` (it is given), `later-grant` or `unknown`.
     needs: &'static str,
     grant: Option<&'static str>,
 }
@@ -182,6 +182,7 @@ fn component<'a>(description: &'a Description, digest: &'a str) -> Component<'a>
             Need::Nothing => ("nothing", None),
             Need::Inert => ("inert", None),
             Need::Grant(grant) => ("grant", Some(grant)),
+            Need::LaterGrant(grant) => ("later-grant", Some(grant)),
             Need::Unknown => ("unknown", None),
         };
         Imported {
@@ -255,7 +256,8 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
             let need = match import.need {
                 Need::Nothing => "always there".to_owned(),
                 Need::Inert => "there, but empty".to_owned(),
-                Need::Grant(grant) => format!("needs the grant `{grant}`"),
+                Need::Grant(grant) => format!("by the grant `{grant}`"),
+                Need::LaterGrant(grant) => format!("needs the grant `{grant}`"),
                 Need::Unknown => "unknown to this host".to_owned(),
             };
             [format!("  {}", import.name), need]

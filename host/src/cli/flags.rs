@@ -44,6 +44,7 @@ pub(super) struct Sandboxed;
 impl Scope for Sandboxed {
     fn has(key: &str) -> bool {
         key.starts_with("limit.")
+            || key.starts_with("grant.")
             || key.starts_with("compile_cache")
             || ["timeout", "cpu", "memory"].contains(&key)
     }

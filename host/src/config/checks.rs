@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU32;
 
-use crate::config::choices::{BreakAt, Codec, CompileCache, Digest};
+use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
-use crate::config::settings::{self, dead_letters, failures, handler, limits, process, queue};
-use crate::config::value::{ByteSize, Value};
+use crate::config::settings::{self, dead_letters, failures, handler, process, queue};
+use crate::config::value::Value;
 use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
@@ -17,7 +17,7 @@ use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{OnFull, Routes};
-use crate::sandbox::{self, swap};
+use crate::sandbox::swap;
 use crate::wire::codec::BodyCodec;
 use crate::wire::list::{self, Framing};
 
@@ -280,57 +280,6 @@ impl Collected {
             },
             on_break: self.or_default(&settings::swap::ON_BREAK),
         }
-    }
-
-    /// How the component is run. What is among the problems stands at its default.
-    ///
-    /// # Panics
-    /// Never: a test reads all defaults.
-    pub(super) fn sandbox_settings(&self) -> sandbox::Settings {
-        let size = |setting| self.or_default::<ByteSize>(setting);
-        let count = |setting| {
-            let count = self.or_default::<NonZeroU32>(setting).get();
-            usize::try_from(count).unwrap_or(usize::MAX)
-        };
-        sandbox::Settings {
-            limits: sandbox::Limits {
-                wall: self.or_default(&handler::TIMEOUT),
-                cpu: self.or_default(&handler::CPU),
-                memory: size(&handler::MEMORY).as_usize(),
-                table_elements: count(&limits::TABLE_ELEMENTS),
-                stack: size(&limits::STACK).as_usize(),
-                transfer: size(&limits::TRANSFER).as_usize(),
-                outcome_text: size(&limits::OUTCOME_TEXT).as_usize(),
-                handles: count(&limits::HANDLES),
-                random: size(&limits::RANDOM).0,
-                log_attempt: size(&limits::LOG_ATTEMPT).as_usize(),
-                log_line: size(&limits::LOG_LINE).as_usize(),
-                log_rate: size(&limits::LOG_RATE).as_usize(),
-                component: size(&limits::COMPONENT).0,
-                compile_time: self.or_default(&limits::COMPILE_TIME),
-                compile_memory: size(&limits::COMPILE_MEMORY).0,
-            },
-            concurrency: count(&handler::CONCURRENCY),
-            reuse: self.or_default(&handler::REUSE).get(),
-            reuse_memory: self
-                .value(&handler::REUSE_MEMORY)
-                .map(|size: ByteSize| size.as_usize()),
-            reuse_idle: self.or_default(&handler::REUSE_IDLE),
-            cache: self.compile_cache(),
-            ..sandbox::Settings::default()
-        }
-    }
-
-    fn compile_cache(&self) -> Option<sandbox::Cache> {
-        let dir = match self.value(&handler::COMPILE_CACHE) {
-            Some(CompileCache::Off) => return None,
-            Some(CompileCache::Dir(dir)) => dir,
-            None => self.user_cache.as_ref()?.join("hostler"),
-        };
-        Some(sandbox::Cache {
-            dir,
-            max_bytes: self.or_default::<ByteSize>(&handler::COMPILE_CACHE_MAX).0,
-        })
     }
 
     pub(super) fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {

@@ -11,6 +11,7 @@ use crate::delivery::canary::Share;
 use crate::delivery::policy::{OnCap, OnFault, Reason};
 use crate::queue::pubsub::OnOverflow;
 use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::sandbox::Values;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
@@ -183,6 +184,27 @@ impl Value for Digest {
 
     fn show(&self) -> String {
         self.0.clone()
+    }
+}
+
+impl Value for Values {
+    const TYPE: &'static str = "table of strings";
+    const SHAPE: Shape = Shape::Table;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        // The parser's own words could repeat a value.
+        serde_json::from_str(text).map(Self::new).map_err(|_| {
+            Invalid::new("is no JSON object of strings")
+                .hint("in a file, write a table: `[grant.config]`")
+        })
+    }
+
+    fn show(&self) -> String {
+        let names: Vec<&str> = self.names().collect();
+        match names.is_empty() {
+            true => "no value".to_owned(),
+            false => format!("values for {}", names.join(", ")),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration file: one TOML file per queue.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -148,6 +149,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
         (Shape::Text | Shape::Number, DeValue::Float(float)) => Ok(float.as_str().to_owned()),
         (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
         (Shape::Tables, DeValue::Array(_)) => json(value).map(|json| json.to_string()),
+        (Shape::Table, DeValue::Table(table)) => object(table),
         (shape, value) => {
             let (wanted, example) = match shape {
                 Shape::Text => ("a string", "\"...\""),
@@ -155,6 +157,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 Shape::Number => ("a number", "1.5"),
                 Shape::Bool => ("a boolean", "true"),
                 Shape::Tables => ("an array of tables", "[{ body = \"...\" }]"),
+                Shape::Table => ("a table of strings", "{ name = \"value\" }"),
             };
             let example = setting
                 .default()
@@ -189,6 +192,25 @@ fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
             serde_json::Value::Object(pairs.collect::<Result<_, Invalid>>()?)
         }
     })
+}
+
+/// A table of texts as a JSON object. What a value holds is not repeated: it may be a secret.
+fn object(table: &DeTable<'_>) -> Result<String, Invalid> {
+    let mut values = BTreeMap::new();
+    for (name, value) in table {
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(integer) => decimal(integer)?,
+            DeValue::Float(float) => float.as_str().to_owned(),
+            DeValue::Boolean(bool) => bool.to_string(),
+            other => {
+                let what = format!("has a {} as `{}`", other.type_str(), name.get_ref());
+                return Err(Invalid::new(what).hint("its values are strings"));
+            }
+        };
+        values.insert(name.get_ref().to_string(), text);
+    }
+    serde_json::to_string(&values).map_err(|error| Invalid::new(error.to_string()))
 }
 
 fn decimal(integer: &DeInteger<'_>) -> Result<String, Invalid> {

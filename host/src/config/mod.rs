@@ -43,6 +43,7 @@ pub mod docs;
 mod file;
 mod problem;
 mod reach;
+mod sandboxed;
 mod secret;
 mod selftest;
 mod setting;

@@ -21,6 +21,8 @@ pub enum Shape {
     Bool,
     /// An array of tables; as a text, JSON.
     Tables,
+    /// A table of names and texts; a JSON object where there is only text.
+    Table,
 }
 
 /// A type of setting.

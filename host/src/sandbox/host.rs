@@ -9,6 +9,7 @@ use wasmtime::component::{Linker, ResourceTable};
 use wasmtime::{Engine, StoreContextMut};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use super::grants::Grants;
 use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{Author, Journal, LogSink, Output, Rate, Stream, lossy};
@@ -21,6 +22,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) digest: Arc<str>,
     pub(super) rate: Arc<Rate>,
+    pub(super) grants: Grants,
 }
 
 /// The attempt that a guest is working on.
@@ -64,6 +66,11 @@ impl Host {
             table,
             wasi: None,
         }
+    }
+
+    /// What the operator grants.
+    pub(super) fn grants(&self) -> &Grants {
+        &self.shared.grants
     }
 
     /// How long an attempt may hold a core.
@@ -148,11 +155,12 @@ impl WasiView for Host {
     }
 }
 
-/// Everything that a handler may import.
-pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
+/// Everything that a handler with these grants may import.
+pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     delivery(&mut linker)?;
+    grants.link(&mut linker)?;
     #[cfg(feature = "fault-points")]
     super::fault_point::add_to_linker(&mut linker)?;
     Ok(linker)

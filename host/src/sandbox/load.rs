@@ -132,7 +132,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     // The export's index belongs to one loaded component.
     let export = world::probe(&built.engine, &component)
         .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
-    let pre = linker(&built.engine)
+    let pre = linker(&built.engine, &settings.grants)
         .map_err(unusable)?
         .instantiate_pre(&component)
         .map_err(|error| LoadError::WrongImport {
@@ -162,6 +162,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         shared: Arc::new(Shared {
             rate: Arc::new(Rate::new(&settings.limits)),
             limits: settings.limits.clone(),
+            grants: settings.grants.clone(),
             digest: name(&digest),
         }),
         reuse: Reuse::new(settings),

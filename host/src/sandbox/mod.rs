@@ -9,7 +9,7 @@
 //!   a file and a component are.
 //! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
 //! - [`swap`]: everything that a new version must stand before it takes over.
-//! - `grants`: which imports a handler may have, the one place that decides.
+//! - `grants`: which imports a handler may have, the one place that decides; a file for each.
 //! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
 //! - `call`: one attempt, run by `supervise`. `instance`: what it runs in, and how long that lasts.
 //!   `host` and `log` are what the guest sees of us meanwhile.
@@ -45,7 +45,7 @@ use std::time::Duration;
 pub use call::{BatchReport, Call, Report};
 pub use compile::{Cache, Compiler};
 pub use error::LoadError;
-pub use grants::{Grants, Import, Need};
+pub use grants::{Grants, Import, Need, Values};
 pub use instance::Slot;
 pub use limits::{Allocation, Limits, Settings};
 pub use load::Description;

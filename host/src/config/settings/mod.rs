@@ -9,6 +9,7 @@ use crate::config::value::{ByteSize, Invalid, Value};
 pub(super) mod dead_letters;
 pub(super) mod development;
 pub(super) mod failures;
+pub(super) mod grants;
 pub(super) mod handler;
 pub(super) mod limits;
 pub(super) mod process;
@@ -25,7 +26,7 @@ pub struct Section {
 }
 
 /// Every setting there is.
-pub static SECTIONS: [&Section; 9] = [
+pub static SECTIONS: [&Section; 10] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
@@ -33,6 +34,7 @@ pub static SECTIONS: [&Section; 9] = [
     &failures::SECTION,
     &dead_letters::SECTION,
     &limits::SECTION,
+    &grants::SECTION,
     &process::SECTION,
     &development::SECTION,
 ];

@@ -19,6 +19,7 @@ impl<M> Ledger<M> {
         };
         match (halt.cause, outcome) {
             // It ran before: that says nothing about now.
+            (HaltCause::Panics, _) => {}
             (HaltCause::Broken, _) if !halt.probing => {}
             (HaltCause::Broken, _) if key.generation <= halt.after && self.hands_back() => {}
             (HaltCause::Broken, Outcome::Fault(fault)) => {
@@ -37,6 +38,13 @@ impl<M> Ledger<M> {
         }
     }
 
+    /// Messages make the host panic. Whatever it was stopped for before: this lasts.
+    pub(super) fn panicked(&mut self, now: Time, detail: String) {
+        self.halt = None;
+        self.halt(now, HaltCause::Panics, detail);
+        self.give_back_waiting();
+    }
+
     /// The handler can be run, or another one runs.
     pub(super) fn resume(&mut self) {
         if self.halt.take().is_some() {
@@ -47,14 +55,17 @@ impl<M> Ledger<M> {
     /// Intake stops, and one message is tried at growing intervals.
     pub(super) fn halt(&mut self, now: Time, cause: HaltCause, detail: String) {
         let tries = self.halt.map_or(0, |halt| halt.tries);
-        let again = cause
-            .pause_max()
-            .min(Duration::from_secs(1) * 2u32.pow(tries.min(5)));
+        let again = match cause {
+            HaltCause::Panics => cause.pause_max(),
+            HaltCause::Instance | HaltCause::Broken => cause
+                .pause_max()
+                .min(Duration::from_secs(1) * 2u32.pow(tries.min(5))),
+        };
         // Several slots fail at once: that is one halt.
         if self.halt.is_none_or(|halt| halt.probing) {
             self.halt = Some(Halt {
                 cause,
-                until: now + again,
+                until: now.saturating_add(again),
                 probing: false,
                 tries: tries + 1,
                 after: self.generation,
@@ -301,6 +312,39 @@ mod tests {
         let actions = at(&mut ledger, later, Event::HandlerChanged);
         assert!(matches!(actions[0], Action::Note(Note::Resumed)));
         assert!(!ledger.cannot_run());
+    }
+
+    #[test]
+    fn panics_of_the_host_stop_it_until_another_version_runs() {
+        let mut ledger = ledger();
+        let keys = releases(&step(&mut ledger, fetched(1, 3)));
+        let actions = step(
+            &mut ledger,
+            Event::Panicked {
+                detail: "three of them".to_owned(),
+            },
+        );
+        let is_halt = |action: &Action<()>| {
+            matches!(
+                action,
+                Action::Note(Note::Halted {
+                    cause: HaltCause::Panics,
+                    ..
+                })
+            )
+        };
+        assert!(actions.iter().any(is_halt));
+        let back = step(&mut ledger, Event::Revoked(keys[1]));
+        assert_eq!(handed_back(&back), [(keys[1], 0)]);
+        // What ran meanwhile ends, and says nothing about the next one.
+        let acked = step(&mut ledger, finished(keys[0], Outcome::Ack));
+        assert!(acked.iter().any(|a| matches!(a, Action::Acknowledge(_))));
+        let later = NOW + Duration::from_secs(1_000_000_000);
+        let actions = at(&mut ledger, later, fetched(10, 1));
+        assert_eq!(handed_back(&actions).len(), 1);
+        assert!(ledger.cannot_run() && fetches(&actions) == 0);
+        let actions = at(&mut ledger, later, Event::HandlerChanged);
+        assert!(matches!(actions[0], Action::Note(Note::Resumed)));
     }
 
     #[test]

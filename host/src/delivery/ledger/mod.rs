@@ -326,6 +326,7 @@ impl<M> Ledger<M> {
             Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
             Event::Broken { detail } => self.broken(now, detail),
             Event::HandlerChanged => self.resume(),
+            Event::Panicked { detail } => self.panicked(now, detail),
             Event::PolicyChanged(policy) => self.settings.policy = *policy,
             Event::Drain => self.drain(),
         }

@@ -192,6 +192,11 @@ pub enum Event<M> {
     },
     /// Another version of the handler runs from now on.
     HandlerChanged,
+    /// Several messages have made the host panic: no further one is started.
+    Panicked {
+        /// Text for people, bounded.
+        detail: String,
+    },
     /// The operator changed the rules.
     PolicyChanged(Box<Policy>),
     /// Stop: hand back what has not started, end the rest.
@@ -343,6 +348,9 @@ pub enum HaltCause {
     Instance,
     /// It faults on everything.
     Broken,
+    /// Messages make the host panic: that is ours to mend, and nothing is tried until another
+    /// version of the handler runs, or another host.
+    Panics,
 }
 
 impl HaltCause {
@@ -353,6 +361,7 @@ impl HaltCause {
             Self::Instance => Duration::from_secs(4),
             // Each try is an attempt, and is charged.
             Self::Broken => Duration::from_secs(30),
+            Self::Panics => Duration::MAX,
         }
     }
 }

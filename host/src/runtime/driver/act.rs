@@ -209,6 +209,12 @@ impl Driver {
                     HaltCause::Instance => {
                         error!(detail, again_ms, "no instance of the handler: stopped");
                     }
+                    HaltCause::Panics => {
+                        error!(
+                            detail,
+                            "the host panics: stopped until the handler is swapped"
+                        );
+                    }
                     HaltCause::Broken => {
                         error!(
                             detail,

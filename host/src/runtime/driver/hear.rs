@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::Driver;
+use super::{Driver, PANICS_MAX};
 use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedAway};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
@@ -68,6 +68,7 @@ impl Driver {
                 .guest_log_bytes_dropped
                 .inc_by(report.log_bytes_dropped);
         }
+        let mut panicked = None;
         if report.outcome != Outcome::Ack {
             if self.queue.guarantee() == Guarantee::AtMostOnce {
                 self.metrics.outcome_not_honoured(&report.outcome);
@@ -86,6 +87,7 @@ impl Driver {
                 if let Outcome::Fault(fault) = &report.outcome {
                     if fault.kind == FaultKind::HostPanic {
                         self.metrics.host_panics.inc();
+                        panicked = Some((Arc::clone(&job.claim.message.id), fault.detail.clone()));
                     }
                     let kind = fault.kind.label();
                     info!(
@@ -117,6 +119,23 @@ impl Driver {
             jitter: fastrand::f64(),
         };
         self.ledger.apply(now, event);
+        if let Some((id, detail)) = panicked {
+            self.panicked(now, id, &detail);
+        }
+    }
+
+    /// This message made the host panic: it is charged. One may do so as often as it has attempts;
+    /// several are no accident.
+    fn panicked(&mut self, now: Time, id: Arc<str>, last: &str) {
+        if self.panicked.len() >= PANICS_MAX || self.panicked.contains(&id) {
+            return;
+        }
+        self.panicked.push(id);
+        if self.panicked.len() == PANICS_MAX {
+            let ids = self.panicked.join(", ");
+            let detail = format!("{PANICS_MAX} messages made the host panic ({ids}): {last}");
+            self.ledger.apply(now, Event::Panicked { detail });
+        }
     }
 
     pub(super) fn hear(&mut self, told: Told) {

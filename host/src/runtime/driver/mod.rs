@@ -32,6 +32,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// How many words of slots are taken in one turn.
 const WORDS_PER_TURN: usize = 1024;
+/// So many different messages that make the host panic stop the queue.
+const PANICS_MAX: usize = 3;
 /// Same-kind log lines are this far apart.
 const LOG_EVERY: Time = Time::from_secs(1);
 
@@ -95,6 +97,8 @@ pub struct Driver {
     refusing: bool,
     /// Redis refuses housekeeping: said once.
     house_refused: bool,
+    /// Different messages that made the host panic in a call, at most [`PANICS_MAX`].
+    panicked: Vec<Arc<str>>,
     /// What happens to many deliveries at once is said once a second.
     throttle: Throttle,
     /// Retention is held back by what is unread or pending: said once.
@@ -179,6 +183,7 @@ impl Driver {
             refusals_unlogged: 0,
             refusing: false,
             house_refused: false,
+            panicked: Vec::new(),
             throttle: Throttle::default(),
             held_back: false,
             dropped_unlogged: 0,

@@ -95,6 +95,7 @@ impl Driver {
         self.metrics.swaps.taken.inc_by(swaps);
         if is_another || swaps > 0 {
             // Whatever stopped the one before: this one is tried at once.
+            self.panicked.clear();
             self.ledger.apply(now, Event::HandlerChanged);
         }
     }

@@ -1,0 +1,65 @@
+//! How a component is run: what the settings say together.
+
+use std::num::NonZeroU32;
+
+use crate::config::choices::CompileCache;
+use crate::config::collect::Collected;
+use crate::config::settings::{grants, handler, limits};
+use crate::config::value::ByteSize;
+use crate::sandbox;
+
+impl Collected {
+    /// How the component is run. What is among the problems stands at its default.
+    ///
+    /// # Panics
+    /// Never: a test reads all defaults.
+    pub(super) fn sandbox_settings(&self) -> sandbox::Settings {
+        let size = |setting| self.or_default::<ByteSize>(setting);
+        let count = |setting| {
+            let count = self.or_default::<NonZeroU32>(setting).get();
+            usize::try_from(count).unwrap_or(usize::MAX)
+        };
+        sandbox::Settings {
+            limits: sandbox::Limits {
+                wall: self.or_default(&handler::TIMEOUT),
+                cpu: self.or_default(&handler::CPU),
+                memory: size(&handler::MEMORY).as_usize(),
+                table_elements: count(&limits::TABLE_ELEMENTS),
+                stack: size(&limits::STACK).as_usize(),
+                transfer: size(&limits::TRANSFER).as_usize(),
+                outcome_text: size(&limits::OUTCOME_TEXT).as_usize(),
+                handles: count(&limits::HANDLES),
+                random: size(&limits::RANDOM).0,
+                log_attempt: size(&limits::LOG_ATTEMPT).as_usize(),
+                log_line: size(&limits::LOG_LINE).as_usize(),
+                log_rate: size(&limits::LOG_RATE).as_usize(),
+                component: size(&limits::COMPONENT).0,
+                compile_time: self.or_default(&limits::COMPILE_TIME),
+                compile_memory: size(&limits::COMPILE_MEMORY).0,
+            },
+            concurrency: count(&handler::CONCURRENCY),
+            reuse: self.or_default(&handler::REUSE).get(),
+            reuse_memory: self
+                .value(&handler::REUSE_MEMORY)
+                .map(|size: ByteSize| size.as_usize()),
+            reuse_idle: self.or_default(&handler::REUSE_IDLE),
+            grants: sandbox::Grants {
+                config: self.value(&grants::CONFIG),
+            },
+            cache: self.compile_cache(),
+            ..sandbox::Settings::default()
+        }
+    }
+
+    fn compile_cache(&self) -> Option<sandbox::Cache> {
+        let dir = match self.value(&handler::COMPILE_CACHE) {
+            Some(CompileCache::Off) => return None,
+            Some(CompileCache::Dir(dir)) => dir,
+            None => self.user_cache.as_ref()?.join("hostler"),
+        };
+        Some(sandbox::Cache {
+            dir,
+            max_bytes: self.or_default::<ByteSize>(&handler::COMPILE_CACHE_MAX).0,
+        })
+    }
+}

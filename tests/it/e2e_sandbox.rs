@@ -1,0 +1,169 @@
+//! The sandbox in a host: panics of our own, many waiting guests, grants, traces, capacity.
+
+use std::time::Instant;
+
+use hostler_tests::guests::guest;
+use hostler_tests::host::Line;
+
+use crate::e2e_scene::Scene;
+
+#[tokio::test]
+async fn three_messages_that_make_the_host_panic_stop_the_queue() {
+    let mut scene = Scene::new().await;
+    let options = scene
+        .host()
+        .flag("handler", &guest("saboteur").display().to_string())
+        .flag("backoff-first", "5ms")
+        .flag("concurrency", "1")
+        .admin()
+        .cap(3);
+    let host = options.ready().await;
+    // One message is no more than itself, however often it fails.
+    let first = scene.publish("host-panic").await;
+    scene.publish("ack").await;
+    let look = scene.emptied().await;
+    let dead = look.dead_letters_of(&first)[0];
+    assert_eq!(dead.reason(), "max-deliveries", "each panic was charged");
+    let detail = dead.header("x-dead-letter-detail").unwrap();
+    assert!(detail.contains("host-panic"), "{detail}");
+    assert_eq!(host.witness().attempts(&first), [1, 2, 3]);
+    assert_eq!(host.get("/ready").0, 200);
+
+    scene.publish("host-panic").await;
+    let third = scene.publish("host-panic").await;
+    host.logs("the host panics: stopped").await;
+    let (status, reason) = host.get("/ready");
+    assert_eq!(status, 503);
+    assert!(
+        reason.contains("3 messages made the host panic"),
+        "{reason}"
+    );
+    assert!(reason.contains(&third), "{reason}");
+    // It starts nothing more, and loses nothing.
+    let honest = scene.publish_all("ack", 5).await;
+    let starts = host.witness().total();
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    assert_eq!(ended.witness().total(), starts);
+    scene.check(&[ended]).await;
+    // Another host, with a version that does not, handles what is left.
+    let mended = scene.host().cap(9).until_empty().end().await;
+    mended.expect_code(0);
+    for id in honest {
+        assert_eq!(mended.witness().attempts(&id), [1]);
+    }
+}
+
+#[tokio::test]
+async fn many_guests_that_wait_need_no_cores() {
+    const GUESTS: usize = 256;
+    let mut scene = Scene::new().await;
+    // Bound to two cores by their number of threads: each waits for a second.
+    scene.publish_all("sleep:1000", GUESTS).await;
+    let host = scene
+        .host()
+        .flag("concurrency", &GUESTS.to_string())
+        .flag("timeout", "60s")
+        .variable("TOKIO_WORKER_THREADS", "2");
+    let host = host.ready().await;
+    let began = Instant::now();
+    host.starts(GUESTS).await;
+    scene.emptied().await;
+    let took = began.elapsed();
+    // One after the other on two cores that would be 128 seconds.
+    assert!(took.as_secs() < 64, "{took:?}");
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["acked"], GUESTS);
+    assert_eq!(ended.json()["faults"], serde_json::json!({}));
+}
+
+/// Lines that tell of an attempt at this message.
+fn lines_of<'a>(log: &'a [Line], id: &str) -> Vec<&'a Line> {
+    let of = |line: &&Line| line.text("id") == Some(id) || line.text("message_id") == Some(id);
+    log.iter().filter(of).collect()
+}
+
+#[tokio::test]
+async fn everything_that_is_told_of_an_attempt_names_the_handler_and_the_trace() {
+    let mut scene = Scene::new().await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let header = format!("00-{trace}-00f067aa0ba902b7-01");
+    let traced = [("traceparent", &*header)];
+    let id = scene.publish_with("text:hello+trap", &traced).await;
+    let host = scene
+        .host()
+        .cap(2)
+        .flag("log-level", "debug")
+        .admin()
+        .ready()
+        .await;
+    let look = scene.emptied().await;
+    let dead = look.dead_letters_of(&id)[0];
+    let digest = dead.header("x-dead-letter-handler").unwrap().to_owned();
+    assert!(digest.starts_with("sha256:"), "{digest}");
+    let detail = dead.header("x-dead-letter-detail").unwrap();
+    assert!(
+        detail.contains("unreachable") && detail.contains("script::"),
+        "it names the function: {detail}"
+    );
+    let (_, metrics) = host.get("/metrics");
+    assert!(metrics.contains(&digest), "metrics name the handler");
+    let ended = host.drain().await;
+    let lines = lines_of(&ended.log, &id);
+    let guest: Vec<_> = lines
+        .iter()
+        .filter(|line| line.text("line") == Some("hello"))
+        .collect();
+    let faulted: Vec<_> = lines
+        .iter()
+        .filter(|line| line.message() == "the handler faulted")
+        .collect();
+    assert_eq!((guest.len(), faulted.len()), (2, 2));
+    for line in guest {
+        assert_eq!(line.text("handler"), Some(&*digest));
+        assert_eq!(line.text("trace_id"), Some(trace));
+        assert_eq!(line.text("span_id"), Some("00f067aa0ba902b7"));
+    }
+    for line in faulted {
+        assert_eq!(line.text("digest"), Some(&*digest));
+        assert_eq!(line.text("trace_id"), Some(trace));
+        assert!(
+            line.text("detail").unwrap().contains("script::"),
+            "{line:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_handler_gets_the_values_of_the_file_and_nobody_else_does() {
+    let mut scene = Scene::new().await;
+    let file = scene.server.dir().join("orders.toml");
+    let secret = "s3cr3t-of-the-handler";
+    let text = format!("[grant.config]\nregion = \"eu\"\ntoken = \"{secret}\"\nretries = 3\n");
+    std::fs::write(&file, text).unwrap();
+    let id = scene.publish("config:region").await;
+    let number = scene.publish("config:retries").await;
+    let host = scene
+        .host()
+        .flag("handler", &guest("configured").display().to_string())
+        .dead_letter()
+        .flag("log-level", "trace")
+        .until_empty();
+    // Without the grant it is refused by name.
+    let refused = host.end().await;
+    refused.expect_code(65);
+    let stderr = refused.stderr();
+    assert!(
+        stderr.contains("wasi:config/store@0.2.0-rc.1 (needs the grant `config`)"),
+        "{stderr}"
+    );
+    let ended = host.flag("config", &file.display().to_string()).end().await;
+    ended.expect_code(0);
+    let look = scene.look().await;
+    for (id, value) in [(id, "eu"), (number, "3")] {
+        let dead = look.dead_letters_of(&id)[0];
+        assert_eq!(dead.header("x-dead-letter-detail"), Some(value));
+    }
+    assert!(!ended.stderr().contains(secret), "values are not logged");
+}
