@@ -73,6 +73,10 @@ mod e2e_start;
 #[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
+mod fuzz_bodies;
+#[cfg(test)]
+mod interop;
+#[cfg(test)]
 mod language_conformance;
 #[cfg(test)]
 mod language_redis;
