@@ -97,6 +97,19 @@ async fn a_list_takes_headers_lines_and_codecs() {
 }
 
 #[tokio::test]
+async fn a_sharded_channel_is_another_one() {
+    let server = RedisServer::start();
+    let (raw, url) = (server.raw().await, server.url());
+    for flag in ["--channel", "--sharded-channel"] {
+        let said = publish(&url, &[flag, "news", "--body", "x"]).ok();
+        assert_eq!(said.stdout, "0\n");
+    }
+    let stats = raw.text("INFO commandstats").await;
+    assert!(stats.contains("cmdstat_publish:calls=1,"), "{stats}");
+    assert!(stats.contains("cmdstat_spublish:calls=1,"), "{stats}");
+}
+
+#[tokio::test]
 async fn a_list_lapses_whole_and_every_publish_arms_it_again() {
     let server = RedisServer::start();
     let (raw, url) = (server.raw().await, server.url());

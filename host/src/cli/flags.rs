@@ -129,7 +129,16 @@ pub(super) struct ReachDestination;
 
 impl Scope for ReachDestination {
     fn has(key: &str) -> bool {
-        Reach::has(key) || ["stream", "list", "reliable", "channel", "body_field"].contains(&key)
+        Reach::has(key)
+            || [
+                "stream",
+                "list",
+                "reliable",
+                "channel",
+                "sharded_channel",
+                "body_field",
+            ]
+            .contains(&key)
     }
 }
 

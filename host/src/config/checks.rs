@@ -8,7 +8,7 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
 use crate::config::settings::{self, dead_letters, failures, handler, process, queue};
 use crate::config::value::Value;
-use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
+use crate::config::{DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::breaker;
@@ -19,7 +19,7 @@ use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{OnFull, Routes};
 use crate::sandbox::swap;
 use crate::wire::codec::BodyCodec;
-use crate::wire::list::{self, Framing};
+use crate::wire::list::Framing;
 
 impl Collected {
     pub(super) fn check_queue(&mut self) -> Option<QueueKind> {
@@ -138,7 +138,7 @@ impl Collected {
     }
 
     /// How values are read: `codec = "json"` alone says it for both directions.
-    fn check_framing(&self) -> Framing {
+    pub(super) fn check_framing(&self) -> Framing {
         match self.value(&queue::CODEC) {
             Some(Codec::Json) if self.source(&queue::FRAMING).is_none() => Framing::Json,
             _ => self.or_default(&queue::FRAMING),
@@ -174,40 +174,6 @@ impl Collected {
             );
             let hint = "leave it out, or see `body_field`".to_owned();
             self.conflict(Some(&source), what, hint);
-        }
-    }
-
-    pub(super) fn check_destination(&mut self) -> Option<Destination> {
-        self.only_with(&queue::RELIABLE, &queue::LIST);
-        // As hosts with the same configuration read.
-        let codec = match self.check_framing() {
-            Framing::Raw => list::Codec::Raw,
-            framing => framing.codec(),
-        };
-        match &self.queues_set()[..] {
-            ["stream"] => Some(Destination::Stream {
-                key: self.value(&queue::STREAM)?,
-                body_field: self.or_default(&queue::BODY_FIELD),
-            }),
-            ["list"] => Some(Destination::List {
-                key: self.value(&queue::LIST)?,
-                reliable: self.or_default(&queue::RELIABLE),
-                codec,
-            }),
-            ["channel"] => Some(Destination::Channel {
-                name: self.value(&queue::CHANNEL)?,
-                codec,
-            }),
-            set => {
-                let what = if set.is_empty() {
-                    "there is nowhere to publish to".to_owned()
-                } else {
-                    format!("cannot publish to `{}`", set.join("` and `"))
-                };
-                let hint = "give exactly one of `stream`, `list` and `channel`";
-                self.conflict(None, what, hint.to_owned());
-                None
-            }
         }
     }
 

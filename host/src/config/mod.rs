@@ -39,6 +39,7 @@ mod build;
 mod checks;
 mod choices;
 mod collect;
+mod destination;
 pub mod docs;
 mod file;
 mod problem;
@@ -259,6 +260,8 @@ pub enum Destination {
     Channel {
         /// The channel.
         name: String,
+        /// Whether it is a sharded one.
+        sharded: bool,
         /// How values are written.
         codec: Codec,
     },

@@ -192,9 +192,16 @@ impl Writing {
                 reliable,
             }
             .into(),
-            Destination::Channel { name, codec } => {
-                publish::Channel::new(name).codec(written(codec)).into()
+            Destination::Channel {
+                name,
+                sharded,
+                codec,
+            } => publish::Channel {
+                name,
+                codec: written(codec),
+                sharded,
             }
+            .into(),
         })
     }
 }
