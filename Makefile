@@ -3,11 +3,12 @@
 
 CARGO ?= cargo
 GUEST := guest-examples/rust/target/wasm32-wasip2/release/orders_handler.wasm
+GUEST_BATCH := guest-examples/rust-batch/target/wasm32-wasip2/release/orders_batch_handler.wasm
 
 # The languages that handlers are written in here, and those of them whose tools are there in
 # seconds: `make test` has these, `make test-all` has all.
-LANGUAGES := rust js ts python go c cpp zig
-QUICK := rust js ts python go c
+LANGUAGES := rust rust-batch js ts python go c cpp zig
+QUICK := rust rust-batch js ts python go c
 # How long each fuzz target runs, and which.
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
@@ -70,8 +71,13 @@ guests-quick: $(QUICK:%=guest-%)
 
 guest-rust: $(GUEST)
 
-test-guest-rust: setup-rust
-	$(CARGO) test --release --locked --manifest-path guest-examples/rust/Cargo.toml
+guest-rust-batch: $(GUEST_BATCH)
+
+$(GUEST_BATCH): $(wildcard guest-examples/rust-batch/src/*.rs) guest-examples/rust-batch/Cargo.toml wit/world.wit | setup-rust
+	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-batch/Cargo.toml
+
+test-guest-rust test-guest-rust-batch: test-guest-%: setup-rust
+	$(CARGO) test --release --locked --manifest-path guest-examples/$*/Cargo.toml
 
 guest-js guest-ts: guest-%: guest-examples/%/handler.wasm
 
@@ -99,7 +105,7 @@ WIT_BINDGEN := $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)/bin/wit-bindgen
 
 $(WIT_BINDGEN): | setup-rust
 	$(CARGO) install --quiet --locked --debug wit-bindgen-cli --version $(WIT_BINDGEN_VERSION) \
-	  --no-default-features --features c,go --root $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)
+	  --no-default-features --features c,go,rust --root $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)
 
 bindings: | $(WIT_BINDGEN)
 	$(WIT_BINDGEN) c --world handler --out-dir guest-examples/c/bindings wit

@@ -26,8 +26,10 @@ pub fn example(folder: &str, name: &str) -> PathBuf {
 ///
 /// If it has not been built.
 pub fn language(name: &str) -> PathBuf {
-    if name == "rust" {
-        return example("rust", "orders-handler");
+    match name {
+        "rust" => return example("rust", "orders-handler"),
+        "rust-batch" => return example("rust-batch", "orders-batch-handler"),
+        _ => {}
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../guest-examples")

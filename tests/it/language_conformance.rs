@@ -1,12 +1,13 @@
 //! The example handlers give the same verdicts in every language: in a fresh instance for each
 //! message, and in one that is used again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Cache, Limits, Sandbox, Settings};
+use hostler::sandbox::{Cache, Call, Limits, LogSink, Sandbox, Settings};
 use hostler_tests::guests::language;
 use hostler_tests::host::binary;
 use hostler_tests::rig::{Rig, message};
@@ -15,25 +16,45 @@ use crate::language_table::{Answer, Row, for_every_language, rows};
 
 for_every_language!(answers_as_the_table_says);
 
+/// The handler of batches: each message for itself, and all of them in one call.
+#[tokio::test(flavor = "multi_thread")]
+async fn rust_batch() {
+    let mut rig = rig("rust-batch", 1);
+    let mut messages = Vec::new();
+    for row in rows() {
+        let report = rig.call(&message_of(&row), row.attempt).await;
+        match (row.answer.clone(), report.outcome) {
+            (Answer::Is(expected, _), got) => assert_eq!(got, expected, "{}", row.name),
+            (Answer::Trap, Outcome::Fault(fault)) => assert_eq!(fault.kind, FaultKind::Trap),
+            (Answer::Refuses, Outcome::Drop(_)) => {}
+            (_, got) => panic!("{}: {got:?}", row.name),
+        }
+        if let Answer::Is(expected, _) = row.answer.clone() {
+            messages.push((message_of(&row), row.attempt, expected));
+        }
+    }
+    let cancelled = Arc::default();
+    let expected: Vec<Outcome> = messages
+        .iter()
+        .map(|(_, _, outcome)| outcome.clone())
+        .collect();
+    let calls: Vec<_> = messages
+        .iter()
+        .map(|(message, attempt, _)| Call {
+            message,
+            attempt: *attempt,
+            max_attempts: 5,
+            cancelled: &cancelled,
+            logs: &LogSink::Tracing,
+        })
+        .collect();
+    let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;
+    assert_eq!(report.answer.unwrap(), expected);
+}
+
 async fn answers_as_the_table_says(name: &str) {
     for reuse in [1, 1_000] {
-        let settings = Settings {
-            reuse,
-            limits: Limits {
-                // Whoever runs the tests may be slow.
-                wall: Duration::from_secs(50),
-                cpu: Duration::from_secs(50),
-                compile_time: Duration::from_secs(600),
-                ..Limits::default()
-            },
-            cache: Some(Cache {
-                dir: binary().with_file_name("test-cache"),
-                max_bytes: 1 << 30,
-            }),
-            ..Settings::default()
-        };
-        let sandbox = Sandbox::load(&language(name), &settings).unwrap();
-        let mut rig = Rig::of(sandbox);
+        let mut rig = rig(name, reuse);
         let mut wrong = Vec::new();
         for row in rows() {
             if let Err(got) = check(&mut rig, &row).await {
@@ -48,13 +69,35 @@ async fn answers_as_the_table_says(name: &str) {
     }
 }
 
-async fn check(rig: &mut Rig, row: &Row) -> Result<(), String> {
-    let message = Message {
+fn rig(name: &str, reuse: u32) -> Rig {
+    let settings = Settings {
+        reuse,
+        limits: Limits {
+            // Whoever runs the tests may be slow.
+            wall: Duration::from_secs(50),
+            cpu: Duration::from_secs(50),
+            compile_time: Duration::from_secs(600),
+            ..Limits::default()
+        },
+        cache: Some(Cache {
+            dir: binary().with_file_name("test-cache"),
+            max_bytes: 1 << 30,
+        }),
+        ..Settings::default()
+    };
+    Rig::of(Sandbox::load(&language(name), &settings).unwrap())
+}
+
+fn message_of(row: &Row) -> Message {
+    Message {
         body: Bytes::copy_from_slice(&row.body),
         headers: row.headers.clone(),
         ..message("")
-    };
-    let report = rig.call(&message, row.attempt).await;
+    }
+}
+
+async fn check(rig: &mut Rig, row: &Row) -> Result<(), String> {
+    let report = rig.call(&message_of(row), row.attempt).await;
     let lines = rig.lines();
     match (&row.answer, &report.outcome) {
         (Answer::Is(expected, log), got) if expected == got => {

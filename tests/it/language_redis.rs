@@ -14,6 +14,12 @@ for_every_language!(does_the_same_beside_redis);
 /// Why a message ends as a dead letter, and what the detail holds; `None` if it is acknowledged.
 type Fate<'a> = Option<(&'a str, &'a str)>;
 
+/// The handler of batches.
+#[tokio::test(flavor = "multi_thread")]
+async fn rust_batch() {
+    does_the_same_beside_redis("rust-batch").await;
+}
+
 /// Starts that every message may have.
 const CAP: u32 = 3;
 

@@ -150,3 +150,5 @@ mod swap_scene;
 mod swap_versions;
 #[cfg(test)]
 mod wire_proxy;
+#[cfg(test)]
+mod wit_package;

@@ -158,10 +158,7 @@ mod tests {
     #[test]
     fn what_can_not_be_charged_is_dropped_with_the_reason() {
         let cases = [
-            (
-                r#"{"id":"o-4","amount":0}"#,
-                "order o-4: nothing to charge",
-            ),
+            (r#"{"id":"o-4","amount":0}"#, "order o-4: nothing to charge"),
             (
                 r#"{"id":5,"amount":1,"status":"cancelled"}"#,
                 "order 5: it was cancelled",
