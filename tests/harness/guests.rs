@@ -28,7 +28,7 @@ pub fn example(folder: &str, name: &str) -> PathBuf {
 pub fn language(name: &str) -> PathBuf {
     match name {
         "rust" => return example("rust", "orders-handler"),
-        "rust-batch" => return example("rust-batch", "orders-batch-handler"),
+        "rust-batch" => return example("rust", "orders-batch-handler"),
         _ => {}
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
