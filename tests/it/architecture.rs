@@ -31,6 +31,16 @@ const RULES: &[Rule] = &[
         why: "only `cli` and `config` know the command line",
     },
     Rule {
+        word: "QueueKind::",
+        rooms: &["config"],
+        why: "only `queue` tells kinds of queues apart, once they were read",
+    },
+    Rule {
+        word: "QueueOptions::",
+        rooms: &["queue", "config", "cli"],
+        why: "only `queue` tells kinds of queues apart, once they were read",
+    },
+    Rule {
         word: "anyhow::",
         rooms: &["cli", "main.rs"],
         why: "a module has its own error type; `anyhow` is for `cli` and `main`",

@@ -131,6 +131,54 @@ async fn a_killed_host_of_three_loses_nothing_and_each_orphan_runs_again_once() 
 }
 
 #[tokio::test]
+async fn the_id_stays_with_a_message_from_its_first_start_to_its_dead_letter() {
+    for flags in [&[][..], &[("framing", "raw")], &[("codec", "json")]] {
+        let scene = Scene::new().await;
+        // At once, later, later again, and away. Both are equal, and stay apart.
+        let body = "nack:0,nack:30,nack:1,drop";
+        let value = match flags {
+            [("codec", _)] => format!(r#"{{"headers":{{}},"payload":"{body}"}}"#),
+            _ => body.to_owned(),
+        };
+        scene.push(&[value.as_bytes(), value.as_bytes()]).await;
+        let mut options = recovering(&scene).flag("max-deliveries", "9");
+        for (name, text) in flags {
+            options = options.flag(name, text);
+        }
+        let ended = options.until_empty().end().await;
+        ended.expect_code(0);
+        let starts: Vec<_> = ended.log.iter().filter_map(|line| line.start()).collect();
+        assert_eq!(starts.len(), 8);
+        let mut ids: Vec<&str> = starts.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 2);
+        for id in ids {
+            let attempts: Vec<u32> = starts
+                .iter()
+                .filter(|(i, _)| *i == id)
+                .map(|s| s.1)
+                .collect();
+            assert_eq!(attempts, [1, 2, 3, 4]);
+        }
+        let mut dead: Vec<String> = Vec::new();
+        for letter in scene.list(DEAD).await {
+            let value = letter.into();
+            let (headers, payload) = hostler::wire::frame::decode(&value)
+                .or_else(|| hostler::wire::envelope::decode(&value))
+                .unwrap();
+            assert_eq!(payload, body);
+            dead.push(headers.find_str("x-message-id").unwrap().to_owned());
+        }
+        dead.sort_unstable();
+        let mut ids: Vec<_> = starts.iter().map(|(id, _)| (*id).to_owned()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(dead, ids);
+    }
+}
+
+#[tokio::test]
 async fn a_message_that_kills_its_host_starts_as_often_as_it_may() {
     for cap in [1_u32, 2] {
         let scene = Scene::new().await;

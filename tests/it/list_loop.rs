@@ -11,7 +11,7 @@ use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::runtime::{Exit, Settings, UntilEmpty};
 use hostler::wire::list::Framing;
 use hostler_tests::inprocess::{Host, Script};
-use hostler_tests::redis::eventually;
+use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::list_scene::{DEAD, INSTANCES, KEY, Scene, framed, options, recovering};
 use crate::queue_scene::connector;
@@ -117,7 +117,11 @@ async fn every_outcome_ends_as_it_should() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_dies_with_its_host_is_started_as_often_as_it_may_be() {
-    for options in [options(), recovering()] {
+    let raw = ListOptions {
+        framing: Framing::Raw,
+        ..recovering()
+    };
+    for options in [options(), recovering(), raw] {
         for cap in [1, 2, 3] {
             let scene = Scene::new().await;
             let options = quick(options.clone());
@@ -176,6 +180,41 @@ async fn innocents_beside_a_killer_are_not_dead_lettered() {
     assert_eq!(host.ended().await, Exit::Drained);
     assert_eq!(script.starts().len(), 13);
     assert_eq!(scene.list(DEAD).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarts_costs_no_message() {
+    let durable = RedisOptions::default().appendonly();
+    let mut scene = Scene::with(durable.set("appendfsync", "always")).await;
+    for n in 0..300 {
+        let id = n.to_string();
+        let headers = vec![("x-message-id".into(), id.into())];
+        let headers = hostler::delivery::message::Headers::new(headers);
+        let value = hostler::wire::frame::encode(&headers, b"sleep:5").unwrap();
+        scene.push(&[&value]).await;
+    }
+    let script = Arc::new(Script::default());
+    let mut settings = settings(None);
+    settings.ledger.concurrency = 4;
+    let host = start(&scene, quick(recovering()), settings, &script).await;
+    for starts in [30, 100] {
+        eventually("it works", async || script.starts().len() >= starts).await;
+        scene.server.restart();
+    }
+    scene.raw = scene.server.raw().await;
+    eventually("all are settled", async || {
+        let mut left = 0;
+        for key in ["LLEN jobs", "ZCARD {jobs}:delayed", "ZCARD jobs:claims"] {
+            left += scene.raw.number(key).await;
+        }
+        left == 0
+    })
+    .await;
+    for n in 0..300 {
+        assert!(script.starts_of(&n.to_string()) >= 1, "{n} was lost");
+    }
+    assert_eq!(host.drain().await, Exit::Drained);
+    assert!(scene.list(DEAD).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

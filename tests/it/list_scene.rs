@@ -32,7 +32,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new() -> Self {
-        let server = RedisOptions::default().start();
+        Self::with(RedisOptions::default()).await
+    }
+
+    pub(crate) async fn with(options: RedisOptions) -> Self {
+        let server = options.start();
         let raw = server.raw().await;
         Self { server, raw }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::queue::inspect::{self, StreamReport};
+use hostler::queue::inspect::{self, Report};
 use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions};
 use hostler::queue::{Backlog, Class, Queue, Repaired, Reply};
 
@@ -353,7 +353,7 @@ async fn a_fetch_that_waits_hears_of_the_deletion() {
     }
 }
 
-async fn report(scene: &Scene) -> StreamReport {
+async fn report(scene: &Scene) -> Report {
     let link = connector(&scene.server.url()).link("inspect");
     inspect::stream(&link, KEY, GROUP, Some(DEAD))
         .await

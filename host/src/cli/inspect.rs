@@ -9,11 +9,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::{Variables, flags, output};
 use crate::config::{DeadLetter, QueueKind, Value};
-use crate::queue::Error;
-use crate::queue::connection::Link;
-use crate::queue::inspect::{self, StreamReport};
-use crate::queue::list::report::{self, ListReport};
-use crate::queue::simple_list;
+use crate::queue::inspect;
 use crate::queue::stream::PARKED_CONSUMER;
 
 /// Show what a queue holds, who holds it, and how full its dead-letter queue is
@@ -73,99 +69,22 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let connected = Connected::new(&redis, "inspect").await?;
         let link = connected.connector.link("inspect");
         let dead_letter = dead_letter.as_ref().map(|d| &*d.key);
-        let seen = patiently(redis.wait, async || look(&link, &queue, dead_letter).await);
-        let seen = seen.await;
+        let place = queue.place();
+        let seen = patiently(redis.wait, async || place.look(&link, dead_letter).await).await;
         connected.close().await;
         seen
     })?;
-    let report = match &seen {
-        Seen::Stream(report) => shape(&queue, dead_letter.as_ref(), report),
-        Seen::List(report) => shape_list(&queue, dead_letter.as_ref(), report),
-        Seen::SimpleList(length) => shape_simple_list(&queue, *length),
-        Seen::Nothing => {
-            let what = "a channel holds nothing: there is nothing to inspect";
-            return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
-        }
+    let Some(seen) = seen else {
+        let what = "a channel holds nothing: there is nothing to inspect";
+        return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
     };
+    let report = shape(&queue, dead_letter.as_ref(), &seen);
     if args.json {
         output::json(&report)?;
     } else {
         output::line(&text(&queue, &report, dead_letter.as_ref()))?;
     }
     Ok(Exit::Ok)
-}
-
-/// What there was to see.
-enum Seen {
-    Stream(StreamReport),
-    List(ListReport),
-    SimpleList(u64),
-    Nothing,
-}
-
-async fn look(link: &Link, queue: &QueueKind, dead_letter: Option<&str>) -> Result<Seen, Error> {
-    Ok(match queue {
-        QueueKind::Stream { key, group, .. } => {
-            Seen::Stream(inspect::stream(link, key, group, dead_letter).await?)
-        }
-        QueueKind::List {
-            key,
-            reliable: None,
-            ..
-        } => Seen::SimpleList(simple_list::length(link, key).await?),
-        QueueKind::List {
-            key,
-            reliable: Some(reliable),
-            ..
-        } => {
-            let recovery = reliable.recovery.as_ref().map(|r| &*r.key);
-            Seen::List(report::report(link, key, recovery, dead_letter).await?)
-        }
-        QueueKind::Channel { .. } => Seen::Nothing,
-    })
-}
-
-/// Values that wait; what hosts have taken is forgotten.
-fn shape_simple_list(queue: &QueueKind, length: u64) -> Report<'_> {
-    Report {
-        key: queue.name(),
-        group: None,
-        length,
-        lag: Some(length),
-        unread: length > 0,
-        pending: 0,
-        oldest_pending_ms: None,
-        delayed: 0,
-        next_due_ms: None,
-        dead_letters: None,
-        dead_letter_max_len: None,
-        consumers: Vec::new(),
-        groups: Vec::new(),
-        pinned_by: None,
-    }
-}
-
-fn shape_list<'a>(
-    queue: &'a QueueKind,
-    dead_letter: Option<&DeadLetter>,
-    report: &'a ListReport,
-) -> Report<'a> {
-    Report {
-        key: queue.name(),
-        group: None,
-        length: report.length,
-        lag: Some(report.length),
-        unread: report.length > 0,
-        pending: report.pending,
-        oldest_pending_ms: report.oldest_pending_ms,
-        delayed: report.delayed,
-        next_due_ms: report.next_due_ms,
-        dead_letters: report.dead_letters,
-        dead_letter_max_len: dead_letter.map(|d| d.max_len.get()),
-        consumers: report.instances.iter().map(consumer).collect(),
-        groups: Vec::new(),
-        pinned_by: None,
-    }
 }
 
 fn consumer(c: &inspect::ConsumerReport) -> Consumer<'_> {
@@ -179,7 +98,7 @@ fn consumer(c: &inspect::ConsumerReport) -> Consumer<'_> {
 fn shape<'a>(
     queue: &'a QueueKind,
     dead_letter: Option<&DeadLetter>,
-    report: &'a StreamReport,
+    report: &'a inspect::Report,
 ) -> Report<'a> {
     let one_group = |g: &'a inspect::GroupReport| Group {
         name: &g.name,

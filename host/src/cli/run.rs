@@ -1,6 +1,5 @@
 //! `hostler run`: the host of one queue.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -14,14 +13,10 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::threads::Threads;
 use crate::cli::{Variables, check, compile_component, output};
-use crate::config::{Config, QueueKind, SummaryFormat, Value};
+use crate::config::{Config, SummaryFormat, Value};
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
-use crate::queue::list::ListOptions;
-use crate::queue::pubsub::PubSubOptions;
-use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::startup::StartError;
-use crate::queue::stream::{DeadLetterQueue, StreamOptions};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::swap::{Swapper, watch_file};
@@ -31,7 +26,6 @@ use crate::sandbox::{self, Sandbox, World, swap};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
-use crate::wire;
 
 /// New versions of the handler that may wait to be looked at.
 const WISHES_MAX: usize = 4;
@@ -345,10 +339,7 @@ pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
         },
         gate: gate::Limits {
             payload_max: config.max_payload.as_usize(),
-            group: match &config.queue {
-                QueueKind::Stream { group, .. } => Some(Arc::clone(group)),
-                QueueKind::List { .. } | QueueKind::Channel { .. } => None,
-            },
+            group: config.queue.group().map(Arc::from),
             ttl: config.ttl,
             codec: config.codec,
             required: config.require_headers.0.clone(),
@@ -366,64 +357,7 @@ pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
 /// The queue, as the configuration has it.
 pub(super) fn queue_options(config: &Config) -> QueueOptions {
     let consumer = config.consumer.clone().unwrap_or_else(hostname);
-    let dead_letter = config.dead_letter.as_ref().map(|d| DeadLetterQueue {
-        key: d.key.to_string(),
-        max_len: Some(d.max_len.get()),
-        on_full: d.on_full,
-        routes: d.routes.clone(),
-    });
-    match &config.queue {
-        QueueKind::Stream { key, group, start } => QueueOptions::Stream(StreamOptions {
-            key: key.to_string(),
-            group: group.to_string(),
-            consumer,
-            start: *start,
-            min_idle: config.min_idle,
-            dead_letter,
-            max_length: config.max_length.map(NonZeroU64::get),
-            retention: config.retention,
-            decoding: wire::stream::Options {
-                body_field: config.body_field.clone().into(),
-                missing_body: config.missing_body,
-            },
-        }),
-        QueueKind::List {
-            key,
-            framing,
-            reliable: Some(reliable),
-        } => QueueOptions::List(ListOptions {
-            key: key.to_string(),
-            consumer,
-            framing: *framing,
-            min_idle: config.min_idle,
-            recovery: reliable.recovery.clone(),
-            dead_letter,
-            max_length: config.max_length.map(NonZeroU64::get),
-            ttl: config.ttl,
-            accounting: config.policy.allowance.accounting,
-        }),
-        QueueKind::List {
-            key,
-            framing,
-            reliable: None,
-        } => QueueOptions::SimpleList(SimpleListOptions {
-            key: key.to_string(),
-            consumer,
-            framing: *framing,
-        }),
-        QueueKind::Channel {
-            name,
-            subscription,
-            framing,
-            buffer,
-        } => QueueOptions::PubSub(PubSubOptions {
-            name: name.to_string(),
-            subscription: *subscription,
-            consumer,
-            framing: *framing,
-            buffer: *buffer,
-        }),
-    }
+    config.queue_options(&consumer)
 }
 
 /// What the machine calls itself.
@@ -439,6 +373,10 @@ fn hostname() -> String {
 mod tests {
     use super::*;
     use crate::config::{Collected, Input};
+    use crate::queue::list::ListOptions;
+    use crate::queue::pubsub::PubSubOptions;
+    use crate::queue::simple_list::SimpleListOptions;
+    use crate::queue::stream::StreamOptions;
 
     fn config(queue: &[(&'static str, &str)]) -> Config {
         let flags = [("redis", "redis://db"), ("handler", "h.wasm")];

@@ -8,14 +8,13 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
 use crate::config::settings::{self, dead_letters, failures, handler, process, queue};
 use crate::config::value::Value;
-use crate::config::{DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
+use crate::config::{DeadLetter, Handler, Process, QueueKind, Swap};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::breaker;
 use crate::delivery::canary::{self, Share};
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
-use crate::queue::list::Recovery;
-use crate::queue::pubsub::{Buffer, Subscription};
+use crate::queue::pubsub::Buffer;
 use crate::queue::stream::{OnFull, Routes};
 use crate::sandbox::swap;
 use crate::wire::codec::BodyCodec;
@@ -79,61 +78,6 @@ impl Collected {
                 bytes: self.or_default(&queue::BUFFER_MEMORY).as_usize(),
                 on_overflow: self.or_default(&queue::ON_OVERFLOW),
             },
-        })
-    }
-
-    /// The channel or pattern that is set.
-    fn channel(&self) -> Option<(String, Subscription)> {
-        let kinds = [
-            (&queue::CHANNEL, Subscription::Channel),
-            (&queue::PATTERN, Subscription::Pattern),
-            (&queue::SHARDED_CHANNEL, Subscription::Sharded),
-        ];
-        kinds
-            .into_iter()
-            .find_map(|(setting, kind)| Some((self.value(setting)?, kind)))
-    }
-
-    /// How a list is read reliably; `None` = it is not.
-    fn check_reliable(&mut self, key: &str) -> Option<Reliable> {
-        let is_reliable: bool = self.or_default(&queue::RELIABLE);
-        let zset = self.value(&queue::RECOVERY_ZSET);
-        let source = self.source(&queue::RECOVERY_ZSET).cloned();
-        if !is_reliable {
-            if zset.is_some() {
-                let what = "`recovery_zset` means nothing without `reliable`: a simple list forgets \
-                            what it hands out";
-                let hint = "set `reliable` as well, or neither";
-                self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
-            }
-            return None;
-        }
-        let dead_letter = self.value(&dead_letters::DEAD_LETTER_KEY);
-        if let Some(zset) = zset.as_deref()
-            && (zset == key || Some(zset) == dead_letter.as_deref())
-        {
-            let what = format!("`recovery_zset` is another key of this queue (`{zset}`)");
-            let hint = format!("give a key of its own, such as `{key}:claims`");
-            self.conflict(source.as_ref(), what, hint);
-        }
-        let ttl = self.value(&queue::RECOVERY_TTL);
-        let min_idle = self.or_default(&queue::MIN_IDLE);
-        if let Some(ttl) = ttl.filter(|ttl| *ttl <= min_idle) {
-            let what = format!(
-                "`recovery_ttl` ({}) must be longer than `min_idle` ({}): the records would be gone \
-                 before anybody looks at them",
-                ttl.show(),
-                min_idle.show()
-            );
-            let source = self.source(&queue::RECOVERY_TTL).cloned();
-            self.conflict(
-                source.as_ref(),
-                what,
-                "several times `min_idle` is good".to_owned(),
-            );
-        }
-        Some(Reliable {
-            recovery: zset.map(|key| Recovery { key, ttl }),
         })
     }
 

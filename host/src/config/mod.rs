@@ -23,6 +23,7 @@ pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 use crate::delivery::breaker::{self, OnBreak};
 use crate::delivery::canary::{self, Share};
 use crate::delivery::policy::Policy;
+use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, OnFull, Retention, Routes};
@@ -43,6 +44,7 @@ mod destination;
 pub mod docs;
 mod file;
 mod problem;
+mod queue;
 mod reach;
 mod sandboxed;
 mod secret;
@@ -198,6 +200,28 @@ impl QueueKind {
         match self {
             Self::Stream { group, .. } => Some(group),
             Self::List { .. } | Self::Channel { .. } => None,
+        }
+    }
+
+    /// Where it is, to look at it.
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Stream { key, group, .. } => Place::Stream {
+                key: Arc::clone(key),
+                group: Arc::clone(group),
+            },
+            Self::List {
+                key,
+                reliable: Some(reliable),
+                ..
+            } => Place::List {
+                key: Arc::clone(key),
+                recovery: reliable.recovery.as_ref().map(|r| r.key.clone()),
+            },
+            Self::List { key, .. } => Place::SimpleList {
+                key: Arc::clone(key),
+            },
+            Self::Channel { .. } => Place::PubSub,
         }
     }
 

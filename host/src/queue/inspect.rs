@@ -13,19 +13,21 @@ use crate::wire::keys;
 
 const COMMAND: &str = "inspect";
 
-/// A stream and one of its groups.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct StreamReport {
-    /// Entries in the stream.
+/// A queue as it looks from outside: of a stream, one of its groups.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// Entries in the stream, or values that nobody has taken of a list, those of its retry list
+    /// included.
     pub length: u64,
     /// Entries that the group has not read, as Redis counts them: it may not know, and it counts
-    /// entries that were trimmed unread.
+    /// entries that were trimmed unread. Of a list, its length.
     pub lag: Option<u64>,
     /// Whether something waits that no host has read.
     pub unread: bool,
-    /// Deliveries that hosts hold, parked ones included.
+    /// Deliveries that hosts hold, those that wait for their time included.
     pub pending: u64,
-    /// For how long the oldest of them has been in the stream, in milliseconds.
+    /// For how long the oldest of them has been in the stream, in milliseconds; of a list, since
+    /// its claim or renewal, which only a recovery set knows.
     pub oldest_pending_ms: Option<u64>,
     /// What waits for its time: parked deliveries with a due time, messages published for later.
     pub delayed: u64,
@@ -33,7 +35,7 @@ pub struct StreamReport {
     pub next_due_ms: Option<u64>,
     /// Entries in the dead-letter queue, if one is named.
     pub dead_letters: Option<u64>,
-    /// The group's consumers, by name.
+    /// The group's consumers, or the list's instances, by name.
     pub consumers: Vec<ConsumerReport>,
     /// The stream's groups, by what they still need: the first one pins `retention = "acked"`.
     pub groups: Vec<GroupReport>,
@@ -70,7 +72,7 @@ pub async fn stream(
     key: &str,
     group: &str,
     dead_letter: Option<&str>,
-) -> Result<StreamReport, Error> {
+) -> Result<Report, Error> {
     look(link, key, group, dead_letter)
         .await
         .map_err(|error| error.about(key, group))
@@ -81,7 +83,7 @@ async fn look(
     key: &str,
     group: &str,
     dead_letter: Option<&str>,
-) -> Result<StreamReport, Error> {
+) -> Result<Report, Error> {
     let parked = keys::parked(key, group);
     let mut pipeline = Pipeline::new();
     pipeline.cmd("XLEN").arg(key);
@@ -121,7 +123,7 @@ async fn look(
     backlog.arg(group);
     let backlog = script::run(link, Script::Backlog, &backlog).await?;
     let [unread, _, _] = reply::tuple(COMMAND, backlog)?;
-    Ok(StreamReport {
+    Ok(Report {
         length,
         lag: match own.take("lag") {
             Value::Nil => None,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Queue;
-use super::connection::Connector;
-use super::list::{ListOptions, ListQueue};
+use super::connection::{Connector, Link};
+use super::inspect::{self, Report};
+use super::list::{self, ListOptions, ListQueue};
 use super::pubsub::{PubSub, PubSubOptions};
-use super::simple_list::{SimpleList, SimpleListOptions};
+use super::simple_list::{self, SimpleList, SimpleListOptions};
 use super::startup::{self, StartError, StartWarning};
 use super::stream::{StreamOptions, StreamQueue};
+use super::{Error, Queue};
 
 /// A queue, and how this host serves it.
 #[derive(Clone, Debug)]
@@ -21,6 +22,61 @@ pub enum QueueOptions {
     SimpleList(SimpleListOptions),
     /// A channel, or the channels that a pattern matches. At most once.
     PubSub(PubSubOptions),
+}
+
+/// A queue to look at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// A stream, and one of its groups.
+    Stream {
+        /// The stream.
+        key: Arc<str>,
+        /// The group.
+        group: Arc<str>,
+    },
+    /// A reliable list.
+    List {
+        /// The list.
+        key: Arc<str>,
+        /// Its recovery set, if it has one.
+        recovery: Option<String>,
+    },
+    /// A simple list.
+    SimpleList {
+        /// The list.
+        key: Arc<str>,
+    },
+    /// A channel, or some.
+    PubSub,
+}
+
+impl Place {
+    /// What it looks like; `None` where there is nothing to see. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if there is no such stream or group, and what Redis refuses.
+    pub async fn look(
+        &self,
+        link: &Link,
+        dead_letter: Option<&str>,
+    ) -> Result<Option<Report>, Error> {
+        Ok(Some(match self {
+            Self::Stream { key, group } => inspect::stream(link, key, group, dead_letter).await?,
+            Self::List { key, recovery } => {
+                list::report::report(link, key, recovery.as_deref(), dead_letter).await?
+            }
+            Self::SimpleList { key } => {
+                let length = simple_list::length(link, key).await?;
+                Report {
+                    length,
+                    lag: Some(length),
+                    unread: length > 0,
+                    ..Report::default()
+                }
+            }
+            Self::PubSub => return Ok(None),
+        }))
+    }
 }
 
 impl QueueOptions {

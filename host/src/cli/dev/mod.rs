@@ -19,7 +19,7 @@ use crate::cli::flags::{Developed, Flags};
 use crate::cli::run::{self, Stops};
 use crate::cli::threads::Threads;
 use crate::cli::{Variables, check, output};
-use crate::config::{Config, QueueKind, SummaryFormat};
+use crate::config::{Config, SummaryFormat};
 use crate::runtime::Driver;
 use crate::runtime::versions::{Origin, Version, Versions};
 use crate::sandbox::{Sandbox, World};
@@ -136,15 +136,10 @@ async fn develop(
 }
 
 fn serving(config: &Config, digest: &str) {
-    let flag = match config.queue {
-        QueueKind::Stream { .. } => "--stream",
-        QueueKind::List { .. } => "--list",
-        QueueKind::Channel { .. } => "--channel",
-    };
     let (kind, name) = (config.queue.kind(), config.queue.name());
     output::people(&format!(
         "dev: serving the {kind} `{name}` with {digest}\n\
-         dev: send it something: hostler publish --redis embedded {flag} {name} --body '...'\n"
+         dev: send it something: hostler publish --redis embedded --{kind} {name} --body '...'\n"
     ));
 }
 

@@ -2,30 +2,11 @@
 
 use crate::queue::connection::Link;
 use crate::queue::error::Error;
-use crate::queue::inspect::ConsumerReport;
+use crate::queue::inspect::{ConsumerReport, Report};
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
 use crate::queue::simple_list;
 use crate::wire::keys;
-
-/// A list, and what its instances hold.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ListReport {
-    /// Values that nobody has claimed, those of the retry list included.
-    pub length: u64,
-    /// Values that wait for their time.
-    pub delayed: u64,
-    /// Until the first of them is due, in milliseconds.
-    pub next_due_ms: Option<u64>,
-    /// Values that instances hold, and those that wait for their time.
-    pub pending: u64,
-    /// Since the oldest claim or renewal, in milliseconds; only a recovery set knows it.
-    pub oldest_pending_ms: Option<u64>,
-    /// Entries in the dead-letter queue, if one is named.
-    pub dead_letters: Option<u64>,
-    /// The instances that are known, by name.
-    pub instances: Vec<ConsumerReport>,
-}
 
 /// Look at a list.
 ///
@@ -36,7 +17,7 @@ pub async fn report(
     key: &str,
     recovery: Option<&str>,
     dead_letter: Option<&str>,
-) -> Result<ListReport, Error> {
+) -> Result<Report, Error> {
     let script = Script::ListReport;
     let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
     let mut names = vec![key, &retry, &delayed, &instances];
@@ -61,8 +42,11 @@ pub async fn report(
     }
     reports.sort_by(|a, b| a.name.cmp(&b.name));
     let delayed = reply::count(command, &delayed)?;
-    Ok(ListReport {
-        length: reply::count(command, &length)?,
+    let length = reply::count(command, &length)?;
+    Ok(Report {
+        length,
+        lag: Some(length),
+        unread: length > 0,
         delayed,
         next_due_ms: known(&next)?,
         pending: held + delayed,
@@ -71,6 +55,7 @@ pub async fn report(
             Some(key) => Some(simple_list::length(link, key).await?),
             None => None,
         },
-        instances: reports,
+        consumers: reports,
+        groups: Vec::new(),
     })
 }

@@ -8,14 +8,19 @@ use tokio::time::{Instant, sleep};
 
 use super::PubSubOptions;
 use super::inbox::Inbox;
+use crate::delivery::backoff::Backoff;
 use crate::queue::connection::{Connector, Subscribed};
 use crate::queue::error::Error;
 
 /// How often a silent server is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// The first and the longest pause before it is subscribed again; jittered.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Before it is subscribed again.
+const PAUSE: Backoff = Backoff {
+    first: Duration::from_millis(50),
+    factor: 2.0,
+    max: Duration::from_secs(2),
+    jitter: 0.5,
+};
 /// Once a subscription has lasted for so long, the next pause is the first one again.
 const STEADY: Duration = Duration::from_secs(2);
 
@@ -72,7 +77,7 @@ pub(super) async fn keep(
     options: PubSubOptions,
     inbox: Arc<Inbox>,
 ) {
-    let mut failures = 0;
+    let mut failures = 0_u32;
     loop {
         let since = Instant::now();
         let error = kept.ended(&connector).await;
@@ -82,8 +87,8 @@ pub(super) async fn keep(
         }
         drop(kept);
         kept = loop {
-            sleep(pause(failures, fastrand::f64())).await;
             failures += 1;
+            sleep(PAUSE.delay(failures, fastrand::f64())).await;
             match Kept::begin(&connector, &options, &inbox).await {
                 Ok(kept) => break kept,
                 Err(error) => inbox.down(error),
@@ -91,10 +96,4 @@ pub(super) async fn keep(
         };
         inbox.up();
     }
-}
-
-/// Doubled with every failure, half of it random.
-fn pause(failures: u32, random: f64) -> Duration {
-    let longest = (PAUSE_FIRST * 2u32.pow(failures.min(10))).min(PAUSE_MAX);
-    longest.mul_f64(0.5 + random / 2.0)
 }
