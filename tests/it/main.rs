@@ -141,6 +141,8 @@ mod security_user;
 #[cfg(test)]
 mod simple_list;
 #[cfg(test)]
+mod swap_deploy;
+#[cfg(test)]
 mod swap_file;
 #[cfg(test)]
 mod swap_rules;

@@ -8,7 +8,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::{Variables, compile_component, flags, output};
 use crate::config::{self, ByteSize, Collected, Effective, Problem, Value};
-use crate::sandbox::{Description, Import, LoadError, Need, Sandbox, Settings};
+use crate::sandbox::{self, Description, Import, LoadError, Need, Sandbox, Settings};
 
 /// Say what a component is and needs, or whether a configuration is right
 #[derive(Debug, clap::Args)]
@@ -130,23 +130,40 @@ fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit,
 
 /// Load a component, or say why it cannot be run.
 pub(super) fn load(file: &Path, settings: &Settings) -> Result<Sandbox, Failure> {
+    let bytes = read(file, settings.limits.component)?;
+    load_bytes(file, &bytes, settings)
+}
+
+/// Read a component's file.
+pub(super) fn read(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
+    sandbox::read(file, max).map_err(|error| refused(file, &error))
+}
+
+/// As [`load`], of what was read.
+pub(super) fn load_bytes(
+    file: &Path,
+    bytes: &[u8],
+    settings: &Settings,
+) -> Result<Sandbox, Failure> {
     let settings = Settings {
         compiler: compile_component::compiler()?,
         ..settings.clone()
     };
-    Sandbox::load(file, &settings).map_err(|error| {
-        let exit = match &error {
-            // A wrong path is a mistake of the command line, not of the component.
-            LoadError::Read(_) => Exit::Usage,
-            _ => Exit::Component,
-        };
-        let what = format!("{} {error}", file.display());
-        // The error names the remedy behind its last semicolon.
-        match what.rsplit_once("; ") {
-            Some((what, remedy)) => Failure::new(exit, what).hint(remedy),
-            None => Failure::new(exit, what),
-        }
-    })
+    Sandbox::load_bytes(bytes, &settings).map_err(|error| refused(file, &error))
+}
+
+fn refused(file: &Path, error: &LoadError) -> Failure {
+    let exit = match error {
+        // A wrong path is a mistake of the command line, not of the component.
+        LoadError::Read(_) => Exit::Usage,
+        _ => Exit::Component,
+    };
+    let what = format!("{} {error}", file.display());
+    // The error names the remedy behind its last semicolon.
+    match what.rsplit_once("; ") {
+        Some((what, remedy)) => Failure::new(exit, what).hint(remedy),
+        None => Failure::new(exit, what),
+    }
 }
 
 /// The shape of `FILE --json`.

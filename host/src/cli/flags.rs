@@ -101,6 +101,16 @@ impl Scope for Benched {
     }
 }
 
+/// How to reach Redis, and how a component is checked.
+#[derive(Clone, Debug)]
+pub(super) struct Deploying;
+
+impl Scope for Deploying {
+    fn has(key: &str) -> bool {
+        Reach::has(key) || Sandboxed::has(key)
+    }
+}
+
 /// How to reach Redis, and which queue.
 #[derive(Clone, Debug)]
 pub(super) struct ReachQueue;

@@ -7,10 +7,12 @@ use serde::Serialize;
 use crate::cli::connect::{Connected, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
-use crate::cli::{Variables, flags, output};
+use crate::cli::{Variables, flags, output, versions};
 use crate::config::{DeadLetter, QueueKind, Value};
 use crate::queue::inspect;
 use crate::queue::stream::PARKED_CONSUMER;
+use crate::queue::versions::Store;
+use crate::runtime::deploys::HostSeen;
 
 /// Show what a queue holds, who holds it, and how full its dead-letter queue is
 #[derive(Debug, clap::Args)]
@@ -45,6 +47,7 @@ struct Report<'a> {
     consumers: Vec<Consumer<'a>>,
     groups: Vec<Group<'a>>,
     pinned_by: Option<&'a str>,
+    hosts: Vec<HostSeen>,
 }
 
 #[derive(Serialize)]
@@ -71,20 +74,32 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let dead_letter = dead_letter.as_ref().map(|d| &*d.key);
         let place = queue.place();
         let seen = patiently(redis.wait, async || place.look(&link, dead_letter).await).await;
+        let hosts = hosts(&connected, &queue).await;
         connected.close().await;
-        seen
+        seen.map(|seen| (seen, hosts))
     })?;
+    let (seen, hosts) = seen;
     let Some(seen) = seen else {
         let what = "a channel holds nothing: there is nothing to inspect";
         return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
     };
-    let report = shape(&queue, dead_letter.as_ref(), &seen);
+    let mut report = shape(&queue, dead_letter.as_ref(), &seen);
+    report.hosts = hosts;
     if args.json {
         output::json(&report)?;
     } else {
         output::line(&text(&queue, &report, dead_letter.as_ref()))?;
     }
     Ok(Exit::Ok)
+}
+
+/// What the hosts of the queue that still show themselves run. A user may look at a queue without
+/// the right to look at these.
+async fn hosts(connected: &Connected, queue: &QueueKind) -> Vec<HostSeen> {
+    let store = Store::new(connected.connector.link("inspect"), queue.name());
+    let hosts = versions::read(&store.hosts().await.unwrap_or_default());
+    let ours = |host: &HostSeen| host.group.as_deref() == queue.group();
+    hosts.into_iter().filter(ours).collect()
 }
 
 fn consumer(c: &inspect::ConsumerReport) -> Consumer<'_> {
@@ -120,6 +135,7 @@ fn shape<'a>(
         consumers: report.consumers.iter().map(consumer).collect(),
         groups: report.groups.iter().map(one_group).collect(),
         pinned_by: report.groups.first().map(|g| g.name.as_str()),
+        hosts: Vec::new(),
     }
 }
 
@@ -163,6 +179,10 @@ fn text(queue: &QueueKind, report: &Report<'_>, dead_letter: Option<&DeadLetter>
         });
         text.push_str("\n\n");
         text.push_str(&output::table(std::iter::once(head).chain(rows)));
+    }
+    if !report.hosts.is_empty() {
+        text.push_str("\n\n");
+        text.push_str(&versions::of_hosts(&report.hosts));
     }
     text
 }

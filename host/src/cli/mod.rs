@@ -14,11 +14,13 @@ use exit::{Exit, Failure};
 use crate::config::RedisUrl;
 use crate::sandbox;
 
+mod about;
 mod bench;
 mod check;
 mod compile_component;
 mod completions;
 mod connect;
+mod deploy;
 mod dev;
 mod dlq;
 pub mod exit;
@@ -29,7 +31,9 @@ mod message;
 mod new;
 mod output;
 mod progress;
+mod promote;
 mod publish;
+mod rollback;
 mod run;
 mod test;
 mod threads;
@@ -42,8 +46,8 @@ pub type Variables = Vec<(OsString, OsString)>;
 #[derive(Debug, Parser)]
 #[command(
     name = "hostler",
-    version = versions::SHORT,
-    long_version = versions::long(),
+    version = about::SHORT,
+    long_version = about::long(),
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -66,6 +70,7 @@ Examples:
   hostler run --redis embedded --stream orders --group billing --handler handler.wasm
   hostler inspect --redis embedded --stream orders --group billing
   hostler dlq peek --redis embedded orders:dead
+  hostler deploy handler.wasm --redis embedded --queue-key orders
   hostler check --config orders.toml               is this configuration right?
   hostler bench --redis embedded --handler handler.wasm";
 
@@ -75,6 +80,10 @@ enum Command {
     Publish(publish::Args),
     Dlq(dlq::Args),
     Inspect(inspect::Args),
+    Deploy(deploy::Args),
+    Versions(versions::Args),
+    Rollback(rollback::Args),
+    Promote(promote::Args),
     Check(check::Args),
     Invoke(invoke::Args),
     Test(test::Args),
@@ -126,6 +135,10 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Publish(args) => publish::run(args, variables),
         Command::Dlq(args) => dlq::run(args, variables),
         Command::Inspect(args) => inspect::run(args, variables),
+        Command::Deploy(args) => deploy::run(args, variables),
+        Command::Versions(args) => versions::run(args, variables),
+        Command::Rollback(args) => rollback::run(args, variables),
+        Command::Promote(args) => promote::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Test(args) => test::run(args, variables),

@@ -1,10 +1,11 @@
 //! `hostler run`: the host of one queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use crate::admin;
@@ -12,23 +13,26 @@ use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::threads::Threads;
-use crate::cli::{Variables, check, compile_component, output};
+use crate::cli::{Variables, check, output};
 use crate::config::{Config, SummaryFormat, Value};
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
 use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
-use crate::runtime::swap::{Swapper, watch_file};
 use crate::runtime::versions::{Origin, Versions};
 use crate::runtime::{self, Batching, Control, Driver, UntilEmpty, gate};
-use crate::sandbox::{self, Sandbox, World, swap};
+use crate::sandbox::{Sandbox, World, swap};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 
-/// New versions of the handler that may wait to be looked at.
-const WISHES_MAX: usize = 4;
+mod swapping;
+
+use swapping::Swapping;
+
+/// How long a host that has drained waits to say that it has left.
+const LEAVING_MAX: Duration = Duration::from_millis(500);
 
 /// Serve a queue: hand each message to the handler, and do what it says
 #[derive(Debug, clap::Args)]
@@ -65,17 +69,20 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         warn!(hint = problem.hint, "{problem}");
     }
     let options = queue_options(&config);
-    let sandbox = load(&config)?;
+    let loaded = load(&config)?;
 
-    Threads::start()?.run(async |attempts| serve(&config, options, sandbox, attempts).await)
+    Threads::start()?.run(async |attempts| serve(&config, options, loaded, attempts).await)
 }
 
-fn load(config: &Config) -> Result<Sandbox, Failure> {
-    let sandbox = check::load(&config.handler.file, &config.sandbox)?;
+/// The handler's file: what it holds, and what that is.
+fn load(config: &Config) -> Result<(Sandbox, Vec<u8>), Failure> {
+    let file = &config.handler.file;
+    let bytes = check::read(file, config.sandbox.limits.component)?;
+    let sandbox = check::load_bytes(file, &bytes, &config.sandbox)?;
     let digest = sandbox.digest();
     match &config.handler.digest {
         Some(wanted) if wanted.as_str() != &**digest => {
-            let file = config.handler.file.display();
+            let file = file.display();
             let wanted = wanted.as_str();
             let what = format!("{file} is {digest}, but `handler_digest` accepts only {wanted}");
             Err(Failure::new(Exit::Component, what).hint("deploy that version, or change the pin"))
@@ -87,52 +94,15 @@ fn load(config: &Config) -> Result<Sandbox, Failure> {
                 Failure::new(Exit::Component, what)
                     .hint("correct the handler, or its `[[selftest]]`")
             })?;
-            Ok(sandbox)
+            Ok((sandbox, bytes))
         }
     }
-}
-
-/// Take new versions of the handler for as long as the threads of attempts live: hashing and
-/// checking them must not keep the loop from its leases.
-fn swaps(
-    config: &Config,
-    versions: &Arc<Versions>,
-    metrics: &Arc<Metrics>,
-    health: &Health,
-    attempts: &Handle,
-) -> Result<(), Failure> {
-    let settings = runtime::swap::Settings {
-        file: config.handler.file.clone(),
-        sandbox: sandbox::Settings {
-            compiler: compile_component::compiler()?,
-            ..config.sandbox.clone()
-        },
-        terms: config.swap.terms.clone(),
-        canary: config.swap.canary.map(|(share, _)| share),
-    };
-    let (versions, metrics) = (Arc::clone(versions), Arc::clone(metrics));
-    let swapper = Swapper::new(versions, settings, metrics, health.clone());
-    let (wishes, inbox) = mpsc::channel(WISHES_MAX);
-    let (reload, reloads) = mpsc::channel(1);
-    let file = config.handler.file.clone();
-    let max = config.sandbox.limits.component;
-    attempts.spawn(swapper.run(inbox));
-    attempts.spawn(watch_file(file, max, wishes, reloads));
-    let mut hangups = signal(SignalKind::hangup())
-        .map_err(|error| Failure::io("cannot wait for signals", &error))?;
-    tokio::spawn(async move {
-        while hangups.recv().await.is_some() {
-            // One that is not heard yet stands for this one as well.
-            let _waiting = reload.try_send(()).is_err();
-        }
-    });
-    Ok(())
 }
 
 async fn serve(
     config: &Config,
     options: QueueOptions,
-    sandbox: Sandbox,
+    (sandbox, file): (Sandbox, Vec<u8>),
     attempts: &Handle,
 ) -> Result<Exit, Failure> {
     let mut stops = Stops::listen()?;
@@ -165,7 +135,16 @@ async fn serve(
     announce(config, &*queue, &sandbox);
     let world = sandbox.describe().world;
     let versions = Arc::new(Versions::new(sandbox, Origin::File));
-    swaps(config, &versions, &metrics, &health, attempts)?;
+    let swapping = tokio::select! {
+        swapping = Swapping::start(config, &connected, &versions, &file, &metrics, &health, attempts) => swapping?,
+        // Nothing has been read yet here either.
+        _ = stops.next() => {
+            connected.close().await;
+            return Ok(Exit::Ok);
+        }
+    };
+    let (leaving, left) = watch::channel(false);
+    let shown = swapping.show(config, queue.consumer(), &health, left);
     let driver = Driver::new(
         queue,
         &Arc::new(Sandboxed::of(versions).gathering(batching(config))),
@@ -175,6 +154,9 @@ async fn serve(
         attempts,
     );
     let exit = drive(driver, &mut stops).await;
+    leaving.send_replace(true);
+    // Where Redis is away, what is shown lapses by itself.
+    let _ended = tokio::time::timeout(LEAVING_MAX, shown).await.is_ok();
     if config.process.summary == SummaryFormat::Json {
         output::json(&metrics.summary())?;
     }
@@ -361,7 +343,7 @@ pub(super) fn queue_options(config: &Config) -> QueueOptions {
 }
 
 /// What the machine calls itself.
-fn hostname() -> String {
+pub(super) fn hostname() -> String {
     nix::unistd::gethostname()
         .ok()
         .and_then(|name| name.into_string().ok())

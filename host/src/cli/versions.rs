@@ -1,11 +1,159 @@
-//! What `--version` says.
+//! `hostler versions`: what is stored for a queue, and what each of its hosts runs.
 
-use crate::sandbox::{WASMTIME_VERSION, WIT_PACKAGE};
+use std::time::{Duration, UNIX_EPOCH};
 
-/// `-V`.
-pub(super) const SHORT: &str = env!("CARGO_PKG_VERSION");
+use serde::Serialize;
 
-/// `--version`: hostler, the wasmtime that runs the guests, the WIT that they are built against.
-pub(super) fn long() -> String {
-    format!("{SHORT}\nwasmtime {WASMTIME_VERSION}\nwit {WIT_PACKAGE}")
+use crate::cli::check::people_size;
+use crate::cli::connect::{Connected, ask, patiently};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Flags, Reach};
+use crate::cli::{Variables, flags, output};
+use crate::queue::versions::{Report, Store, Stored};
+use crate::runtime::deploys::HostSeen;
+
+/// List the versions stored for a queue, and what each host runs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hostler versions --redis redis://localhost --queue-key orders
+  hostler versions --redis redis://localhost --queue-key orders --json | jq '.hosts[].handler'")]
+pub(super) struct Args {
+    /// The queue: the key of its stream or list, or its channel
+    #[arg(long, value_name = "KEY")]
+    queue_key: String,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<Reach>,
+}
+
+/// The shape of `--json`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    queue: &'a str,
+    wanted: Option<u64>,
+    before: Option<u64>,
+    stored: Vec<Version<'a>>,
+    hosts: &'a [HostSeen],
+}
+
+#[derive(Serialize)]
+struct Version<'a> {
+    version: u64,
+    digest: &'a str,
+    size_bytes: u64,
+    at_ms: u64,
+    by: &'a str,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let loaded = args.flags.collect(variables).redis()?;
+    flags::warn(&loaded.warnings);
+    let redis = loaded.value;
+    let (report, hosts) = ask(async {
+        let connected = Connected::new(&redis, "versions").await?;
+        let store = Store::new(connected.connector.link("versions"), &args.queue_key);
+        let asked = async || Ok((store.report().await?, store.hosts().await?));
+        let found = patiently::<_, crate::queue::Error>(redis.wait, asked).await;
+        connected.close().await;
+        found
+    })?;
+    let hosts = read(&hosts);
+    let known = |number: u64| (number > 0).then_some(number);
+    if args.json {
+        let stored = report.stored.iter().map(|stored| Version {
+            version: stored.number,
+            digest: &stored.digest,
+            size_bytes: stored.size,
+            at_ms: stored.at_ms,
+            by: &stored.by,
+        });
+        output::json(&Shown {
+            queue: &args.queue_key,
+            wanted: known(report.wanted),
+            before: known(report.before),
+            stored: stored.collect(),
+            hosts: &hosts,
+        })?;
+    } else {
+        output::line(&text(&report, &hosts))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What hosts say of themselves, as far as this version of hostler understands it.
+pub(super) fn read(hosts: &[String]) -> Vec<HostSeen> {
+    let hosts = hosts.iter();
+    hosts
+        .filter_map(|text| serde_json::from_str(text).ok())
+        .collect()
+}
+
+fn text(report: &Report, hosts: &[HostSeen]) -> String {
+    let mut text = if report.stored.is_empty() {
+        "nothing was deployed".to_owned()
+    } else {
+        let head = ["version", "digest", "size", "when", "by", ""].map(str::to_owned);
+        let rows = report.stored.iter().map(|stored| row(report, stored));
+        output::table(std::iter::once(head).chain(rows))
+    };
+    if !hosts.is_empty() {
+        text.push_str("\n\n");
+        text.push_str(&of_hosts(hosts));
+    }
+    text
+}
+
+fn row(report: &Report, stored: &Stored) -> [String; 6] {
+    let what = match stored.number {
+        number if number == report.wanted => "wanted",
+        number if number == report.before => "before",
+        _ => "",
+    };
+    let at = UNIX_EPOCH + Duration::from_millis(stored.at_ms);
+    [
+        stored.number.to_string(),
+        short(&stored.digest).to_owned(),
+        people_size(stored.size),
+        humantime::format_rfc3339_seconds(at).to_string(),
+        stored.by.clone(),
+        what.to_owned(),
+    ]
+}
+
+/// What each host runs, one line each; and what it refused.
+pub(super) fn of_hosts(hosts: &[HostSeen]) -> String {
+    let head = ["host", "runs", "from", "canary", "refused"].map(str::to_owned);
+    let rows = hosts.iter().map(|host| {
+        let handler = &host.handler;
+        let canary = handler.canary.as_ref();
+        let refused = handler.refused.as_ref();
+        [
+            host.consumer.clone(),
+            short(&handler.current.digest).to_owned(),
+            handler.current.origin.clone(),
+            canary.map_or_else(String::new, |canary| {
+                format!("{} ({})", short(&canary.digest), canary.share)
+            }),
+            refused.map_or_else(String::new, |refused| {
+                format!(
+                    "{} at `{}`: {}",
+                    short(&refused.digest),
+                    refused.step,
+                    refused.reason
+                )
+            }),
+        ]
+    });
+    output::table(std::iter::once(head).chain(rows))
+}
+
+/// Enough of a digest for people.
+fn short(digest: &str) -> &str {
+    let end = "sha256:".len() + 12;
+    digest.get(..end).unwrap_or(digest)
 }

@@ -75,6 +75,20 @@ impl Collected {
         }
     }
 
+    /// How to reach Redis, and how components are run.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn redis_and_sandbox(mut self) -> Result<Loaded<(Redis, sandbox::Settings)>, Error> {
+        match self.check_redis() {
+            Some(redis) if self.problems.is_empty() => Ok(Loaded {
+                value: (redis, self.sandbox_settings()),
+                warnings: self.warnings,
+            }),
+            _ => Err(self.error()),
+        }
+    }
+
     /// How to reach Redis, and which queue is meant.
     ///
     /// # Errors

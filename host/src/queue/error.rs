@@ -212,7 +212,7 @@ pub(super) fn bounded(text: &str) -> String {
     bounded_to(text, DETAIL_MAX)
 }
 
-fn bounded_to(text: &str, max: usize) -> String {
+pub(super) fn bounded_to(text: &str, max: usize) -> String {
     let mut text: String = text
         .chars()
         .take(max)

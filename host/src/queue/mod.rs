@@ -33,6 +33,7 @@ pub mod startup;
 pub mod stream;
 pub mod target;
 pub mod usage;
+pub mod versions;
 mod words;
 
 pub use error::{Class, Error};

@@ -249,11 +249,15 @@ mod tests {
         let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
             (grants(stream(&options)), grants(list(&lists)));
         let mut sent = 0;
-        // A host replays nothing, and publishes nothing.
+        // A host replays nothing, publishes nothing and deploys nothing; and it serves as well if
+        // it may not show what it runs.
         let serving = |script: &&Script| {
-            use Script::{PageList, PublishLapsing, PublishLater, Replay, ReplayList};
+            use Script::{
+                Deploy, PageList, PublishLapsing, PublishLater, Replay, ReplayList, Seen, Wish,
+            };
             let brings_back = matches!(script, Replay | ReplayList | PageList);
-            !brings_back && !matches!(script, PublishLapsing | PublishLater)
+            let deploys = matches!(script, Deploy | Wish | Seen);
+            !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
         };
         for script in Script::ALL.iter().filter(serving) {
             let asked = if script.name().starts_with("list_") {

@@ -103,6 +103,12 @@ scripts! {
     PublishLapsing = "publish_lapsing";
     /// Claim what is unread beyond a length.
     Overflow = "overflow";
+    /// Store a version of the handler.
+    Deploy = "deploy";
+    /// Want another version of the handler.
+    Wish = "wish";
+    /// Say what a host looks like.
+    Seen = "seen";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.

@@ -9,6 +9,7 @@
 //! - [`versions`]: which version of the handler an attempt gets. [`swap`]: how a new one gets there.
 //! - [`gather`]: messages for one call of a handler that takes several.
 //! - [`job`]: a delivery as the driver and a slot share it.
+//! - [`deploys`]: the versions stored beside the queue, and what this host shows of its own.
 //! - [`watch`]: noticing that a file has changed.
 //!
 //! ```text
@@ -21,6 +22,7 @@
 //! Every channel is bounded, and the driver never waits for one: what an errand is too busy to
 //! take stays with the driver, bounded by what the ledger holds.
 
+pub mod deploys;
 pub mod driver;
 pub mod errands;
 pub mod executor;

@@ -14,7 +14,6 @@
 //! with the version that its file, or the queue's deploy, then is. Neither concerns a message: an
 //! attempt that its host died in is charged as any other.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -34,8 +33,6 @@ use crate::telemetry::versions::{CanarySeen, RefusedSeen, VersionSeen, VersionsS
 /// How versions are taken.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The handler's file.
-    pub file: PathBuf,
     /// How a component is run. It is compiled in the background, whatever stands there.
     pub sandbox: sandbox::Settings,
     /// What else it must stand.
@@ -55,6 +52,13 @@ pub enum Wish {
         bytes: Vec<u8>,
         /// Whether it may be tried with a share of the messages first.
         trial: bool,
+    },
+    /// A version that runs, has run before, or is the canary.
+    AtHand {
+        /// Where it comes from.
+        origin: Origin,
+        /// Its digest.
+        digest: Arc<str>,
     },
     /// There is something, and it cannot be read.
     Unreadable {
@@ -152,6 +156,16 @@ impl Swapper {
         }
     }
 
+    /// Carry out this wish, whatever it takes, before anything else.
+    pub async fn begin_with(&mut self, wish: Wish) {
+        self.hear(wish).await;
+        self.begin();
+        if self.work.is_some() {
+            let verified = verified(&mut self.work).await;
+            self.verified(verified);
+        }
+    }
+
     async fn hear(&mut self, wish: Wish) {
         match wish {
             Wish::Component {
@@ -169,6 +183,12 @@ impl Swapper {
                         trial,
                     };
                     self.found(found);
+                }
+            }
+            Wish::AtHand { origin, digest } => {
+                if !self.take(origin, &digest) {
+                    // It has gone since: whoever wished for it looks again.
+                    warn!(digest = &*digest, "a version is not at hand any more");
                 }
             }
             Wish::Unreadable { origin, reason } => {
@@ -189,7 +209,6 @@ impl Swapper {
 
     /// A version was found. What is at hand is taken at once.
     fn found(&mut self, found: Found) {
-        let lineup = self.versions.lineup();
         let digest = &found.digest;
         if let Some(work) = &mut self.work
             && work.digest == *digest
@@ -203,28 +222,34 @@ impl Swapper {
             self.refuse(found.origin, digest, refusal.step(), &refusal.to_string());
             return;
         }
-        let is_canary =
-            |canary: &&crate::runtime::versions::Canary| canary.version.digest() == digest;
-        let previous = lineup.previous.as_ref().filter(|v| v.digest() == digest);
-        if lineup.current.digest() == digest || lineup.canary.as_ref().filter(is_canary).is_some() {
-            self.forget_others();
-            if lineup.current.digest() == digest {
-                self.drop_canary(&lineup);
-            }
-            self.taken();
-        } else if let Some(previous) = previous {
-            self.forget_others();
-            let version = Version {
-                sandbox: previous.sandbox.clone(),
-                origin: found.origin,
-            };
-            self.switch(version);
-        } else {
+        if !self.take(found.origin, &found.digest) {
             if let Some(work) = &mut self.work {
                 work.is_stale = true;
             }
             self.next = Some(found);
         }
+    }
+
+    /// Take a version that is at hand; false = it is not.
+    fn take(&mut self, origin: Origin, digest: &Arc<str>) -> bool {
+        let lineup = self.versions.lineup();
+        let canary = lineup.canary.as_ref().map(|canary| canary.version.digest());
+        let previous = lineup.previous.as_ref().filter(|v| v.digest() == digest);
+        if lineup.current.digest() == digest {
+            self.forget_others();
+            self.drop_canary(&lineup);
+            self.taken();
+        } else if canary == Some(digest) {
+            self.forget_others();
+            self.taken();
+        } else if let Some(previous) = previous {
+            self.forget_others();
+            let sandbox = previous.sandbox.clone();
+            self.switch(Version { sandbox, origin });
+        } else {
+            return false;
+        }
+        true
     }
 
     fn roll_back(&mut self) {
@@ -386,22 +411,22 @@ async fn verified(work: &mut Option<Work>) -> Result<Sandbox, Refusal> {
     }
 }
 
-/// Watch the handler's file, and look at it anew whenever `reload` says so, until nobody listens.
+/// Watch the handler's file, of at most `max` bytes, until nobody listens. Whenever `reload` says so,
+/// what it holds is wished for, whether it has changed or not.
 pub async fn watch_file(
-    path: PathBuf,
+    mut watch: FileWatch,
     max: u64,
     wishes: mpsc::Sender<Wish>,
     mut reload: mpsc::Receiver<()>,
 ) {
     let origin = Origin::File;
-    let mut watch = FileWatch::new(path.clone(), max);
     loop {
         let change = tokio::select! {
             change = watch.changed() => change,
             Some(()) = reload.recv() => {
                 info!("told to look at the handler's file");
                 // Nothing of it is known: what it holds is a change.
-                watch = FileWatch::new(path.clone(), max);
+                watch = FileWatch::new(watch.path().to_owned(), max);
                 continue;
             }
         };

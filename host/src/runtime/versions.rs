@@ -130,6 +130,18 @@ impl Versions {
         lineup.current.sandbox.describe().world == World::Batch
     }
 
+    /// The digest of a version that can be run without being loaded, if it is this one.
+    pub fn at_hand(&self, digest: &str) -> Option<Arc<str>> {
+        let lineup = self.lineup();
+        let canary = lineup.canary.as_ref().map(|canary| &canary.version);
+        [Some(&lineup.current), lineup.previous.as_ref(), canary]
+            .into_iter()
+            .flatten()
+            .map(Version::digest)
+            .find(|known| ***known == *digest)
+            .cloned()
+    }
+
     /// The digest of what runs now.
     pub fn digest(&self) -> Arc<str> {
         Arc::clone(self.lineup().current.digest())

@@ -66,22 +66,22 @@ pub struct Description {
     pub pooling: bool,
 }
 
-pub(super) fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, LoadError> {
+/// Read a component's file, of at most `limit` bytes.
+///
+/// # Errors
+/// It cannot be read, or is larger.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();
-    let too_large = |size| LoadError::FileTooLarge {
-        size,
-        limit: limits.component,
-    };
-    if size > limits.component {
+    let too_large = |size| LoadError::FileTooLarge { size, limit };
+    if size > limit {
         return Err(too_large(size));
     }
     // The file may grow while it is read.
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    file.take(limits.component.saturating_add(1))
-        .read_to_end(&mut bytes)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     let size = bytes.len() as u64;
-    if size > limits.component {
+    if size > limit {
         return Err(too_large(size));
     }
     Ok(bytes)

@@ -50,6 +50,7 @@ pub use instance::Slot;
 pub use limits::{Allocation, Limits, Settings};
 pub use load::Description;
 use load::Loaded;
+pub use load::read;
 pub use log::{Capture, LogLine, LogSink, Stream};
 pub use world::World;
 
@@ -83,7 +84,7 @@ impl Sandbox {
     ///
     /// A [`LoadError`] says what was found and what was wanted.
     pub fn load(path: &Path, settings: &Settings) -> Result<Self, LoadError> {
-        Self::load_bytes(&load::read(path, &settings.limits)?, settings)
+        Self::load_bytes(&read(path, settings.limits.component)?, settings)
     }
 
     /// As [`Sandbox::load`], of a component in memory.

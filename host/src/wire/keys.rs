@@ -64,6 +64,31 @@ pub fn delayed(key: &str) -> String {
     derived(key, "delayed")
 }
 
+/// The hash of the versions of a queue's handler.
+pub fn versions(key: &str) -> String {
+    derived(key, "versions")
+}
+
+/// The component of one version.
+pub fn version(key: &str, number: &str) -> String {
+    derived(key, &format!("version:{number}"))
+}
+
+/// A component on its way.
+pub fn upload(key: &str, token: &str) -> String {
+    derived(key, &format!("upload:{token}"))
+}
+
+/// The ZSET of a queue's hosts, by when they were last seen.
+pub fn hosts(key: &str) -> String {
+    derived(key, "hosts")
+}
+
+/// What one host of a queue looks like.
+pub fn host(key: &str, name: &str) -> String {
+    derived(key, &format!("host:{name}"))
+}
+
 /// Where a queue's messages end that would cycle, unless another key is named.
 pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
@@ -110,6 +135,11 @@ mod tests {
         assert_eq!(retry("jobs"), "{jobs}:retry");
         assert_eq!(delayed("jobs"), "{jobs}:delayed");
         assert_eq!(cycle("orders"), "{orders}:cycle");
+        assert_eq!(versions("orders"), "{orders}:versions");
+        assert_eq!(version("orders", "7"), "{orders}:version:7");
+        assert_eq!(upload("orders", "a1"), "{orders}:upload:a1");
+        assert_eq!(hosts("orders"), "{orders}:hosts");
+        assert_eq!(host("orders", "web-1"), "{orders}:host:web-1");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(super) struct Judge {
     lineup: Arc<Lineup>,
     breaker: Option<Breaker>,
     trial: Option<Trial>,
+    /// Swaps up to this one are counted; what happened before the first message is none.
+    counted: u64,
     /// The version that was rolled back from because it faulted on everything.
     broken: Option<Arc<str>>,
 }
@@ -50,8 +52,10 @@ struct Trial {
 
 impl Judge {
     pub(super) fn new(versions: &Arc<Versions>, settings: &Settings) -> Self {
+        let lineup = versions.lineup();
         Self {
-            lineup: versions.lineup(),
+            counted: lineup.swaps,
+            lineup,
             versions: Arc::clone(versions),
             breaker: settings.breaker.map(Breaker::new),
             trial: None,
@@ -90,8 +94,8 @@ impl Driver {
             self.metrics.handler(Arc::clone(current));
         }
         judge.lineup = lineup;
-        let counted = self.metrics.swaps.taken.get();
-        let swaps = judge.lineup.swaps.saturating_sub(counted);
+        let swaps = judge.lineup.swaps.saturating_sub(judge.counted);
+        judge.counted = judge.lineup.swaps;
         self.metrics.swaps.taken.inc_by(swaps);
         if is_another || swaps > 0 {
             // Whatever stopped the one before: this one is tried at once.

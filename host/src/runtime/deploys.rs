@@ -1,0 +1,204 @@
+//! What the host has to do with the versions stored beside its queue: it follows what is wanted,
+//! if it accepts deploys; and it shows what it runs.
+//!
+//! Both only look, or say what lapses by itself: while Redis is away nothing is lost but news.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use crate::queue::versions::{Action, Fetched, Store, Wanted};
+use crate::queue::{Class, Error};
+use crate::runtime::swap::Wish;
+use crate::runtime::versions::{Origin, Versions};
+use crate::runtime::wall_clock_ms;
+use crate::telemetry::health::Health;
+use crate::telemetry::versions::VersionsSeen;
+
+/// Between two looks at what is wanted.
+const EVERY: Duration = Duration::from_millis(500);
+/// Between two times that a host shows itself, and for how long it then stands there.
+const SHOW_EVERY: Duration = Duration::from_secs(5);
+const SHOWN_FOR: Duration = Duration::from_secs(15);
+/// Changes that come together are shown together.
+const SHOW_PAUSE: Duration = Duration::from_millis(100);
+
+/// Follows what is wanted.
+#[derive(Debug)]
+pub struct Follower {
+    store: Arc<Store>,
+    versions: Arc<Versions>,
+    /// The largest component that is fetched, in bytes.
+    max: u64,
+    /// Younger ones may be a canary at the start of a host as well.
+    trial: Option<Duration>,
+    serial: u64,
+    refused: bool,
+}
+
+impl Follower {
+    /// Follow what is wanted of this queue. `trial` is how long a canary lasts, if there is one.
+    pub fn new(
+        store: Arc<Store>,
+        versions: Arc<Versions>,
+        max: u64,
+        trial: Option<Duration>,
+    ) -> Self {
+        Self {
+            store,
+            versions,
+            max,
+            trial,
+            serial: 0,
+            refused: false,
+        }
+    }
+
+    /// What is wanted when a host starts, if that is a stored version: it wins over the file.
+    ///
+    /// # Errors
+    /// What Redis refuses: then nothing is known, and [`Follower::run`] asks again.
+    pub async fn first(&mut self) -> Result<Option<Wish>, Error> {
+        let Some(wanted) = self.store.wanted().await? else {
+            return Ok(None);
+        };
+        let is_young = self.trial.is_some_and(|trial| wanted.age < trial);
+        let trial = wanted.action == Action::Deploy && is_young;
+        let wish = match wanted.number {
+            0 => None,
+            _ => Some(self.fetch(&wanted, trial).await?),
+        };
+        self.serial = wanted.serial;
+        Ok(wish)
+    }
+
+    /// Pass on whatever is wanted, until nobody listens.
+    pub async fn run(mut self, wishes: mpsc::Sender<Wish>) {
+        loop {
+            sleep(EVERY).await;
+            match self.look().await {
+                Ok(None) => self.refused = false,
+                Ok(Some(wish)) => {
+                    self.refused = false;
+                    if wishes.send(wish).await.is_err() {
+                        return;
+                    }
+                }
+                // It is asked again, and the loop tells that Redis is away.
+                Err(error) if error.class() != Class::Configuration => {
+                    debug!(%error, "could not look at what is deployed");
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.refused, true) {
+                        warn!(%error, "deploys are accepted, but redis refuses a look at them");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Option<Wish>, Error> {
+        let Some(wanted) = self.store.wanted().await? else {
+            // Lost with its Redis: what runs goes on.
+            self.serial = 0;
+            return Ok(None);
+        };
+        if wanted.serial == self.serial {
+            return Ok(None);
+        }
+        let number = wanted.number;
+        info!(number, action = ?wanted.action, "another version is wanted");
+        let wish = match wanted.action {
+            Action::Promote => Wish::Promote,
+            Action::RollBack if number == 0 => Wish::RollBack,
+            Action::RollBack => self.fetch(&wanted, false).await?,
+            Action::Deploy => self.fetch(&wanted, true).await?,
+        };
+        self.serial = wanted.serial;
+        Ok(Some(wish))
+    }
+
+    /// The wish for a stored version: at once, if it is at hand.
+    async fn fetch(&self, wanted: &Wanted, trial: bool) -> Result<Wish, Error> {
+        let origin = Origin::Deploy(wanted.number);
+        let unreadable = |reason: String| Wish::Unreadable { origin, reason };
+        let Some(stored) = self.store.stored(wanted.number).await? else {
+            return Ok(unreadable("it is not stored any more".to_owned()));
+        };
+        if let Some(digest) = self.versions.at_hand(&stored.digest) {
+            return Ok(Wish::AtHand { origin, digest });
+        }
+        Ok(match self.store.fetch(&stored, self.max).await? {
+            Fetched::Component(bytes) => Wish::Component {
+                origin,
+                bytes,
+                trial,
+            },
+            Fetched::Unusable(reason) => unreadable(reason),
+        })
+    }
+}
+
+/// What a host says of itself: for `inspect` and `versions`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct HostSeen {
+    /// Its name in the queue.
+    pub consumer: String,
+    /// The consumer group that it serves, if there are any.
+    pub group: Option<String>,
+    /// The version of hostler.
+    pub hostler: String,
+    /// When it said so, in epoch milliseconds.
+    pub at_ms: u64,
+    /// Whether it takes deploys.
+    pub accepts_deploys: bool,
+    /// Why it is not ready; empty = it is.
+    pub not_ready: Vec<String>,
+    /// The versions of its handler.
+    pub handler: VersionsSeen,
+}
+
+/// Show what a host looks like, now and then and whenever its versions change, until `stop`.
+pub async fn show(
+    store: Arc<Store>,
+    mut host: HostSeen,
+    health: Health,
+    mut seen: watch::Receiver<VersionsSeen>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut refused = false;
+    loop {
+        host.handler = seen.borrow_and_update().clone();
+        host.at_ms = wall_clock_ms();
+        let reasons = health.impediments();
+        host.not_ready = reasons
+            .into_iter()
+            .map(|reason| format!("{}: {}", reason.cause, reason.detail))
+            .collect();
+        let text = serde_json::to_string(&host).unwrap_or_default();
+        match store.show(&host.consumer, Some(&text), SHOWN_FOR).await {
+            Ok(()) => refused = false,
+            Err(error) => {
+                if !std::mem::replace(&mut refused, true) {
+                    debug!(%error, "could not show what this host runs");
+                }
+            }
+        }
+        tokio::select! {
+            () = async { drop(stop.wait_for(|stop| *stop).await) } => break,
+            () = sleep(SHOW_EVERY) => {}
+            Ok(()) = seen.changed() => sleep(SHOW_PAUSE).await,
+        }
+    }
+    // It lapses anyway: a Redis that is away keeps nobody.
+    if timeout(SHOW_PAUSE * 5, store.show(&host.consumer, None, SHOWN_FOR))
+        .await
+        .is_err()
+    {
+        debug!("could not say that this host has left");
+    }
+}
