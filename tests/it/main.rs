@@ -149,6 +149,8 @@ mod swap_rules;
 #[cfg(test)]
 mod swap_scene;
 #[cfg(test)]
+mod swap_storm;
+#[cfg(test)]
 mod swap_versions;
 #[cfg(test)]
 mod wire_proxy;

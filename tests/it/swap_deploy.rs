@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use hostler_tests::command::{self, Ended};
 use hostler_tests::guests::{guest, variant};
 use hostler_tests::host::HostOptions;
-use hostler_tests::redis::eventually;
+use hostler_tests::redis::{RawRedis, RedisOptions, eventually};
 use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::security_user::{docs, documented_user};
 use crate::swap_scene::{Scene, bodies, digest, refuses, runs, said, versions};
 
 fn scripted(tag: &str) -> Vec<u8> {
@@ -337,4 +338,52 @@ async fn a_rolling_upgrade_loses_and_repeats_nothing() {
     // One more for each that asked for it, and not one else.
     assert_eq!(attempts, published as u64 + 600);
     assert!(bodies(1).len() == 1 && scene.dead().await.is_empty());
+}
+
+/// The users of `docs/security.md`: one that deploys, one that serves and takes it.
+#[tokio::test]
+async fn the_documented_users_can_deploy_and_take_it_and_do_nothing_worse() {
+    let docs = docs();
+    let (_, rest) = docs.split_once("\nuser deployer ").unwrap();
+    let deployer = format!("deployer {}", rest.lines().next().unwrap());
+    let options = RedisOptions::default()
+        .user(&documented_user())
+        .user(&deployer);
+    let first = scripted("file");
+    let scene = Scene::on(options, &first).await;
+    let url = scene.server.url();
+    let as_user = |name: &str| {
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}user={name}&pass=change-me")
+    };
+    scene
+        .raw
+        .ask("XGROUP CREATE orders workers 0 MKSTREAM")
+        .await;
+    let host = accepting(&scene).flag("redis", &as_user("hostler-orders"));
+    let host = host.ready().await;
+    let next = scripted("next");
+    let file = written(scene.server.dir(), &next).display().to_string();
+    let deployer = as_user("deployer");
+    let queue = ["--redis", &deployer, "--queue-key", "orders"];
+    let deploy = ["deploy", &file, "--unchecked"];
+    command::run(deploy.iter().chain(&queue)).ok();
+    runs(&host, &next).await;
+    command::run(["rollback"].iter().chain(&queue)).ok();
+    runs(&host, &first).await;
+    command::run(["promote"].iter().chain(&queue)).ok();
+    let list = command::run(["versions", "--json"].iter().chain(&queue));
+    let list = list.ok().json();
+    assert_eq!(list["hosts"].as_array().unwrap().len(), 1);
+    let confined = RawRedis::open(&deployer).await.unwrap();
+    for worse in [
+        "XADD orders * a b",
+        "DEL orders",
+        "GET {orders}:other",
+        "FLUSHALL",
+    ] {
+        let refused = confined.try_ask(worse).await.unwrap_err();
+        assert!(refused.to_string().contains("NoPerm"), "{worse}: {refused}");
+    }
+    host.drain().await.expect_code(0);
 }

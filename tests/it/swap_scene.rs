@@ -6,7 +6,7 @@ use hostler::sandbox::swap;
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::command;
 use hostler_tests::host::{Host, HostOptions, Line, eventually_or};
-use hostler_tests::redis::{RawRedis, RedisServer, eventually};
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 use serde_json::Value;
 
 /// A server, and the file of a handler.
@@ -20,7 +20,12 @@ pub(crate) struct Scene {
 impl Scene {
     /// With this in the file.
     pub(crate) async fn new(component: &[u8]) -> Self {
-        let server = RedisServer::start();
+        Self::on(RedisOptions::default(), component).await
+    }
+
+    /// The same, on such a server.
+    pub(crate) async fn on(options: RedisOptions, component: &[u8]) -> Self {
+        let server = options.start();
         let raw = server.raw().await;
         let file = server.dir().join("handler.wasm");
         std::fs::write(&file, component).unwrap();

@@ -236,6 +236,7 @@ impl Swapper {
         let canary = lineup.canary.as_ref().map(|canary| canary.version.digest());
         let previous = lineup.previous.as_ref().filter(|v| v.digest() == digest);
         if lineup.current.digest() == digest {
+            info!(digest = &**digest, %origin, "that version runs already");
             self.forget_others();
             self.drop_canary(&lineup);
             self.taken();

@@ -12,7 +12,7 @@
 //!
 //! Actions: `sleep:MS`, `spin:MS`, `loop`, `doze` (for ever, napping in
 //! between), `trap`, `panic`, `exit:CODE`, `grow:MIB`, `recurse`,
-//! `recurse-host`, `copy:MIB` (for ever), `lines:N`, `long:BYTES` (one line), `text:TEXT`,
+//! `recurse-host`, `copy:MIB` (for ever), `lines:N`, `long:BYTES` (one line), `text:TEXT`, `version`,
 //! `ansi`, `half` (a line without an end), `random:BYTES`, `handles:N`, `wait-cancelled`.
 
 use std::hint::black_box;
@@ -42,6 +42,9 @@ pub enum Step {
 
 /// Kept from message to message, if the instance is.
 static SEEN: AtomicU32 = AtomicU32::new(0);
+
+/// Which version this is: tests write another number into the component.
+static VERSION: [u8; 26] = *b"hostler-version-0000000000";
 
 /// Do what the body says. `extra` knows the actions that only one guest has, by name and argument.
 #[inline(never)]
@@ -105,6 +108,10 @@ fn act(name: &str, argument: &str, message: &Message) -> Step {
         "lines" => (0..number()).for_each(|i| println!("line {i}")),
         "long" => println!("{}", "y".repeat(number() as usize)),
         "text" => println!("{argument}"),
+        "version" => {
+            let number = &black_box(&VERSION)[16..];
+            println!("version {}", String::from_utf8_lossy(number));
+        }
         "ansi" => println!("\u{1b}[31mred\u{1b}[0m\rforged\u{202e}\u{85}\0"),
         "half" => {
             print!("half");

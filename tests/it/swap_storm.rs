@@ -1,0 +1,271 @@
+//! Swaps under load: many, of every kind, and with hosts and servers that die meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hostler_tests::guests::{guest, handler, marked};
+use hostler_tests::host::{Ended, Host, Line};
+use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::witness::Witness;
+use nix::sys::signal::Signal;
+
+use crate::swap_deploy::deploy;
+use crate::swap_scene::{Scene, digest, refuses, runs, said};
+
+/// Says its version, waits, says it again, and acknowledges.
+const BODY: &str = "version+sleep:2+version+ack";
+
+/// How much of it: all with `HOSTLER_STORM=full`, else as much as every run of the tests bears.
+struct Size {
+    swaps: usize,
+    messages: usize,
+    per_second: u64,
+}
+
+fn size() -> Size {
+    if std::env::var_os("HOSTLER_STORM").is_some_and(|size| size == "full") {
+        Size {
+            swaps: 200,
+            messages: 20_000,
+            per_second: 100,
+        }
+    } else {
+        Size {
+            swaps: 20,
+            messages: 1_000,
+            per_second: 100,
+        }
+    }
+}
+
+/// The guest `scripted`, with this number where it reads its version.
+fn version(number: usize) -> Vec<u8> {
+    marked(&std::fs::read(guest("scripted")).unwrap(), number)
+}
+
+/// A handler that acknowledges, and takes long to compile.
+fn slow(number: usize) -> Vec<u8> {
+    let step = "(local.set 0 (i32.rotl (i32.mul (local.get 0) (i32.const 31)) (local.get 0)))";
+    let function = format!(
+        "(func (param i32) (result i32) {} (local.get 0))",
+        step.repeat(40)
+    );
+    let data = format!("(data (i32.const 512) \"slow {number}\")");
+    handler(&format!("{data}{}", function.repeat(200)), "(i32.const 0)")
+}
+
+/// Publishes at a steady rate, until it is told to stop; says how many.
+fn publisher(
+    scene: &Scene,
+    rate: u64,
+    least: usize,
+) -> (Arc<AtomicBool>, tokio::task::JoinHandle<usize>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let url = scene.server.url();
+    let task = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / rate));
+        let mut published = 0;
+        let mut raw = None;
+        while published < least || !stopped.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            // A server that is away gets its message when it is back.
+            if raw.is_none() {
+                raw = hostler_tests::redis::RawRedis::open(&url).await.ok();
+            }
+            let Some(open) = &raw else { continue };
+            let words: [&[u8]; 5] = [b"XADD", b"orders", b"*", b"_payload", BODY.as_bytes()];
+            match open.try_ask_words(&words).await {
+                Ok(_) => published += 1,
+                Err(_) => raw = None,
+            }
+        }
+        published
+    });
+    (stop, task)
+}
+
+/// By message and attempt: digest and version.
+type Sayings = BTreeMap<(String, u64), Vec<(String, String)>>;
+
+/// What each attempt says of its version, with the digest that its host gives it.
+fn sayings(ended: &[Ended]) -> Sayings {
+    let mut sayings = Sayings::new();
+    let lines = ended.iter().flat_map(|ended| &ended.log);
+    for line in lines.filter(|line| line.text("target") == Some("guest")) {
+        if let Some(version) = line.text("line").and_then(|l| l.strip_prefix("version ")) {
+            let of = |name| Line::text(line, name).unwrap_or_default().to_owned();
+            let attempt = line.number("attempt").unwrap_or_default();
+            let saying = (of("handler"), version.to_owned());
+            sayings
+                .entry((of("message_id"), attempt))
+                .or_default()
+                .push(saying);
+        }
+    }
+    sayings
+}
+
+/// No attempt saw two versions, and each saw the one that its host says.
+fn check(sayings: &Sayings, known: &BTreeMap<String, usize>) {
+    assert!(!sayings.is_empty());
+    for (attempt, said) in sayings {
+        assert!(said.iter().all(|s| *s == said[0]), "{attempt:?}: {said:?}");
+        let (digest, version) = &said[0];
+        let wanted = known.get(digest).map(|number| format!("{number:010}"));
+        assert_eq!(wanted.as_deref(), Some(&**version), "{attempt:?}: {digest}");
+    }
+}
+
+#[tokio::test]
+async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
+    let size = size();
+    let scene = Scene::new(&version(0)).await;
+    let options = scene
+        .host()
+        .flag("accept-deploys", "true")
+        .flag("reuse", "50");
+    let host = options.ready().await;
+    let (stop, publishing) = publisher(&scene, size.per_second, size.messages);
+    let mut known = BTreeMap::from([(digest(&version(0)), 0)]);
+    let (mut taken, mut refused, mut again) = (0, 0, 0);
+    let mut current = version(0);
+    let put = |component: &[u8], by_file: bool| {
+        if by_file {
+            scene.put(component);
+        } else {
+            deploy(&scene, component).ok();
+        }
+    };
+    for number in 1..=size.swaps {
+        let by_file = number % 2 == 0;
+        match number % 5 {
+            // Good.
+            0 | 1 => {
+                current = version(number);
+                known.insert(digest(&current), number);
+                put(&current, by_file);
+                runs(&host, &current).await;
+                taken += 1;
+            }
+            // Truncated.
+            2 => {
+                let whole = version(number);
+                let half = &whole[..whole.len() * 2 / 3];
+                put(half, by_file);
+                assert_eq!(refuses(&host, half).await["step"], "format");
+                refused += 1;
+            }
+            // Slow to compile, or one that does not start.
+            3 if by_file => {
+                let bad = handler(
+                    &format!(
+                        "(func $s unreachable) (start $s) (data (i32.const 512) \"{number}\")"
+                    ),
+                    "(i32.const 0)",
+                );
+                put(&bad, by_file);
+                assert_eq!(refuses(&host, &bad).await["step"], "instance");
+                refused += 1;
+            }
+            3 => {
+                current = slow(number);
+                put(&current, by_file);
+                runs(&host, &current).await;
+                taken += 1;
+            }
+            // The same again.
+            _ => {
+                put(&current, by_file);
+                again += 1;
+                host.logs_times("that version runs already", again).await;
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let published = publishing.await.unwrap();
+    scene.emptied().await;
+    let refusals = said(&host, "a new version was refused; what runs goes on").len();
+    assert_eq!(refusals, refused);
+    let ended = host.drain().await;
+    let summary = ended.expect_code(0).json();
+    assert_eq!(summary["swaps"], taken);
+    assert_eq!(summary["acked"], published);
+    assert_eq!(summary["attempts"], published);
+    let ended = [ended];
+    let sayings = sayings(&ended);
+    assert!(sayings.values().all(|said| said.len() == 2));
+    check(&sayings, &known);
+    assert!(Witness::of_all(&ended).repeated().is_empty());
+}
+
+#[tokio::test]
+async fn hosts_and_servers_that_die_during_deploys_never_run_half_a_version() {
+    let mut scene = Scene::on(
+        RedisOptions::default()
+            .set("appendfsync", "always")
+            .appendonly(),
+        &version(0),
+    )
+    .await;
+    let options = scene
+        .host()
+        .flag("accept-deploys", "true")
+        .flag("min-idle", "1s");
+    let mut known = BTreeMap::from([(digest(&version(0)), 0)]);
+    let mut hosts: Vec<Host> = vec![options.ready().await, options.ready().await];
+    let mut ended = Vec::new();
+    let (stop, publishing) = publisher(&scene, 50, 0);
+    let mut last = version(0);
+    for number in 1..=8 {
+        last = version(number);
+        known.insert(digest(&last), number);
+        let deployed = deploy(&scene, &last);
+        match number % 4 {
+            // While they look at it, fetch it, verify it, or have just taken it.
+            0 | 2 => {
+                hosts[0].logs("ready").await;
+                ended.push(hosts.remove(0).kill().await);
+                hosts.push(options.start());
+            }
+            3 => {
+                scene.server.kill();
+                scene.server.restart();
+            }
+            _ => {}
+        }
+        if deployed.code != 0 {
+            deploy(&scene, &last).ok();
+        }
+    }
+    for host in &hosts {
+        host.logs("ready").await;
+        runs(host, &last).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let published = publishing.await.unwrap();
+    scene.raw = scene.server.raw().await;
+    scene.emptied().await;
+    for host in hosts {
+        host.signal(Signal::SIGTERM);
+        ended.push(host.ended().await);
+    }
+    let sayings = sayings(&ended);
+    // A host that is killed takes the end of its log with it.
+    check(&sayings, &known);
+    let wrong = |line: &&Line| line.message() == "a new version was refused; what runs goes on";
+    let refusals: usize = ended.iter().map(|ended| ended.count(wrong)).sum();
+    assert_eq!(refusals, 0);
+    let handled: BTreeSet<&String> = sayings.keys().map(|(id, _)| id).collect();
+    assert!(
+        handled.len() >= published,
+        "{} of {published}",
+        handled.len()
+    );
+    eventually("nothing is left", async || {
+        scene.raw.number("EXISTS orders:dead").await == 0
+    })
+    .await;
+}
