@@ -10,7 +10,7 @@ use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::security_user::{docs, documented_user};
+use crate::security_user::documented_user;
 use crate::swap_scene::{Scene, bodies, digest, refuses, runs, said, versions};
 
 fn scripted(tag: &str) -> Vec<u8> {
@@ -343,12 +343,9 @@ async fn a_rolling_upgrade_loses_and_repeats_nothing() {
 /// The users of `docs/security.md`: one that deploys, one that serves and takes it.
 #[tokio::test]
 async fn the_documented_users_can_deploy_and_take_it_and_do_nothing_worse() {
-    let docs = docs();
-    let (_, rest) = docs.split_once("\nuser deployer ").unwrap();
-    let deployer = format!("deployer {}", rest.lines().next().unwrap());
     let options = RedisOptions::default()
-        .user(&documented_user())
-        .user(&deployer);
+        .user(&documented_user("hostler-orders"))
+        .user(&documented_user("deployer"));
     let first = scripted("file");
     let scene = Scene::on(options, &first).await;
     let url = scene.server.url();
