@@ -292,7 +292,7 @@ fn the_compiler_is_not_for_people() {
 }
 
 /// The processes whose parent is this one.
-fn children(parent: u32) -> Vec<i32> {
+pub(crate) fn children(parent: u32) -> Vec<i32> {
     let is_child = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // Behind the name in parentheses: the state, then the parent.

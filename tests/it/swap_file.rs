@@ -9,7 +9,9 @@ use hostler_tests::redis::eventually;
 use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
 
+use crate::sandbox_compile::children;
 use crate::swap_scene::{Scene, digest, refuses, runs, said, versions};
+use crate::swap_storm::slow;
 
 fn scripted(tag: &str) -> Vec<u8> {
     variant(&std::fs::read(guest("scripted")).unwrap(), tag)
@@ -210,4 +212,35 @@ async fn a_handler_that_fails_its_self_tests_does_not_start() {
         "{}",
         ended.stderr()
     );
+}
+
+/// How nice a process is, while it runs.
+fn niceness(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name in parentheses: the state is the third field of all, this the nineteenth.
+    stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok()
+}
+
+#[tokio::test]
+async fn a_new_version_is_compiled_behind_the_one_that_runs() {
+    let scene = Scene::new(&good("first")).await;
+    let host = scene.host().ready().await;
+    let mut seen = false;
+    // A look may come too late for one.
+    for number in 1..=10 {
+        let next = slow(number);
+        scene.put(&next);
+        let wanted = digest(&next);
+        eventually("it is compiled and taken", async || {
+            let compilers = children(host.pid());
+            seen |= compilers.into_iter().any(|pid| niceness(pid) == Some(19));
+            versions(&host)["current"]["digest"] == *wanted
+        })
+        .await;
+        if seen {
+            break;
+        }
+    }
+    assert!(seen, "no compiler left the cores to others");
+    host.drain().await.expect_code(0);
 }

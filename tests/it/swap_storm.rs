@@ -46,7 +46,7 @@ fn version(number: usize) -> Vec<u8> {
 }
 
 /// A handler that acknowledges, and takes long to compile.
-fn slow(number: usize) -> Vec<u8> {
+pub(crate) fn slow(number: usize) -> Vec<u8> {
     let step = "(local.set 0 (i32.rotl (i32.mul (local.get 0) (i32.const 31)) (local.get 0)))";
     let function = format!(
         "(func (param i32) (result i32) {} (local.get 0))",
