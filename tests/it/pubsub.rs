@@ -215,6 +215,12 @@ async fn a_host_says_that_its_server_is_gone_and_listens_when_it_is_back() {
     eventually("it is ready", async || host.health.is_ready()).await;
     assert_eq!(host.metrics.subscription_gaps.get(), 1);
     assert!(host.metrics.subscription_gap_seconds.get() > 0.0);
+    // As the documentation has it.
+    let text = host.metrics.render(&host.health);
+    assert!(
+        text.contains("\nhostler_subscription_gap_seconds_total "),
+        "{text}"
+    );
     assert_eq!(host.drain().await, Exit::Drained);
 }
 

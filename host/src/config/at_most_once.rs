@@ -23,6 +23,7 @@ impl Collected {
                 || key.starts_with("dead_letter.")
                 || key.starts_with("backoff.")
         };
+        self.not_on_simple_lists();
         for (key, source) in self.given_where(needs_a_copy) {
             let what = format!(
                 "`{key}` cannot be honoured: this queue forgets a message when it hands it out, so \
@@ -30,6 +31,21 @@ impl Collected {
             );
             let hint = "read a `stream`, or a `list` with `reliable`".to_owned();
             self.conflict(Some(&source), what, hint);
+        }
+    }
+
+    /// A time to live counts from when a message was enqueued.
+    fn not_on_simple_lists(&mut self) {
+        if let (Some(source), Some(_)) =
+            (self.source(&queue::TTL).cloned(), self.source(&queue::LIST))
+        {
+            let what = format!(
+                "`{}` cannot be honoured: nobody knows when a value of a simple list was pushed",
+                queue::TTL.key()
+            );
+            let hint = "let producers write the header `x-expires-at` (`hostler publish \
+                        --expires-in`), or set `reliable`";
+            self.conflict(Some(&source), what, hint.to_owned());
         }
     }
 

@@ -148,6 +148,18 @@ fn what_a_queue_that_forgets_cannot_honour_is_refused() {
         );
     }
     assert!(kept.len() >= 14);
+    let ttl = |queue| Given {
+        flags: &[
+            ("redis", "redis://db"),
+            ("handler", "h.wasm"),
+            ("queue.ttl", "5s"),
+        ],
+        file: queue,
+        ..Given::default()
+    };
+    let problems = ttl("list = 'q'").config().unwrap_err();
+    assert!(problems[0].contains("nobody knows when"), "{problems:?}");
+    ttl("channel = 'q'").config().unwrap();
     for queue in ["list", "channel", "pattern", "sharded_channel"] {
         for &(key, text) in &kept {
             let given = Given {
