@@ -89,6 +89,34 @@ pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
     } else {
         "(memory $memory 1)"
     };
+    wrapped(
+        version,
+        &format!(
+            r#"            (core module $module
+                (import "host" "is-cancelled" (func $is-cancelled (result i32)))
+                {memory}
+                (export "memory" (memory $memory))
+                (global $top (mut i32) (i32.const 1024))
+                (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+                    global.get $top
+                    global.get $top
+                    local.get 3
+                    i32.add
+                    i32.const 7
+                    i32.add
+                    i32.const -8
+                    i32.and
+                    global.set $top)
+                {items}
+                (func (export "handle")
+                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64) (result i32)
+                    {body}))"#
+        ),
+    )
+}
+
+/// A component of a core module that is called `$module`.
+fn wrapped(version: &str, module: &str) -> Vec<u8> {
     component(&format!(
         r#"(component
             (import "hostler:handler/types@{version}" (instance $types
@@ -113,25 +141,7 @@ pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
             (import "hostler:handler/delivery@1.0.0" (instance $delivery
                 (export "is-cancelled" (func (result bool)))))
             (core func $is-cancelled (canon lower (func $delivery "is-cancelled")))
-            (core module $module
-                (import "host" "is-cancelled" (func $is-cancelled (result i32)))
-                {memory}
-                (export "memory" (memory $memory))
-                (global $top (mut i32) (i32.const 1024))
-                (func (export "realloc") (param i32 i32 i32 i32) (result i32)
-                    global.get $top
-                    global.get $top
-                    local.get 3
-                    i32.add
-                    i32.const 7
-                    i32.add
-                    i32.const -8
-                    i32.and
-                    global.set $top)
-                {items}
-                (func (export "handle")
-                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64) (result i32)
-                    {body}))
+            {module}
             (core instance $core (instantiate $module
                 (with "host" (instance (export "is-cancelled" (func $is-cancelled))))))
             (func $handle (param "message" $message) (result $outcome)

@@ -177,8 +177,16 @@ fn a_component_is_measured_alone() {
         assert!(time("p50_us") > 0.0 && time("p50_us") <= time("p99_us"));
         assert!(time("messages_per_second") > 0.0, "{json}");
     }
+    assert_eq!(json["batch"], serde_json::Value::Null);
     let text = run(bench).ok().stdout;
     assert!(text.contains("a reused instance"), "{text}");
+    let mut batch = bench.map(str::to_owned);
+    batch[2] = guest("batch").display().to_string();
+    let flags = ["--batch-size=8", "--json"];
+    let json = run(batch.iter().map(String::as_str).chain(flags));
+    let json = json.ok().json();
+    assert_eq!(json["batch_size"], 8);
+    assert!(json["batch"]["p50_us"].as_f64().unwrap() > 0.0, "{json}");
     // A handler that fails measures nothing.
     std::fs::write(body.path(), "trap").unwrap();
     let ended = run(bench);

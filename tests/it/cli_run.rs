@@ -444,6 +444,19 @@ fn a_benchmark_measures_both_and_leaves_nothing_behind() {
         "{text}"
     );
     assert!(text.contains("ratio to the floor"), "{text}");
+    let refused = run(bench.iter().chain(&["--mode", "batch"]));
+    assert_eq!(refused.code, 65, "{refused:?}");
+    let batch = guest("batch").to_str().unwrap().to_owned();
+    let body = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(body.path(), "ack").unwrap();
+    let mut batches = bench;
+    (batches[4], batches[13]) = (&batch, "--body-file");
+    batches[14] = body.path().to_str().unwrap();
+    let report = run(batches.iter().chain(&["--mode", "batch", "--json"]))
+        .ok()
+        .json();
+    assert_eq!(report["mode"], "batch");
+    assert!(report["sandbox"]["messages_per_second"].as_f64().unwrap() > 0.0);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
     assert_eq!(keys, 0);

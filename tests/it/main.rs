@@ -127,9 +127,13 @@ mod sandbox_call;
 #[cfg(test)]
 mod sandbox_compile;
 #[cfg(test)]
+mod sandbox_corpus;
+#[cfg(test)]
 mod sandbox_examples;
 #[cfg(test)]
 mod sandbox_grants;
+#[cfg(test)]
+mod sandbox_hostile;
 #[cfg(test)]
 mod sandbox_limits;
 #[cfg(test)]

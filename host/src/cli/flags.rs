@@ -97,7 +97,14 @@ impl Scope for Benched {
     fn has(key: &str) -> bool {
         Reach::has(key)
             || Sandboxed::has(key)
-            || ["handler", "concurrency", "prefetch"].contains(&key)
+            || [
+                "handler",
+                "concurrency",
+                "batch_size",
+                "batch_wait",
+                "prefetch",
+            ]
+            .contains(&key)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::versions::{Origin, Versions};
-use crate::runtime::{self, Batching, Control, Driver, UntilEmpty, gate};
+use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
 use crate::sandbox::{Sandbox, World, swap};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
@@ -147,7 +147,7 @@ async fn serve(
     let shown = swapping.show(config, queue.consumer(), &health, left);
     let driver = Driver::new(
         queue,
-        &Arc::new(Sandboxed::of(versions).gathering(batching(config))),
+        &Arc::new(Sandboxed::of(versions).gathering(config.batching)),
         settings(config, world),
         Arc::clone(&metrics),
         health,
@@ -293,17 +293,6 @@ fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
     );
 }
 
-/// A share of the memory that an instance may have: what else a handler needs is more than bodies.
-const BATCH_MEMORY_SHARE: usize = 8;
-
-fn batching(config: &Config) -> Batching {
-    Batching {
-        size: config.batch_size.get() as usize,
-        wait: config.batch_wait,
-        bytes: config.sandbox.limits.memory / BATCH_MEMORY_SHARE,
-    }
-}
-
 pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
     let defaults = runtime::Settings::new(config.policy.clone());
     runtime::Settings {
@@ -311,7 +300,7 @@ pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
             concurrency: config.sandbox.concurrency,
             batch: match world {
                 World::Message => 1,
-                World::Batch => config.batch_size.get() as usize,
+                World::Batch => config.batching.size,
             },
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,

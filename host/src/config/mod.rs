@@ -28,6 +28,7 @@ use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, OnFull, Retention, Routes};
 use crate::queue::target::Target;
+use crate::runtime::Batching;
 use crate::sandbox::{self, swap};
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire;
@@ -91,10 +92,8 @@ pub struct Config {
     pub swap: Swap,
     /// What it may use, how many attempts run at the same time, how instances are reused.
     pub sandbox: sandbox::Settings,
-    /// How many messages a handler of batches is given in one call.
-    pub batch_size: NonZeroU32,
-    /// How long the first of them waits for others.
-    pub batch_wait: Duration,
+    /// How messages are gathered for a handler of batches.
+    pub batching: Batching,
     /// What an outcome leads to.
     pub policy: Policy,
     /// Where dead letters go; `None` = nowhere.
@@ -246,6 +245,8 @@ pub struct Bench {
     pub sandbox: sandbox::Settings,
     /// The most deliveries held beyond those that run.
     pub prefetch: NonZeroU32,
+    /// How messages are gathered for a handler of batches.
+    pub batching: Batching,
 }
 
 /// How a component is tried on dead letters.

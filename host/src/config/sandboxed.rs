@@ -6,7 +6,11 @@ use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
 use crate::config::settings::{grants, handler, limits};
 use crate::config::value::ByteSize;
+use crate::runtime::Batching;
 use crate::sandbox;
+
+/// A share of the memory that an instance may have: what else a handler needs is more than bodies.
+const BATCH_MEMORY_SHARE: usize = 8;
 
 impl Collected {
     /// How the component is run. What is among the problems stands at its default.
@@ -48,6 +52,21 @@ impl Collected {
             },
             cache: self.compile_cache(),
             ..sandbox::Settings::default()
+        }
+    }
+
+    /// How many messages a handler of batches is given in one call, at most.
+    pub fn batch_size(&self) -> usize {
+        self.or_default(&handler::BATCH_SIZE).get() as usize
+    }
+
+    /// How messages are gathered for it.
+    pub(super) fn batching(&self) -> Batching {
+        let memory = self.or_default::<ByteSize>(&handler::MEMORY).as_usize();
+        Batching {
+            size: self.batch_size(),
+            wait: self.or_default(&handler::BATCH_WAIT),
+            bytes: memory / BATCH_MEMORY_SHARE,
         }
     }
 

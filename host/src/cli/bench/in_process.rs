@@ -14,7 +14,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
-use crate::sandbox::{Cache, Call, LogSink, Sandbox, Settings};
+use crate::sandbox::{Cache, Call, LogSink, Sandbox, Settings, World};
 
 /// How long one round of one mode takes at most.
 const ROUND: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ pub(super) struct Plan {
     /// Calls of a round, at most.
     pub(super) calls: u64,
     pub(super) rounds: u32,
+    /// Messages of a batch, for a handler of batches.
+    pub(super) batch: usize,
 }
 
 /// The shape of `--in-process --json`. Times are medians of the rounds.
@@ -52,6 +54,10 @@ pub(super) struct Report {
     fresh: Figures,
     /// One instance for ten thousand messages.
     reuse: Figures,
+    /// A fresh instance for every batch, of a handler of batches: its size, and the figures for
+    /// each message.
+    batch_size: Option<usize>,
+    batch: Option<Figures>,
 }
 
 /// Of one slot on one core.
@@ -104,6 +110,11 @@ pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<Report, Failure> {
     let fresh = check::load(&plan.file, &with(1, Some(cache.cache())))?;
     let reused = check::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
     let description = fresh.describe().clone();
+    let is_batch = description.world == World::Batch;
+    let batch = match is_batch {
+        true => Some(runtime.block_on(Calls::of(&fresh, plan, plan.batch).figures())?),
+        false => None,
+    };
     Ok(Report {
         version: env!("CARGO_PKG_VERSION"),
         build: BUILD,
@@ -119,6 +130,8 @@ pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<Report, Failure> {
         outcome,
         fresh: runtime.block_on(Calls::new(&fresh, plan).figures())?,
         reuse: runtime.block_on(Calls::new(&reused, plan).figures())?,
+        batch_size: is_batch.then_some(plan.batch),
+        batch,
     })
 }
 
@@ -168,13 +181,20 @@ struct Calls<'a> {
     plan: &'a Plan,
     slot: crate::sandbox::Slot,
     message: Message,
+    /// Messages of a call.
+    batch: usize,
     /// Logging is no part of what is measured, but its limits are.
     logs: LogSink,
 }
 
 impl<'a> Calls<'a> {
     fn new(sandbox: &'a Sandbox, plan: &'a Plan) -> Self {
+        Self::of(sandbox, plan, 1)
+    }
+
+    fn of(sandbox: &'a Sandbox, plan: &'a Plan, batch: usize) -> Self {
         Self {
+            batch,
             sandbox,
             plan,
             slot: sandbox.slot(),
@@ -197,10 +217,15 @@ impl<'a> Calls<'a> {
             cancelled: &Arc::default(),
             logs: &self.logs,
         };
+        let calls = vec![call; self.batch];
         let began = Instant::now();
-        let report = self.sandbox.call(&mut self.slot, call).await;
+        let report = self.sandbox.call_batch(&mut self.slot, &calls).await;
         let took = began.elapsed();
-        let outcome = match report.outcome {
+        let outcome = report
+            .answer
+            .map(|mut outcomes| outcomes.pop().unwrap_or(Outcome::Ack))
+            .unwrap_or_else(Outcome::Fault);
+        let outcome = match outcome {
             Outcome::Ack => "ack",
             Outcome::NackRequeue(_) => "nack-requeue",
             Outcome::Drop(_) => "drop",
@@ -227,9 +252,11 @@ impl<'a> Calls<'a> {
             let mut times = Vec::new();
             let began = Instant::now();
             while (times.len() as u64) < self.plan.calls && began.elapsed() < ROUND {
-                times.push(self.once().await?.took);
+                let share = u32::try_from(self.batch).unwrap_or(u32::MAX);
+                times.push(self.once().await?.took / share);
             }
-            rates.push(times.len() as f64 / began.elapsed().as_secs_f64());
+            let messages = times.len() * self.batch;
+            rates.push(messages as f64 / began.elapsed().as_secs_f64());
             calls += times.len() as u64;
             p50.extend(percentile(&mut times, 0.5).map(micros));
             p99.extend(percentile(&mut times, 0.99).map(micros));
@@ -261,11 +288,13 @@ pub(super) fn text(report: &Report) -> String {
             format!("{:.0}", figures.messages_per_second),
         ]
     };
+    let batch = report.batch.as_ref().map(|figures| row("a batch", figures));
     let modes = [
         ["message in", "p50", "p99", "messages/s"].map(str::to_owned),
         row("a fresh instance", &report.fresh),
         row("a reused instance", &report.reuse),
     ];
+    let modes = modes.into_iter().chain(batch);
     let facts = [
         ("handler", report.interface.clone()),
         ("digest", report.handler.clone()),

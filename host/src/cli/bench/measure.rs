@@ -22,7 +22,7 @@ use crate::delivery::policy::{OnCap, OnFault, Policy};
 use crate::queue::connection::{Connector, Link};
 use crate::queue::publish::{BATCH_MESSAGES, Outgoing, Publisher};
 use crate::queue::usage;
-use crate::runtime::{self, Control, Driver, Handler};
+use crate::runtime::{self, Batching, Control, Driver, Handler};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 
@@ -48,6 +48,8 @@ pub(super) struct Load {
     pub(super) prefetch: usize,
     /// Messages per second of the steady part; 0 = there is none.
     pub(super) rate: u32,
+    /// How messages are gathered for a handler of batches.
+    pub(super) batching: Option<Batching>,
 }
 
 /// What came out.
@@ -231,6 +233,7 @@ impl Bench<'_> {
         runtime::Settings {
             ledger: ledger::Settings {
                 concurrency: self.load.concurrency,
+                batch: self.load.batching.map_or(1, |batching| batching.size),
                 prefetch_max: self.load.prefetch,
                 ..defaults.ledger
             },

@@ -18,7 +18,7 @@ use crate::cli::{Variables, check, flags, output};
 use crate::config::{ByteSize, Redis, Value};
 use crate::runtime::native::NoOp;
 use crate::runtime::sandboxed::Sandboxed;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, World};
 use crate::telemetry::logging::{self, LogFilter, LogFormat};
 
 mod in_process;
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 
-    /// A fresh instance for every message, or one for ten thousand
+    /// A fresh instance for every message, one for ten thousand, or one for every batch
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
 
@@ -111,6 +111,8 @@ enum Mode {
     Fresh,
     /// One instance for ten thousand messages
     Reuse,
+    /// A fresh instance for every batch; for a handler of batches
+    Batch,
 }
 
 fn size(text: &str) -> Result<ByteSize, String> {
@@ -173,6 +175,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             body,
             calls: args.messages.get(),
             rounds: args.repeat.get(),
+            batch: collected.batch_size(),
         };
         let report = in_process::run(&plan, &collected.sandbox()?)?;
         if args.json {
@@ -196,10 +199,19 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     flags::warn(&loaded.warnings);
     let mut config = loaded.value;
     config.sandbox.reuse = match args.mode {
-        Mode::Fresh => 1,
+        Mode::Fresh | Mode::Batch => 1,
         Mode::Reuse => REUSE,
     };
     let sandbox = check::load(&config.handler.file, &config.sandbox)?;
+    let batching = matches!(args.mode, Mode::Batch).then_some(config.batching);
+    if batching.is_some() && sandbox.describe().world != World::Batch {
+        let what = format!(
+            "{} takes one message at a time",
+            config.handler.file.display()
+        );
+        let hint = "build it against the world `batch`, or measure another `--mode`";
+        return Err(Failure::new(Exit::Component, what).hint(hint));
+    }
     let load = Load {
         through: args.through.through(),
         messages: args.messages.get(),
@@ -207,6 +219,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         concurrency: config.sandbox.concurrency,
         prefetch: config.prefetch.get() as usize,
         rate: args.rate,
+        batching,
     };
     let rounds = args.repeat.get();
     let (floor, sandboxed) = Threads::start()?
@@ -257,7 +270,13 @@ async fn measure(
             if (round + turn).is_multiple_of(2) {
                 floors.push(bench.measure(NoOp::default).await?);
             } else {
-                let handler = || Sandboxed::new(sandbox.clone());
+                let handler = || {
+                    let handler = Sandboxed::new(sandbox.clone());
+                    match load.batching {
+                        Some(batching) => handler.gathering(batching),
+                        None => handler,
+                    }
+                };
                 sandboxed.push(bench.measure(handler).await?);
             }
             progress.advance(1);
@@ -351,6 +370,7 @@ fn text(report: &Report<'_>) -> String {
         match report.mode {
             Mode::Fresh => "a fresh instance each",
             Mode::Reuse => "instances reused",
+            Mode::Batch => "a fresh instance for every batch",
         },
         report.rounds,
         report.build,

@@ -1,6 +1,6 @@
 //! Takes batches: does what the body of each message says, in turn; see the crate `script`.
 //!
-//! Two actions more: `miss` answers nothing for its message, `more` answers twice.
+//! Two actions more: `miss` answers nothing for its message, `more` answers twice, or `more:N` times.
 
 use std::cell::Cell;
 
@@ -24,13 +24,13 @@ impl exports::hostler::handler::batch_handler::Guest for Batch {
         let mut outcomes = Vec::new();
         for message in messages {
             let answers = Cell::new(1);
-            let outcome = script::handle(&message, &|name, _| match name {
+            let outcome = script::handle(&message, &|name, argument| match name {
                 "miss" => {
                     answers.set(0);
                     Some(Step::Continue)
                 }
                 "more" => {
-                    answers.set(2);
+                    answers.set(argument.parse().unwrap_or(2));
                     Some(Step::Continue)
                 }
                 "size" => Some(Step::Answer(Outcome::Drop(Some(size.to_string())))),

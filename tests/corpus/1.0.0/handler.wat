@@ -1,0 +1,70 @@
+;; A handler of the first release: uses every import of its own, and asks for the message again in
+;; as many milliseconds as its attempt has left, but at most 7.
+(component
+  (import "hostler:handler/types@1.0.0" (instance $types
+    (type $headers (list (tuple string string)))
+    (type $body (list u8))
+    (type $message (record
+      (field "id" string)
+      (field "queue" string)
+      (field "body" $body)
+      (field "headers" $headers)
+      (field "attempt" u32)
+      (field "max-attempts" u32)
+      (field "enqueued-ms" u64)))
+    (type $delay (option u64))
+    (type $reason (option string))
+    (type $outcome (variant
+      (case "ack") (case "nack-requeue" $delay) (case "drop" $reason)))
+    (export "message" (type (eq $message)))
+    (export "outcome" (type (eq $outcome)))))
+  (alias export $types "message" (type $message))
+  (alias export $types "outcome" (type $outcome))
+  (import "hostler:handler/delivery@1.0.0" (instance $delivery
+    (export "deadline-ms" (func (result u64)))
+    (export "is-cancelled" (func (result bool)))
+    (export "trace-context" (func (result (tuple (option string) (option string)))))))
+  (core module $base-module
+    (memory (export "memory") 16)
+    (global $top (mut i32) (i32.const 1024))
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+      global.get $top
+      global.get $top local.get 3 i32.add i32.const 7 i32.add i32.const -8 i32.and
+      global.set $top)
+  )
+  (core instance $base (instantiate $base-module))
+  (alias core export $base "memory" (core memory $memory))
+  (alias core export $base "realloc" (core func $realloc))
+  (core func $deadline (canon lower (func $delivery "deadline-ms")))
+  (core func $cancelled (canon lower (func $delivery "is-cancelled")))
+  (core func $trace (canon lower (func $delivery "trace-context")
+    (memory $memory) (realloc $realloc)))
+  (core module $module
+    (import "host" "deadline-ms" (func $deadline (result i64)))
+    (import "host" "is-cancelled" (func $cancelled (result i32)))
+    (import "host" "trace-context" (func $trace (param i32)))
+    (import "host" "memory" (memory 16))
+    (func (export "handle")
+      (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64) (result i32)
+      (if (call $cancelled) (then unreachable))
+      ;; No trace: both options are none.
+      (call $trace (i32.const 64))
+      (if (i32.load8_u (i32.const 64)) (then unreachable))
+      (if (i32.load8_u (i32.const 76)) (then unreachable))
+      ;; nack-requeue(some(min(deadline, 7)))
+      (i32.store8 (i32.const 128) (i32.const 1))
+      (i32.store8 (i32.const 136) (i32.const 1))
+      (i64.store (i32.const 144) (call $deadline))
+      (if (i64.gt_u (i64.load (i32.const 144)) (i64.const 7))
+        (then (i64.store (i32.const 144) (i64.const 7))))
+      i32.const 128))
+  (core instance $core (instantiate $module (with "host" (instance
+    (export "deadline-ms" (func $deadline))
+    (export "is-cancelled" (func $cancelled))
+    (export "trace-context" (func $trace))
+    (export "memory" (memory $memory))))))
+  (alias core export $core "handle" (core func $handle-core))
+  (func $handle (param "message" $message) (result $outcome)
+    (canon lift (core func $handle-core) (memory $memory) (realloc $realloc)))
+  (instance $handler (export "handle" (func $handle)))
+  (export "hostler:handler/message-handler@1.0.0" (instance $handler)))

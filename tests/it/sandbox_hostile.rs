@@ -1,0 +1,304 @@
+//! Hostile guests beside honest ones: what they do is their own fault, and nobody else's trouble.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hostler::delivery::message::{Headers, Message};
+use hostler::delivery::outcome::{FaultKind, Outcome};
+use hostler::sandbox::{Limits, Sandbox, Settings};
+use hostler_tests::guests::{guest, handler};
+use hostler_tests::rig::{Rig, message};
+
+/// Two honest ones, and as many hostile ones as there are threads: one that computes gives way every
+/// 10 ms, so each further one on a thread costs the others that much at each of their steps.
+const SLOTS: usize = 4;
+const HONEST: usize = 2;
+
+fn settings() -> Settings {
+    Settings {
+        concurrency: SLOTS,
+        limits: Limits {
+            wall: Duration::from_millis(800),
+            cpu: Duration::from_millis(200),
+            memory: 16 << 20,
+            log_rate: 64 << 10,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    }
+}
+
+/// What a hostile guest does, and what it may come to.
+const HOSTILE: [(&str, &[FaultKind]); 15] = [
+    ("loop", &[FaultKind::CpuTimeout, FaultKind::WallTimeout]),
+    ("doze", &[FaultKind::CpuTimeout, FaultKind::WallTimeout]),
+    ("sleep:60000", &[FaultKind::WallTimeout]),
+    ("copy:8", &[FaultKind::CpuTimeout, FaultKind::WallTimeout]),
+    ("grow:32", &[FaultKind::MemoryLimit]),
+    ("recurse:100000000", &[FaultKind::StackOverflow]),
+    ("recurse-host:100000000", &[FaultKind::StackOverflow]),
+    ("trap", &[FaultKind::Trap]),
+    ("panic", &[FaultKind::Trap]),
+    ("exit:1", &[FaultKind::GuestExit]),
+    ("reply:2000000", &[FaultKind::OutputLimit]),
+    ("handles:1001", &[FaultKind::MemoryLimit]),
+    ("random:4000000000", &[FaultKind::Trap]),
+    // No faults by themselves, but they may take too long over it.
+    (
+        "lines:1000000",
+        &[FaultKind::CpuTimeout, FaultKind::WallTimeout],
+    ),
+    ("ansi+long:1000000", &[]),
+];
+
+/// Honest handlers that wait for something, as most do, until told to stop: how long each took.
+async fn honest(sandbox: &Sandbox, stop: &Arc<AtomicBool>) -> Vec<Duration> {
+    let tasks: Vec<_> = (0..HONEST)
+        .map(|_| {
+            let mut rig = Rig::of(sandbox.clone());
+            let stop = Arc::clone(stop);
+            tokio::spawn(async move {
+                let mut took = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    assert_eq!(rig.run("sleep:100").await.outcome, Outcome::Ack);
+                    took.push(began.elapsed());
+                }
+                took
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(task.await.expect("an honest message is handled"));
+    }
+    all
+}
+
+fn p99(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[(times.len() * 99).div_ceil(100) - 1]
+}
+
+/// Each hostile guest for a while in all other slots.
+async fn hostilities(sandbox: &Sandbox) {
+    for (body, kinds) in HOSTILE {
+        let tasks: Vec<_> = (HONEST..SLOTS)
+            .map(|_| {
+                let mut rig = Rig::of(sandbox.clone());
+                tokio::spawn(async move { rig.run(body).await.outcome })
+            })
+            .collect();
+        for task in tasks {
+            match task.await.expect("the host lives") {
+                Outcome::Fault(fault) => assert!(kinds.contains(&fault.kind), "{body}: {fault}"),
+                outcome => {
+                    let harmless = body.starts_with("lines") || body.starts_with("ansi");
+                    assert!(harmless && outcome == Outcome::Ack, "{body}: {outcome:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.expect("a number of kB") << 10
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn honest_messages_are_none_the_worse_for_hostile_ones() {
+    let sandbox = Rig::scripted(&settings()).sandbox;
+    let before = resident();
+    let mut seen = Vec::new();
+    // Other tests may take the cores for a moment: what holds once is possible, and what the
+    // sandbox did wrong it would do wrong every time.
+    for _ in 0..3 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let quiet = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            stop.store(true, Ordering::Relaxed);
+        };
+        let (alone, ()) = tokio::join!(honest(&sandbox, &stop), quiet);
+        let stop = Arc::new(AtomicBool::new(false));
+        let storm = async {
+            hostilities(&sandbox).await;
+            stop.store(true, Ordering::Relaxed);
+        };
+        let (beside, ()) = tokio::join!(honest(&sandbox, &stop), storm);
+        assert!(alone.len() > 5 && beside.len() > 5);
+        let (alone, beside) = (p99(alone), p99(beside));
+        if beside <= 3 * alone {
+            // The pool keeps what it has mapped: a slot's memory each, and no more.
+            let grown = resident().saturating_sub(before);
+            let bound = (SLOTS as u64 + 2) * (16 << 20) + (256 << 20);
+            assert!(grown < bound, "{grown} bytes more");
+            return;
+        }
+        seen.push((alone, beside));
+    }
+    panic!("p99 of honest messages alone and beside hostile ones: {seen:?}");
+}
+
+#[tokio::test]
+async fn a_million_headers() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let mut headers = Headers::default();
+    for i in 0..1_000_000_u32 {
+        headers.push(format!("h{i}"), "v");
+    }
+    let flooded = Message {
+        headers,
+        ..message("ack")
+    };
+    let report = rig.call(&flooded, 1).await;
+    match report.outcome {
+        Outcome::Ack => {}
+        Outcome::Fault(fault) => assert!(
+            [
+                FaultKind::MemoryLimit,
+                FaultKind::CpuTimeout,
+                FaultKind::WallTimeout
+            ]
+            .contains(&fault.kind),
+            "{fault}"
+        ),
+        outcome => panic!("{outcome:?}"),
+    }
+    assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+}
+
+#[tokio::test]
+async fn a_flood_of_outcomes() {
+    let sandbox = Sandbox::load(&guest("batch"), &Settings::default()).unwrap();
+    let mut rig = Rig::of(sandbox);
+    let fault = rig.fault("more:1000000").await;
+    assert!(
+        [FaultKind::OutputLimit, FaultKind::MemoryLimit].contains(&fault.kind),
+        "{fault}"
+    );
+    assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+}
+
+/// At capacity messages wait, whatever a component needs of the pool: nothing fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_capacity_messages_wait() {
+    let several = handler(
+        "(memory $second 4) (memory $third 1) (table $table 100 funcref) (table $other 7 funcref)",
+        "i32.const 0",
+    );
+    let small = Settings {
+        concurrency: 3,
+        ..Settings::default()
+    };
+    let component = Sandbox::load_bytes(&several, &small).unwrap();
+    assert_eq!(component.describe().memories, 3);
+    for sandbox in [component, Rig::scripted(&small).sandbox] {
+        let calls: Vec<_> = (0..30)
+            .map(|_| {
+                let mut rig = Rig::of(sandbox.clone());
+                tokio::spawn(async move { rig.run("sleep:20").await.outcome })
+            })
+            .collect();
+        for call in calls {
+            assert_eq!(call.await.unwrap(), Outcome::Ack);
+        }
+    }
+}
+
+/// How long each of the generated tests goes on: `HOSTLER_FUZZ_SECONDS`, or a moment.
+fn until() -> Instant {
+    let seconds = std::env::var("HOSTLER_FUZZ_SECONDS").ok();
+    let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(3);
+    Instant::now() + Duration::from_secs(seconds)
+}
+
+fn brief() -> Settings {
+    Settings {
+        concurrency: 1,
+        limits: Limits {
+            wall: Duration::from_millis(300),
+            cpu: Duration::from_millis(100),
+            memory: 4 << 20,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    }
+}
+
+fn bytes(rng: &mut Rng, max: usize) -> Vec<u8> {
+    let mut bytes = vec![0; rng.usize(..max)];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// Load it, and if it loads, run it: whatever it is, that is all that happens.
+async fn survive(component: &[u8]) -> bool {
+    match Sandbox::load_bytes(component, &brief()) {
+        Err(error) => {
+            assert!(error.to_string().len() < 16 << 10, "a message for people");
+            false
+        }
+        Ok(sandbox) => {
+            let report = Rig::of(sandbox).run("x").await;
+            if let Outcome::Fault(fault) = report.outcome {
+                assert_ne!(fault.kind, FaultKind::HostPanic, "{fault}");
+            }
+            true
+        }
+    }
+}
+
+#[tokio::test]
+async fn random_components_are_refused_or_run() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = Rng::with_seed(seed);
+    let whole = handler("", "i32.const 0");
+    let end = until();
+    while Instant::now() < end {
+        survive(&bytes(&mut rng, 4096)).await;
+        // The right beginning, then anything.
+        let mut beginning = whole[..rng.usize(8..whole.len())].to_vec();
+        beginning.extend(bytes(&mut rng, 64));
+        survive(&beginning).await;
+        let entropy = bytes(&mut rng, 16 << 10);
+        let mut entropy = arbitrary::Unstructured::new(&entropy);
+        if let Ok(component) =
+            wasm_smith::Component::new(wasm_smith::Config::default(), &mut entropy)
+        {
+            survive(&component.to_bytes()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_handler_computes_and_returns() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = Rng::with_seed(seed);
+    let end = until();
+    let mut ran = 0;
+    while Instant::now() < end || ran == 0 {
+        let memory: String = bytes(&mut rng, 256)
+            .iter()
+            .map(|byte| format!("\\{byte:02x}"))
+            .collect();
+        let address = match rng.u8(..4) {
+            0 => rng.i32(..),
+            1 => rng.i32(65_500..65_600),
+            _ => rng.i32(0..256) & !7,
+        };
+        let component = handler(
+            &format!(r#"(data (memory $memory) (i32.const 0) "{memory}")"#),
+            &format!("i32.const {address}"),
+        );
+        assert!(survive(&component).await, "it is a handler");
+        ran += 1;
+    }
+}
