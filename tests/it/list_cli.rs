@@ -220,8 +220,27 @@ async fn what_is_inspected() {
     words.extend(["--recovery-zset", CLAIMS, "--dead-letter", DEAD]);
     let text = command::run(&words).ok().stdout;
     assert!(text.contains("jobs"), "{text}");
+    words.extend([
+        "--dead-letter-routes",
+        "timeout=slow",
+        "--dead-letter-max-len",
+        "4",
+    ]);
+    scene.raw.ask("LPUSH slow 1 2 3").await;
+    let text = command::run(&words).ok().stdout;
+    for row in [
+        "0 of 4 in jobs:dead (0 % full)",
+        "3 of 4 in slow (75 % full)",
+        "0 of 4 in {jobs}:cycle (0 % full)",
+    ] {
+        assert!(text.contains(row), "{row} in\n{text}");
+    }
     words.push("--json");
     let report = command::run(&words).ok().json();
+    assert_eq!(
+        report["dead_letter_targets"][1],
+        json!({"key": "slow", "length": 3, "max_len": 4})
+    );
     assert_eq!(report["key"], KEY);
     assert!(report["group"].is_null());
     let held = report["pending"].as_u64().unwrap();

@@ -135,6 +135,9 @@ impl Scope for ReachQueue {
                 "pattern",
                 "sharded_channel",
                 "dead_letter.key",
+                "dead_letter.routes",
+                "dead_letter.cycle_key",
+                "dead_letter.max_len",
             ]
             .contains(&key)
     }

@@ -9,9 +9,9 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::{Variables, flags, output, versions};
 use crate::config::{DeadLetter, QueueKind, Value};
-use crate::queue::inspect;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::queue::versions::Store;
+use crate::queue::{Error, inspect};
 use crate::runtime::deploys::HostSeen;
 
 /// Show what a queue holds, who holds it, and how full its dead-letter queue is
@@ -44,6 +44,7 @@ struct Report<'a> {
     next_due_ms: Option<u64>,
     dead_letters: Option<u64>,
     dead_letter_max_len: Option<u64>,
+    dead_letter_targets: Vec<DeadLetterTarget<'a>>,
     consumers: Vec<Consumer<'a>>,
     groups: Vec<Group<'a>>,
     pinned_by: Option<&'a str>,
@@ -57,6 +58,14 @@ struct Consumer<'a> {
     idle_ms: u64,
 }
 
+/// A key that dead letters may go to.
+#[derive(Serialize)]
+struct DeadLetterTarget<'a> {
+    key: &'a str,
+    length: u64,
+    max_len: u64,
+}
+
 #[derive(Serialize)]
 struct Group<'a> {
     name: &'a str,
@@ -68,27 +77,47 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = args.flags.collect(variables).redis_and_queue()?;
     flags::warn(&loaded.warnings);
     let (redis, queue, dead_letter) = loaded.value;
+    let targets = dead_letter.as_ref().map_or_else(Vec::new, |d| {
+        let mut targets = d.routes.targets(&d.key, queue.name());
+        // The queue itself is no more than a way back.
+        targets.retain(|key| **key != **queue.name());
+        targets
+    });
+    let is_stream = queue.group().is_some();
     let seen = ask(async {
         let connected = Connected::new(&redis, "inspect").await?;
         let link = connected.connector.link("inspect");
         let dead_letter = dead_letter.as_ref().map(|d| &*d.key);
         let place = queue.place();
-        let seen = patiently(redis.wait, async || place.look(&link, dead_letter).await).await;
+        let seen = patiently(redis.wait, async || {
+            let seen = place.look(&link, dead_letter).await?;
+            Ok::<_, Error>((seen, inspect::lengths(&link, &targets, is_stream).await?))
+        });
+        let seen = seen.await;
         let hosts = hosts(&connected, &queue).await;
         connected.close().await;
         seen.map(|seen| (seen, hosts))
     })?;
-    let (seen, hosts) = seen;
+    let ((seen, lengths), hosts) = seen;
     let Some(seen) = seen else {
         let what = "a channel holds nothing: there is nothing to inspect";
         return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
     };
     let mut report = shape(&queue, dead_letter.as_ref(), &seen);
     report.hosts = hosts;
+    let max_len = dead_letter.as_ref().map_or(0, |d| d.max_len.get());
+    let targets = targets.iter().zip(&lengths);
+    report.dead_letter_targets = targets
+        .map(|(key, length)| DeadLetterTarget {
+            key,
+            length: *length,
+            max_len,
+        })
+        .collect();
     if args.json {
         output::json(&report)?;
     } else {
-        output::line(&text(&queue, &report, dead_letter.as_ref()))?;
+        output::line(&text(&queue, &report))?;
     }
     Ok(Exit::Ok)
 }
@@ -132,6 +161,7 @@ fn shape<'a>(
         next_due_ms: report.next_due_ms,
         dead_letters: report.dead_letters,
         dead_letter_max_len: dead_letter.map(|d| d.max_len.get()),
+        dead_letter_targets: Vec::new(),
         consumers: report.consumers.iter().map(consumer).collect(),
         groups: report.groups.iter().map(one_group).collect(),
         pinned_by: report.groups.first().map(|g| g.name.as_str()),
@@ -139,7 +169,7 @@ fn shape<'a>(
     }
 }
 
-fn text(queue: &QueueKind, report: &Report<'_>, dead_letter: Option<&DeadLetter>) -> String {
+fn text(queue: &QueueKind, report: &Report<'_>) -> String {
     let length = format!("{} ({} entries)", report.key, report.length);
     let mut facts = vec![[queue.kind().to_owned(), length]];
     facts.extend(
@@ -152,14 +182,16 @@ fn text(queue: &QueueKind, report: &Report<'_>, dead_letter: Option<&DeadLetter>
         ["pending".to_owned(), pending(report)],
         ["delayed".to_owned(), delayed(report)],
     ]);
-    if let (Some(count), Some(dead_letter)) = (report.dead_letters, dead_letter) {
-        let max = dead_letter.max_len.get();
-        let share = count as f64 * 100.0 / max as f64;
-        let text = format!(
-            "{count} of {max} in {} ({share:.0} % full)",
-            dead_letter.key
-        );
-        facts.push(["dead letters".to_owned(), text]);
+    for (target, index) in report.dead_letter_targets.iter().zip(0..) {
+        let DeadLetterTarget {
+            key,
+            length,
+            max_len,
+        } = target;
+        let share = *length as f64 * 100.0 / *max_len as f64;
+        let text = format!("{length} of {max_len} in {key} ({share:.0} % full)");
+        let name = if index == 0 { "dead letters" } else { "" };
+        facts.push([name.to_owned(), text]);
     }
     if let (Some(name), true) = (report.pinned_by, report.groups.len() > 1) {
         let needs = report.groups.first().map_or("-", |g| g.needs_from);

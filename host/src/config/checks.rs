@@ -91,18 +91,14 @@ impl Collected {
 
     /// What every body must parse as.
     pub(super) fn check_codec(&mut self) -> Option<BodyCodec> {
-        let is_form =
-            self.source(&queue::STREAM).is_none() && self.source(&queue::FRAMING).is_none();
-        match self.value(&queue::CODEC)? {
-            Codec::Frame => {
-                if self.source(&queue::STREAM).is_some() {
-                    let source = self.source(&queue::CODEC).cloned();
-                    let what = "`codec` `frame` means nothing to a stream: its entries have fields";
-                    let hint = "`json`, `msgpack` and `utf8` say what bodies must parse as";
-                    self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
-                }
-                None
-            }
+        let is_stream = self.source(&queue::STREAM).is_some();
+        let is_form = !is_stream && self.source(&queue::FRAMING).is_none();
+        let codec = self.value(&queue::CODEC)?;
+        if is_stream && codec == Codec::Frame {
+            self.not_on_streams(&queue::CODEC);
+        }
+        match codec {
+            Codec::Frame => None,
             Codec::Json if is_form => None,
             Codec::Json => Some(BodyCodec::Json),
             Codec::MsgPack => Some(BodyCodec::MsgPack),

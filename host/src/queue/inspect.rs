@@ -146,6 +146,23 @@ async fn look(
     })
 }
 
+/// How many entries each of these keys holds: streams, or lists.
+///
+/// # Errors
+/// What Redis refuses: a key of another type.
+pub async fn lengths(link: &Link, keys: &[String], is_stream: bool) -> Result<Vec<u64>, Error> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let command = if is_stream { "XLEN" } else { "LLEN" };
+    let mut pipeline = Pipeline::new();
+    for key in keys {
+        pipeline.cmd(command).arg(key);
+    }
+    let lengths = link.pipeline(command, &pipeline).await?;
+    lengths.into_iter().map(accepted_count).collect()
+}
+
 fn accepted_count(value: Value) -> Result<u64, Error> {
     reply::count(COMMAND, &reply::accepted(COMMAND, value)?)
 }

@@ -87,17 +87,12 @@ impl DeadLetterQueue {
 
     /// Every key that a dead letter of the queue `source` may go to, each once.
     pub fn targets(&self, source: &str) -> Vec<String> {
-        let mut targets = vec![self.key.clone(), self.cycle(source)];
-        targets.extend(self.routes.by_reason.values().cloned());
-        targets.sort_unstable();
-        targets.dedup();
-        targets
+        self.routes.targets(&self.key, source)
     }
 
     /// Where a message of the queue `source` ends that would go round for ever.
     pub fn cycle(&self, source: &str) -> String {
-        let named = self.routes.cycle.clone();
-        named.unwrap_or_else(|| keys::cycle(source))
+        self.routes.cycle_of(source)
     }
 }
 
@@ -113,6 +108,23 @@ pub struct Routes {
 }
 
 impl Routes {
+    /// Every key that a dead letter of the queue `source` may go to, each once: `key`, to which all
+    /// goes that has no route, then by name.
+    pub fn targets(&self, key: &str, source: &str) -> Vec<String> {
+        let mut others: Vec<String> = self.by_reason.values().cloned().collect();
+        others.push(self.cycle_of(source));
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|other| other != key);
+        others.insert(0, key.to_owned());
+        others
+    }
+
+    fn cycle_of(&self, source: &str) -> String {
+        let named = self.cycle.clone();
+        named.unwrap_or_else(|| keys::cycle(source))
+    }
+
     /// Whether what dies for this reason is discarded.
     pub fn is_discarded(&self, reason: Reason) -> bool {
         self.discarded.contains(reason)
