@@ -97,6 +97,12 @@ mod loop_stream;
 #[cfg(test)]
 mod once_scene;
 #[cfg(test)]
+mod policy_commands;
+#[cfg(test)]
+mod policy_live;
+#[cfg(test)]
+mod policy_scene;
+#[cfg(test)]
 mod producers_docs;
 #[cfg(test)]
 mod publish_later;

@@ -72,7 +72,7 @@ async fn the_documented_user_can_serve_and_do_nothing_worse() {
     can_do_nothing_worse(&url, &worse).await;
 }
 
-fn confined_url(server: &RedisServer, user: &str) -> String {
+pub(crate) fn confined_url(server: &RedisServer, user: &str) -> String {
     format!("{}?user={user}&pass=change-me", server.url())
 }
 

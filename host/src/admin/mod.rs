@@ -5,6 +5,7 @@
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /live` | 200, or 503 if the loop has not turned for a minute |
 //! | `GET /ready` | 200, or 503 with the reasons; and the versions of the handler |
+//! | `GET /status` | JSON: what is served, the rules in force and their origin, the faults of late |
 //!
 //! Reads only, and holds no secret: but who can reach it can see the names of queues' failures, so
 //! it listens on loopback unless told otherwise. Connections are bounded; the rest wait.
@@ -23,6 +24,7 @@ use serde_json::json;
 
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::status::Status;
 
 mod listener;
 
@@ -73,8 +75,12 @@ impl Bound {
     }
 
     /// Serve until the task is dropped.
-    pub async fn serve(self, metrics: Arc<Metrics>, health: Health) {
-        let state = Shared { metrics, health };
+    pub async fn serve(self, metrics: Arc<Metrics>, health: Health, status: Status) {
+        let state = Shared {
+            metrics,
+            health,
+            status,
+        };
         if let Err(error) = axum::serve(self.listener, router(state)).await {
             tracing::error!(%error, "the admin server has ended");
         }
@@ -85,6 +91,7 @@ impl Bound {
 struct Shared {
     metrics: Arc<Metrics>,
     health: Health,
+    status: Status,
 }
 
 fn router(state: Shared) -> Router {
@@ -92,8 +99,9 @@ fn router(state: Shared) -> Router {
         .route("/metrics", get(metrics))
         .route("/live", get(live))
         .route("/ready", get(ready))
+        .route("/status", get(status))
         .fallback(async || {
-            let known = json!({ "error": "not found", "routes": ["/metrics", "/live", "/ready"] });
+            let known = json!({ "error": "not found", "routes": ["/metrics", "/live", "/ready", "/status"] });
             (StatusCode::NOT_FOUND, Json(known))
         })
         .with_state(state)
@@ -112,6 +120,10 @@ async fn live(State(shared): State<Shared>) -> Response {
             (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
         }
     }
+}
+
+async fn status(State(shared): State<Shared>) -> Response {
+    Json(shared.status.shown()).into_response()
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {

@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::config::settings::{self, Section};
-use crate::config::{CONFIG_VARIABLE, Collected, Definition, Input, Problem, Shape};
+use crate::config::{CONFIG_VARIABLE, Collected, Definition, Input, PolicyValue, Problem, Shape};
 
 /// Which settings a command takes as flags.
 pub(super) trait Scope: 'static {
@@ -134,12 +134,9 @@ impl Scope for ReachQueue {
                 "channel",
                 "pattern",
                 "sharded_channel",
-                "dead_letter.key",
-                "dead_letter.routes",
-                "dead_letter.cycle_key",
-                "dead_letter.max_len",
             ]
             .contains(&key)
+            || settings::find(key).is_some_and(Definition::is_live)
     }
 }
 
@@ -180,13 +177,39 @@ impl<S> std::fmt::Debug for Flags<S> {
 impl<S> Flags<S> {
     /// Flags, variables and the file together, each value checked for itself.
     pub(super) fn collect(self, variables: Vec<(OsString, OsString)>) -> Collected {
+        self.sources(variables).collect(None, Vec::new())
+    }
+
+    /// The same, to be collected more than once.
+    pub(super) fn sources(self, variables: Vec<(OsString, OsString)>) -> Sources {
         let named = |(name, _): &&(OsString, OsString)| name == CONFIG_VARIABLE;
         let by_variable = variables.iter().find(named).map(|(_, path)| path.into());
-        let file = self.config.or(by_variable);
-        Collected::new(Input {
-            file: file.as_deref(),
+        Sources {
+            file: self.config.or(by_variable),
             variables,
             flags: self.given,
+        }
+    }
+}
+
+/// Where the settings of a command come from.
+pub(super) struct Sources {
+    /// The configuration file.
+    pub(super) file: Option<PathBuf>,
+    variables: Vec<(OsString, OsString)>,
+    flags: Vec<(&'static str, String)>,
+}
+
+impl Sources {
+    /// Everything together, each value checked for itself; with the text of the file, if it has been
+    /// read, and with these policies.
+    pub(super) fn collect(&self, text: Option<&str>, policies: Vec<PolicyValue>) -> Collected {
+        Collected::new(Input {
+            file: self.file.as_deref(),
+            file_text: text,
+            variables: self.variables.clone(),
+            flags: self.flags.clone(),
+            policies,
         })
     }
 }

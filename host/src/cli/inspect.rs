@@ -14,6 +14,10 @@ use crate::queue::versions::Store;
 use crate::queue::{Error, inspect};
 use crate::runtime::deploys::HostSeen;
 
+mod ruled;
+
+pub(super) use ruled::Ruled;
+
 /// Show what a queue holds, who holds it, and how full its dead-letter queue is
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -31,6 +35,14 @@ pub(super) struct Args {
 }
 
 /// The shape of `--json`.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    report: &'a Report<'a>,
+    #[serde(flatten)]
+    ruled: &'a Ruled,
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     key: &'a str,
@@ -74,31 +86,43 @@ struct Group<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).redis_and_queue()?;
+    let sources = args.flags.sources(variables);
+    let loaded = sources.collect(None, Vec::new()).redis_and_queue()?;
     flags::warn(&loaded.warnings);
     let (redis, queue, dead_letter) = loaded.value;
-    let targets = dead_letter.as_ref().map_or_else(Vec::new, |d| {
-        let mut targets = d.routes.targets(&d.key, queue.name());
-        // The queue itself is no more than a way back.
-        targets.retain(|key| **key != **queue.name());
-        targets
-    });
     let is_stream = queue.group().is_some();
-    let seen = ask(async {
+    let (seen, ruled, hosts) = ask(async {
         let connected = Connected::new(&redis, "inspect").await?;
         let link = connected.connector.link("inspect");
-        let dead_letter = dead_letter.as_ref().map(|d| &*d.key);
-        let place = queue.place();
-        let seen = patiently(redis.wait, async || {
-            let seen = place.look(&link, dead_letter).await?;
-            Ok::<_, Error>((seen, inspect::lengths(&link, &targets, is_stream).await?))
-        });
-        let seen = seen.await;
+        let reached = patiently(redis.wait, async || link.reach().await).await;
+        let seen = match reached {
+            Ok(()) => {
+                let policies = connected.connector.link("policies");
+                let ruled = Ruled::look(policies, &sources, &queue, dead_letter).await;
+                let dead_letter = ruled.dead_letter.as_ref();
+                let key = dead_letter.map(|d| &*d.key);
+                let targets = dead_letter.map_or_else(Vec::new, |d| {
+                    let mut targets = d.routes.targets(&d.key, queue.name());
+                    // The queue itself is no more than a way back.
+                    targets.retain(|key| **key != **queue.name());
+                    targets
+                });
+                let place = queue.place();
+                let seen = patiently(redis.wait, async || {
+                    let seen = place.look(&link, key).await?;
+                    Ok::<_, Error>((seen, inspect::lengths(&link, &targets, is_stream).await?))
+                });
+                let seen = seen.await;
+                seen.map(|(seen, lengths)| ((seen, lengths, targets), ruled))
+            }
+            Err(failure) => Err(failure),
+        };
         let hosts = hosts(&connected, &queue).await;
         connected.close().await;
-        seen.map(|seen| (seen, hosts))
+        seen.map(|(seen, ruled)| (seen, ruled, hosts))
     })?;
-    let ((seen, lengths), hosts) = seen;
+    let (seen, lengths, targets) = seen;
+    let dead_letter = &ruled.dead_letter;
     let Some(seen) = seen else {
         let what = "a channel holds nothing: there is nothing to inspect";
         return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
@@ -115,9 +139,13 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         })
         .collect();
     if args.json {
-        output::json(&report)?;
+        output::json(&Whole {
+            report: &report,
+            ruled: &ruled,
+        })?;
     } else {
-        output::line(&text(&queue, &report))?;
+        let text = text(&queue, &report);
+        output::line(&format!("{text}\n\n{}", ruled.text()))?;
     }
     Ok(Exit::Ok)
 }

@@ -27,9 +27,11 @@ pub mod exit;
 mod flags;
 mod inspect;
 mod invoke;
+mod keeper;
 mod message;
 mod new;
 mod output;
+mod policy;
 mod progress;
 mod promote;
 mod publish;
@@ -71,6 +73,7 @@ Examples:
   hostler inspect --redis embedded --stream orders --group billing
   hostler dlq peek --redis embedded orders:dead
   hostler deploy handler.wasm --redis embedded --queue-key orders
+  hostler policy set --redis embedded --queue orders max_deliveries=5 dead_letter.key=orders:dead
   hostler check --config orders.toml               is this configuration right?
   hostler bench --redis embedded --handler handler.wasm";
 
@@ -80,6 +83,7 @@ enum Command {
     Publish(publish::Args),
     Dlq(dlq::Args),
     Inspect(inspect::Args),
+    Policy(policy::Args),
     Deploy(deploy::Args),
     Versions(versions::Args),
     Rollback(rollback::Args),
@@ -135,6 +139,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Publish(args) => publish::run(args, variables),
         Command::Dlq(args) => dlq::run(args, variables),
         Command::Inspect(args) => inspect::run(args, variables),
+        Command::Policy(args) => policy::run(args, variables),
         Command::Deploy(args) => deploy::run(args, variables),
         Command::Versions(args) => versions::run(args, variables),
         Command::Rollback(args) => rollback::run(args, variables),

@@ -11,7 +11,8 @@ use tracing::{info, warn};
 use crate::admin;
 use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{All, Flags};
+use crate::cli::flags::{All, Flags, Sources};
+use crate::cli::keeper::Keeper;
 use crate::cli::threads::Threads;
 use crate::cli::{Variables, check, output};
 use crate::config::{Config, SummaryFormat, Value};
@@ -21,11 +22,12 @@ use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::versions::{Origin, Versions};
-use crate::runtime::{self, Control, Driver, UntilEmpty, gate};
+use crate::runtime::{self, Control, Driver, Rules, UntilEmpty, gate};
 use crate::sandbox::{Sandbox, World, swap};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::status::{Served, Status};
 
 mod swapping;
 
@@ -33,6 +35,8 @@ use swapping::Swapping;
 
 /// How long a host that has drained waits to say that it has left.
 const LEAVING_MAX: Duration = Duration::from_millis(500);
+/// What may wait to be told to the loop.
+const CONTROLS_MAX: usize = 4;
 
 /// Serve a queue: hand each message to the handler, and do what it says
 #[derive(Debug, clap::Args)]
@@ -62,7 +66,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).config()?;
+    let sources = args.flags.sources(variables);
+    let loaded = sources.collect(None, Vec::new()).config()?;
     let config = loaded.value;
     logging::start(config.process.log_format, &config.process.log_level);
     for problem in &loaded.warnings {
@@ -71,7 +76,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let options = queue_options(&config);
     let loaded = load(&config)?;
 
-    Threads::start()?.run(async |attempts| serve(&config, options, loaded, attempts).await)
+    Threads::start()?.run(async |attempts| serve(config, sources, options, loaded, attempts).await)
 }
 
 /// The handler's file: what it holds, and what that is.
@@ -100,7 +105,8 @@ fn load(config: &Config) -> Result<(Sandbox, Vec<u8>), Failure> {
 }
 
 async fn serve(
-    config: &Config,
+    mut config: Config,
+    sources: Sources,
     options: QueueOptions,
     (sandbox, file): (Sandbox, Vec<u8>),
     attempts: &Handle,
@@ -108,17 +114,18 @@ async fn serve(
     let mut stops = Stops::listen()?;
     let metrics = Arc::new(Metrics::new());
     let health = Health::default();
+    let status = Status::default();
     metrics.handler(Arc::clone(sandbox.digest()));
     if let Some(address) = config.process.admin {
         let bound = admin::bind(address)
             .await
             .map_err(|error| Failure::new(Exit::Usage, error).hint("give another `--admin`"))?;
         info!(address = %bound.address(), "serving /metrics, /live and /ready");
-        tokio::spawn(bound.serve(Arc::clone(&metrics), health.clone()));
+        tokio::spawn(bound.serve(Arc::clone(&metrics), health.clone(), status.clone()));
     }
     let connected = Connected::new(&config.redis, "run").await?;
     let opened = tokio::select! {
-        opened = open(config, &connected, options, &health) => opened,
+        opened = open(&config, &connected, options.clone(), &health) => opened,
         // Nothing has been read yet: there is nothing to drain.
         _ = stops.next() => {
             connected.close().await;
@@ -132,11 +139,22 @@ async fn serve(
             return Err(failure);
         }
     };
-    announce(config, &*queue, &sandbox);
+    let mut keeper = Keeper::new(sources, &config, &options, &connected.connector, &status);
+    if let Some(ruled) = keeper.begin().await {
+        queue.adopt(rules(&ruled, &queue_options(&ruled)).queue);
+        config = ruled;
+    }
+    announce(&config, &*queue, &sandbox);
+    status.handler(sandbox.digest());
+    status.serves(Served {
+        key: config.queue.name().to_string(),
+        group: config.queue.group().map(str::to_owned),
+        consumer: queue.consumer().to_owned(),
+    });
     let world = sandbox.describe().world;
     let versions = Arc::new(Versions::new(sandbox, Origin::File));
     let swapping = tokio::select! {
-        swapping = Swapping::start(config, &connected, &versions, &file, &metrics, &health, attempts) => swapping?,
+        swapping = Swapping::start(&config, &connected, &versions, &file, &metrics, &health, attempts) => swapping?,
         // Nothing has been read yet here either.
         _ = stops.next() => {
             connected.close().await;
@@ -144,16 +162,19 @@ async fn serve(
         }
     };
     let (leaving, left) = watch::channel(false);
-    let shown = swapping.show(config, queue.consumer(), &health, left);
+    let shown = swapping.show(&config, queue.consumer(), &health, left);
+    let (control, commands) = mpsc::channel(CONTROLS_MAX);
+    attempts.spawn(keeper.run(control.clone()));
     let driver = Driver::new(
         queue,
         &Arc::new(Sandboxed::of(versions).gathering(config.batching)),
-        settings(config, world),
+        settings(&config, world),
         Arc::clone(&metrics),
         health,
         attempts,
-    );
-    let exit = drive(driver, &mut stops).await;
+    )
+    .showing(status);
+    let exit = drive(driver, control, commands, &mut stops).await;
     leaving.send_replace(true);
     // Where Redis is away, what is shown lapses by itself.
     let _ended = tokio::time::timeout(LEAVING_MAX, shown).await.is_ok();
@@ -192,8 +213,12 @@ pub(super) async fn open(
 }
 
 /// Run the loop until it ends, or until it is told to end at once.
-pub(super) async fn drive(driver: Driver, stops: &mut Stops) -> Exit {
-    let (control, commands) = mpsc::channel(1);
+pub(super) async fn drive(
+    driver: Driver,
+    control: mpsc::Sender<Control>,
+    commands: mpsc::Receiver<Control>,
+    stops: &mut Stops,
+) -> Exit {
     let running = driver.run(commands);
     tokio::pin!(running);
     let mut stopping = false;
@@ -208,10 +233,13 @@ pub(super) async fn drive(driver: Driver, stops: &mut Stops) -> Exit {
                     return exit;
                 }
                 stopping = true;
-                // Full or closed, it is stopping already.
-                if control.try_send(Control::Drain).is_err() {
-                    info!("already stopping");
-                }
+                let control = control.clone();
+                tokio::spawn(async move {
+                    // Closed, it is stopping already.
+                    if control.send(Control::Drain).await.is_err() {
+                        info!("already stopping");
+                    }
+                });
             }
         }
     }
@@ -322,6 +350,15 @@ pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
         canary: config.swap.canary.map(|(_, rule)| rule),
         breaker: config.swap.breaker,
         on_break: config.swap.on_break,
+    }
+}
+
+/// What may change under the running host.
+pub(super) fn rules(config: &Config, options: &QueueOptions) -> Rules {
+    Rules {
+        policy: config.policy.clone(),
+        ttl: config.ttl,
+        queue: options.rules(),
     }
 }
 

@@ -169,6 +169,36 @@ impl Collected {
         })
     }
 
+    /// Whether the rules that may change under a host are right, for this queue.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn rules(mut self, queue: &QueueKind) -> Result<Option<DeadLetter>, Error> {
+        let dead_letter = self.check_dead_letter(Some(queue));
+        self.check_policy(Some(queue), dead_letter.as_ref());
+        if self.problems.is_empty() {
+            Ok(dead_letter)
+        } else {
+            Err(self.error())
+        }
+    }
+
+    /// Whether policies are right by themselves, for a queue of this kind if it is known. What a
+    /// host has of its own is not: it may make them wrong, and then that host ignores them.
+    ///
+    /// # Errors
+    /// Every problem.
+    pub fn policies_alone(mut self, queue: Option<&QueueKind>) -> Result<(), Error> {
+        self.is_partial = true;
+        let dead_letter = self.check_dead_letter(queue);
+        self.check_policy(queue, dead_letter.as_ref());
+        if self.problems.is_empty() {
+            Ok(())
+        } else {
+            Err(self.error())
+        }
+    }
+
     /// Only how components are run.
     ///
     /// # Errors

@@ -254,7 +254,11 @@ impl Collected {
         let dead_letter_given = self.source(&dead_letters::DEAD_LETTER_KEY).is_some();
         if queue.is_some_and(QueueKind::is_at_most_once) {
             self.at_most_once();
-        } else if cap.is_some() && on_cap == OnCap::DeadLetter && !dead_letter_given {
+        } else if cap.is_some()
+            && on_cap == OnCap::DeadLetter
+            && !dead_letter_given
+            && !self.is_partial
+        {
             let what = "`max_deliveries` needs `dead_letter.key`: where should the message go?";
             let hint = "give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose";
             self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());

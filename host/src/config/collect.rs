@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::config::file;
 use crate::config::problem::{Problem, ProblemKind, Source};
@@ -17,14 +18,29 @@ pub const VARIABLE_PREFIX: &str = "HOSTLER_";
 pub const CONFIG_VARIABLE: &str = "HOSTLER_CONFIG";
 
 /// Where settings come from. Nothing else is looked at: the environment comes in.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Input<'a> {
     /// The configuration file.
     pub file: Option<&'a Path>,
+    /// What the file holds, if it has been read.
+    pub file_text: Option<&'a str>,
     /// The environment.
     pub variables: Vec<(OsString, OsString)>,
     /// The flags: the key of the setting and the text given.
     pub flags: Vec<(&'static str, String)>,
+    /// The policies for the queue: for each setting the one that counts.
+    pub policies: Vec<PolicyValue>,
+}
+
+/// What a policy says about one setting.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PolicyValue {
+    /// The key of the setting.
+    pub key: String,
+    /// The text of its value.
+    pub text: String,
+    /// Whose policy it is: a queue's key, or a pattern.
+    pub target: Arc<str>,
 }
 
 /// What was set, each value checked for itself.
@@ -34,6 +50,8 @@ pub struct Collected {
     /// What is wrong so far.
     pub problems: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
+    /// Only policies: what a host adds to them is not known.
+    pub(super) is_partial: bool,
     /// Where this user's programs keep what they can make again.
     pub(super) user_cache: Option<PathBuf>,
 }
@@ -51,6 +69,8 @@ struct Given {
 pub struct Effective {
     /// The name.
     pub key: &'static str,
+    /// Whether it may change under a running host.
+    pub is_live: bool,
     /// The value, secrets masked; `None` = nobody set it, and there is no default.
     pub value: Option<String>,
     /// Where it comes from.
@@ -65,11 +85,17 @@ impl Collected {
             ..Self::default()
         };
         if let Some(path) = input.file {
-            let (values, problems) = file::read(path);
+            let (values, problems) = match input.file_text {
+                Some(text) => file::parse(path, text.to_owned()),
+                None => file::read(path),
+            };
             collected.problems.extend(problems);
             for value in values {
                 collected.give(value.setting, value.source, value.text);
             }
+        }
+        for policy in input.policies {
+            collected.read_policy(policy);
         }
         collected.read_variables(input.variables);
         for (key, text) in input.flags {
@@ -101,6 +127,20 @@ impl Collected {
         }
     }
 
+    fn read_policy(&mut self, policy: PolicyValue) {
+        let source = Source::Policy(policy.target);
+        match settings::find(&policy.key) {
+            Some(setting) => self.give(setting, source, Ok(policy.text)),
+            None => {
+                let kind = ProblemKind::Unknown {
+                    what: "setting",
+                    name: policy.key,
+                };
+                self.problems.push(Problem::new(source, kind));
+            }
+        }
+    }
+
     fn unknown_variable(&mut self, name: String) {
         let known: Vec<String> = settings::all().map(Definition::variable).collect();
         let hint = nearest(&name, known.iter().map(String::as_str))
@@ -120,8 +160,13 @@ impl Collected {
         text: Result<String, Invalid>,
     ) {
         let is_file = matches!(source, Source::File { .. });
+        let is_fixed = matches!(source, Source::Policy(_)) && !setting.is_live();
         let misplaced = setting.is_variable_only() && !matches!(source, Source::Variable(_));
         let checked = text.and_then(|text| {
+            if is_fixed {
+                return Err(Invalid::new("cannot be set by a policy")
+                    .hint(format!("policies may set {}", settings::live_keys())));
+            }
             if misplaced {
                 let place = if is_file { "a file" } else { "a flag" };
                 return Err(
@@ -205,6 +250,7 @@ impl Collected {
             };
             Effective {
                 key: setting.key(),
+                is_live: setting.is_live(),
                 value: text.and_then(|text| setting.show(text).ok()),
                 source: given.map_or(Source::Default, |given| given.source.clone()),
             }

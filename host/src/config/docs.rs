@@ -32,12 +32,14 @@ fn row(setting: &dyn Definition) -> String {
         Some(default) => format!("`{default}`"),
         None => setting.unset().to_owned(),
     };
+    let live = if setting.is_live() { " *Live.*" } else { "" };
+    let meaning = format!("{}{live}", setting.meaning());
     let cells = [
         key.as_str(),
         name.as_str(),
         setting.type_name(),
         default.as_str(),
-        setting.meaning(),
+        &meaning,
     ];
     let cells = cells.map(|cell| cell.replace('|', "\\|"));
     format!("| {} |\n", cells.join(" | "))
@@ -80,6 +82,8 @@ a key that does not exist is an error that names the nearest one that does.
 - **Passwords** come from `redis_password_file`, from `HOSTLER_REDIS_PASSWORD`, or from the URL in a
   file. In a flag a password works, with a warning: every user of the machine can read it there.
   What hostler prints or logs never holds one.
+- **Live** settings may change under a running host, in its file or by a policy in Redis, which stands
+  between the file and the default: [policies.md](policies.md).
 - Variables of the form that Kubernetes sets for services (`HOSTLER_PORT`, `HOSTLER_SERVICE_HOST`,
   ...) are not settings and are ignored. Every other unknown `HOSTLER_` variable is an error.
 

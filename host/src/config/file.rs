@@ -13,7 +13,7 @@ use crate::config::settings;
 use crate::config::value::{Invalid, Shape, nearest};
 
 /// A configuration is a page of text: what is larger is something else.
-const FILE_MAX: u64 = 1 << 20;
+pub const FILE_MAX: u64 = 1 << 20;
 
 /// A value that the file gives to a setting.
 pub(super) struct FileValue {
@@ -24,21 +24,24 @@ pub(super) struct FileValue {
 
 /// Read a file: the values that it gives, and what is wrong with it.
 pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
-    let mut found = Found {
-        path: path.into(),
-        text: String::new(),
-        values: Vec::new(),
-        problems: Vec::new(),
-    };
     match load(path) {
-        Ok(text) => found.text = text,
+        Ok(text) => parse(path, text),
         Err(reason) => {
             let path = path.to_owned();
             let kind = ProblemKind::Unreadable { path, reason };
-            return (Vec::new(), vec![Problem::new(None, kind)]);
+            (Vec::new(), vec![Problem::new(None, kind)])
         }
     }
-    let text = found.text.clone();
+}
+
+/// The same of a file that has been read.
+pub(super) fn parse(path: &Path, text: String) -> (Vec<FileValue>, Vec<Problem>) {
+    let mut found = Found {
+        path: path.into(),
+        text: text.clone(),
+        values: Vec::new(),
+        problems: Vec::new(),
+    };
     let (table, errors) = DeTable::parse_recoverable(&text);
     for error in errors {
         let source = found.source(error.span().map_or(0, |span| span.start));

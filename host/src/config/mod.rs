@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use choices::{Digest, HeaderNames, RouteTable, SummaryFormat};
-pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, VARIABLE_PREFIX};
+pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, VARIABLE_PREFIX};
+pub use file::FILE_MAX;
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use secret::{RedisUrl, Secret};
 pub use setting::{Definition, Setting};

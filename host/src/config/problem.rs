@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub enum Source {
     /// Nobody set it.
     Default,
+    /// A policy in Redis: of one queue, or for all that a pattern names.
+    Policy(Arc<str>),
     /// A line of the configuration file.
     File {
         /// The file.
@@ -33,6 +35,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
+            Self::Policy(target) => write!(f, "policy:{target}"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Variable(name) => f.write_str(name),
             Self::Flag(flag) => f.write_str(flag),

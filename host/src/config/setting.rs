@@ -17,6 +17,7 @@ pub struct Setting<T> {
     default: Option<&'static str>,
     unset: &'static str,
     variable_only: bool,
+    live: bool,
     check: Option<Check<T>>,
     value: PhantomData<fn() -> T>,
 }
@@ -35,6 +36,7 @@ impl<T: Value> Setting<T> {
             default: None,
             unset: "",
             variable_only: false,
+            live: false,
             check: None,
             value: PhantomData,
         }
@@ -61,6 +63,12 @@ impl<T: Value> Setting<T> {
     /// Only a variable may hold it: files are shared, and argv is seen by everybody.
     pub(super) const fn variable_only(mut self) -> Self {
         self.variable_only = true;
+        self
+    }
+
+    /// It may change under a running host: by a policy, or in the file.
+    pub(super) const fn live(mut self) -> Self {
+        self.live = true;
         self
     }
 
@@ -107,6 +115,8 @@ pub trait Definition: Sync {
     fn unset(&self) -> &'static str;
     /// Whether only a variable may hold it.
     fn is_variable_only(&self) -> bool;
+    /// Whether it may change under a running host: by a policy, or in the file.
+    fn is_live(&self) -> bool;
     /// Read a text, check it, and show what was read, secrets masked.
     fn show(&self, text: &str) -> Result<String, Invalid>;
 }
@@ -153,6 +163,10 @@ impl<T: Value> Definition for Setting<T> {
 
     fn is_variable_only(&self) -> bool {
         self.variable_only
+    }
+
+    fn is_live(&self) -> bool {
+        self.live
     }
 
     fn show(&self, text: &str) -> Result<String, Invalid> {

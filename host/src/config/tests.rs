@@ -30,6 +30,7 @@ impl Given<'_> {
                 .iter()
                 .map(|(key, text)| (*key, (*text).to_owned()))
                 .collect(),
+            ..Input::default()
         });
         (collected, dir)
     }

@@ -257,7 +257,8 @@ impl Policy {
         self.dead_letter(Rejection::new(reason, detail, attempt, true))
     }
 
-    fn dead_letter(&self, rejection: Rejection) -> Disposition {
+    /// What becomes of a message that is given up.
+    pub(in crate::delivery) fn dead_letter(&self, rejection: Rejection) -> Disposition {
         let is_discarded = self.dead_letters.discarded.contains(rejection.reason);
         if self.has_dead_letter && !is_discarded {
             Disposition::DeadLetter(rejection)

@@ -9,7 +9,7 @@ use super::pubsub::{PubSub, PubSubOptions};
 use super::simple_list::{self, SimpleList, SimpleListOptions};
 use super::startup::{self, StartError, StartWarning};
 use super::stream::{StreamOptions, StreamQueue};
-use super::{Error, Queue};
+use super::{Error, Queue, Rules};
 
 /// A queue, and how this host serves it.
 #[derive(Clone, Debug)]
@@ -80,6 +80,32 @@ impl Place {
 }
 
 impl QueueOptions {
+    /// The rules that it begins with.
+    pub fn rules(&self) -> Rules {
+        let (dead_letter, max_length) = match self {
+            Self::Stream(options) => (&options.dead_letter, options.max_length),
+            Self::List(options) => (&options.dead_letter, options.max_length),
+            Self::SimpleList(_) | Self::PubSub(_) => return Rules::default(),
+        };
+        Rules {
+            dead_letter: dead_letter.clone(),
+            max_length,
+        }
+    }
+
+    /// The same with other rules.
+    #[must_use]
+    pub fn with(mut self, rules: Rules) -> Self {
+        let (dead_letter, max_length) = match &mut self {
+            Self::Stream(options) => (&mut options.dead_letter, &mut options.max_length),
+            Self::List(options) => (&mut options.dead_letter, &mut options.max_length),
+            Self::SimpleList(_) | Self::PubSub(_) => return self,
+        };
+        *dead_letter = rules.dead_letter;
+        *max_length = rules.max_length;
+        self
+    }
+
     /// Check all that serving it needs; nothing is changed.
     ///
     /// # Errors

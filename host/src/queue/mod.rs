@@ -23,10 +23,12 @@ pub mod inspect;
 mod interruption;
 pub mod kind;
 pub mod list;
+pub mod policies;
 pub mod publish;
 pub mod pubsub;
 pub(crate) mod reply;
 mod rights;
+pub mod rules;
 pub mod script;
 pub mod simple_list;
 pub mod startup;
@@ -37,6 +39,7 @@ pub mod versions;
 mod words;
 
 pub use error::{Class, Error};
+pub use rules::Rules;
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
 #[derive(Clone, Debug)]
@@ -277,6 +280,9 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// claimed is found as own deliveries that nobody knows, late. Dies here: pending under this
     /// host's name, found as orphans.
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error>;
+
+    /// Go by these rules from now on. A queue that forgets what it hands out has none.
+    fn adopt(&self, _rules: Rules) {}
 
     /// Make a waiting [`Queue::fetch`] return early (with what it has).
     async fn interrupt(&self) -> Result<(), Error>;

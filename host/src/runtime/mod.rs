@@ -43,7 +43,7 @@ use crate::delivery::breaker::{self, OnBreak};
 use crate::delivery::canary;
 use crate::delivery::ledger::{Settings as LedgerSettings, Time};
 use crate::delivery::policy::Policy;
-use crate::queue::Guarantee;
+use crate::queue::{self, Guarantee};
 
 pub use driver::{Control, Driver, Exit};
 pub use executor::{Call, Handler, Report};
@@ -80,6 +80,17 @@ pub struct Settings {
     pub breaker: Option<breaker::Rule>,
     /// What happens then.
     pub on_break: OnBreak,
+}
+
+/// What may change under a running host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// What an outcome leads to.
+    pub policy: Policy,
+    /// How long after it was enqueued a message is worth handling: for what is claimed from now on.
+    pub ttl: Option<Duration>,
+    /// Where dead letters go, how long the queue may be.
+    pub queue: queue::Rules,
 }
 
 /// Stop when there is nothing to do.

@@ -9,5 +9,6 @@ pub mod health;
 pub mod histogram;
 pub mod logging;
 pub mod metrics;
+pub mod status;
 pub mod swaps;
 pub mod versions;

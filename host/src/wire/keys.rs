@@ -89,6 +89,14 @@ pub fn host(key: &str, name: &str) -> String {
     derived(key, &format!("host:{name}"))
 }
 
+/// The hash of the policies of one queue.
+pub fn policy(key: &str) -> String {
+    derived(key, "policy")
+}
+
+/// The hash of the policies for all queues that a pattern names.
+pub const POLICIES: &str = "hostler:policies";
+
 /// Where a queue's messages end that would cycle, unless another key is named.
 pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
@@ -134,6 +142,7 @@ mod tests {
         assert_eq!(instances("jobs"), "{jobs}:instances");
         assert_eq!(retry("jobs"), "{jobs}:retry");
         assert_eq!(delayed("jobs"), "{jobs}:delayed");
+        assert_eq!(policy("orders"), "{orders}:policy");
         assert_eq!(cycle("orders"), "{orders}:cycle");
         assert_eq!(versions("orders"), "{orders}:versions");
         assert_eq!(version("orders", "7"), "{orders}:version:7");

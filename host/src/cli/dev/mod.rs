@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -124,8 +125,10 @@ async fn develop(
         health,
         attempts,
     );
+    // Nothing but its end is ever told to it.
+    let (control, commands) = mpsc::channel(1);
     let exit = tokio::select! {
-        exit = run::drive(driver, &mut stops) => exit,
+        exit = run::drive(driver, control, commands, &mut stops) => exit,
         never = workshop.keep(&versions) => match never {},
     };
     if config.process.summary == SummaryFormat::Json {

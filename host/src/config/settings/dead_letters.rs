@@ -23,6 +23,7 @@ pub(in crate::config) static DEAD_LETTER_KEY: Setting<String> = Setting::new(
     "KEY",
     "The dead-letter queue: a key of the same type as the queue.",
 )
+.live()
 .flag("dead-letter")
 .unset("none: what a handler drops is discarded");
 
@@ -32,6 +33,7 @@ pub(in crate::config) static DEAD_LETTER_ROUTES: Setting<RouteTable> = Setting::
     "Where else it goes, by reason: `timeout=orders:slow, dropped=discard`. A reason that is not \
      named goes to `dead_letter.key`; `discard` loses the message, counted.",
 )
+.live()
 .unset("everything goes to `dead_letter.key`");
 
 pub(in crate::config) static DEAD_LETTER_CYCLE_KEY: Setting<String> = Setting::new(
@@ -40,6 +42,7 @@ pub(in crate::config) static DEAD_LETTER_CYCLE_KEY: Setting<String> = Setting::n
     "Where a message ends that would come back to a queue it already died in, without a handler \
      having rejected it in between.",
 )
+.live()
 .unset("the queue's key with `:cycle` behind it, in its hash slot: `{orders}:cycle`");
 
 pub(in crate::config) static DEAD_LETTER_MAX_LEN: Setting<NonZeroU64> = Setting::new(
@@ -47,6 +50,7 @@ pub(in crate::config) static DEAD_LETTER_MAX_LEN: Setting<NonZeroU64> = Setting:
     "N",
     "How many dead letters are kept in each of these queues, approximately.",
 )
+.live()
 .default("100000");
 
 pub(in crate::config) static DEAD_LETTER_ON_FULL: Setting<OnFull> = Setting::new(
@@ -55,4 +59,5 @@ pub(in crate::config) static DEAD_LETTER_ON_FULL: Setting<OnFull> = Setting::new
     "What happens when there are that many: `drop-oldest` = the oldest are dropped, counted, \
      `stop` = nothing more is read from the queue until there is room again.",
 )
+.live()
 .default("drop-oldest");

@@ -26,6 +26,7 @@ pub(in crate::config) static MAX_DELIVERIES: Setting<NonZeroU32> = Setting::new(
     "How often a handler starts for one message at most, crashes of its host included. The last \
      failure ends as `on_cap` says.",
 )
+.live()
 .unset("no cap: a failing message is redelivered for ever");
 
 pub(in crate::config) static ON_CAP: Setting<OnCap> = Setting::new(
@@ -33,6 +34,7 @@ pub(in crate::config) static ON_CAP: Setting<OnCap> = Setting::new(
     "WHAT",
     "What happens to a message that has failed `max_deliveries` times: `dead-letter` or `discard`.",
 )
+.live()
 .default("dead-letter");
 
 pub(in crate::config) static ON_FAULT: Setting<OnFault> = Setting::new(
@@ -41,6 +43,7 @@ pub(in crate::config) static ON_FAULT: Setting<OnFault> = Setting::new(
     "What a fault (trap, timeout, limit) means: `requeue` = a failed attempt like any other, \
      `dead-letter` = the end of the message, at once.",
 )
+.live()
 .default("requeue");
 
 pub(in crate::config) static BACKOFF_FIRST: Setting<Duration> = Setting::new(
@@ -48,6 +51,7 @@ pub(in crate::config) static BACKOFF_FIRST: Setting<Duration> = Setting::new(
     "DURATION",
     "How long a failed message waits after its first attempt, if the handler does not say.",
 )
+.live()
 .default("100ms")
 .check(|d| between(d, Duration::ZERO, DAY));
 
@@ -56,6 +60,7 @@ pub(in crate::config) static BACKOFF_FACTOR: Setting<f64> = Setting::new(
     "NUMBER",
     "By how much each further wait is longer.",
 )
+.live()
 .default("2")
 .check(|n| in_range(*n, 1.0, 100.0));
 
@@ -64,6 +69,7 @@ pub(in crate::config) static BACKOFF_MAX: Setting<Duration> = Setting::new(
     "DURATION",
     "The longest wait, before jitter.",
 )
+.live()
 .default("30s")
 .check(|d| between(d, Duration::ZERO, DAY));
 
@@ -72,5 +78,6 @@ pub(in crate::config) static BACKOFF_JITTER: Setting<f64> = Setting::new(
     "SHARE",
     "The share of a wait that is random, from 0 to 1: 0.2 = 20 % shorter to 20 % longer.",
 )
+.live()
 .default("0.2")
 .check(|n| in_range(*n, 0.0, 1.0));

@@ -52,6 +52,13 @@ pub fn find(key: &str) -> Option<&'static dyn Definition> {
     all().find(|setting| setting.key() == key)
 }
 
+/// The keys of all settings that may change under a running host, for people.
+pub fn live_keys() -> String {
+    let keys = all().filter(|setting| setting.is_live());
+    let keys: Vec<String> = keys.map(|s| format!("`{}`", s.key())).collect();
+    keys.join(", ")
+}
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn between(value: &Duration, low: Duration, high: Duration) -> Result<(), Invalid> {

@@ -242,6 +242,7 @@ pub(in crate::config) static TTL: Setting<Duration> = Setting::new(
      `expired`, unrun. The header `x-expires-at` of a message may say that it is sooner. A value of a \
      list does not say when it was enqueued: there the time begins with its first claim.",
 )
+.live()
 .flag("ttl")
 .unset("for ever")
 .check(|d| between(d, Duration::from_millis(1), DAY * 3650));
@@ -252,5 +253,6 @@ pub(in crate::config) static MAX_LENGTH: Setting<NonZeroU64> = Setting::new(
     "How many messages may be unread. Beyond that the oldest are dead-lettered as `maxlen`, unrun; \
      what is pending is not counted.",
 )
+.live()
 .flag("max-length")
 .unset("any number");

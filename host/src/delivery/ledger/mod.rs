@@ -327,7 +327,7 @@ impl<M> Ledger<M> {
             Event::Broken { detail } => self.broken(now, detail),
             Event::HandlerChanged => self.resume(),
             Event::Panicked { detail } => self.panicked(now, detail),
-            Event::PolicyChanged(policy) => self.settings.policy = *policy,
+            Event::PolicyChanged(policy) => self.change_policy(now, *policy),
             Event::Drain => self.drain(),
         }
     }

@@ -73,6 +73,19 @@ fn every_promise_holds_whatever_fails() {
 }
 
 #[test]
+fn every_promise_holds_while_the_rules_change() {
+    let all = holds(1000, Scenario::changing);
+    println!("{all:?}");
+    if setting("HOSTLER_MODEL_SEED").is_none() {
+        assert!(all.changes > all.runs, "{all:?}");
+        assert!(
+            all.deaths > all.runs && all.starts > 5 * all.runs,
+            "{all:?}"
+        );
+    }
+}
+
+#[test]
 fn every_promise_holds_where_nothing_fails() {
     let all = holds(200, Scenario::quiet);
     assert_eq!((all.deaths, all.refused, all.stolen), (0, 0, 0), "{all:?}");

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::delivery::attempt::{Lane, Standing};
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{Disposition, decide};
+use crate::delivery::policy::{Disposition, Policy, decide};
 use crate::delivery::rules::Rule;
 
 /// How long a refused settlement waits before its first retry; doubled up to [`REFUSED_MAX`].
@@ -182,6 +182,26 @@ impl<M> Ledger<M> {
             self.stuck += 1;
         }
         self.refused_due = Some(self.refused_due.map_or(again, |due| due.min(again)));
+    }
+
+    /// Other rules hold, for everything that is decided from now on. What was given up and could
+    /// not be carried out is tried again at once, as they have it: a dead-letter queue that could
+    /// not be written may be another one now.
+    pub(super) fn change_policy(&mut self, now: Time, policy: Policy) {
+        self.settings.policy = policy;
+        for held in self.held.values_mut() {
+            let State::Refused { sent, again, .. } = &mut held.state else {
+                continue;
+            };
+            *again = now;
+            self.refused_due = Some(now);
+            if let Sent::Parting(Parting::DeadLetter(rejection)) = sent
+                && let Disposition::Discard(rejection) =
+                    self.settings.policy.dead_letter(rejection.clone())
+            {
+                *sent = Sent::Parting(Parting::Discard(rejection));
+            }
+        }
     }
 
     pub(super) fn retry_refused(&mut self, now: Time) {

@@ -34,7 +34,8 @@ impl ListQueue {
         dead_letters: &[Letter<'_>],
         replies: &mut Replies,
     ) -> Result<(), Error> {
-        let Some(target) = &self.options.dead_letter else {
+        let rules = self.rules.now();
+        let Some(target) = &rules.dead_letter else {
             for (place, ..) in dead_letters {
                 replies[*place] = Some(Reply::Refused("no dead-letter key is set".to_owned()));
             }

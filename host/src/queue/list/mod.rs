@@ -23,11 +23,12 @@ use super::connection::{Connector, Link};
 use super::dead_letters::Counts;
 use super::error::Error;
 use super::interruption::Interruption;
+use super::rules::InForce;
 use super::script::Script;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
-    Settlement, Taken,
+    Rules, Settlement, Taken,
 };
 use crate::delivery::message::DeliveryId;
 use crate::wire::keys;
@@ -71,6 +72,7 @@ pub struct ListQueue {
     /// From which instance the next orphan scan begins.
     rotation: AtomicUsize,
     counts: Counts,
+    rules: InForce,
 }
 
 /// The keys of a list and of this instance.
@@ -153,6 +155,10 @@ impl ListQueue {
             given_up: GivenUp::default(),
             rotation: AtomicUsize::new(0),
             counts: Counts::default(),
+            rules: InForce::new(Rules {
+                dead_letter: options.dead_letter.clone(),
+                max_length: options.max_length,
+            }),
             options,
         };
         queue
@@ -208,6 +214,10 @@ impl Queue for ListQueue {
         self.read_new(want, wait).await
     }
 
+    fn adopt(&self, rules: Rules) {
+        self.rules.replace(rules);
+    }
+
     async fn interrupt(&self) -> Result<(), Error> {
         self.interruption
             .unblock(&self.commands, &self.fetches)
@@ -261,7 +271,8 @@ impl Queue for ListQueue {
 
     async fn observe(&self) -> Result<Option<Observation>, Error> {
         let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
-        let dead_letter = self.options.dead_letter.as_ref().map(|d| &*d.key);
+        let rules = self.rules.now();
+        let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
         let report = report::report(&self.commands, self.key(), recovery, dead_letter).await?;
         Ok(Some(Observation {
             unread: report.length,

@@ -36,7 +36,8 @@ impl StreamQueue {
         if dead_letters.is_empty() {
             return Ok(());
         }
-        let Some(target) = &self.options.dead_letter else {
+        let rules = self.rules.now();
+        let Some(target) = &rules.dead_letter else {
             for (place, ..) in dead_letters {
                 replies[*place] = Some(Reply::Refused("no dead-letter key is set".to_owned()));
             }

@@ -20,10 +20,11 @@ use super::connection::{Connector, Link};
 use super::dead_letters::Counts;
 use super::error::Error;
 use super::interruption::Interruption;
+use super::rules::InForce;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
-    Reply, Settlement, Taken, inspect, script,
+    Reply, Rules, Settlement, Taken, inspect, script,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::wire::{self, Raw, keys};
@@ -58,6 +59,7 @@ pub struct StreamQueue {
     /// From which consumer the next orphan scan begins.
     rotation: AtomicUsize,
     counts: Counts,
+    rules: InForce,
 }
 
 impl fmt::Debug for StreamQueue {
@@ -108,6 +110,10 @@ impl StreamQueue {
             }),
             rotation: AtomicUsize::new(0),
             counts: Counts::default(),
+            rules: InForce::new(Rules {
+                dead_letter: options.dead_letter.clone(),
+                max_length: options.max_length,
+            }),
             options,
         };
         let seen = queue
@@ -223,6 +229,10 @@ impl Queue for StreamQueue {
         self.read_new(want, wait).await.map_err(|e| self.about(e))
     }
 
+    fn adopt(&self, rules: Rules) {
+        self.rules.replace(rules);
+    }
+
     async fn interrupt(&self) -> Result<(), Error> {
         self.interruption
             .unblock(&self.commands, &self.fetches)
@@ -290,7 +300,8 @@ impl Queue for StreamQueue {
     }
 
     async fn observe(&self) -> Result<Option<Observation>, Error> {
-        let dead_letter = self.options.dead_letter.as_ref();
+        let rules = self.rules.now();
+        let dead_letter = rules.dead_letter.as_ref();
         let report = inspect::stream(
             &self.commands,
             self.key(),

@@ -24,7 +24,8 @@ const CALLS_MAX: usize = 100;
 impl StreamQueue {
     /// Give up what is unread beyond the length, as far as one go may.
     pub(super) async fn shorten(&self, done: &mut Maintenance) -> Result<(), Error> {
-        let Some(most) = self.options.max_length else {
+        let rules = self.rules.now();
+        let Some(most) = rules.max_length else {
             return Ok(());
         };
         let script = Script::Overflow;

@@ -17,6 +17,7 @@ use crate::runtime::job::Job;
 use crate::runtime::{gate, wall_clock_ms};
 use crate::telemetry::health::Cause;
 use crate::telemetry::metrics::Gauge;
+use crate::telemetry::status::Fault as Faulted;
 
 impl Driver {
     pub(super) fn take_word(&mut self, now: Time, word: Word) {
@@ -90,6 +91,13 @@ impl Driver {
                         panicked = Some((Arc::clone(&job.claim.message.id), fault.detail.clone()));
                     }
                     let kind = fault.kind.label();
+                    self.status.fault(Faulted {
+                        at_ms: wall_clock_ms(),
+                        id: id.to_owned(),
+                        kind,
+                        detail: fault.detail.clone(),
+                        handler: digest.to_owned(),
+                    });
                     info!(
                         id,
                         kind,

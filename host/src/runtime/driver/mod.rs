@@ -20,15 +20,15 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
-use crate::delivery::policy::Policy;
 use crate::queue::{Claim, Guarantee, Queue, Record, Settlement};
 use crate::runtime::errands::{Errands, Told};
 use crate::runtime::executor::{self, Handler, Shared, Word};
 use crate::runtime::job::{Job, Ticket};
-use crate::runtime::{Clock, Settings};
+use crate::runtime::{Clock, Rules, Settings};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging::Throttle;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::status::Status;
 
 /// How many words of slots are taken in one turn.
 const WORDS_PER_TURN: usize = 1024;
@@ -42,8 +42,8 @@ const LOG_EVERY: Time = Time::from_secs(1);
 pub enum Control {
     /// Stop reading, end what has started, hand back the rest.
     Drain,
-    /// The rules have changed.
-    Policy(Box<Policy>),
+    /// Other rules hold.
+    Rules(Box<Rules>),
 }
 
 /// How a host ended.
@@ -101,6 +101,8 @@ pub struct Driver {
     panicked: Vec<Arc<str>>,
     /// What happens to many deliveries at once is said once a second.
     throttle: Throttle,
+    /// What people see of this host.
+    status: Status,
     /// Retention is held back by what is unread or pending: said once.
     held_back: bool,
     /// Messages that a full buffer dropped, and that no line has told of yet.
@@ -187,7 +189,15 @@ impl Driver {
             throttle: Throttle::default(),
             held_back: false,
             dropped_unlogged: 0,
+            status: Status::default(),
         }
+    }
+
+    /// Show here what people may want to see of this host.
+    #[must_use]
+    pub fn showing(mut self, status: Status) -> Self {
+        self.status = status;
+        self
     }
 
     /// Run until told to drain, or until the queue is empty if that was asked for.
@@ -271,14 +281,20 @@ impl Driver {
     fn command(&mut self, command: Control) {
         match command {
             Control::Drain => self.drain("told to stop"),
-            Control::Policy(policy) => {
+            Control::Rules(rules) => {
+                let Rules { policy, ttl, queue } = *rules;
                 let policy = policy.on(self.queue.guarantee());
                 let starts_max = policy.allowance.starts_max();
                 self.shared
                     .max_attempts
                     .store(starts_max, Ordering::Relaxed);
+                self.settings.gate.ttl = ttl;
+                // Where a dead letter goes before it is decided that there is one.
+                self.queue.adopt(queue);
                 self.ledger
                     .apply(self.clock.now(), Event::PolicyChanged(Box::new(policy)));
+                // A length limit is kept by the housekeeping.
+                self.next_maintenance = Time::ZERO;
             }
         }
     }

@@ -92,6 +92,7 @@ impl Driver {
                 breaker.reset();
             }
             self.metrics.handler(Arc::clone(current));
+            self.status.handler(current);
         }
         judge.lineup = lineup;
         let swaps = judge.lineup.swaps.saturating_sub(judge.counted);

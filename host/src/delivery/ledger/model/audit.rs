@@ -176,7 +176,10 @@ impl Audit {
             ..
         } = begin;
         let plan = &scenario.plans[entry];
-        let ahead = u32::from(self.runs_ahead(plan.header) && Rule::LastStartIsTwo.holds());
+        // Where a count may mean two things, it is the weaker one.
+        let may_recount = scenario.may_recount(plan);
+        let runs_ahead = self.runs_ahead(plan.header) && Rule::LastStartIsTwo.holds();
+        let ahead = u32::from(runs_ahead && !scenario.cap_varies());
         let life = &mut self.lives[entry];
         life.starts += 1;
         if life.open == Some(host) {
@@ -188,7 +191,7 @@ impl Audit {
         let fate = life.fate;
         life.runs.push((host, begin.at));
 
-        self.require(is_new, || {
+        self.require(is_new || may_recount, || {
             format!("message {entry}: two starts were both attempt {attempt}")
         });
         if let Some(budget) = scenario.budget(plan) {
@@ -255,13 +258,18 @@ impl Audit {
     /// No start was left. It must have had them all, and must not be innocent.
     fn given_up(&mut self, scenario: &Scenario, entry: Entry, attempts: u32, life: &Life) {
         let plan = &scenario.plans[entry];
-        let Some(budget) = scenario.budget(plan) else {
+        let Some(budget) = scenario.least_budget(plan) else {
             self.violate(|| format!("message {entry}: given up without a cap"));
             return;
         };
-        let cap = scenario.allowance.cap.unwrap_or(0);
-        self.require(attempts == cap.max(plan.header), || {
-            format!("message {entry}: given up after {attempts} attempts of {cap}")
+        // Under a cap that has come down it may have had more attempts than that already.
+        let varies = scenario.cap_varies();
+        let is_cap = |cap: u32| {
+            let cap = cap.max(plan.header);
+            attempts == cap || (varies && attempts > cap)
+        };
+        self.require(scenario.caps().flatten().any(is_cap), || {
+            format!("message {entry}: given up after {attempts} attempts, and no cap says so")
         });
         self.require(life.starts + life.wasted >= budget, || {
             format!(
@@ -279,7 +287,9 @@ impl Audit {
             let harmed = if !scenario.has_killers() {
                 false
             } else if nacks == 0 {
-                budget >= 2 && life.outside < budget.saturating_sub(2).max(1)
+                // A suspect that has one start left by a cap that comes later may run already.
+                let least = if scenario.cap_varies() { 3 } else { 2 };
+                budget >= least && life.outside < budget.saturating_sub(2).max(1)
             } else {
                 budget >= 2 * nacks + 3 && life.outside < budget - 2 * nacks - 2
             };

@@ -63,6 +63,8 @@ pub(super) struct Faults {
     pub(super) parked_set_lost: u32,
     pub(super) trim: u32,
     pub(super) no_instance: u32,
+    /// The operator changes the rules.
+    pub(super) policy: u32,
     /// That a command or its reply is lost, per command.
     pub(super) lost: u32,
     /// That a command or its reply takes very long, per command.
@@ -78,6 +80,15 @@ impl Faults {
     }
 }
 
+/// Other rules than those that a run begins and ends with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub(super) cap: Option<u32>,
+    on_cap: OnCap,
+    has_dead_letter: bool,
+    backoff: Time,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) hosts: usize,
@@ -90,6 +101,8 @@ pub(super) struct Scenario {
     pub(super) drain_timeout: Time,
     pub(super) allowance: Allowance,
     pub(super) on_cap: OnCap,
+    /// The rules that the operator may change to, and back from.
+    pub(super) changes: Vec<Change>,
     pub(super) plans: Vec<Plan>,
     pub(super) faults: Faults,
     /// When the last fault has happened.
@@ -115,9 +128,60 @@ impl Scenario {
         }
     }
 
+    /// The rules after such a change; `None` = those of the beginning.
+    pub(super) fn policy_after(&self, change: Option<&Change>) -> Policy {
+        let policy = self.policy();
+        let Some(change) = change else {
+            return policy;
+        };
+        Policy {
+            allowance: Allowance {
+                cap: change.cap,
+                ..policy.allowance
+            },
+            on_cap: change.on_cap,
+            has_dead_letter: change.has_dead_letter,
+            backoff: Backoff {
+                first: change.backoff,
+                ..policy.backoff
+            },
+            ..policy
+        }
+    }
+
+    /// Every cap that may be in force.
+    pub(super) fn caps(&self) -> impl Iterator<Item = Option<u32>> {
+        let changed = self.changes.iter().map(|change| change.cap);
+        std::iter::once(self.allowance.cap).chain(changed)
+    }
+
+    /// Whether the cap may change.
+    pub(super) fn cap_varies(&self) -> bool {
+        self.caps().any(|cap| cap != self.allowance.cap)
+    }
+
+    /// Starts that a message has here at most, by the highest cap that may be in force; and one
+    /// more where a cap may come that leaves it just one: the count that Redis keeps then means
+    /// something else.
     pub(super) fn budget(&self, plan: &Plan) -> Option<u32> {
-        let cap = self.allowance.cap?;
-        Some(cap.saturating_sub(plan.header))
+        let budgets = self
+            .caps()
+            .map(|cap| Some(cap?.saturating_sub(plan.header)));
+        let most = budgets.collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        Some(most + u32::from(self.may_recount(plan)))
+    }
+
+    /// Starts that a message has here at least, by the lowest cap that may be in force.
+    pub(super) fn least_budget(&self, plan: &Plan) -> Option<u32> {
+        let least = self.caps().flatten().min()?;
+        Some(least.saturating_sub(plan.header))
+    }
+
+    /// Whether the count of this message may mean one thing before a change, and another behind it.
+    pub(super) fn may_recount(&self, plan: &Plan) -> bool {
+        let is_last =
+            |cap: Option<u32>| cap.is_some_and(|cap| cap.saturating_sub(plan.header) == 1);
+        self.cap_varies() && self.caps().any(is_last)
     }
 
     pub(super) fn has_killers(&self) -> bool {
@@ -147,12 +211,34 @@ impl Scenario {
             parked_set_lost: rng.u32(0..2),
             trim: u32::from(rng.u32(0..4) == 0),
             no_instance: u32::from(rng.u32(0..4) == 0),
+            policy: 0,
             lost: [0, 0, 20, 60][rng.usize(..4)],
             slow: [0, 0, 20][rng.usize(..3)],
         };
         let killers = [0, 0, 1, 2, 5, 10][rng.usize(..6)];
         if scenario.allowance.cap.is_some() {
             scenario.add_killers(rng, killers);
+        }
+        scenario
+    }
+
+    /// The same, and the rules change meanwhile.
+    pub(super) fn changing(rng: &mut Rng) -> Self {
+        let mut scenario = Self::mixed(rng);
+        scenario.faults.policy = rng.u32(1..6);
+        scenario.faults.most += rng.u32(1..6);
+        // Half of them change everything but the cap.
+        let same = rng.bool();
+        for _ in 0..rng.usize(1..=3) {
+            let caps = [None, Some(1), Some(2), Some(3), Some(5), Some(8)];
+            let cap = caps[rng.usize(..caps.len())];
+            let on_cap = [OnCap::DeadLetter, OnCap::Discard][rng.usize(..2)];
+            scenario.changes.push(Change {
+                cap: if same { scenario.allowance.cap } else { cap },
+                on_cap,
+                has_dead_letter: rng.u32(0..4) > 0,
+                backoff: ms(rng.u64(0..400)),
+            });
         }
         scenario
     }
@@ -182,6 +268,7 @@ impl Scenario {
             } else {
                 OnCap::DeadLetter
             },
+            changes: Vec::new(),
             plans: Vec::new(),
             faults: Faults::default(),
             heal_at: ms(rng.u64(3000..12_000)),

@@ -43,6 +43,8 @@ pub(super) enum Step {
     DrainOver(HostId),
     DeadLettersAccepted,
     MemoryFreed,
+    /// A host learns which rules hold now.
+    Policy(HostId),
     Heal,
 }
 
@@ -81,6 +83,8 @@ pub(super) struct World<'a> {
     pub(super) healed: bool,
     steps: BTreeMap<(Time, u64), Step>,
     away_until: Time,
+    /// Which change of the rules is in force.
+    policy: Option<usize>,
     faults_left: u32,
     ending: bool,
     count: u64,
@@ -98,6 +102,7 @@ pub(super) struct Tale {
     /// Replies that said so.
     pub(super) refused: u64,
     pub(super) stolen: u64,
+    pub(super) changes: u64,
     pub(super) steps: u64,
 }
 
@@ -108,6 +113,7 @@ impl Tale {
         self.deaths += other.deaths;
         self.refused += other.refused;
         self.stolen += other.stolen;
+        self.changes += other.changes;
         self.steps += other.steps;
     }
 }
@@ -135,6 +141,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         healed: false,
         steps: BTreeMap::new(),
         away_until: Time::ZERO,
+        policy: None,
         faults_left: scenario.faults.most,
         ending: false,
         count: 0,
@@ -292,6 +299,10 @@ impl World<'_> {
             Step::DrainOver(host) => self.kill(host, Cause::Outside),
             Step::DeadLettersAccepted => self.store.dead_letters_refused = false,
             Step::MemoryFreed => self.store.out_of_memory = false,
+            Step::Policy(host) => {
+                let policy = Box::new(self.rules());
+                self.apply(host, Event::PolicyChanged(policy));
+            }
             Step::Heal => {
                 self.healed = true;
                 self.heal();
@@ -311,6 +322,7 @@ impl World<'_> {
             | Step::Start(host, _)
             | Step::End(host, _)
             | Step::Reconnect(host)
+            | Step::Policy(host)
             | Step::DrainOver(host) => Some(*host),
             Step::Publish(_)
             | Step::Birth
@@ -365,6 +377,7 @@ impl World<'_> {
             faults.parked_set_lost,
             faults.trim,
             faults.no_instance,
+            faults.policy,
         ];
         let all: u32 = weights.iter().sum();
         if all == 0 {
@@ -412,21 +425,46 @@ impl World<'_> {
                 self.trace(|| format!("message {entry} is trimmed"));
                 self.store.deleted.insert(entry);
             }
-            _ if self.rng.bool() => {
+            9 if self.rng.bool() => {
                 self.trace(|| format!("host {host} can make no instance for {length:?}"));
                 self.hosts[host].broken_until = self.now + length;
             }
-            _ => {
+            9 => {
                 self.trace(|| format!("host {host} has a broken handler for {length:?}"));
                 let detail = "it faults on everything".to_owned();
                 self.tell(host, Event::Broken { detail });
                 self.after(length, Step::Tell(host, Event::HandlerChanged));
             }
+            _ => {
+                let which = self.rng.usize(..=self.scenario.changes.len());
+                self.rule(self.scenario.changes.get(which).map(|_| which));
+            }
         }
         true
     }
 
+    /// Other rules hold: each host learns of it within two seconds.
+    fn rule(&mut self, policy: Option<usize>) {
+        self.policy = policy;
+        self.tale.changes += 1;
+        self.trace(|| format!("the rules of change {policy:?} hold"));
+        for host in 0..self.hosts.len() {
+            let after = self.jitter(ms(2000));
+            self.after(after, Step::Policy(host));
+        }
+    }
+
+    fn rules(&self) -> crate::delivery::policy::Policy {
+        let change = self
+            .policy
+            .and_then(|which| self.scenario.changes.get(which));
+        self.scenario.policy_after(change)
+    }
+
     fn heal(&mut self) {
+        if self.policy.is_some() {
+            self.rule(None);
+        }
         self.store.dead_letters_refused = false;
         self.store.out_of_memory = false;
     }
@@ -442,7 +480,7 @@ impl World<'_> {
         }
         let id = self.hosts.len();
         let settings = Settings {
-            policy: self.scenario.policy(),
+            policy: self.rules(),
             concurrency: self.scenario.concurrency,
             batch: 1,
             prefetch_max: self.scenario.prefetch_max,

@@ -1,0 +1,37 @@
+//! What may change while a queue is served: where dead letters go, and how long the queue may be.
+//!
+//! Crash windows: none of its own. A settlement reads the rules once, when it is sent; sent again
+//! after a lost reply it may read others, and writes no second copy: a delivery whose dead letter
+//! was written is no longer there.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::stream::DeadLetterQueue;
+
+/// See the module.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rules {
+    /// Where dead letters go.
+    pub dead_letter: Option<DeadLetterQueue>,
+    /// How many messages may be unread.
+    pub max_length: Option<u64>,
+}
+
+/// The rules in force.
+#[derive(Debug)]
+pub(super) struct InForce(RwLock<Arc<Rules>>);
+
+impl InForce {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self(RwLock::new(Arc::new(rules)))
+    }
+
+    /// As they are now.
+    pub(super) fn now(&self) -> Arc<Rules> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn replace(&self, rules: Rules) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+}
