@@ -163,6 +163,8 @@ mod swap_storm;
 #[cfg(test)]
 mod swap_versions;
 #[cfg(test)]
+mod watch_lines;
+#[cfg(test)]
 mod wire_proxy;
 #[cfg(test)]
 mod wit_package;

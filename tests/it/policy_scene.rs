@@ -52,8 +52,8 @@ impl Scene {
 pub(crate) async fn held(host: &Host, times: usize) -> String {
     host.logs_times(HELD, times).await;
     let log = host.log();
-    let lines = log.iter().filter(|line| line.message() == HELD);
-    let line = lines.last().and_then(|line| line.text("changed"));
+    let mut lines = log.iter().filter(|line| line.message() == HELD);
+    let line = lines.next_back().and_then(|line| line.text("changed"));
     line.unwrap_or_default().to_owned()
 }
 

@@ -20,11 +20,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::telemetry::health::Health;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::status::Status;
+use crate::telemetry::metrics::{Metrics, Summary};
+use crate::telemetry::status::{Shown, Status};
 
 mod listener;
 
@@ -122,8 +123,24 @@ async fn live(State(shared): State<Shared>) -> Response {
     }
 }
 
+/// The shape of `/status`.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    status: Shown,
+    /// Handlers running now.
+    in_flight: i64,
+    /// What happened since the start, as `--summary json` has it.
+    counters: Summary,
+}
+
 async fn status(State(shared): State<Shared>) -> Response {
-    Json(shared.status.shown()).into_response()
+    Json(Told {
+        status: shared.status.shown(),
+        in_flight: shared.metrics.in_flight.get(),
+        counters: shared.metrics.summary(),
+    })
+    .into_response()
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {

@@ -16,7 +16,7 @@ use crate::dead_letter::{DeadLetters, Error};
 use crate::wire::stream;
 
 mod export;
-mod filter;
+pub(super) mod filter;
 mod peek;
 mod purge;
 mod replay;

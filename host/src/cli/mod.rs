@@ -40,6 +40,7 @@ mod run;
 mod test;
 mod threads;
 mod versions;
+mod watch;
 
 /// The environment, as it was when the process started.
 pub type Variables = Vec<(OsString, OsString)>;
@@ -71,6 +72,7 @@ Examples:
   hostler publish --redis embedded --stream orders --body '{\"id\":1}'
   hostler run --redis embedded --stream orders --group billing --handler handler.wasm
   hostler inspect --redis embedded --stream orders --group billing
+  hostler watch --redis embedded --stream orders --group billing
   hostler dlq peek --redis embedded orders:dead
   hostler deploy handler.wasm --redis embedded --queue-key orders
   hostler policy set --redis embedded --queue orders max_deliveries=5 dead_letter.key=orders:dead
@@ -88,6 +90,7 @@ enum Command {
     Versions(versions::Args),
     Rollback(rollback::Args),
     Promote(promote::Args),
+    Watch(watch::Args),
     Check(check::Args),
     Invoke(invoke::Args),
     Test(test::Args),
@@ -144,6 +147,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Versions(args) => versions::run(args, variables),
         Command::Rollback(args) => rollback::run(args, variables),
         Command::Promote(args) => promote::run(args, variables),
+        Command::Watch(args) => watch::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Test(args) => test::run(args, variables),

@@ -22,6 +22,8 @@ pub struct Report {
     /// Entries that the group has not read, as Redis counts them: it may not know, and it counts
     /// entries that were trimmed unread. Of a list, its length.
     pub lag: Option<u64>,
+    /// Entries that the group has read since it was made, as Redis counts them: it may not know.
+    pub read: Option<u64>,
     /// Whether something waits that no host has read.
     pub unread: bool,
     /// Deliveries that hosts hold, those that wait for their time included.
@@ -128,6 +130,10 @@ async fn look(
         lag: match own.take("lag") {
             Value::Nil => None,
             lag => Some(reply::count(COMMAND, &lag)?),
+        },
+        read: match own.take("entries-read") {
+            Value::Nil => None,
+            read => Some(reply::count(COMMAND, &read)?),
         },
         unread: reply::integer(COMMAND, &unread)? > 0,
         pending: own.count("pending")?,

@@ -51,7 +51,7 @@ impl Which {
     }
 }
 
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(in crate::cli) fn duration(text: &str) -> Result<Duration, String> {
     Duration::parse(text).map_err(|invalid| match invalid.hint {
         Some(hint) => format!("{}: {hint}", invalid.what),
         None => invalid.what,

@@ -77,7 +77,7 @@ fn every_promise_holds_while_the_rules_change() {
     let all = holds(1000, Scenario::changing);
     println!("{all:?}");
     if setting("HOSTLER_MODEL_SEED").is_none() {
-        assert!(all.changes > all.runs, "{all:?}");
+        assert!(all.changes > all.runs / 2, "{all:?}");
         assert!(
             all.deaths > all.runs && all.starts > 5 * all.runs,
             "{all:?}"

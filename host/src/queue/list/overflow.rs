@@ -20,13 +20,14 @@ const CALLS_MAX: usize = 100;
 impl ListQueue {
     /// Give up what waits beyond the length, as far as one go may.
     pub(super) async fn shorten(&self, done: &mut Maintenance) -> Result<(), Error> {
-        let Some(most) = self.options.max_length else {
+        let rules = self.rules.now();
+        let Some(most) = rules.max_length else {
             return Ok(());
         };
         for _ in 0..CALLS_MAX {
             let claimed = self.claim_beyond(&self.commands, CLAIMS_MAX, Some(most));
             let (claims, left) = claimed.await?;
-            let target = self.options.dead_letter.as_ref();
+            let target = rules.dead_letter.as_ref();
             let settlements: Vec<Settlement> = claims
                 .into_iter()
                 .map(|claim| {

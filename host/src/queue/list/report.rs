@@ -44,6 +44,7 @@ pub async fn report(
     let delayed = reply::count(command, &delayed)?;
     let length = reply::count(command, &length)?;
     Ok(Report {
+        read: None,
         length,
         lag: Some(length),
         unread: length > 0,

@@ -47,7 +47,7 @@ impl StreamQueue {
                 let fields = reply::fields(script.name(), fields)?;
                 let claim = self.claim(script.name(), &id, 1, Origin::Fresh, fields)?;
                 self.saw(claim.id);
-                let (attempts, target) = (claim.header, self.options.dead_letter.as_ref());
+                let (attempts, target) = (claim.header, rules.dead_letter.as_ref());
                 settlements.push(over_length(Arc::new(claim), attempts, most, target));
             }
             if settlements.is_empty() {
