@@ -11,10 +11,8 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{self, Flags, Reach};
 use crate::cli::{Variables, output};
 use crate::config::settings::{self, live_keys};
-use crate::config::{Collected, Input, PolicyValue, QueueKind, Reliable, RouteTable, Value};
+use crate::config::{Collected, Input, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
 use crate::queue::policies::{Found, Policies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
-use crate::queue::stream::GroupStart;
-use crate::wire::list::Framing;
 
 /// Change rules of queues under their running hosts
 #[derive(Debug, clap::Args)]
@@ -241,24 +239,7 @@ async fn check(
         return Ok(None);
     };
     let kind = policies.kind_of(key).await;
-    let (kind, queue) = match kind.map_err(|error| error.failure())?.as_str() {
-        "list" => {
-            let queue = QueueKind::List {
-                key: Arc::clone(key),
-                framing: Framing::default(),
-                reliable: Some(Reliable { recovery: None }),
-            };
-            (Some("list"), queue)
-        }
-        kind => {
-            let queue = QueueKind::Stream {
-                key: Arc::clone(key),
-                group: "".into(),
-                start: GroupStart::default(),
-            };
-            ((kind == "stream").then_some("stream"), queue)
-        }
-    };
+    let (kind, queue) = queue_of_type(key, &kind.map_err(|error| error.failure())?);
     alone(values, Some(&queue))?;
     Ok(kind)
 }

@@ -19,7 +19,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::run::Stops;
 use crate::cli::{Variables, flags, output};
-use crate::config::QueueKind;
+use crate::queue::kind::Place;
 
 mod gather;
 mod view;
@@ -82,7 +82,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = sources.collect(None, Vec::new()).redis_and_queue()?;
     flags::warn(&loaded.warnings);
     let (redis, queue, dead_letter) = loaded.value;
-    if matches!(queue, QueueKind::Channel { .. }) {
+    if queue.place() == Place::PubSub {
         let what = "a channel holds nothing: there is nothing to watch";
         return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
     }

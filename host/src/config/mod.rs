@@ -17,6 +17,7 @@ pub use choices::{Digest, HeaderNames, RouteTable, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, VARIABLE_PREFIX};
 pub use file::FILE_MAX;
 pub use problem::{Error, Problem, ProblemKind, Source};
+pub use queue::queue_of_type;
 pub use secret::{RedisUrl, Secret};
 pub use setting::{Definition, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};

@@ -1,6 +1,7 @@
 //! The parts of a queue: from what was read to what a host serves.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use crate::config::collect::Collected;
 use crate::config::settings::{dead_letters, queue};
@@ -10,8 +11,29 @@ use crate::queue::kind::QueueOptions;
 use crate::queue::list::{ListOptions, Recovery};
 use crate::queue::pubsub::{PubSubOptions, Subscription};
 use crate::queue::simple_list::SimpleListOptions;
-use crate::queue::stream::{DeadLetterQueue, StreamOptions};
+use crate::queue::stream::{DeadLetterQueue, GroupStart, StreamOptions};
 use crate::wire;
+use crate::wire::list::Framing;
+
+/// The queue whose key holds this, as Redis calls it, for those who know no more of it: a reliable list
+/// or a stream. With the word for its kind, if there is such a queue.
+pub fn queue_of_type(key: &Arc<str>, holds: &str) -> (Option<&'static str>, QueueKind) {
+    let key = Arc::clone(key);
+    if holds == "list" {
+        let list = QueueKind::List {
+            key,
+            framing: Framing::default(),
+            reliable: Some(Reliable { recovery: None }),
+        };
+        return (Some(list.kind()), list);
+    }
+    let stream = QueueKind::Stream {
+        key,
+        group: "".into(),
+        start: GroupStart::default(),
+    };
+    ((holds == "stream").then_some(stream.kind()), stream)
+}
 
 impl Config {
     /// The queue, and how a host serves it whose name begins with `consumer`.
