@@ -819,6 +819,35 @@ async fn a_key_of_another_type_costs_nothing() {
 }
 
 #[tokio::test]
+async fn what_was_taken_over_is_kept_when_another_instance_cannot_be_looked_at() {
+    let scene = Scene::new().await;
+    let host = scene.recovering().await;
+    scene.claim(&host, &["one", "two"]).await;
+    let then = scene.now_ms().await - 60_000;
+    for command in [
+        format!("ZADD {INSTANCES} {then} somebody-00000000"),
+        "SET {jobs}:processing:somebody-00000000 text".to_owned(),
+    ] {
+        scene.raw.ask(&command).await;
+    }
+    scene.age(&host).await;
+    scene.age_claims().await;
+    let heir = scene.recovering().await;
+    let (mut taken, mut failed) = (Vec::new(), 0);
+    // Each scan begins with another instance.
+    for _ in 0..4 {
+        match heir.take_orphans(9, &|_| false).await {
+            Ok(found) => taken.extend(found.claims),
+            Err(_) => failed += 1,
+        }
+    }
+    assert!(failed > 0, "nobody is told of the other key");
+    let bodies: HashSet<_> = taken.iter().map(|c| &c.message.body[..]).collect();
+    assert_eq!(bodies, HashSet::from([&b"one"[..], b"two"]));
+    assert_eq!(scene.processing(&heir).await.len(), taken.len());
+}
+
+#[tokio::test]
 async fn instances_that_are_gone_are_forgotten() {
     let scene = Scene::new().await;
     let gone = scene.host().await;

@@ -147,7 +147,7 @@ impl ListQueue {
                 started_prefix: keys::started(&options.key, ""),
             },
             instance,
-            tokens: Tokens::new(),
+            tokens: Tokens::new(options.min_idle / 2),
             commands: connector.link("commands"),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),

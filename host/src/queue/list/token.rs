@@ -14,6 +14,9 @@ use crate::delivery::message::DeliveryId;
 pub(super) const TOKEN_LEN: usize = 16;
 /// How many moments are remembered with the number that was next then.
 const MOMENTS_MAX: usize = 64;
+/// How many of them fall into the age that is asked for: the rest reach back beyond it, however
+/// often tokens are given out.
+const MOMENTS_PER_AGE: u32 = 32;
 
 /// The token of a delivery.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -64,6 +67,8 @@ impl fmt::Display for Token {
 pub(super) struct Tokens {
     /// The first half, with the last bit 0.
     first: u64,
+    /// How far apart the moments are that are remembered.
+    spacing: Duration,
     issued: Mutex<Issued>,
 }
 
@@ -71,6 +76,7 @@ struct Issued {
     next: u64,
     /// Numbers of calls that are under way: from, until.
     open: Vec<(u64, u64)>,
+    /// What was next then, oldest first.
     moments: VecDeque<(Instant, u64)>,
     /// When a call last ended without an answer.
     unanswered: Option<Instant>,
@@ -83,10 +89,35 @@ pub(super) struct Reserved<'a> {
     answered: bool,
 }
 
+impl Issued {
+    /// Remember what is next, unless the last such moment is too near.
+    fn note(&mut self, now: Instant, spacing: Duration) {
+        let last = self.moments.back();
+        if last.is_some_and(|(at, _)| now.saturating_duration_since(*at) < spacing) {
+            return;
+        }
+        if self.moments.len() == MOMENTS_MAX {
+            self.moments.pop_front();
+        }
+        self.moments.push_back((now, self.next));
+    }
+
+    /// Whether this number was given out at least so long ago.
+    fn is_old(&self, number: u64, now: Instant, age: Duration) -> bool {
+        self.moments
+            .iter()
+            .rev()
+            .find(|(at, _)| now.saturating_duration_since(*at) >= age)
+            .is_some_and(|(_, next)| number < *next)
+    }
+}
+
 impl Tokens {
-    pub(super) fn new() -> Self {
+    /// Tokens that will be asked whether they are older than this.
+    pub(super) fn new(age: Duration) -> Self {
         Self {
             first: fastrand::u64(..) & !1,
+            spacing: age / MOMENTS_PER_AGE,
             issued: Mutex::new(Issued {
                 next: 1,
                 open: Vec::new(),
@@ -108,12 +139,7 @@ impl Tokens {
         let first = issued.next;
         issued.next += count;
         issued.open.push((first, first + count));
-        let now = Instant::now();
-        let next = issued.next;
-        if issued.moments.len() == MOMENTS_MAX {
-            issued.moments.pop_front();
-        }
-        issued.moments.push_back((now, next));
+        issued.note(Instant::now(), self.spacing);
         Reserved {
             tokens: self,
             first,
@@ -130,16 +156,12 @@ impl Tokens {
 
     /// Whether this is one of ours, given out at least so long ago by a call that has ended.
     pub(super) fn is_settled(&self, token: Token, age: Duration) -> bool {
-        let issued = self.issued();
-        let number = token.number();
-        let is_old = issued
-            .moments
-            .iter()
-            .rev()
-            .find(|(at, _)| at.elapsed() >= age)
-            .is_some_and(|(_, next)| number < *next);
+        let mut issued = self.issued();
+        let (number, now) = (token.number(), Instant::now());
+        // What was given out since the last moment grows old without another call as well.
+        issued.note(now, self.spacing);
         let is_open = issued.open.iter().any(|(a, b)| (*a..*b).contains(&number));
-        is_old && !is_open
+        issued.is_old(number, now, age) && !is_open
     }
 
     fn issued(&self) -> MutexGuard<'_, Issued> {
@@ -184,7 +206,7 @@ mod tests {
 
     #[test]
     fn tokens_are_told_apart_and_say_what_is_behind_them() {
-        let tokens = Tokens::new();
+        let tokens = Tokens::new(Duration::ZERO);
         let reserved = tokens.reserve(2);
         let (plain, framed) = (reserved.token(0, false), reserved.token(1, true));
         assert!(!plain.is_framed() && framed.is_framed());
@@ -200,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_a_call_under_way_may_bring_is_not_unknown() {
-        let tokens = Tokens::new();
+        let tokens = Tokens::new(Duration::ZERO);
         let under_way = tokens.reserve(5);
         let token = under_way.token(4, false);
         assert!(!tokens.is_settled(token, Duration::ZERO));
@@ -210,5 +232,32 @@ mod tests {
         assert!(!tokens.is_settled(token, Duration::from_secs(60)));
         drop(tokens.reserve(1));
         assert!(tokens.is_in_doubt(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn an_age_is_known_however_often_tokens_are_given_out() {
+        let age = Duration::from_secs(15);
+        let (start, pause) = (Instant::now(), Duration::from_millis(100));
+        let tokens = Tokens::new(age);
+        let mut issued = tokens.issued();
+        for call in 0..3_000_u32 {
+            issued.next += 1;
+            let now = start + pause * call;
+            issued.note(now, tokens.spacing);
+            let number_at = |ago: Duration| {
+                let then = (now - start).checked_sub(ago)?;
+                u64::try_from(then.as_millis() / pause.as_millis())
+                    .ok()
+                    .map(|n| n + 1)
+            };
+            // To the next moment, late; never early.
+            if let Some(number) = number_at(age + 2 * tokens.spacing + pause) {
+                assert!(issued.is_old(number, now, age), "call {call}");
+            }
+            if let Some(number) = number_at(age.saturating_sub(pause)) {
+                assert!(!issued.is_old(number, now, age), "call {call}");
+            }
+        }
+        assert!(issued.moments.len() <= MOMENTS_MAX);
     }
 }
