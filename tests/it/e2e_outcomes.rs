@@ -351,6 +351,31 @@ async fn what_no_handler_may_see_is_dead_lettered_unrun() {
 }
 
 #[tokio::test]
+async fn without_a_key_what_cannot_be_handled_is_lost_with_a_warning_unless_a_route_says_so() {
+    let mut scene = Scene::new().await;
+    let host = scene.host().flag("max-payload", "1KB").until_empty();
+    for (host, is_told) in [
+        (host.clone(), true),
+        (host.flag("dead-letter-routes", "oversize=discard"), false),
+    ] {
+        scene.publish(&"x".repeat(2000)).await;
+        let ended = host.end().await;
+        ended.expect_code(0);
+        assert_eq!(ended.json()["discarded"], 1);
+        let lines = ended.log.iter();
+        let told: Vec<_> = lines
+            .filter(|line| line.text("reason") == Some("oversize"))
+            .map(|line| (line.text("level"), line.number("others")))
+            .collect();
+        let expected = match is_told {
+            true => (Some("WARN"), Some(0)),
+            false => (Some("INFO"), None),
+        };
+        assert_eq!(told, [expected]);
+    }
+}
+
+#[tokio::test]
 async fn entries_of_plain_producers_are_messages() {
     let scene = Scene::new().await;
     scene.raw.ask("XADD orders * id 1 amount 5").await;

@@ -21,6 +21,7 @@ impl Collected {
         let handler = self.check_handler();
         let dead_letter = self.check_dead_letter(queue.as_ref());
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
+        self.check_losses(queue.as_ref(), codec.is_some());
         let process = self.process();
         let config = match (redis, queue, handler) {
             (Some(redis), Some(queue), Some(handler)) if self.problems.is_empty() => Config {

@@ -41,6 +41,9 @@ impl Collected {
         }
         if self.source(&queue::STREAM).is_some() {
             self.not_on_streams(&queue::FRAMING);
+        } else if set.len() == 1 {
+            self.only_on_streams(&queue::BODY_FIELD);
+            self.only_on_streams(&queue::MISSING_BODY);
         }
         let group = self.value(&queue::GROUP);
         if set == ["stream"] && self.source(&queue::GROUP).is_none() {
@@ -93,6 +96,17 @@ impl Collected {
         if is_stream && codec == Codec::Frame {
             self.not_on_streams(&queue::CODEC);
         }
+        if let framing @ (Framing::Raw | Framing::Json) = self.or_default(&queue::FRAMING)
+            && codec == Codec::Frame
+            && !is_stream
+        {
+            let source = self.source(&queue::CODEC).cloned();
+            let what = format!(
+                "`codec` `frame` contradicts `framing` `{}`: it would be ignored",
+                framing.show()
+            );
+            self.conflict(source.as_ref(), what, "keep one of them".to_owned());
+        }
         match codec {
             Codec::Frame => None,
             Codec::Json if is_form => None,
@@ -109,6 +123,17 @@ impl Collected {
                 setting.key()
             );
             let hint = "leave it out, or see `body_field`".to_owned();
+            self.conflict(Some(&source), what, hint);
+        }
+    }
+
+    fn only_on_streams<T: Value>(&mut self, setting: &'static Setting<T>) {
+        if let Some(source) = self.source(setting).cloned() {
+            let what = format!(
+                "`{}` means nothing here: the values of lists and channels have no fields",
+                setting.key()
+            );
+            let hint = "leave it out, or see `framing`".to_owned();
             self.conflict(Some(&source), what, hint);
         }
     }

@@ -8,7 +8,7 @@ use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
 use crate::delivery::breaker::OnBreak;
 use crate::delivery::canary::Share;
-use crate::delivery::policy::{OnCap, OnFault, Reason};
+use crate::delivery::policy::{OnCap, OnFault, Reason, Reasons};
 use crate::queue::pubsub::OnOverflow;
 use crate::queue::stream::{GroupStart, OnFull, Retention};
 use crate::sandbox::Values;
@@ -255,6 +255,20 @@ const DISCARD: &str = "discard";
 /// Where what dies for a reason goes; `None` = it is discarded.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RouteTable(pub BTreeMap<Reason, Option<String>>);
+
+impl RouteTable {
+    /// The reasons for which messages are discarded.
+    pub(super) fn discarded(&self) -> Reasons {
+        let discarded = self.0.iter().filter(|(_, key)| key.is_none());
+        Reasons::new(discarded.map(|(reason, _)| *reason))
+    }
+
+    /// The first route that leads to a key.
+    pub(super) fn first_key(&self) -> Option<(Reason, &str)> {
+        let mut routes = self.0.iter();
+        routes.find_map(|(reason, key)| Some((*reason, key.as_deref()?)))
+    }
+}
 
 impl Value for RouteTable {
     const TYPE: &'static str = "routes";

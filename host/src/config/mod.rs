@@ -46,6 +46,7 @@ mod collect;
 mod destination;
 pub mod docs;
 mod file;
+mod losses;
 mod problem;
 mod queue;
 mod reach;

@@ -6,7 +6,7 @@ use crate::config::value::Value;
 use crate::config::{DeadLetter, QueueKind};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
-use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reasons};
+use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::stream::{OnFull, Routes};
 
 impl Collected {
@@ -17,10 +17,6 @@ impl Collected {
         );
         self.idle_without(
             &dead_letters::DEAD_LETTER_ON_FULL,
-            &dead_letters::DEAD_LETTER_KEY,
-        );
-        self.idle_without(
-            &dead_letters::DEAD_LETTER_ROUTES,
             &dead_letters::DEAD_LETTER_KEY,
         );
         self.idle_without(
@@ -45,7 +41,7 @@ impl Collected {
 
     fn routes(&mut self, queue: Option<&QueueKind>) -> Routes {
         let table = self.value(&dead_letters::DEAD_LETTER_ROUTES);
-        let table = table.unwrap_or_default().0;
+        let table = table.unwrap_or_default();
         let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
         if queue.is_some_and(|queue| cycle.as_deref() == Some(&**queue.name())) {
             let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
@@ -53,10 +49,10 @@ impl Collected {
             let hint = "give another key, or leave it out".to_owned();
             self.conflict(source.as_ref(), what.to_owned(), hint);
         }
-        let discarded = table.iter().filter(|(_, key)| key.is_none());
         Routes {
-            discarded: Reasons::new(discarded.map(|(reason, _)| *reason)),
+            discarded: table.discarded(),
             by_reason: table
+                .0
                 .into_iter()
                 .filter_map(|(reason, key)| Some((reason, key?)))
                 .collect(),
@@ -74,11 +70,14 @@ impl Collected {
         self.idle_without(&failures::ON_CAP, &failures::MAX_DELIVERIES);
         let source = self.source(&failures::MAX_DELIVERIES).cloned();
         let dead_letter_given = self.source(&dead_letters::DEAD_LETTER_KEY).is_some();
+        let routes = self.value(&dead_letters::DEAD_LETTER_ROUTES);
+        let discarded = routes.unwrap_or_default().discarded();
         if queue.is_some_and(QueueKind::is_at_most_once) {
             self.at_most_once();
         } else if cap.is_some()
             && on_cap == OnCap::DeadLetter
             && !dead_letter_given
+            && !discarded.contains(Reason::MaxDeliveries)
             && !self.is_partial
         {
             let what = "`max_deliveries` needs `dead_letter.key`: where should the message go?";
@@ -116,10 +115,10 @@ impl Collected {
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),
             has_dead_letter: dead_letter.is_some(),
-            dead_letters: dead_letter.map_or_else(DeadLetterRules::default, |d| DeadLetterRules {
-                discarded: d.routes.discarded,
-                stop_when_refused: d.on_full == OnFull::Stop,
-            }),
+            dead_letters: DeadLetterRules {
+                discarded,
+                stop_when_refused: dead_letter.is_some_and(|d| d.on_full == OnFull::Stop),
+            },
             backoff,
         }
     }

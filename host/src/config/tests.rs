@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::*;
-use crate::delivery::policy::OnCap;
+use crate::delivery::policy::{OnCap, Reason};
 use crate::wire::list::Framing;
 
 /// A configuration from a file's text, variables and flags.
@@ -341,6 +341,152 @@ fn a_cap_without_a_key_is_fine_where_the_message_is_given_up_on_purpose() {
         (config.policy.allowance.cap, config.policy.on_cap),
         (Some(3), OnCap::Discard)
     );
+}
+
+/// What gives messages up, and the reasons that it gives.
+const GIVES_UP: [(&str, &str, &[&str]); 8] = [
+    (
+        "on_fault",
+        "on_fault = 'dead-letter'",
+        &["trap", "timeout", "memory-limit"],
+    ),
+    ("queue.max_length", "queue.max_length = 9", &["maxlen"]),
+    ("queue.ttl", "queue.ttl = '5s'", &["expired"]),
+    ("codec", "codec = 'json'", &["decode-failed"]),
+    ("codec", "codec = 'msgpack'", &["decode-failed"]),
+    ("codec", "codec = 'utf8'", &["decode-failed"]),
+    ("require_headers", "require_headers = 'a'", &["malformed"]),
+    ("max_deliveries", "max_deliveries = 3", &["max-deliveries"]),
+];
+
+fn of(file: &str) -> Result<Config, Vec<String>> {
+    Given {
+        file,
+        ..Given::default()
+    }
+    .config()
+}
+
+fn with(more: &str) -> Result<Config, Vec<String>> {
+    of(&format!("{MINIMAL}{more}\n"))
+}
+
+#[test]
+fn what_gives_messages_up_needs_a_key_or_a_route_for_each_of_its_reasons() {
+    for (key, line, reasons) in GIVES_UP {
+        let problems = with(line).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let told = format!("orders.toml:5: `{key}` needs `dead_letter.key`");
+        assert!(problems[0].starts_with(&told), "{problems:?}");
+        assert!(problems[0].contains("--dead-letter KEY"), "{problems:?}");
+
+        let config = with(&format!("{line}\ndead_letter.key = 'dead'")).unwrap();
+        assert!(config.policy.has_dead_letter);
+
+        let routes: Vec<String> = reasons.iter().map(|r| format!("{r}=discard")).collect();
+        let routed = format!("{line}\ndead_letter.routes = '{}'", routes.join(", "));
+        let config = with(&routed).unwrap();
+        assert!(!config.policy.has_dead_letter);
+        for reason in reasons {
+            let reason = Reason::from_label(reason).unwrap();
+            assert!(config.policy.dead_letters.discarded.contains(reason));
+        }
+        // Another route says nothing about it.
+        let other = format!("{line}\ndead_letter.routes = 'dropped=discard'");
+        assert_eq!(with(&other).unwrap_err().len(), 1);
+    }
+}
+
+#[test]
+fn each_reason_that_has_no_route_is_named() {
+    let problems =
+        with("on_fault = 'dead-letter'\ndead_letter.routes = 'trap=discard'").unwrap_err();
+    assert_eq!(
+        problems,
+        [
+            "orders.toml:5: `on_fault` needs `dead_letter.key`: what it gives up \
+             (`timeout`, `memory-limit`) would be lost (give `--dead-letter KEY`, or \
+             `--dead-letter-routes timeout=discard,memory-limit=discard` to lose it on purpose)"
+        ]
+    );
+}
+
+#[test]
+fn a_queue_that_forgets_may_turn_messages_away_without_a_key() {
+    for more in [
+        "channel = 'c'\nqueue.ttl = '5s'\nrequire_headers = 'a'\ncodec = 'utf8'\n",
+        "list = 'l'\nrequire_headers = 'a'\ncodec = 'msgpack'\n",
+    ] {
+        of(&format!("redis = 'redis://db'\nhandler = 'h'\n{more}")).unwrap();
+    }
+}
+
+#[test]
+fn a_readable_list_without_a_key_checks_no_bodies() {
+    let file = "redis = 'redis://db'\nlist = 'jobs'\nreliable = true\nhandler = 'h'\n\
+                codec = 'json'\n";
+    assert_eq!(of(file).unwrap().codec, None);
+    let problems = of(&format!("{file}framing = 'raw'\n")).unwrap_err();
+    assert!(
+        problems.len() == 1 && problems[0].contains("`codec` needs `dead_letter.key`"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_route_to_a_key_needs_the_key_for_everything_else() {
+    let problems = with("dead_letter.routes = 'trap=slow, dropped=discard'").unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(
+        problems[0].contains("has a key (`trap=slow`), but `dead_letter.key` is not set"),
+        "{problems:?}"
+    );
+    // Where it would go is told once.
+    let problems = with("queue.ttl = '5s'\ndead_letter.routes = 'expired=old'").unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(
+        problems[0].contains("give `--dead-letter KEY` as well"),
+        "{problems:?}"
+    );
+    with("dead_letter.routes = 'dropped=discard'").unwrap();
+}
+
+#[test]
+fn a_route_may_lead_back_to_the_queue_and_the_cycle_key_may_not() {
+    with("dead_letter.key = 'dead'\ndead_letter.routes = 'timeout=slow, trap=orders'").unwrap();
+    let problems = with("dead_letter.key = 'dead'\ndead_letter.cycle_key = 'orders'").unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(
+        problems[0].contains("`dead_letter.cycle_key` is the queue itself"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn what_would_be_ignored_is_refused() {
+    for queue in ["list = 'q'\nreliable = true", "list = 'q'", "channel = 'q'"] {
+        for (more, expected) in [
+            ("body_field = 'data'", "`body_field` means nothing here"),
+            ("missing_body = 'json'", "`missing_body` means nothing here"),
+            (
+                "codec = 'frame'\nframing = 'raw'",
+                "`codec` `frame` contradicts `framing` `raw`",
+            ),
+            (
+                "codec = 'frame'\nframing = 'json'",
+                "`codec` `frame` contradicts `framing` `json`",
+            ),
+        ] {
+            let file = format!("redis = 'redis://db'\nhandler = 'h'\n{queue}\n{more}\n");
+            let problems = of(&file).unwrap_err();
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].contains(expected), "{problems:?}");
+        }
+        for framing in ["auto", "frame"] {
+            let more = format!("{queue}\ncodec = 'frame'\nframing = '{framing}'\n");
+            of(&format!("redis = 'redis://db'\nhandler = 'h'\n{more}")).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub enum Disposition {
     },
     /// Move it to the dead-letter queue.
     DeadLetter(Rejection),
-    /// Take it off the queue: it is given up, as the operator or the handler said.
+    /// Take it off the queue: it is given up, and nothing keeps it.
     Discard(Rejection),
 }
 
@@ -168,7 +168,7 @@ pub struct Policy {
     pub on_cap: OnCap,
     /// What a fault means.
     pub on_fault: OnFault,
-    /// Whether there is somewhere to put a dead letter; without it a drop discards.
+    /// Whether there is somewhere to put a dead letter; without it what is given up is discarded.
     pub has_dead_letter: bool,
     /// What else is wanted of dead letters.
     pub dead_letters: DeadLetterRules,
@@ -228,6 +228,17 @@ impl Policy {
     /// A message that the gate turns away: no handler runs for it this time.
     pub fn turn_away(&self, reason: Reason, detail: String, attempts: u32) -> Disposition {
         self.dead_letter(Rejection::new(reason, detail, attempts, false))
+    }
+
+    /// Whether what is given up for this reason is lost although nobody said that it may be: there
+    /// is no dead-letter queue, and no route, no cap, no handler and no header of the message that
+    /// says so.
+    pub fn is_lost(&self, reason: Reason) -> bool {
+        let is_said = matches!(
+            reason,
+            Reason::Dropped | Reason::MaxDeliveries | Reason::Expired
+        );
+        !self.has_dead_letter && !is_said && !self.dead_letters.discarded.contains(reason)
     }
 
     fn again(
@@ -440,6 +451,22 @@ mod tests {
                 let is_discarded = matches!(dropped, Disposition::Discard(_));
                 assert_eq!(is_discarded, discarded == Reason::Dropped);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_lost_unsaid_is_told_from_what_is_lost_on_purpose() {
+        for mut policy in policies() {
+            let is_nowhere = !policy.has_dead_letter;
+            for reason in [Reason::Oversize, Reason::Malformed] {
+                assert_eq!(policy.is_lost(reason), is_nowhere);
+            }
+            for reason in [Reason::Dropped, Reason::MaxDeliveries, Reason::Expired] {
+                assert!(!policy.is_lost(reason));
+            }
+            policy.dead_letters.discarded = Reasons::new([Reason::Oversize]);
+            assert!(!policy.is_lost(Reason::Oversize));
+            assert_eq!(policy.is_lost(Reason::Malformed), is_nowhere);
         }
     }
 

@@ -25,13 +25,17 @@ pub(in crate::config) static DEAD_LETTER_KEY: Setting<String> = Setting::new(
 )
 .live()
 .flag("dead-letter")
-.unset("none: what a handler drops is discarded");
+.unset(
+    "none: what a handler drops, or what expires by its own header, is discarded; so is, with a \
+     warning, what is too large or malformed",
+);
 
 pub(in crate::config) static DEAD_LETTER_ROUTES: Setting<RouteTable> = Setting::new(
     "dead_letter.routes",
     "ROUTES",
     "Where else it goes, by reason: `timeout=orders:slow, dropped=discard`. A reason that is not \
-     named goes to `dead_letter.key`; `discard` loses the message, counted.",
+     named goes to `dead_letter.key`; `discard` loses the message, counted, and is the only route \
+     that can be given without `dead_letter.key`.",
 )
 .live()
 .unset("everything goes to `dead_letter.key`");

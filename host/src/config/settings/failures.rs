@@ -41,7 +41,8 @@ pub(in crate::config) static ON_FAULT: Setting<OnFault> = Setting::new(
     "on_fault",
     "WHAT",
     "What a fault (trap, timeout, limit) means: `requeue` = a failed attempt like any other, \
-     `dead-letter` = the end of the message, at once.",
+     `dead-letter` = the end of the message, at once; this needs `dead_letter.key`, or routes to \
+     `discard`.",
 )
 .live()
 .default("requeue");

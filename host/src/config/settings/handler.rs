@@ -126,7 +126,8 @@ pub(in crate::config) static MEMORY: Setting<ByteSize> = Setting::new(
 pub(in crate::config) static MAX_PAYLOAD: Setting<ByteSize> = Setting::new(
     "max_payload",
     "SIZE",
-    "The largest body that a handler is given. A larger one is dead-lettered as `oversize`.",
+    "The largest body that a handler is given. A larger one is dead-lettered as `oversize`; \
+     without `dead_letter.key` it is discarded, with a warning.",
 )
 .default("1MiB")
 .check(|size| sized(size, ByteSize(1), ByteSize(512 << 20)));

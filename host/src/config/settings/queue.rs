@@ -207,23 +207,25 @@ pub(in crate::config) static CODEC: Setting<Codec> = Setting::new(
     "codec",
     "CODEC",
     "What every body must parse as: `json`, `msgpack` or `utf8`; one that does not is dead-lettered \
-     as `decode-failed`, unrun. On lists and channels, where `framing` is not set, `json` means the \
-     readable envelope instead, read and written, and `frame` the binary frame.",
+     as `decode-failed`, unrun. On streams and reliable lists this needs `dead_letter.key`, or a route \
+     to `discard`. On lists and channels, where `framing` is not set, `json` means the readable \
+     envelope instead, read and written, and `frame` the binary frame.",
 )
 .unset("bodies are not looked at; lists and channels are written as frames");
 
 pub(in crate::config) static BODY_FIELD: Setting<String> = Setting::new(
     "body_field",
     "FIELD",
-    "The field of a stream entry that holds the body.",
+    "The field of a stream entry that holds the body. Lists and channels have no fields.",
 )
 .default("_payload");
 
 pub(in crate::config) static MISSING_BODY: Setting<MissingBody> = Setting::new(
     "missing_body",
     "RULE",
-    "What an entry without that field means: `json` = its fields are the body, as a JSON object of \
-     strings, `malformed` = it is dead-lettered.",
+    "What a stream entry without that field means: `json` = its fields are the body, as a JSON \
+     object of strings, `malformed` = it is dead-lettered as `malformed`; without `dead_letter.key` \
+     it is discarded, with a warning.",
 )
 .default("json");
 
@@ -231,7 +233,8 @@ pub(in crate::config) static REQUIRE_HEADERS: Setting<HeaderNames> = Setting::ne
     "require_headers",
     "NAMES",
     "The headers that every message must have, separated by commas. One without is dead-lettered as \
-     `malformed`, unrun.",
+     `malformed`, unrun. On streams and reliable lists this needs `dead_letter.key`, or a route to \
+     `discard`.",
 )
 .unset("none");
 
@@ -240,7 +243,8 @@ pub(in crate::config) static TTL: Setting<Duration> = Setting::new(
     "DURATION",
     "How long after it was enqueued a message is worth handling. Later it is dead-lettered as \
      `expired`, unrun. The header `x-expires-at` of a message may say that it is sooner. A value of a \
-     list does not say when it was enqueued: there the time begins with its first claim.",
+     list does not say when it was enqueued: there the time begins with its first claim. On streams \
+     and reliable lists this needs `dead_letter.key`, or a route to `discard`.",
 )
 .live()
 .flag("ttl")
@@ -251,7 +255,7 @@ pub(in crate::config) static MAX_LENGTH: Setting<NonZeroU64> = Setting::new(
     "queue.max_length",
     "N",
     "How many messages may be unread. Beyond that the oldest are dead-lettered as `maxlen`, unrun; \
-     what is pending is not counted.",
+     what is pending is not counted. This needs `dead_letter.key`, or a route to `discard`.",
 )
 .live()
 .flag("max-length")

@@ -134,12 +134,23 @@ impl Driver {
             Ending::Parted(Parting::Discard(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
-                if self.queue.guarantee() == Guarantee::AtLeastOnce {
+                if self.queue.guarantee() == Guarantee::AtMostOnce {
+                    if let Some(others) = self.throttle.pass("lost", Instant::now()) {
+                        warn!(
+                            id,
+                            reason, detail, others, "lost: this queue takes nothing back"
+                        );
+                    }
+                } else if !self.ledger.policy().is_lost(rejection.reason) {
                     info!(id, reason, attempts, detail, "discarded");
-                } else if let Some(others) = self.throttle.pass("lost", Instant::now()) {
+                } else if let Some(others) = self.throttle.pass(reason, Instant::now()) {
                     warn!(
                         id,
-                        reason, detail, others, "lost: this queue takes nothing back"
+                        reason,
+                        attempts,
+                        detail,
+                        others,
+                        "discarded: it cannot be handled, and there is no `dead_letter.key`"
                     );
                 }
                 self.metrics.disposition(&Disposition::Discard(rejection));
