@@ -288,10 +288,18 @@ async fn the_oldest_beyond_the_length() {
     }
     let done = hosts[0].maintain().await.unwrap();
     assert_eq!((done.overflowed, done.overflows), (0, false));
+    let why = done.dead_letters_refused.unwrap();
+    assert!(why.contains("WRONGTYPE"), "{why}");
     assert_eq!(scene.length(KEY).await, 110);
     let oldest = scene.raw.ask(&format!("LINDEX {KEY} -1")).await;
     let oldest: Vec<u8> = redis::from_redis_value(oldest).unwrap();
     assert_eq!(framed(&oldest).1, "400");
+
+    scene.raw.ask(&format!("DEL {DEAD}")).await;
+    let done = hosts[0].maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.dead_letters_refused), (10, None));
+    assert_eq!(scene.length(KEY).await, 100);
+    assert_eq!(scene.length(DEAD).await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::policy::{DeadLetterRules, Reason, Reasons};
-use hostler::queue::stream::{DeadLetterQueue, OnFull, Routes, StreamOptions};
+use hostler::queue::Queue;
+use hostler::queue::stream::{DeadLetterQueue, OnFull, Routes, StreamOptions, StreamQueue};
 use hostler::runtime::{Exit, Settings, wall_clock_ms};
+use hostler::telemetry::health::Cause;
 use hostler::telemetry::metrics::Metrics;
 use hostler::wire::codec::BodyCodec;
 use hostler_tests::inprocess::{Host, Script};
@@ -266,10 +268,10 @@ async fn several_hosts_cut_no_more_than_is_over() {
     let mut hosts = Vec::new();
     for _ in 0..3 {
         let target = crate::queue_scene::connector(&scene.server.url());
-        let queue = hostler::queue::stream::StreamQueue::open(target, options());
+        let queue = StreamQueue::open(target, options());
         hosts.push(queue.await.unwrap());
     }
-    let cut = futures_util::future::join_all(hosts.iter().map(hostler::queue::Queue::maintain));
+    let cut = futures_util::future::join_all(hosts.iter().map(Queue::maintain));
     let cut: u64 = cut
         .await
         .into_iter()
@@ -277,6 +279,162 @@ async fn several_hosts_cut_no_more_than_is_over() {
         .sum();
     assert_eq!(cut, 399);
     assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 399);
+}
+
+fn at_most(length: u64) -> StreamOptions {
+    StreamOptions {
+        max_length: Some(length),
+        ..orders()
+    }
+}
+
+async fn open(scene: &Scene, options: StreamOptions) -> StreamQueue {
+    let target = crate::queue_scene::connector(&scene.server.url());
+    StreamQueue::open(target, options).await.unwrap()
+}
+
+/// A go of housekeeping whose dead letters are refused: why.
+async fn why_refused(queue: &StreamQueue) -> String {
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.overflows), (0, false));
+    done.dead_letters_refused.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_the_length_stays_unread_while_its_target_takes_nothing() {
+    let scene = Scene::new().await;
+    for _ in 0..150 {
+        scene.put("orders", &["_payload", "ack"]).await;
+    }
+    let queue = open(&scene, at_most(20)).await;
+    let full = StreamOptions {
+        dead_letter: Some(DeadLetterQueue {
+            max_len: Some(1),
+            on_full: OnFull::Stop,
+            ..DeadLetterQueue::new("full")
+        }),
+        ..at_most(20)
+    };
+    let full = open(&scene, full).await;
+    scene.put("full", &["_payload", "in the way"]).await;
+    scene.raw.ask(&format!("SET {DEAD} x")).await;
+    for _ in 0..3 {
+        let why = why_refused(&queue).await;
+        assert!(why.contains("WRONGTYPE"), "{why}");
+        let why = why_refused(&full).await;
+        assert!(why.contains("dead-letter queue is full"), "{why}");
+    }
+    scene.raw.ask(&format!("DEL {DEAD}")).await;
+    scene.raw.ask("CONFIG SET maxmemory 1").await;
+    let why = why_refused(&queue).await;
+    assert!(why.contains("OOM"), "{why}");
+    scene.raw.ask("CONFIG SET maxmemory 0").await;
+    let pending = scene.raw.pending("orders", "workers").await;
+    assert!(pending.is_empty(), "nothing is claimed");
+    assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
+
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.dead_letters_refused), (130, None));
+    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 130);
+    assert!(scene.raw.pending("orders", "workers").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_the_length_and_refused_is_handed_back_uncharged() {
+    let scene = Scene::new().await;
+    // They would go round for ever; and the key where that ends cannot be written.
+    let death = r#"[{"queue":"orders:dead","reason":"malformed","unrejected":true}]"#;
+    let fields = ["_payload", "ack", "h:x-death", death];
+    let put = || scene.put("orders", &fields);
+    scene.raw.ask("SET {orders}:cycle x").await;
+    for _ in 0..5 {
+        put().await;
+    }
+    let queue = open(&scene, at_most(2)).await;
+    let why = why_refused(&queue).await;
+    assert!(why.contains("WRONGTYPE"), "{why}");
+    let parked = scene.raw.pending("orders", "workers").await;
+    assert_eq!(parked.len(), 3);
+    for parked in &parked {
+        assert_eq!((&*parked.consumer, parked.count), ("hostler:parked", 0));
+    }
+    // It is tried with one, as long as it is refused.
+    for _ in 0..5 {
+        put().await;
+    }
+    why_refused(&queue).await;
+    assert_eq!(scene.raw.pending("orders", "workers").await.len(), 4);
+    scene.raw.ask("DEL {orders}:cycle").await;
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.cycles), (4, 0));
+    assert_eq!(queue.maintain().await.unwrap().cycles, 4);
+    assert_eq!(scene.raw.number("XLEN {orders}:cycle").await, 4);
+
+    scene.serve(orders(), three()).await;
+    let starts = scene.script.starts();
+    assert_eq!(starts.len(), 6);
+    assert!(
+        starts.iter().all(|(_, attempt)| *attempt == 1),
+        "{starts:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_not_ready_while_what_is_over_the_length_is_refused() {
+    let scene = Scene::new().await;
+    for _ in 0..100 {
+        scene.put("orders", &["_payload", "sleep:20000"]).await;
+    }
+    scene.raw.ask(&format!("SET {DEAD} x")).await;
+    let mut settings = three();
+    settings.until_empty = None;
+    settings.ledger.concurrency = 1;
+    settings.ledger.prefetch_max = 2;
+    let url = scene.server.url();
+    let host = Host::start(&url, at_most(20), settings, &scene.script).await;
+    let (health, metrics) = (host.health.clone(), Arc::clone(&host.metrics));
+    eventually("it is told", || async {
+        let told = health.impediments();
+        let told = told.iter().find(|i| i.cause == Cause::DeadLettersRefused);
+        told.is_some_and(|told| told.detail.contains("WRONGTYPE"))
+    })
+    .await;
+    scene.raw.ask(&format!("DEL {DEAD}")).await;
+    eventually("it is ready again", || async { health.is_ready() }).await;
+    let dead = metrics.summary().dead_lettered["maxlen"];
+    assert!((70..=80).contains(&dead), "{dead}");
+    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await as u64, dead);
+    let pending = scene.raw.pending("orders", "workers").await;
+    assert!(pending.len() < 10, "what was refused is pending");
+    assert_eq!(scene.script.starts().len(), 1, "the one that fits");
+    host.crash();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_group_is_to_run_is_no_dead_letter_of_this_one() {
+    let scene = Scene::new().await;
+    for group in ["others", "others", "others", "workers"] {
+        let fields = [
+            "_payload",
+            "ack",
+            "h:x-only-group",
+            group,
+            "h:x-dead-letter-group",
+            group,
+            "h:x-replayed",
+            "1",
+        ];
+        scene.put("orders", &fields).await;
+    }
+    for _ in 0..4 {
+        scene.put("orders", &["_payload", "ack"]).await;
+    }
+    let queue = open(&scene, at_most(2)).await;
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.other_group, done.overflowed), (3, 3));
+    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 3);
+    assert!(scene.raw.pending("orders", "workers").await.is_empty());
+    assert_eq!(scene.raw.number("XLEN orders").await, 8, "never trimmed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! What every kind of queue does about dead letters: where each goes, and what is counted on the
 //! way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -81,13 +81,50 @@ pub(super) fn over_length(
     }
 }
 
-/// What was counted since the last [`Maintenance`].
+/// What a length limit remembers from one go to the next.
+#[derive(Debug, Default)]
+pub(super) struct Overflow {
+    refusing: AtomicBool,
+    open: Mutex<Vec<Settlement>>,
+}
+
+impl Overflow {
+    /// Whether the last dead letter was refused: then the next go tries with one.
+    pub(super) fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    /// The last dead letter was refused, or it was written.
+    pub(super) fn refuses(&self, refusing: bool) {
+        self.refusing.store(refusing, Ordering::Relaxed);
+    }
+
+    /// What is claimed, and not known to be settled.
+    pub(super) fn open(&self) -> Vec<Settlement> {
+        self.settlements().clone()
+    }
+
+    /// All that is claimed from now on, until it is known to be settled: never more than one script
+    /// claims.
+    pub(super) fn keep(&self, open: Vec<Settlement>) {
+        *self.settlements() = open;
+    }
+
+    fn settlements(&self) -> MutexGuard<'_, Vec<Settlement>> {
+        // Replaced as a whole: a panic elsewhere leaves nothing half-written.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was counted since the last [`Maintenance`], and what the length limit remembers.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    pub(super) overflow: Overflow,
     dropped: AtomicU64,
     cycles: AtomicU64,
     damaged: AtomicU64,
     overflowed: AtomicU64,
+    other_group: AtomicU64,
 }
 
 impl Counts {
@@ -123,6 +160,7 @@ impl Counts {
             cycles: take(&self.cycles),
             histories_damaged: take(&self.damaged),
             overflowed: take(&self.overflowed),
+            other_group: take(&self.other_group),
             ..Maintenance::default()
         }
     }
@@ -134,6 +172,7 @@ impl Counts {
             (&self.cycles, untold.cycles),
             (&self.damaged, untold.histories_damaged),
             (&self.overflowed, untold.overflowed),
+            (&self.other_group, untold.other_group),
         ] {
             counter.fetch_add(count, Ordering::Relaxed);
         }

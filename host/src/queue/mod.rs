@@ -165,7 +165,7 @@ pub struct Backlog {
 }
 
 /// What housekeeping did.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Maintenance {
     /// Entries trimmed from the queue by its retention.
     pub trimmed: u64,
@@ -184,6 +184,12 @@ pub struct Maintenance {
     pub overflowed: u64,
     /// There is more of that to do.
     pub overflows: bool,
+    /// Messages over that length that were replayed for another consumer group: taken off, for this
+    /// group only.
+    pub other_group: u64,
+    /// More is unread than may be, and its dead letters cannot be written: why. It is left where it
+    /// is.
+    pub dead_letters_refused: Option<String>,
 }
 
 /// What a queue looks like from outside: for gauges.

@@ -109,7 +109,7 @@ impl ListQueue {
         call.arg(&self.instance)
             .arg(entry_of(claim))
             .arg(&copy[..])
-            .arg(target.max_len.unwrap_or(0))
+            .arg(target.bound(key, self.key()).unwrap_or(0))
             .arg(match target.on_full {
                 OnFull::DropOldest => "drop-oldest",
                 OnFull::Stop => "stop",
@@ -162,7 +162,7 @@ impl ListQueue {
         let mut length = Cmd::new();
         length.arg("LLEN").arg(key);
         let before = reply::count("LLEN", &self.commands.call("LLEN", &length).await?)?;
-        let most = target.max_len.filter(|most| *most > 0);
+        let most = target.bound(key, self.key());
         if target.on_full == OnFull::Stop && most.is_some_and(|most| before >= most) {
             return Ok(full());
         }

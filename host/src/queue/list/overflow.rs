@@ -2,7 +2,8 @@
 //!
 //! Nothing is trimmed, and what is pending is not touched. A host that dies between the claim and
 //! the dead letter leaves a delivery on its processing list, which is handled like any other orphan.
-//! What Redis would not write goes back to the front of the list.
+//! What Redis would not write goes back to the front of the list. What was claimed when an answer
+//! was lost is remembered, and settled before anything else is claimed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,15 @@ impl ListQueue {
         let Some(most) = rules.max_length else {
             return Ok(());
         };
+        let overflow = &self.counts.overflow;
+        // Each value is claimed under a token of its own: what an earlier try has settled is gone.
+        if !self.give_up(overflow.open(), done).await? {
+            return Ok(());
+        }
         for _ in 0..CALLS_MAX {
-            let claimed = self.claim_beyond(&self.commands, CLAIMS_MAX, Some(most));
+            let is_refusing = overflow.is_refusing();
+            let want = if is_refusing { 1 } else { CLAIMS_MAX };
+            let claimed = self.claim_beyond(&self.commands, want, Some(most));
             let (claims, left) = claimed.await?;
             let target = rules.dead_letter.as_ref();
             let settlements: Vec<Settlement> = claims
@@ -35,22 +43,51 @@ impl ListQueue {
                     over_length(Arc::new(claim), attempts, most, target)
                 })
                 .collect();
-            let replies = self.settle_all(&settlements).await?;
-            let mut refused = Vec::new();
-            for (settlement, reply) in settlements.iter().zip(&replies) {
-                match reply {
-                    Reply::Done => done.overflowed += 1,
-                    Reply::Refused(_) => refused.push(handed_back(settlement)),
-                    _ => {}
-                }
-            }
-            self.settle_all(&refused).await?;
-            done.overflows = left > 0 && refused.is_empty();
+            let all_taken = self.give_up(settlements, done).await?;
+            done.overflows = all_taken && left > 0;
             if !done.overflows {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// Settle what was claimed; what is refused goes back. Returns whether nothing was.
+    async fn give_up(
+        &self,
+        settlements: Vec<Settlement>,
+        done: &mut Maintenance,
+    ) -> Result<bool, Error> {
+        if settlements.is_empty() {
+            return Ok(true);
+        }
+        let overflow = &self.counts.overflow;
+        overflow.keep(settlements.clone());
+        let replies = self.settle_all(&settlements).await?;
+        let mut back = Vec::new();
+        for (settlement, reply) in settlements.iter().zip(replies) {
+            match (reply, &settlement.step) {
+                (Reply::Refused(why), _) => {
+                    done.dead_letters_refused = Some(why);
+                    back.push(handed_back(settlement));
+                }
+                (Reply::Done, Step::DeadLetter { .. } | Step::Discard) => {
+                    done.overflowed += 1;
+                    overflow.refuses(false);
+                }
+                _ => {}
+            }
+        }
+        overflow.keep(back.clone());
+        if back.is_empty() {
+            return Ok(true);
+        }
+        overflow.refuses(true);
+        let replies = self.settle_all(&back).await?;
+        let stays = back.into_iter().zip(replies);
+        let stays = stays.filter(|(_, reply)| matches!(reply, Reply::Refused(_)));
+        overflow.keep(stays.map(|(settlement, _)| settlement).collect());
+        Ok(false)
     }
 }
 

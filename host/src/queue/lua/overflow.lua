@@ -1,9 +1,9 @@
 -- Claim the oldest unread entries beyond a length, to be given up.
 --
 -- KEYS  1 stream
--- ARGV  1 group, 2 consumer (self), 3 how many may be unread, 4 at most how many to claim,
---       5 after how many bytes of fields to stop, 6 how many entries to count where Redis does not
---       know how many are unread
+-- ARGV  1 group, 2 consumer (self), 3 how many may be unread, 4 at most how many to claim (0 = only
+--       count), 5 after how many bytes of fields to stop, 6 how many entries to count where Redis
+--       does not know how many are unread
 -- reply { entries claimed, unread entries over the length that are left }, each entry
 --       { id, fields }
 --

@@ -121,7 +121,7 @@ impl StreamQueue {
             .arg(&self.consumer)
             .arg(entry_id(settlement.claim.id))
             .arg(settlement.count)
-            .arg(target.max_len.unwrap_or(0))
+            .arg(target.bound(key, self.key()).unwrap_or(0))
             .arg(match target.on_full {
                 OnFull::DropOldest => "drop-oldest",
                 OnFull::Stop => "stop",
@@ -181,7 +181,7 @@ impl StreamQueue {
         let before = reply::count("XLEN", &self.commands.call("XLEN", &length).await?)?;
         let mut add = Cmd::new();
         add.arg(COMMAND).arg(key);
-        match (target.max_len, target.on_full) {
+        match (target.bound(key, self.key()), target.on_full) {
             (Some(max), OnFull::Stop) if before >= max => return Ok(full()),
             (Some(max), OnFull::DropOldest) => {
                 add.arg("MAXLEN").arg("~").arg(max);

@@ -85,6 +85,12 @@ impl DeadLetterQueue {
         self.routes.by_reason.get(&reason).unwrap_or(&self.key)
     }
 
+    /// The bound of this target; none where a route leads back to the queue `source`: what waits
+    /// there is no dead letter, and must not be trimmed.
+    pub(in crate::queue) fn bound(&self, key: &str, source: &str) -> Option<u64> {
+        self.max_len.filter(|most| *most > 0 && key != source)
+    }
+
     /// Every key that a dead letter of the queue `source` may go to, each once.
     pub fn targets(&self, source: &str) -> Vec<String> {
         self.routes.targets(&self.key, source)

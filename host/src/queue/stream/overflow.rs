@@ -1,17 +1,24 @@
 //! A length limit: the oldest unread entries beyond it are claimed and given up unrun.
 //!
-//! Nothing is trimmed, and what is pending is not touched. A host that dies between the claim and
-//! the dead letter leaves a pending delivery, which is handled like any other orphan; so is one
-//! whose dead letter Redis would not write.
+//! Nothing is trimmed, and what is pending is not touched. As long as the target takes no dead
+//! letter, nothing is claimed. What it refuses although it seemed to take some is handed back: held
+//! for later by no host, due now, uncharged. A host that dies between the claim and the dead letter
+//! leaves a pending delivery, which is handled like any other orphan.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::StreamQueue;
+use redis::Cmd;
+
+use super::{DeadLetterQueue, OnFull, StreamQueue};
+use crate::delivery::policy::Reason;
 use crate::queue::dead_letters::over_length;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
-use crate::queue::{Maintenance, Origin, Reply};
+use crate::queue::words::{full, refused};
+use crate::queue::{Claim, Maintenance, Origin, Reply, Settlement, Step};
+use crate::wire::dead_letter::only_group;
 
 /// Most entries, and about how many bytes of them, that one script claims.
 const CLAIMS_MAX: u64 = 100;
@@ -28,43 +35,142 @@ impl StreamQueue {
         let Some(most) = rules.max_length else {
             return Ok(());
         };
-        let script = Script::Overflow;
-        for _ in 0..CALLS_MAX {
-            let mut call = script.on(&[self.key()]);
-            call.arg(self.group())
-                .arg(&self.consumer)
-                .arg(most)
-                .arg(CLAIMS_MAX)
-                .arg(BYTES_MAX)
-                .arg(COUNTED_MAX);
-            let reply = script::run(&self.commands, script, &call).await?;
-            let [claimed, left] = reply::tuple(script.name(), reply)?;
-            let left = reply::count(script.name(), &left)?;
-            let mut settlements = Vec::new();
-            for entry in reply::array(script.name(), claimed)? {
-                let [id, fields] = reply::tuple(script.name(), entry)?;
-                let id = reply::text(script.name(), id)?;
-                let fields = reply::fields(script.name(), fields)?;
-                let claim = self.claim(script.name(), &id, 1, Origin::Fresh, fields)?;
-                self.saw(claim.id);
-                let (attempts, target) = (claim.header, rules.dead_letter.as_ref());
-                settlements.push(over_length(Arc::new(claim), attempts, most, target));
+        let (_, over) = self.claim_over(most, 0).await?;
+        if over == 0 {
+            return Ok(());
+        }
+        let target = rules.dead_letter.as_ref();
+        if let Some(target) = target.filter(|to| !to.routes.is_discarded(Reason::MaxLen)) {
+            let looked = self.look_at_target(target).await;
+            let looked = looked.or_else(|error| refused(self.about(error)))?;
+            if let Reply::Refused(why) = looked {
+                done.dead_letters_refused = Some(why);
+                return Ok(());
             }
-            if settlements.is_empty() {
+        }
+        for _ in 0..CALLS_MAX {
+            let is_refusing = self.counts.overflow.is_refusing();
+            let want = if is_refusing { 1 } else { CLAIMS_MAX };
+            let (claims, left) = self.claim_over(most, want).await?;
+            if claims.is_empty() {
                 done.overflows = false;
                 return Ok(());
             }
-            let replies = self.settle_all(&settlements).await?;
-            let settled = replies.iter().filter(|reply| **reply == Reply::Done);
-            done.overflowed += settled.count() as u64;
-            done.overflows = left > 0;
-            let refused = |reply: &Reply| matches!(reply, Reply::Refused(_));
-            if left == 0 || replies.iter().any(refused) {
-                // What was refused is pending now: no more of those, for a while.
-                done.overflows = false;
+            let all_taken = self.give_up(claims, most, target, done).await?;
+            done.overflows = all_taken && left > 0;
+            if !done.overflows {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// Claim the oldest entries over the length, at most `want`; and how many more there are.
+    async fn claim_over(&self, most: u64, want: u64) -> Result<(Vec<Claim>, u64), Error> {
+        let script = Script::Overflow;
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group())
+            .arg(&self.consumer)
+            .arg(most)
+            .arg(want)
+            .arg(BYTES_MAX)
+            .arg(COUNTED_MAX);
+        let reply = script::run(&self.commands, script, &call).await?;
+        let [claimed, left] = reply::tuple(script.name(), reply)?;
+        let left = reply::count(script.name(), &left)?;
+        let mut claims = Vec::new();
+        for entry in reply::array(script.name(), claimed)? {
+            let [id, fields] = reply::tuple(script.name(), entry)?;
+            let id = reply::text(script.name(), id)?;
+            let fields = reply::fields(script.name(), fields)?;
+            let claim = self.claim(script.name(), &id, 1, Origin::Fresh, fields)?;
+            self.saw(claim.id);
+            claims.push(claim);
+        }
+        Ok((claims, left))
+    }
+
+    /// Settle what was claimed. Returns whether nothing of it was refused.
+    async fn give_up(
+        &self,
+        claims: Vec<Claim>,
+        most: u64,
+        target: Option<&DeadLetterQueue>,
+        done: &mut Maintenance,
+    ) -> Result<bool, Error> {
+        let settlements: Vec<Settlement> = claims
+            .into_iter()
+            .map(|claim| {
+                // No dead letter of ours: its own group has it.
+                let target = target.filter(|_| !self.is_for_others(&claim));
+                let attempts = claim.header;
+                over_length(Arc::new(claim), attempts, most, target)
+            })
+            .collect();
+        let overflow = &self.counts.overflow;
+        let replies = self.settle_all(&settlements).await?;
+        let mut back = Vec::new();
+        for (settlement, reply) in settlements.iter().zip(replies) {
+            match reply {
+                Reply::Done if self.is_for_others(&settlement.claim) => done.other_group += 1,
+                Reply::Done => {
+                    done.overflowed += 1;
+                    overflow.refuses(false);
+                }
+                Reply::Refused(why) => {
+                    done.dead_letters_refused = Some(why);
+                    back.push(handed_back(settlement));
+                }
+                Reply::Gone | Reply::Trimmed | Reply::Stolen => {}
+            }
+        }
+        if back.is_empty() {
+            return Ok(true);
+        }
+        overflow.refuses(true);
+        self.settle_all(&back).await?;
+        Ok(false)
+    }
+
+    /// Replayed for another consumer group of this stream.
+    fn is_for_others(&self, claim: &Claim) -> bool {
+        only_group(&claim.message.headers).is_some_and(|only| only != self.group())
+    }
+
+    /// Whether the target would take a dead letter, as far as that can be told without one.
+    async fn look_at_target(&self, target: &DeadLetterQueue) -> Result<Reply, Error> {
+        let key = target.target(Reason::MaxLen);
+        let mut length = Cmd::new();
+        length.arg("XLEN").arg(key);
+        match self.commands.call("XLEN", &length).await {
+            Ok(length) => {
+                let length = reply::count("XLEN", &length)?;
+                let most = target.bound(key, self.key());
+                if target.on_full == OnFull::Stop && most.is_some_and(|most| length >= most) {
+                    return Ok(full());
+                }
+            }
+            // Without a bound it may be that nobody needs to count.
+            Err(error) if error.is_missing_right() => {}
+            Err(error) => return Err(error),
+        }
+        // Nothing can have this id: nothing is added, it is an error. But a user without the right
+        // and a server without memory hear another one.
+        let mut add = Cmd::new();
+        add.arg("XADD").arg(key).arg("0-0").arg("name").arg("value");
+        match self.commands.call("XADD", &add).await {
+            Err(Error::Configuration { code, .. }) if code == "ERR" => Ok(Reply::Done),
+            Err(error) => Err(error),
+            Ok(_) => Ok(Reply::Done),
+        }
+    }
+}
+
+/// Held for later by no host, due now: its next start is its first.
+fn handed_back(settlement: &Settlement) -> Settlement {
+    let after = Duration::ZERO;
+    Settlement {
+        step: Step::Park { keep: 0, after },
+        ..settlement.clone()
     }
 }

@@ -257,6 +257,8 @@ impl Driver {
             self.refusing = false;
             self.health.clear(Cause::DeadLettersRefused);
             info!("redis takes settlements again");
+            // What is over the length may be refused still: that is told at once.
+            self.next_maintenance = Time::ZERO;
         }
     }
 
@@ -326,6 +328,12 @@ impl Driver {
         if done.overflows {
             self.next_maintenance = Time::ZERO;
         }
+        if done.other_group > 0 {
+            self.metrics.other_group.inc_by(done.other_group);
+            let messages = done.other_group;
+            debug!(messages, "replayed for another group");
+        }
+        self.overflow_refused(done.dead_letters_refused.as_deref());
         if done.consumers_removed > 0 {
             let consumers = done.consumers_removed;
             debug!(consumers, "removed consumers that were long gone");
@@ -334,6 +342,27 @@ impl Driver {
             warn!("the queue is longer than its retention says: what is over is unread or pending");
         }
         self.held_back = done.held_back;
+    }
+
+    /// What is over the length is held by nobody: no settlement tells of its dead letters.
+    fn overflow_refused(&self, cause: Option<&str>) {
+        match cause {
+            Some(cause) => {
+                if self.health.impede(Cause::DeadLettersRefused, cause) {
+                    warn!(
+                        cause,
+                        "redis refuses dead letters; what is over the length stays unread"
+                    );
+                }
+            }
+            // As long as a settlement is refused, that is the cause.
+            None if self.refusing => {}
+            None => {
+                if self.health.clear(Cause::DeadLettersRefused) {
+                    info!("redis takes what is over the length again");
+                }
+            }
+        }
     }
 
     pub(super) fn take(&mut self, kind: Kind, result: Result<Taken, Error>) -> Taken {
