@@ -81,6 +81,7 @@ fn letter(body: &str, source: &str, reason: Reason, now_ms: u64) -> Bytes {
         rejection: &rejection,
         handler: "sha256:abc",
         now_ms,
+        expires_at_ms: None,
     };
     let headers = Headers::new(vec![
         ("X-Tenant".into(), "7".into()),

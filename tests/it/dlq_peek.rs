@@ -36,6 +36,7 @@ fn letter(body: impl Into<Bytes>, reason: Reason) -> Vec<(Bytes, Bytes)> {
         rejection: &rejection,
         handler: "sha256:abc",
         now_ms: 1000,
+        expires_at_ms: None,
     };
     stream_fields(&raw, &stream::headers(&raw), &context)
 }

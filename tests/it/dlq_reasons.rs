@@ -141,6 +141,13 @@ async fn expired_in_the_buffer_of_a_busy_host() {
     let (body, reason, ..) = scene.only_dead().await;
     assert_eq!((body.as_str(), reason.as_str()), ("ack", "expired"));
     assert_eq!(metrics.summary().acked, 1, "what runs is let run");
+    // Its history says when, though it carried no limit of its own.
+    let (_, fields) = &scene.raw.entries(DEAD).await[0];
+    let source = String::from_utf8_lossy(field(fields, "h:x-dead-letter-source-id").unwrap());
+    let enqueued: u64 = source.split_once('-').unwrap().0.parse().unwrap();
+    let death = String::from_utf8_lossy(field(fields, "h:x-death").unwrap()).into_owned();
+    let expected = format!("\"original-expiration\":{}", enqueued + 300);
+    assert!(death.contains(&expected), "{death}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

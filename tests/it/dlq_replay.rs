@@ -46,6 +46,7 @@ fn dead(raw: &[(Bytes, Bytes)], source: &str, group: &str, reason: Reason) -> Ve
         rejection: &rejection,
         handler: "sha256:abc",
         now_ms: 1000,
+        expires_at_ms: None,
     };
     stream_fields(raw, &stream::headers(raw), &context)
 }

@@ -143,6 +143,7 @@ pub(crate) fn dead_letter() -> Step {
             handled: true,
         },
         handler: "sha256:aa".into(),
+        expires_at_ms: None,
     }
 }
 

@@ -71,6 +71,7 @@ pub(super) fn over_length(
         Some(_) => Step::DeadLetter {
             rejection,
             handler: Arc::from(""),
+            expires_at_ms: claim.expires_at_ms,
         },
         None => Step::Discard,
     };

@@ -95,6 +95,14 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// When a dead letter stopped, or would have stopped, being worth handling.
+    fn expires_at_ms(&self) -> Option<u64> {
+        match self.step {
+            Step::DeadLetter { expires_at_ms, .. } => expires_at_ms,
+            Step::Park { .. } | Step::Leave { .. } | Step::Discard => None,
+        }
+    }
+
     /// The same, to be asked again after a lost reply.
     ///
     /// What the first one may have sent back, another host may have started since, and this one
@@ -139,6 +147,9 @@ pub enum Step {
         rejection: Rejection,
         /// The digest of the handler that ran or would have run.
         handler: Arc<str>,
+        /// When it stops being worth handling, in epoch milliseconds, as its header or the time to
+        /// live of the queue says; its copy has no such limit.
+        expires_at_ms: Option<u64>,
     },
     /// Take it off the queue: given up.
     Discard,

@@ -82,6 +82,9 @@ pub struct Context<'a> {
     pub handler: &'a str,
     /// Now, in epoch milliseconds.
     pub now_ms: u64,
+    /// When it stops being worth handling by the time to live of the queue, in epoch milliseconds;
+    /// its header may say that it is sooner.
+    pub expires_at_ms: Option<u64>,
 }
 
 /// The message's history with the present death: what to ask for cycles
@@ -95,11 +98,12 @@ pub fn history(headers: &Headers, context: &Context<'_>) -> Incoming {
 }
 
 fn continued(mut history: History, headers: &Headers, context: &Context<'_>) -> History {
+    let by_header = headers.find_number(EXPIRES_AT);
     history.record(
         context.source,
         context.rejection,
         context.now_ms,
-        headers.find_number(EXPIRES_AT),
+        by_header.into_iter().chain(context.expires_at_ms).min(),
     );
     history
 }

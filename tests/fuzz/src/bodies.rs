@@ -160,6 +160,7 @@ fn dead_lettered(fields: &[(Bytes, Bytes)], headers: &Headers) {
         rejection: &rejection,
         handler: "sha256:0",
         now_ms: 1,
+        expires_at_ms: None,
     };
     let copy = dead_letter::stream_fields(fields, headers, &context);
     let plain = |fields: &[(Bytes, Bytes)]| -> Vec<_> {

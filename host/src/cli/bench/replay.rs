@@ -125,6 +125,7 @@ async fn fill(connector: &Connector, source: &str, dead: &str, load: &Load) -> R
         rejection: &rejection,
         handler: "sha256:0000000000000000000000000000000000000000000000000000000000000000",
         now_ms: wall_clock_ms(),
+        expires_at_ms: None,
     };
     let fields = stream_fields(&original, &Headers::default(), &context);
     let letter = Outgoing {

@@ -44,8 +44,9 @@ impl ListQueue {
         let now_ms = now_ms();
         let (mut calls, mut copies, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (place, rejection, handler) in dead_letters {
-            let claim = &settlements[*place].claim;
-            let (to, copy) = match self.copy_of(claim, target, rejection, handler, now_ms) {
+            let settlement = &settlements[*place];
+            let claim = &settlement.claim;
+            let (to, copy) = match self.copy_of(settlement, target, rejection, handler, now_ms) {
                 Ok(copy) => copy,
                 Err(error) => {
                     replies[*place] = Some(Reply::Refused(error.to_string()));
@@ -70,12 +71,13 @@ impl ListQueue {
     /// Where a dead letter goes, and its value.
     fn copy_of(
         &self,
-        claim: &Claim,
+        settlement: &Settlement,
         target: &DeadLetterQueue,
         rejection: &Rejection,
         handler: &str,
         now_ms: u64,
     ) -> Result<(Destination, Bytes), list::Error> {
+        let claim = &settlement.claim;
         let (headers, payload) = self.values.parts(claim);
         let context = Context {
             source: self.key(),
@@ -84,6 +86,7 @@ impl ListQueue {
             rejection,
             handler,
             now_ms,
+            expires_at_ms: settlement.expires_at_ms(),
         };
         let to = Destination::of(target, &headers, &context);
         let mut headers = dead_letter::list_headers(&headers, &context);

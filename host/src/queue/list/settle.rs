@@ -177,7 +177,9 @@ impl ListQueue {
                     Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
                 },
                 Step::Discard => discard.push(place),
-                Step::DeadLetter { rejection, handler } => {
+                Step::DeadLetter {
+                    rejection, handler, ..
+                } => {
                     dead_letters.push((place, rejection, handler));
                 }
             }

@@ -77,7 +77,9 @@ impl StreamQueue {
                 Step::Park { .. } => park.push(place),
                 Step::Leave { .. } => leave.push(place),
                 Step::Discard => discard.push(place),
-                Step::DeadLetter { rejection, handler } => {
+                Step::DeadLetter {
+                    rejection, handler, ..
+                } => {
                     dead_letters.push((place, rejection, handler));
                 }
             }

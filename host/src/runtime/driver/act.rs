@@ -101,6 +101,7 @@ impl Driver {
             Parting::DeadLetter(rejection) => Step::DeadLetter {
                 rejection,
                 handler: job.handler().unwrap_or_else(no_digest),
+                expires_at_ms: job.expires_at_ms,
             },
             Parting::Discard(_) => Step::Discard,
         };

@@ -114,6 +114,7 @@ mod tests {
             rejection: &rejection,
             handler: "",
             now_ms: 1000,
+            expires_at_ms: None,
         };
         super::super::stream_fields(raw, &stream::headers(raw), &context)
     }

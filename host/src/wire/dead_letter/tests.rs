@@ -22,6 +22,7 @@ fn context<'a>(source: &'a str, rejection: &'a Rejection) -> Context<'a> {
         rejection,
         handler: "sha256:abc",
         now_ms: 1000,
+        expires_at_ms: None,
     }
 }
 
@@ -276,5 +277,33 @@ proptest! {
         let history = death::read(&headers);
         prop_assert!(!history.damaged);
         prop_assert_eq!(history.history.records()[0].count, u64::try_from(hops).unwrap());
+    }
+}
+
+#[test]
+fn the_history_keeps_the_earlier_of_two_expirations() {
+    let expired = rejection(Reason::Expired, false);
+    for (header, by_queue, expected) in [
+        (None, None, None),
+        (Some("500"), None, Some(500)),
+        (None, Some(700), Some(700)),
+        (Some("500"), Some(700), Some(500)),
+        (Some("900"), Some(700), Some(700)),
+    ] {
+        let mut raw = vec![field("_payload", "x")];
+        raw.extend(header.map(|at| field("h:x-expires-at", at)));
+        let copy = die(
+            &raw,
+            &Context {
+                expires_at_ms: by_queue,
+                ..context("orders", &expired)
+            },
+        );
+        let told = expected.map(|at| format!("\"original-expiration\":{at}"));
+        let death = get(&copy, "x-death").concat();
+        match told {
+            Some(told) => assert!(death.contains(&told), "{death}"),
+            None => assert!(!death.contains("original-expiration"), "{death}"),
+        }
     }
 }
