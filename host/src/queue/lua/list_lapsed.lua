@@ -18,7 +18,11 @@ end
 local all = redis.call('ZRANGE', KEYS[1], 0, -1)
 local held = 0
 for _, instance in ipairs(all) do
-  held = held + redis.call('LLEN', ARGV[2] .. instance)
+  local length = redis.pcall('LLEN', ARGV[2] .. instance)
+  -- A key of another type is somebody else's: it holds nothing of ours.
+  if type(length) == 'number' then
+    held = held + length
+  end
 end
 if held > redis.call('ZCARD', KEYS[2]) then
   return all
