@@ -1,7 +1,7 @@
 #!/bin/sh
 # What swaps cost: the same queue is emptied by one host, first with one version of its handler, then
 # while its file is replaced by ever new versions, each of which must be compiled.
-# swap.sh HOSTLER COMPONENT [MESSAGES] [ROUNDS]
+# swap.sh HOSTLER COMPONENT [MESSAGES] [ROUNDS] [SECONDS BETWEEN VERSIONS]
 set -eu
 
 hostler=$(realpath "$1")
@@ -40,4 +40,4 @@ measure() {
 }
 
 measure "one version" 0
-measure "a new version each second" 1
+measure "a new version each ${5:-2} s" "${5:-2}"
