@@ -164,7 +164,7 @@ fuzz: setup-fuzz
 	done
 
 # The table of docs/languages.md, measured: on a machine that does nothing else.
-bench-guests: host guests
+bench-guests: host setup-node
 	@sh tests/bench/languages.sh target/release/hostler $(LANGUAGES)
 
 lint: setup-rust

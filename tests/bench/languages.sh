@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a handler costs in each language: builds the examples, measures their components without
-# Redis, and writes the table of docs/languages.md between its marks.
+# What a handler costs in each language: makes a project of each as a user would, builds it twice,
+# measures its component without Redis, and writes the table of docs/languages.md between its marks.
 # languages.sh HOSTLER LANGUAGE...
 set -eu
 
@@ -8,43 +8,65 @@ hostler=$(realpath "$1")
 shift
 root=$(realpath "$(dirname "$0")/../..")
 doc=$root/docs/languages.md
-table=$(mktemp)
-trap 'rm -f "$table" "$table.doc" "$table.json" "$table.log"' EXIT INT TERM
+dir=$(mktemp -d)
+trap 'chmod -R u+w "$dir" 2> /dev/null; rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+table=$dir/table
+json=
 
-printf '%s' '{"id":"o-1","amount":42.5,"currency":"EUR","status":"paid","items":["espresso beans 1 kg"],"gift":false}' > "$table.json"
+# Nothing that was fetched or compiled before is used, but crates that cargo has downloaded.
+unset MAKEFLAGS MFLAGS MAKELEVEL TOOLCHAINS CARGO_TARGET_DIR LANG 2> /dev/null || true
+export npm_config_cache="$dir/npm" PIP_NO_CACHE_DIR=1 GOMODCACHE="$dir/gomod" GOCACHE="$dir/gocache" GOFLAGS=-modcacherw
+
+printf '%s' '{"id":"o-1","amount":42.5,"currency":"EUR","status":"paid","items":["espresso beans 1 kg"],"gift":false}' > "$dir/order.json"
 # A number of the one line of JSON; with a section before it, of that section.
 field() { printf '%s' "$json" | sed -n "s/.*\"$1\":{[^}]*\"$2\":\([0-9.]*\).*/\1/p"; }
 top() { printf '%s' "$json" | sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"; }
 
+now() { echo $(( $(date +%s%N) / 1000000 )); }
+# Run a build; what it says is shown if it fails.
+build() { sh -c "$1" > "$dir/log" 2>&1 < /dev/null || { cat "$dir/log" >&2; exit 1; }; }
+
 {
-  echo '| language | component | build | cold start | cached start | fresh | reused |'
-  echo '|---|---:|---:|---:|---:|---:|---:|'
+  echo '| language | component | set-up | build | cold start | cached start | fresh | reused |'
+  echo '|---|---:|---:|---:|---:|---:|---:|---:|'
 } > "$table"
 for language in "$@"; do
+  fetch=:
+  build=make
+  file=handler.wasm
+  comment=//
   case $language in
-    rust) name=Rust file=target/wasm32-wasip2/release/orders_handler.wasm ;;
+    rust) name=Rust source=src/order.rs file=target/wasm32-wasip2/release/probe.wasm
+      fetch='cargo fetch --locked' build='cargo build --release --target wasm32-wasip2' ;;
     rust-batch) continue ;;
-    js) name=JavaScript file=handler.wasm ;;
-    ts) name=TypeScript file=handler.wasm ;;
-    python) name=Python file=handler.wasm ;;
-    go) name=Go file=handler.wasm ;;
-    c) name=C file=handler.wasm ;;
-    cpp) name=C++ file=handler.wasm ;;
-    zig) name=Zig file=handler.wasm ;;
-    *) name=$language file=handler.wasm ;;
+    js) name=JavaScript source=src/order.js fetch='npm install' build='npm run build' ;;
+    ts) name=TypeScript source=src/order.ts fetch='npm install' build='npm run build' ;;
+    python) name=Python source=order.py comment='#' ;;
+    go) name=Go source=order/order.go ;;
+    c) name=C source=order.c ;;
+    cpp) name=C++ source=order.cpp ;;
+    zig) name=Zig source=order.zig ;;
+    *) echo "no such language: $language" >&2; exit 64 ;;
   esac
-  folder=$root/guest-examples/$language
-  make -s -C "$root" "guest-$language" > /dev/null
-  # The tools and the dependencies are there: only the handler is built again.
-  rm -rf "$folder/handler.wasm" "$folder/build"
-  touch "$folder"/*.* "$folder"/src/* "$folder"/order/* 2> /dev/null || true
-  begun=$(date +%s%N)
-  make -s -C "$root" "guest-$language" > /dev/null
-  built=$(( ($(date +%s%N) - begun) / 1000000 ))
+  rm -rf "$dir/$language"
+  mkdir "$dir/$language"
+  cd "$dir/$language"
+  "$hostler" new --lang "$language" probe > /dev/null 2>&1
+  cd probe
+  begun=$(now)
+  build "$fetch && $build"
+  first=$(( $(now) - begun ))
+  # A change, as between two tries.
+  echo "$comment measured" >> "$source"
+  rm -f handler.wasm
+  begun=$(now)
+  build "$build"
+  again=$(( $(now) - begun ))
   # What it says to people is of the guest's log, cut at its limits, unless it fails.
-  json=$("$hostler" bench --in-process "$folder/$file" --body-file "$table.json" --json 2> "$table.log") || {
-    cat "$table.log" >&2; exit 1; }
-  awk -v name="$name" -v size="$(top size_bytes)" -v built="$built" \
+  json=$("$hostler" bench --in-process "$file" --body-file "$dir/order.json" --json 2> "$dir/log") || {
+    cat "$dir/log" >&2; exit 1; }
+  awk -v name="$name" -v size="$(top size_bytes)" -v setup="$((first > again ? first - again : 0))" -v again="$again" \
     -v compile="$(top compile_ms)" -v cached="$(top cached_start_ms)" \
     -v fresh="$(field fresh p50_us)" -v reuse="$(field reuse p50_us)" '
     function time(us) {
@@ -52,14 +74,17 @@ for language in "$@"; do
       if (us >= 1000) return sprintf("%.1f ms", us / 1000)
       return sprintf("%.1f us", us)
     }
-    BEGIN { printf "| %s | %s | %s | %s | %s | %s | %s |\n", name,
+    BEGIN { printf "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name,
       (size >= 1048576 ? sprintf("%.1f MiB", size / 1048576) : sprintf("%.0f KiB", size / 1024)),
-      time(built * 1000), time(compile * 1000), time(cached * 1000), time(fresh), time(reuse) }' >> "$table"
+      time(setup * 1000), time(again * 1000), time(compile * 1000), time(cached * 1000), time(fresh), time(reuse) }' >> "$table"
   tail -n 1 "$table" >&2
+  cd "$dir"
+  chmod -R u+w "$language"
+  rm -rf "$language"
 done
 
 awk -v table="$table" '
   /<!-- measured -->/ { print; while ((getline line < table) > 0) print line; skip = 1; next }
   /<!-- end -->/ { skip = 0 }
-  !skip { print }' "$doc" > "$table.doc"
-cat "$table.doc" > "$doc"
+  !skip { print }' "$doc" > "$dir/doc"
+cat "$dir/doc" > "$doc"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What swaps cost: the same queue is emptied by one host, first with one version of its handler, then
-# while its file is replaced by ever new versions, each of which must be compiled.
+# while its file is replaced by ever new versions, each of which must be compiled. The second part also
+# says how fast it went while a version was verified, and how fast between two of them.
 # swap.sh HOSTLER COMPONENT [MESSAGES] [ROUNDS] [SECONDS BETWEEN VERSIONS]
 set -eu
 
@@ -8,36 +9,92 @@ hostler=$(realpath "$1")
 component=$(realpath "$2")
 messages=${3:-600000}
 rounds=${4:-3}
+pause=${5:-2}
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT INT TERM
+trap 'stop; rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
 cd "$dir"
+
+swapper=
+watcher=
+stop() {
+  for pid in $swapper $watcher; do
+    kill "$pid" 2> /dev/null || true
+    wait "$pid" 2> /dev/null || true
+  done
+  swapper=
+  watcher=
+}
 
 # The component with a section that says nothing: another digest, the same handler.
 version() { { cat "$component"; printf '\000\011\004swap%04d' "$1"; } > "$dir/next" && mv "$dir/next" "$dir/handler.wasm"; }
+
+# The address of the host's admin server, once it has said it.
+admin() {
+  while ! grep -q '"ready"' "$dir/log" 2> /dev/null; do sleep 0.05; done
+  sed -n 's/.*"address":"\([^"]*\)".*/\1/p' "$dir/log" | head -n 1
+}
+
+# Attempts a second while a version was verified, and between: the host's log says when it was verified,
+# the looks how many attempts there were. What lies in neither whole is left out.
+paces() {
+  {
+    sed -n 's/.*"timestamp":"[^T]*T\([0-9]*\):\([0-9]*\):\([0-9.]*\)Z".*"message":"\(verifying\|swapped\|a new version was refused\|a version was superseded\).*/log \1 \2 \3 \4/p' "$dir/log"
+    sed -n 's/.*"at_ms":\([0-9]*\).*"attempts":\([0-9]*\),.*"error":null.*/look \1 \2/p' "$dir/looks"
+  } | awk '
+    $1 == "log" {
+      at = $2 * 3600 + $3 * 60 + $4
+      if ($5 == "verifying") { from[++n] = at; to[n] = 1e9 } else if (n) to[n] = at
+    }
+    $1 == "look" {
+      at = $2 / 1000 % 86400
+      if (seen && at > last) {
+        inside = outside = 0
+        for (i = 1; i <= n; i++) {
+          if (from[i] <= last && at <= to[i]) inside = 1
+          else if (from[i] < at && last < to[i]) outside = 1
+        }
+        kind = inside ? 1 : !outside ? 0 : 2
+        attempts[kind] += $3 - before; time[kind] += at - last
+      }
+      seen = 1; last = at; before = $3
+    }
+    END {
+      if (!time[0] || !time[1]) { print "  too short to tell verifying from the rest: more messages"; exit }
+      quiet = attempts[0] / time[0]; busy = attempts[1] / time[1]
+      printf "  %d a second between versions (%.1f s), %d while one is verified (%.1f s): %d %%\n",
+        quiet, time[0], busy, time[1], busy * 100 / quiet
+    }'
+}
 
 # measure NAME SECONDS: with SECONDS = 0 nothing is swapped, else a new version comes so often.
 measure() {
   round=1
   while [ "$round" -le "$rounds" ]; do
-    rm -rf .hostler
+    rm -rf .hostler log looks
     version 0
     seq "$messages" | "$hostler" publish --redis embedded --stream orders --lines > /dev/null 2>&1
-    swapper=
     begun=$(date +%s%N)
+    "$hostler" run --redis embedded --stream orders --group g --handler handler.wasm --compile-cache off \
+      --admin 127.0.0.1:0 --until-empty --summary json > summary 2> log &
+    host=$!
     if [ "$2" != 0 ]; then
+      address=$(admin)
+      "$hostler" watch --redis embedded --stream orders --group g --admin "$address" --every 100ms --json > looks 2> /dev/null &
+      watcher=$!
       (n=1; while [ "$n" -lt 1000 ]; do sleep "$2"; version "$n"; n=$((n + 1)); done) &
       swapper=$!
     fi
-    summary=$("$hostler" run --redis embedded --stream orders --group g --handler handler.wasm --compile-cache off \
-      --until-empty --summary json 2> "$dir/log")
+    wait "$host" || { tail -n 5 log >&2; exit 1; }
     took=$(( ($(date +%s%N) - begun) / 1000000 ))
-    if [ -n "$swapper" ]; then kill "$swapper" 2> /dev/null; wait "$swapper" 2> /dev/null || true; fi
-    acked=$(printf '%s' "$summary" | sed -n 's/.*"acked":\([0-9]*\).*/\1/p')
-    swaps=$(printf '%s' "$summary" | sed -n 's/.*"swaps":\([0-9]*\).*/\1/p')
+    stop
+    acked=$(sed -n 's/.*"acked":\([0-9]*\).*/\1/p' summary)
+    swaps=$(sed -n 's/.*"swaps":\([0-9]*\).*/\1/p' summary)
     echo "$1: $acked acknowledged in $took ms, $((acked * 1000 / took)) a second, $swaps swaps"
+    if [ "$2" != 0 ]; then paces; fi
     round=$((round + 1))
   done
 }
 
 measure "one version" 0
-measure "a new version each ${5:-2} s" "${5:-2}"
+measure "a new version each $pause s" "$pause"

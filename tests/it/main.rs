@@ -155,6 +155,10 @@ mod swap_deploy;
 #[cfg(test)]
 mod swap_file;
 #[cfg(test)]
+mod swap_line;
+#[cfg(test)]
+mod swap_pace;
+#[cfg(test)]
 mod swap_rules;
 #[cfg(test)]
 mod swap_scene;

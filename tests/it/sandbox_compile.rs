@@ -118,7 +118,12 @@ fn module(functions: Vec<Function>) -> Module {
 }
 
 /// Takes a compiler long: functions, and much to do in each.
-fn slow_to_compile(functions: usize) -> Vec<u8> {
+pub(crate) fn slow_to_compile(functions: usize) -> Vec<u8> {
+    wrapping(&slow_module(functions))
+}
+
+/// The module of that.
+pub(crate) fn slow_module(functions: usize) -> Module {
     let function = |seed: usize| {
         let mut function = Function::new([(64, ValType::I32)]);
         let mut code = function.instructions();
@@ -130,7 +135,7 @@ fn slow_to_compile(functions: usize) -> Vec<u8> {
         code.local_get(5).end();
         function
     };
-    wrapping(&module((0..functions).map(function).collect()))
+    module((0..functions).map(function).collect())
 }
 
 /// Takes a compiler much memory: jumps with tens of thousands of targets, which are a byte each

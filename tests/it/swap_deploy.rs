@@ -1,10 +1,11 @@
 //! Versions that are stored beside the queue.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use hostler_tests::command::{self, Ended};
 use hostler_tests::guests::{guest, variant};
-use hostler_tests::host::HostOptions;
+use hostler_tests::host::{HostOptions, Line};
 use hostler_tests::redis::{RawRedis, RedisOptions, eventually};
 use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
@@ -43,6 +44,21 @@ fn listed(scene: &Scene) -> Value {
     of_queue(scene, &["versions", "--json"]).ok().json()
 }
 
+/// The clock of Redis, in epoch milliseconds.
+async fn redis_ms(scene: &Scene) -> u64 {
+    let (seconds, micros): (String, String) =
+        redis::from_redis_value(scene.raw.ask("TIME").await).unwrap();
+    seconds.parse::<u64>().unwrap() * 1_000 + micros.parse::<u64>().unwrap() / 1_000
+}
+
+/// How often Redis was asked this command.
+async fn asked(scene: &Scene, command: &str) -> u64 {
+    let stats = scene.raw.text("INFO commandstats").await;
+    let begin = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
 fn accepting(scene: &Scene) -> HostOptions {
     scene.host().flag("accept-deploys", "true")
 }
@@ -57,6 +73,7 @@ async fn a_deploy_reaches_every_host_that_accepts_it_and_those_that_start_later(
     );
     let deaf = scene.host().ready().await;
     let next = scripted("deployed");
+    let before = redis_ms(&scene).await;
     let deployed = deploy(&scene, &next).ok().json();
     assert_eq!(deployed["version"], 1);
     assert_eq!(deployed["digest"], *digest(&next));
@@ -80,6 +97,8 @@ async fn a_deploy_reaches_every_host_that_accepts_it_and_those_that_start_later(
         (&1.into(), &Value::Null)
     );
     assert_eq!(list["stored"][0]["by"], "ann");
+    let at = list["stored"][0]["at_ms"].as_u64().unwrap();
+    assert!(before <= at && at <= redis_ms(&scene).await, "{list}");
     assert_eq!(list["stored"][0]["size_bytes"], next.len());
     let runs_it = list["hosts"]
         .as_array()
@@ -202,6 +221,133 @@ async fn a_bad_deploy_is_refused_here_and_by_every_host() {
 }
 
 #[tokio::test]
+async fn what_is_deployed_comes_in_pieces_and_has_a_size_that_is_allowed() {
+    let scene = Scene::new(&good("small")).await;
+    let host = accepting(&scene)
+        .flag("limit-component", "64KiB")
+        .ready()
+        .await;
+    let large = variant(&scripted("large"), &"x".repeat(3 << 20));
+    let file = written(scene.server.dir(), &large).display().to_string();
+    // Too large for whoever deploys it: nothing is stored.
+    let refused = of_queue(&scene, &["deploy", &file, "--limit-component", "64KiB"]);
+    assert_eq!(refused.code, 65, "{refused:?}");
+    assert!(refused.stderr.contains("65536"), "{refused:?}");
+    assert!(listed(&scene)["wanted"].is_null());
+    assert_eq!(asked(&scene, "setrange").await, 0);
+    // Stored in pieces of a mebibyte, and read back.
+    deploy(&scene, &large).ok();
+    let pieces = large.len().div_ceil(1 << 20) as u64;
+    assert!(pieces > 3);
+    assert_eq!(asked(&scene, "setrange").await, pieces);
+    let read = asked(&scene, "getrange").await;
+    assert!(read >= pieces);
+    // Too large for this host: it does not even fetch it.
+    let why = refuses(&host, &large).await;
+    assert_eq!((&why["step"], &why["origin"]), (&"size".into(), &"deploy 1".into()));
+    assert_eq!(asked(&scene, "getrange").await, read);
+    // Not for this one.
+    let other = accepting(&scene).ready().await;
+    assert_eq!(versions(&other)["current"]["digest"], *digest(&large));
+    assert!(asked(&scene, "getrange").await >= read + pieces);
+    for host in [host, other] {
+        host.drain().await.expect_code(0);
+    }
+}
+
+#[tokio::test]
+async fn a_pin_keeps_other_deploys_out_and_sighup_goes_back_to_the_file() {
+    let (first, next) = (scripted("file"), scripted("next"));
+    let scene = Scene::new(&first).await;
+    let pinned = accepting(&scene).flag("handler-digest", &digest(&first));
+    let pinned = pinned.ready().await;
+    let host = accepting(&scene).ready().await;
+    deploy(&scene, &next).ok();
+    assert_eq!(refuses(&pinned, &next).await["step"], "digest");
+    assert_eq!(versions(&pinned)["current"]["digest"], *digest(&first));
+    assert!(said(&pinned, "verifying a new version").is_empty());
+    // The last word: what the file holds is wished for, though it has not changed.
+    runs(&host, &next).await;
+    host.signal(Signal::SIGHUP);
+    runs(&host, &first).await;
+    assert_eq!(versions(&host)["current"]["origin"], "file");
+    for host in [host, pinned] {
+        host.drain().await.expect_code(0);
+    }
+}
+
+/// Since when a host's log says so, in epoch milliseconds.
+fn logged_at(line: &Line) -> u64 {
+    let at = humantime::parse_rfc3339(line.text("timestamp").unwrap()).unwrap();
+    let since = at.duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
+}
+
+/// By how much this process comes too late when it wants to wait for ten milliseconds, at worst, in
+/// milliseconds, while `during` runs: what the machine makes everybody wait.
+async fn stalled<T>(during: impl Future<Output = T>) -> (T, u64) {
+    let mut worst = Duration::ZERO;
+    let mut during = std::pin::pin!(during);
+    loop {
+        let begun = Instant::now();
+        tokio::select! {
+            biased;
+            done = &mut during => {
+                return (done, u64::try_from(worst.as_millis()).unwrap());
+            }
+            () = tokio::time::sleep(Duration::from_millis(10)) => worst = worst.max(begun.elapsed()),
+        }
+    }
+}
+
+/// From the deploy, by the clock of Redis, to the switch, by the host's log: on this machine, both
+/// clocks are one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deploy_is_taken_within_two_seconds() {
+    let scene = Scene::new(&good("file")).await;
+    let cache = scene.server.dir().join("cache").display().to_string();
+    let options = accepting(&scene).flag("compile-cache", &cache);
+    let host = options.ready().await;
+    let mut took = Vec::new();
+    // A machine that stands still for that long says nothing about the host.
+    let (few, many, bearable) = (5, 60, 200);
+    for number in 1..=many {
+        let next = good(&format!("v{number}"));
+        // Compiled beforehand: how long that takes is the component's affair.
+        let file = written(scene.server.dir(), &next).display().to_string();
+        command::run(["check", &file, "--compile-cache", &cache]).ok();
+        let deployed = tokio::task::spawn_blocking({
+            let url = scene.server.url();
+            move || {
+                let queue = ["--redis", &url, "--queue-key", "orders"];
+                command::run(["deploy", &file, "--unchecked"].iter().chain(&queue)).ok();
+            }
+        });
+        let run = async {
+            deployed.await.unwrap();
+            runs(&host, &next).await;
+        };
+        let ((), stall) = stalled(run).await;
+        let list = listed(&scene);
+        let at = list["stored"][0]["at_ms"].as_u64().unwrap();
+        let swapped = said(&host, "swapped");
+        let line = swapped.last().unwrap();
+        assert_eq!(line.text("to"), Some(&*digest(&next)));
+        if stall <= bearable {
+            took.push(logged_at(line).saturating_sub(at));
+        }
+        if took.len() == few {
+            break;
+        }
+    }
+    took.sort_unstable();
+    println!("from deploy to switch, in ms: {took:?}");
+    assert!(took.len() == few, "this machine never ran for long: {took:?}");
+    assert!(took[few / 2] < 2_000, "{took:?}");
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
 async fn a_canary_is_promoted_and_given_up_by_hand() {
     let scene = Scene::new(&good("old")).await;
     let options = accepting(&scene).flag("canary", "10%");
@@ -279,7 +425,7 @@ async fn a_deploy_that_dies_leaves_nothing_that_is_run() {
             .spawn()
             .unwrap();
         // Anywhere between its start and its end.
-        tokio::time::sleep(std::time::Duration::from_millis(pause * 4)).await;
+        tokio::time::sleep(Duration::from_millis(pause * 4)).await;
         drop(child.kill());
         drop(child.wait());
         let list = listed(&scene);

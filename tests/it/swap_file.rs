@@ -3,14 +3,15 @@
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
+use hostler_tests::command;
 use hostler_tests::guests::{component, guest, handler, variant};
 use hostler_tests::host::Host;
 use hostler_tests::redis::eventually;
 use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
 
-use crate::sandbox_compile::children;
-use crate::swap_scene::{Scene, digest, refuses, runs, said, versions};
+use crate::sandbox_compile::{children, slow_to_compile};
+use crate::swap_scene::{Scene, digest, inspected, refuses, runs, said, versions};
 use crate::swap_storm::slow;
 
 fn scripted(tag: &str) -> Vec<u8> {
@@ -132,6 +133,7 @@ async fn a_bad_file_never_replaces_a_good_one() {
         assert_eq!(refused["origin"], "file");
         assert!(!refused["reason"].as_str().unwrap().is_empty());
         assert_eq!(versions(&host)["current"]["digest"], *digest(&first));
+        inspected(&scene, &refused).await;
     }
     // Too large to be read at all.
     scene.put(&large);
@@ -140,14 +142,20 @@ async fn a_bad_file_never_replaces_a_good_one() {
         reason.as_str().is_some_and(|r| r.contains("larger"))
     };
     eventually("it is too large", is_too_large).await;
+    let refused = versions(&host)["refused"].clone();
+    assert_eq!(refused["step"], "size");
+    inspected(&scene, &refused).await;
     handles(&scene, &first).await;
     let refusals = said(&host, "a new version was refused; what runs goes on");
     assert_eq!(refusals.len(), count + 1);
     for (step, times) in [
         ("format", 3),
         ("selftest", 2),
+        ("world", 1),
         ("imports", 1),
-        ("source", 1),
+        ("limits", 1),
+        ("instance", 1),
+        ("size", 1),
     ] {
         let series = format!("hostler_swaps_refused_total{{step=\"{step}\"}}");
         assert_eq!(host.metric(&series), times, "{step}");
@@ -157,6 +165,64 @@ async fn a_bad_file_never_replaces_a_good_one() {
     runs(&host, &whole).await;
     assert!(versions(&host)["refused"].is_null());
     handles(&scene, &whole).await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_version_that_compiles_for_too_long_is_refused_and_a_file_that_is_gone_is_told() {
+    let first = scripted("first");
+    let scene = Scene::new(&first).await;
+    // What the host starts with was compiled before: the limit is for the next one.
+    let cache = scene.server.dir().join("cache").display().to_string();
+    let file = scene.file.display().to_string();
+    command::run(["check", &file, "--compile-cache", &cache]).ok();
+    let options = scene.host().flag("compile-cache", &cache);
+    let host = options.flag("limit-compile-time", "100ms").ready().await;
+    let slow = slow_to_compile(400);
+    scene.put(&slow);
+    let refused = refuses(&host, &slow).await;
+    assert_eq!(refused["step"], "compile", "{refused}");
+    inspected(&scene, &refused).await;
+    handles(&scene, &first).await;
+    std::fs::remove_file(&scene.file).unwrap();
+    eventually("it is gone", async || {
+        versions(&host)["refused"]["step"] == "source"
+    })
+    .await;
+    inspected(&scene, &versions(&host)["refused"]).await;
+    handles(&scene, &first).await;
+    for step in ["compile", "source"] {
+        let series = format!("hostler_swaps_refused_total{{step=\"{step}\"}}");
+        assert_eq!(host.metric(&series), 1, "{step}");
+    }
+    let refusals = said(&host, "a new version was refused; what runs goes on");
+    assert_eq!(refusals.len(), 2);
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_retry_runs_on_the_version_that_is_there_then() {
+    let (first, next) = (scripted("first"), scripted("next"));
+    let scene = Scene::new(&first).await;
+    let host = scene.host().ready().await;
+    // Its second attempt would be an hour away.
+    scene.publish(["nack:3600000,drop:again".to_owned()]);
+    let parked = "ZRANGE {orders}:parked:workers 0 -1";
+    let mut waiting: Vec<String> = Vec::new();
+    eventually("it is parked", async || {
+        waiting = redis::from_redis_value(scene.raw.ask(parked).await).unwrap();
+        waiting.len() == 1
+    })
+    .await;
+    scene.put(&next);
+    runs(&host, &next).await;
+    let now = format!("ZADD {{orders}}:parked:workers XX 0 {}", waiting[0]);
+    scene.raw.ask(&now).await;
+    eventually("it is dropped", async || scene.dead().await.len() == 1).await;
+    let dead = &scene.dead().await[0];
+    assert_eq!(dead.header("x-dead-letter-handler"), Some(&*digest(&next)));
+    assert_eq!(dead.header("x-dead-letter-attempts"), Some("2"));
+    assert_eq!(dead.header("x-dead-letter-detail"), Some("again"));
     host.drain().await.expect_code(0);
 }
 
@@ -233,7 +299,7 @@ async fn a_new_version_is_compiled_behind_the_one_that_runs() {
         let wanted = digest(&next);
         eventually("it is compiled and taken", async || {
             let compilers = children(host.pid());
-            seen |= compilers.into_iter().any(|pid| niceness(pid) == Some(19));
+            seen |= compilers.into_iter().any(|pid| niceness(pid) == Some(5));
             versions(&host)["current"]["digest"] == *wanted
         })
         .await;

@@ -107,6 +107,18 @@ pub(crate) fn versions(host: &Host) -> Value {
     body["handler"].clone()
 }
 
+/// What `inspect` says of the versions of the one host there is, once it says this of the one that
+/// was refused last.
+pub(crate) async fn inspected(scene: &Scene, refused: &Value) {
+    let url = scene.server.url();
+    let inspect = [
+        "inspect", "--redis", &url, "--stream", "orders", "--group", "workers", "--json",
+    ];
+    let look = || command::run(inspect).ok().json()["hosts"][0]["handler"]["refused"].clone();
+    let what = || format!("inspect shows {refused}: {}", look());
+    eventually_or(what, async || look() == *refused).await;
+}
+
 /// The lines with this message.
 pub(crate) fn said(host: &Host, message: &str) -> Vec<Line> {
     let log = host.log().into_iter();

@@ -151,7 +151,7 @@ impl Keeper {
                 }
                 Err(_) => "it is not UTF-8".to_owned(),
             },
-            Change::Unreadable(reason) => reason,
+            Change::Unreadable(reason) | Change::TooLarge(reason) => reason,
         };
         error!(
             reason = told,

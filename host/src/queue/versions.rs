@@ -119,8 +119,10 @@ pub enum Done {
 pub enum Fetched {
     /// All of it.
     Component(Vec<u8>),
-    /// It cannot be run, and why.
-    Unusable(String),
+    /// None of it, as it is larger than wanted; in words.
+    TooLarge(String),
+    /// It is not what was stored, and how.
+    Damaged(String),
 }
 
 impl Store {
@@ -240,7 +242,7 @@ impl Store {
     pub async fn fetch(&self, stored: &Stored, max: u64) -> Result<Fetched, Error> {
         if stored.size > max {
             let what = format!("is {} bytes, more than the limit of {max}", stored.size);
-            return Ok(Fetched::Unusable(what));
+            return Ok(Fetched::TooLarge(what));
         }
         let key = keys::version(&self.key, &stored.number.to_string());
         let mut bytes = Vec::new();
@@ -260,7 +262,7 @@ impl Store {
                 "is damaged: {} bytes are stored that do not have its digest",
                 bytes.len()
             );
-            return Ok(Fetched::Unusable(what));
+            return Ok(Fetched::Damaged(what));
         }
         Ok(Fetched::Component(bytes))
     }

@@ -14,13 +14,18 @@ use tracing::{debug, info, warn};
 use crate::queue::versions::{Action, Fetched, Store, Wanted};
 use crate::queue::{Class, Error};
 use crate::runtime::swap::Wish;
-use crate::runtime::versions::{Origin, Versions};
+use crate::runtime::versions::{Origin, Version, Versions};
 use crate::runtime::wall_clock_ms;
+use crate::sandbox::swap::Step;
 use crate::telemetry::health::Health;
 use crate::telemetry::versions::VersionsSeen;
 
 /// Between two looks at what is wanted.
 const EVERY: Duration = Duration::from_millis(500);
+/// A deploy is noticed within this time by a host whose Redis answers: one look may have come just
+/// before it, and the next one is as much later as it takes to ask.
+const NOTICED_WITHIN: Duration = Duration::from_secs(2);
+const _: () = assert!(2 * EVERY.as_millis() < NOTICED_WITHIN.as_millis());
 /// Between two times that a host shows itself, and for how long it then stands there.
 const SHOW_EVERY: Duration = Duration::from_secs(5);
 const SHOWN_FOR: Duration = Duration::from_secs(15);
@@ -125,12 +130,19 @@ impl Follower {
     /// The wish for a stored version: at once, if it is at hand.
     async fn fetch(&self, wanted: &Wanted, trial: bool) -> Result<Wish, Error> {
         let origin = Origin::Deploy(wanted.number);
-        let unreadable = |reason: String| Wish::Unreadable { origin, reason };
-        let Some(stored) = self.store.stored(wanted.number).await? else {
-            return Ok(unreadable("it is not stored any more".to_owned()));
+        let unusable = |digest: &str, step, reason| Wish::Unusable {
+            origin,
+            digest: digest.into(),
+            step,
+            reason,
         };
-        if let Some(digest) = self.versions.at_hand(&stored.digest) {
-            return Ok(Wish::AtHand { origin, digest });
+        let Some(stored) = self.store.stored(wanted.number).await? else {
+            let reason = "it is not stored any more".to_owned();
+            return Ok(unusable("", Step::Source, reason));
+        };
+        if let Some(Version { sandbox, .. }) = self.versions.at_hand(&stored.digest) {
+            let version = Version { sandbox, origin };
+            return Ok(Wish::AtHand { version, trial });
         }
         Ok(match self.store.fetch(&stored, self.max).await? {
             Fetched::Component(bytes) => Wish::Component {
@@ -138,7 +150,8 @@ impl Follower {
                 bytes,
                 trial,
             },
-            Fetched::Unusable(reason) => unreadable(reason),
+            Fetched::TooLarge(reason) => unusable(&stored.digest, Step::Size, reason),
+            Fetched::Damaged(reason) => unusable(&stored.digest, Step::Source, reason),
         })
     }
 }

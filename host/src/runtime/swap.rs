@@ -6,9 +6,9 @@
 //!                                   '-> Versions::switch, or try_out with a share
 //! ```
 //!
-//! One version is verified at a time; of those that show up meanwhile the newest is next, and what
-//! is no longer wanted is let go when it is done. A version that is at hand (what runs, what ran
-//! before, the canary) needs no verification, so going back waits for nothing.
+//! One version is verified at a time, and what has begun is finished and taken; of those that show up
+//! meanwhile the newest is next ([`line`]). A version that is at hand (what runs, what ran before,
+//! the canary) needs no verification, so going back waits for nothing.
 //!
 //! Crash windows: a host that dies before the step has not swapped; one that dies behind it starts
 //! with the version that its file, or the queue's deploy, then is. Neither concerns a message: an
@@ -17,18 +17,23 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use crate::delivery::canary::Share;
 use crate::runtime::versions::{Lineup, Origin, Version, Versions};
 use crate::runtime::wall_clock_ms;
-use crate::runtime::watch::{Change, FileWatch};
-use crate::sandbox::swap::{self, Refusal, Step, Terms};
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox;
+use crate::sandbox::swap::{self, Step, Terms};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::{CanarySeen, RefusedSeen, VersionSeen, VersionsSeen};
+
+mod file;
+mod line;
+
+pub use file::watch_file;
+use line::{Candidate, Found, Line, Verified};
 
 /// How versions are taken.
 #[derive(Clone, Debug)]
@@ -53,17 +58,22 @@ pub enum Wish {
         /// Whether it may be tried with a share of the messages first.
         trial: bool,
     },
-    /// A version that runs, has run before, or is the canary.
+    /// A version that needs no verification: it runs, has run before, or is the canary, or was one
+    /// of them a moment ago.
     AtHand {
-        /// Where it comes from.
-        origin: Origin,
-        /// Its digest.
-        digest: Arc<str>,
+        /// The version, and where it comes from now.
+        version: Version,
+        /// As above.
+        trial: bool,
     },
-    /// There is something, and it cannot be read.
-    Unreadable {
+    /// There is something, and it is not even looked at.
+    Unusable {
         /// Where.
         origin: Origin,
+        /// Its digest; empty = not known.
+        digest: Arc<str>,
+        /// At which step it is refused: it cannot be read, or is too large.
+        step: Step,
         /// Why, for people.
         reason: String,
     },
@@ -73,26 +83,6 @@ pub enum Wish {
     Promote,
 }
 
-/// A version, found at its source.
-#[derive(Debug)]
-struct Found {
-    origin: Origin,
-    bytes: Vec<u8>,
-    digest: Arc<str>,
-    trial: bool,
-}
-
-/// What is being verified.
-#[derive(Debug)]
-struct Work {
-    origin: Origin,
-    digest: Arc<str>,
-    trial: bool,
-    /// Something newer is wanted.
-    is_stale: bool,
-    done: JoinHandle<Result<Sandbox, Refusal>>,
-}
-
 /// Swaps the versions of one host: see the module.
 #[derive(Debug)]
 pub struct Swapper {
@@ -100,9 +90,11 @@ pub struct Swapper {
     settings: Settings,
     metrics: Arc<Metrics>,
     health: Health,
-    refused: Option<RefusedSeen>,
-    work: Option<Work>,
-    next: Option<Found>,
+    line: Line,
+    /// How many wishes were heard: the number of the last one.
+    heard: u64,
+    /// The newest version that was refused, and the wish that it was for.
+    refused: Option<(u64, RefusedSeen)>,
     seen: watch::Sender<VersionsSeen>,
 }
 
@@ -127,9 +119,9 @@ impl Swapper {
             settings,
             metrics,
             health,
+            line: Line::default(),
+            heard: 0,
             refused: None,
-            work: None,
-            next: None,
         };
         swapper.show();
         swapper
@@ -150,7 +142,7 @@ impl Swapper {
                     Some(wish) => self.hear(wish).await,
                     None => return,
                 },
-                verified = verified(&mut self.work) => self.verified(verified),
+                verified = self.line.verified() => self.verified(verified),
                 Ok(()) = changes.changed() => self.show(),
             }
         }
@@ -160,39 +152,64 @@ impl Swapper {
     pub async fn begin_with(&mut self, wish: Wish) {
         self.hear(wish).await;
         self.begin();
-        if self.work.is_some() {
-            let verified = verified(&mut self.work).await;
+        if self.line.is_busy() {
+            let verified = self.line.verified().await;
             self.verified(verified);
         }
     }
 
+    /// Verify what is next, if it is its turn.
+    fn begin(&mut self) {
+        self.line
+            .begin(&self.settings.sandbox, &self.settings.terms);
+    }
+
     async fn hear(&mut self, wish: Wish) {
+        self.heard += 1;
         match wish {
             Wish::Component {
                 origin,
                 bytes,
                 trial,
             } => {
+                // Only beside another one does it matter whether it can do without a compiler.
+                let settings = self.line.is_busy().then(|| self.settings.sandbox.clone());
                 // Hashing takes a while for a large one.
-                let hashed = spawn_blocking(move || (swap::digest(&bytes), bytes)).await;
-                if let Ok((digest, bytes)) = hashed {
-                    let found = Found {
+                let looked = spawn_blocking(move || {
+                    let is_kept = settings.is_some_and(|settings| swap::is_kept(&bytes, &settings));
+                    (swap::digest(&bytes), bytes, is_kept)
+                });
+                if let Ok((digest, bytes, is_kept)) = looked.await {
+                    let candidate = Candidate {
+                        wish: self.heard,
                         origin,
-                        bytes,
                         digest,
                         trial,
                     };
-                    self.found(found);
+                    self.found(candidate, bytes, is_kept);
                 }
             }
-            Wish::AtHand { origin, digest } => {
-                if !self.take(origin, &digest) {
-                    // It has gone since: whoever wished for it looks again.
-                    warn!(digest = &*digest, "a version is not at hand any more");
+            Wish::AtHand { version, trial } => {
+                let digest = Arc::clone(version.digest());
+                if !self.take(version.origin, &digest) {
+                    // Another one took its place since it was looked for.
+                    self.line.forget();
+                    self.put(version, trial, self.heard);
                 }
             }
-            Wish::Unreadable { origin, reason } => {
-                self.refuse(origin, "", Step::Source, &reason);
+            Wish::Unusable {
+                origin,
+                digest,
+                step,
+                reason,
+            } => {
+                let candidate = Candidate {
+                    wish: self.heard,
+                    origin,
+                    digest,
+                    trial: false,
+                };
+                self.refuse(&candidate, step, &reason);
             }
             Wish::RollBack => self.roll_back(),
             Wish::Promote => {
@@ -208,25 +225,18 @@ impl Swapper {
     }
 
     /// A version was found. What is at hand is taken at once.
-    fn found(&mut self, found: Found) {
-        let digest = &found.digest;
-        if let Some(work) = &mut self.work
-            && work.digest == *digest
-        {
-            // It is being verified for this very wish.
-            work.is_stale = false;
-            self.next = None;
+    fn found(&mut self, mut candidate: Candidate, bytes: Vec<u8>, is_kept: bool) {
+        if self.line.is_at(&mut candidate) {
             return;
         }
-        if let Err(refusal) = swap::accept(digest, &self.settings.terms) {
-            self.refuse(found.origin, digest, refusal.step(), &refusal.to_string());
-            return;
-        }
-        if !self.take(found.origin, &found.digest) {
-            if let Some(work) = &mut self.work {
-                work.is_stale = true;
-            }
-            self.next = Some(found);
+        if let Err(refusal) = swap::accept(&candidate.digest, &self.settings.terms) {
+            self.refuse(&candidate, refusal.step(), &refusal.to_string());
+        } else if !self.take(candidate.origin, &candidate.digest) {
+            self.line.add(Found {
+                candidate,
+                bytes,
+                is_kept,
+            });
         }
     }
 
@@ -237,16 +247,16 @@ impl Swapper {
         let previous = lineup.previous.as_ref().filter(|v| v.digest() == digest);
         if lineup.current.digest() == digest {
             info!(digest = &**digest, %origin, "that version runs already");
-            self.forget_others();
+            self.line.forget();
             self.drop_canary(&lineup);
-            self.taken();
+            self.taken(self.heard);
         } else if canary == Some(digest) {
-            self.forget_others();
-            self.taken();
+            self.line.forget();
+            self.taken(self.heard);
         } else if let Some(previous) = previous {
-            self.forget_others();
+            self.line.forget();
             let sandbox = previous.sandbox.clone();
-            self.switch(Version { sandbox, origin });
+            self.put(Version { sandbox, origin }, false, self.heard);
         } else {
             return false;
         }
@@ -254,7 +264,7 @@ impl Swapper {
     }
 
     fn roll_back(&mut self) {
-        self.forget_others();
+        self.line.forget();
         let lineup = self.versions.lineup();
         if lineup.canary.is_some() {
             self.drop_canary(&lineup);
@@ -264,17 +274,9 @@ impl Swapper {
         if self.versions.roll_back(from) {
             let to = self.versions.digest();
             info!(from = &**from, to = &*to, "rolled back by hand");
-            self.taken();
+            self.taken(self.heard);
         } else {
             warn!("there is no version to go back to");
-        }
-    }
-
-    /// What was wanted before is not wanted any more.
-    fn forget_others(&mut self) {
-        self.next = None;
-        if let Some(work) = &mut self.work {
-            work.is_stale = true;
         }
     }
 
@@ -287,89 +289,66 @@ impl Swapper {
         }
     }
 
-    /// Verify what is next, if nothing is being verified.
-    fn begin(&mut self) {
-        if self.work.is_some() {
-            return;
-        }
-        let Some(found) = self.next.take() else {
+    fn verified(&mut self, verified: Option<Verified>) {
+        let Some(verified) = verified else {
             return;
         };
-        let (sandbox, terms) = (self.settings.sandbox.clone(), self.settings.terms.clone());
-        info!(digest = &*found.digest, origin = %found.origin, "verifying a new version");
-        self.work = Some(Work {
-            origin: found.origin,
-            digest: found.digest,
-            trial: found.trial,
-            is_stale: false,
-            done: spawn_blocking(move || swap::verify(&found.bytes, &sandbox, &terms)),
-        });
-    }
-
-    fn verified(&mut self, verified: Result<Sandbox, Refusal>) {
-        let Some(work) = self.work.take() else {
-            return;
-        };
-        match verified {
-            Ok(_) if work.is_stale => {
-                let digest = &*work.digest;
-                info!(digest, "a version was superseded before it was taken");
-            }
+        let candidate = verified.candidate;
+        match verified.result {
+            Ok(_) if verified.is_stale => line::superseded(&candidate.digest),
             Ok(sandbox) => {
-                let origin = work.origin;
+                let origin = candidate.origin;
                 let version = Version { sandbox, origin };
-                match self.settings.canary.filter(|_| work.trial) {
-                    Some(share) => self.try_out(version, share),
-                    None => self.switch(version),
-                }
+                self.put(version, candidate.trial, candidate.wish);
             }
-            Err(refusal) => {
-                self.refuse(
-                    work.origin,
-                    &work.digest,
-                    refusal.step(),
-                    &refusal.to_string(),
-                );
-            }
+            Err(refusal) => self.refuse(&candidate, refusal.step(), &refusal.to_string()),
         }
     }
 
-    fn switch(&mut self, version: Version) {
+    /// Put a version in place, for this wish: whole, or with a share if it may be tried.
+    fn put(&mut self, version: Version, trial: bool, wish: u64) {
+        match self.settings.canary.filter(|_| trial) {
+            Some(share) => self.try_out(version, share),
+            None => self.switch(version),
+        }
+        self.taken(wish);
+    }
+
+    fn switch(&self, version: Version) {
         let from = self.versions.digest();
         let (to, origin) = (Arc::clone(version.digest()), version.origin);
         if self.versions.switch(version) {
             info!(from = &*from, to = &*to, %origin, "swapped");
         }
-        self.taken();
     }
 
-    fn try_out(&mut self, version: Version, share: Share) {
+    fn try_out(&self, version: Version, share: Share) {
         let (digest, origin) = (Arc::clone(version.digest()), version.origin);
         if self.versions.try_out(version, share) {
             info!(digest = &*digest, %origin, %share, "a canary begins");
         }
-        self.taken();
     }
 
-    /// The newest wish is fulfilled: what was refused before is history.
-    fn taken(&mut self) {
-        self.refused = None;
+    /// This wish is fulfilled: what was refused before it is history.
+    fn taken(&mut self, wish: u64) {
+        self.refused.take_if(|(refused, _)| *refused <= wish);
         self.show();
     }
 
-    fn refuse(&mut self, origin: Origin, digest: &str, step: Step, reason: &str) {
-        let step = step.label();
+    fn refuse(&mut self, candidate: &Candidate, step: Step, reason: &str) {
+        let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
         error!(digest, %origin, step, reason, "a new version was refused; what runs goes on");
         self.metrics.swaps.refused(step);
         let mut reason = reason.to_owned();
         crate::delivery::policy::truncate_utf8(&mut reason, REASON_MAX);
-        self.refused = Some(RefusedSeen {
+        let seen = RefusedSeen {
             digest: digest.to_owned(),
             origin: origin.to_string(),
             step: step.to_owned(),
             reason,
             at_ms: wall_clock_ms(),
-        });
+        };
+        self.refused = Some((candidate.wish, seen));
         self.show();
     }
 
@@ -387,7 +366,7 @@ impl Swapper {
                 origin: canary.version.origin.to_string(),
                 share: canary.share.to_string(),
             }),
-            refused: self.refused.clone(),
+            refused: self.refused.as_ref().map(|(_, seen)| seen.clone()),
         };
         self.health.runs(now.clone());
         self.seen.send_if_modified(|before| {
@@ -400,50 +379,6 @@ impl Swapper {
 
 /// Bytes of a reason that are kept.
 const REASON_MAX: usize = 1024;
-
-/// Wait for the end of the work, if there is any.
-async fn verified(work: &mut Option<Work>) -> Result<Sandbox, Refusal> {
-    match work {
-        Some(work) => match (&mut work.done).await {
-            Ok(verified) => verified,
-            Err(error) => Err(Refusal::Unchecked(error.to_string())),
-        },
-        None => std::future::pending().await,
-    }
-}
-
-/// Watch the handler's file, of at most `max` bytes, until nobody listens. Whenever `reload` says so,
-/// what it holds is wished for, whether it has changed or not.
-pub async fn watch_file(
-    mut watch: FileWatch,
-    max: u64,
-    wishes: mpsc::Sender<Wish>,
-    mut reload: mpsc::Receiver<()>,
-) {
-    let origin = Origin::File;
-    loop {
-        let change = tokio::select! {
-            change = watch.changed() => change,
-            Some(()) = reload.recv() => {
-                info!("told to look at the handler's file");
-                // Nothing of it is known: what it holds is a change.
-                watch = FileWatch::new(watch.path().to_owned(), max);
-                continue;
-            }
-        };
-        let wish = match change {
-            Change::Content(bytes) => Wish::Component {
-                origin,
-                bytes,
-                trial: true,
-            },
-            Change::Unreadable(reason) => Wish::Unreadable { origin, reason },
-        };
-        if wishes.send(wish).await.is_err() {
-            return;
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -130,15 +130,14 @@ impl Versions {
         lineup.current.sandbox.describe().world == World::Batch
     }
 
-    /// The digest of a version that can be run without being loaded, if it is this one.
-    pub fn at_hand(&self, digest: &str) -> Option<Arc<str>> {
+    /// The version with this digest, if it can be run without being loaded.
+    pub fn at_hand(&self, digest: &str) -> Option<Version> {
         let lineup = self.lineup();
         let canary = lineup.canary.as_ref().map(|canary| &canary.version);
         [Some(&lineup.current), lineup.previous.as_ref(), canary]
             .into_iter()
             .flatten()
-            .map(Version::digest)
-            .find(|known| ***known == *digest)
+            .find(|known| **known.digest() == *digest)
             .cloned()
     }
 

@@ -8,6 +8,7 @@
 //! What the reader makes of the content is its own affair; content that is the same as before is
 //! no change, however often it is written.
 
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +35,8 @@ pub enum Change {
     Content(Vec<u8>),
     /// It cannot be read, and why; told once, until it can be read again.
     Unreadable(String),
+    /// It is larger than is read; told as often.
+    TooLarge(String),
 }
 
 /// A file that is watched.
@@ -69,8 +72,8 @@ enum Look {
     Read(Stamp, bool, Vec<u8>),
     /// It is not what it was at the last look.
     Restless(Stamp),
-    /// It cannot be read.
-    Failed(String),
+    /// There is nothing that can be taken: this is to be told.
+    Failed(Change),
 }
 
 impl FileWatch {
@@ -115,7 +118,7 @@ impl FileWatch {
             let (read, seen) = (self.read, self.seen);
             // A file system may hang; nobody else waits for it.
             let looked = spawn_blocking(move || look(&path, max, read, seen)).await;
-            let found = looked.unwrap_or_else(|error| Look::Failed(error.to_string()));
+            let found = looked.unwrap_or_else(|error| unreadable(&error));
             if let Some(change) = self.take(found) {
                 return change;
             }
@@ -124,11 +127,11 @@ impl FileWatch {
 
     fn take(&mut self, found: Look) -> Option<Change> {
         match found {
-            Look::Failed(reason) => {
+            Look::Failed(change) => {
                 self.seen = None;
                 self.read = None;
                 self.misses = self.misses.saturating_add(1);
-                return (self.misses == MISSES).then_some(Change::Unreadable(reason));
+                return (self.misses == MISSES).then_some(change);
             }
             Look::Nothing => {}
             Look::Restless(stamp) => self.seen = Some(stamp),
@@ -149,9 +152,9 @@ impl FileWatch {
 
 fn look(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>) -> Look {
     let stamp = match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => return Look::Failed("is no file".to_owned()),
+        Ok(metadata) if !metadata.is_file() => return unreadable(&"is no file"),
         Ok(metadata) => Stamp::of(&metadata),
-        Err(error) => return Look::Failed(error.to_string()),
+        Err(error) => return unreadable(&error),
     };
     if read == Some((stamp, true)) {
         return Look::Nothing;
@@ -162,8 +165,15 @@ fn look(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>)
     match load(path, max, stamp) {
         Ok(Some((settled, content))) => Look::Read(stamp, settled, content),
         Ok(None) => Look::Nothing,
-        Err(error) => Look::Failed(error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Look::Failed(Change::TooLarge(error.to_string()))
+        }
+        Err(error) => unreadable(&error),
     }
+}
+
+fn unreadable(why: &dyn fmt::Display) -> Look {
+    Look::Failed(Change::Unreadable(why.to_string()))
 }
 
 /// The content, and whether a change since would show; `None` if it changed meanwhile.
@@ -179,7 +189,8 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
         .take(max.saturating_add(1))
         .read_to_end(&mut content)?;
     if content.len() as u64 > max {
-        return Err(io::Error::other(format!("is larger than {max} bytes")));
+        let what = format!("is larger than {max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
@@ -318,7 +329,7 @@ mod tests {
         fs::write(&path, "one").unwrap();
         content(&mut watch, b"one").await;
         fs::write(&path, vec![b'x'; 1001]).unwrap();
-        let Change::Unreadable(reason) = next(&mut watch).await else {
+        let Change::TooLarge(reason) = next(&mut watch).await else {
             panic!("it is too large");
         };
         assert!(reason.contains("1000"), "{reason}");

@@ -99,7 +99,7 @@ pub struct Settings {
     pub compiler: Compiler,
     /// Where compiled code is kept; `None` = nowhere.
     pub cache: Option<Cache>,
-    /// Compile at the lowest priority, because other things matter more. Holds for
+    /// Compile at a low priority, because other things matter more. Holds for
     /// [`Compiler::Child`].
     pub background: bool,
 }

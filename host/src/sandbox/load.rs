@@ -106,6 +106,13 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
     }
 }
 
+/// Whether its code is kept.
+pub(super) fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
+    let digest = Sha256::digest(bytes).into();
+    engine::compiler(settings, settings.allocation)
+        .is_ok_and(|compiler| compile::is_kept(&compiler, &digest, settings))
+}
+
 fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Loaded, LoadError> {
     let unusable = |error: wasmtime::Error| LoadError::Engine {
         detail: format!("{error:#}"),

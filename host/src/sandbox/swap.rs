@@ -207,6 +207,12 @@ pub fn digest(bytes: &[u8]) -> Arc<str> {
     load::name(&Sha256::digest(bytes).into())
 }
 
+/// Whether the code of this component is kept, so that verifying it takes no compiler: a look at
+/// what is there, not into it.
+pub fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
+    load::is_kept(bytes, settings)
+}
+
 /// Every check, one after the other, up to the self-tests. Takes as long as compiling takes: call
 /// it on a thread that may block.
 ///

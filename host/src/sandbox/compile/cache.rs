@@ -123,6 +123,11 @@ impl Dir {
         }
     }
 
+    /// Whether there is an entry of this key, whatever is in it.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.path.join(key.name()).is_file()
+    }
+
     /// Keep this code. That it could not be kept is told, and nothing more.
     pub(super) fn put(&self, key: &Key, code: &[u8]) {
         let size = (HEAD as u64).saturating_add(code.len() as u64);

@@ -109,6 +109,13 @@ pub(super) fn compiled(
     })
 }
 
+/// Whether there is an entry for the code of a component with this digest.
+pub(super) fn is_kept(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
+    let cache = settings.cache.as_ref();
+    let dir = cache.and_then(|cache| cache::Dir::open(cache).ok());
+    dir.is_some_and(|dir| dir.has(&Key::new(engine, digest)))
+}
+
 fn code_max(bytes: &[u8]) -> u64 {
     (bytes.len() as u64)
         .saturating_mul(CODE_FACTOR)

@@ -1,0 +1,286 @@
+//! Versions that come faster than they compile. The compiler here waits at a gate in front of the
+//! real one, so that nothing rests on how fast either is.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hostler::runtime::swap::{Settings, Swapper, Wish};
+use hostler::runtime::versions::{Origin, Version, Versions};
+use hostler::sandbox::swap::{Step, Terms};
+use hostler::sandbox::{self, Cache, Compiler, Limits, Sandbox};
+use hostler::telemetry::health::Health;
+use hostler::telemetry::metrics::Metrics;
+use hostler::telemetry::versions::VersionsSeen;
+use hostler_tests::host::binary;
+use hostler_tests::redis::eventually;
+use hostler_tests::versions::good;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+
+use crate::swap_scene::digest;
+
+/// Where compilers wait until they are let through, one by one, or until it is gone.
+struct Gate(TempDir);
+
+impl Gate {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display();
+        let script = format!(
+            "#!/bin/sh\n\
+             : > {at}/begun.$$\n\
+             until rm {at}/pass 2>/dev/null; do [ -d {at} ] || exit 1; sleep 0.01; done\n\
+             exec {} \"$@\"\n",
+            binary().display()
+        );
+        let program = dir.path().join("compiler");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+        Self(dir)
+    }
+
+    fn compiler(&self) -> Compiler {
+        Compiler::Child {
+            program: self.0.path().join("compiler"),
+        }
+    }
+
+    /// How many compilers have come here.
+    fn begun(&self) -> usize {
+        let names = fs::read_dir(self.0.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with("begun."))
+            .count()
+    }
+
+    /// Wait until so many have come here.
+    async fn begins(&self, times: usize) {
+        eventually("a compiler begins", async || self.begun() >= times).await;
+        assert_eq!(self.begun(), times, "one at a time");
+    }
+
+    /// Let one through.
+    fn pass(&self) {
+        fs::write(self.0.path().join("pass"), "").unwrap();
+    }
+}
+
+/// What swaps versions, and its gate.
+struct Scene {
+    gate: Gate,
+    versions: Arc<Versions>,
+    wishes: mpsc::Sender<Wish>,
+    seen: watch::Receiver<VersionsSeen>,
+}
+
+impl Scene {
+    /// It runs `good("first")`.
+    fn new(cache: Option<Cache>) -> Self {
+        let gate = Gate::new();
+        let plain = sandbox::Settings {
+            concurrency: 1,
+            ..sandbox::Settings::default()
+        };
+        let first = Sandbox::load_bytes(&good("first"), &plain).unwrap();
+        let versions = Arc::new(Versions::new(first, Origin::File));
+        let settings = Settings {
+            sandbox: sandbox::Settings {
+                compiler: gate.compiler(),
+                cache,
+                limits: Limits {
+                    // The gate may be shut for long.
+                    compile_time: Duration::from_secs(600),
+                    ..Limits::default()
+                },
+                ..plain
+            },
+            terms: Terms::default(),
+            canary: None,
+        };
+        let metrics = Arc::new(Metrics::new());
+        let swapper = Swapper::new(
+            Arc::clone(&versions),
+            settings,
+            metrics,
+            Health::default(),
+        );
+        let seen = swapper.seen();
+        let (wishes, inbox) = mpsc::channel(4);
+        tokio::spawn(swapper.run(inbox));
+        Self {
+            gate,
+            versions,
+            wishes,
+            seen,
+        }
+    }
+
+    async fn wish(&self, wish: Wish) {
+        self.wishes.send(wish).await.unwrap();
+    }
+
+    /// A version of this name is deployed.
+    async fn deploy(&self, name: &str) {
+        self.found(name, true).await;
+    }
+
+    async fn found(&self, name: &str, trial: bool) {
+        let origin = Origin::Deploy(1);
+        let bytes = good(name);
+        self.wish(Wish::Component {
+            origin,
+            bytes,
+            trial,
+        })
+        .await;
+    }
+
+    /// Everything that was wished for so far has been heard.
+    async fn heard(&self, mark: &str) {
+        self.wish(Wish::Unusable {
+            origin: Origin::File,
+            digest: mark.into(),
+            step: Step::Source,
+            reason: "a mark".to_owned(),
+        })
+        .await;
+        eventually("a mark is heard", async || self.refused() == mark).await;
+    }
+
+    fn refused(&self) -> String {
+        let seen = self.seen.borrow().clone();
+        seen.refused.map_or(String::new(), |refused| refused.digest)
+    }
+
+    /// Wait until this version runs, as the result of so many swaps.
+    async fn runs(&self, name: &str, swaps: u64) {
+        let wanted = digest(&good(name));
+        eventually(&format!("`{name}` runs"), async || {
+            *self.versions.digest() == *wanted
+        })
+        .await;
+        assert_eq!(self.versions.lineup().swaps, swaps);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_versions_moves_the_host_forward_and_the_last_one_wins() {
+    let scene = Scene::new(None);
+    let mut next = "v0".to_owned();
+    scene.deploy(&next).await;
+    for round in 1..=5_usize {
+        scene.gate.begins(round).await;
+        // Three come while one is compiled, in every round.
+        for number in 1..=3 {
+            scene.deploy(&format!("v{round}.{number}")).await;
+        }
+        scene.heard(&format!("mark {round}")).await;
+        scene.gate.pass();
+        // What has begun is taken; then the newest of those that wait is next.
+        scene.runs(&next, round as u64).await;
+        next = format!("v{round}.3");
+    }
+    // What was refused last is newer than what was taken since.
+    assert_eq!(scene.refused(), "mark 5");
+    scene.gate.begins(6).await;
+    scene.gate.pass();
+    scene.runs("v5.3", 6).await;
+    // Nothing waits any more: the next one is compiled at once.
+    scene.deploy("calm").await;
+    scene.gate.begins(7).await;
+    scene.gate.pass();
+    scene.runs("calm", 7).await;
+    eventually("a refusal is history", async || scene.refused().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_version_again_waits_for_no_second_compiler() {
+    let scene = Scene::new(None);
+    scene.deploy("one").await;
+    scene.gate.begins(1).await;
+    // Another one, and back to what is being compiled: that is the last word.
+    scene.deploy("two").await;
+    scene.deploy("one").await;
+    scene.heard("mark").await;
+    scene.gate.pass();
+    scene.runs("one", 1).await;
+    scene.deploy("three").await;
+    scene.gate.begins(2).await;
+    scene.gate.pass();
+    scene.runs("three", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_goes_back_gets_nothing_of_what_was_to_come() {
+    let scene = Scene::new(None);
+    scene.deploy("one").await;
+    scene.gate.begins(1).await;
+    scene.gate.pass();
+    scene.runs("one", 1).await;
+    scene.deploy("two").await;
+    scene.gate.begins(2).await;
+    // To the one before: at once, whatever is being compiled.
+    scene.wish(Wish::RollBack).await;
+    scene.runs("first", 2).await;
+    scene.gate.pass();
+    scene.deploy("three").await;
+    scene.gate.begins(3).await;
+    assert_eq!(scene.versions.lineup().swaps, 2, "`two` was not taken");
+    // To one that has to be compiled: `three` is not taken, either.
+    scene.found("four", false).await;
+    scene.heard("mark").await;
+    scene.gate.pass();
+    scene.gate.begins(4).await;
+    assert_eq!(scene.versions.lineup().swaps, 2, "`three` was not taken");
+    scene.gate.pass();
+    scene.runs("four", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_whose_code_is_kept_waits_for_no_compiler() {
+    let place = tempfile::tempdir().unwrap();
+    let cache = Cache {
+        dir: place.path().join("cache"),
+        max_bytes: 64 << 20,
+    };
+    let keeping = sandbox::Settings {
+        cache: Some(cache.clone()),
+        ..sandbox::Settings::default()
+    };
+    Sandbox::load_bytes(&good("kept"), &keeping).unwrap();
+    let scene = Scene::new(Some(cache));
+    scene.deploy("one").await;
+    scene.gate.begins(1).await;
+    scene.deploy("kept").await;
+    scene.runs("kept", 1).await;
+    // There is one compiler, which `one` still has; `one` itself is not wanted any more.
+    scene.deploy("two").await;
+    scene.heard("mark").await;
+    assert_eq!(scene.gate.begun(), 1);
+    scene.gate.pass();
+    scene.gate.begins(2).await;
+    scene.gate.pass();
+    scene.runs("two", 2).await;
+    // What `one` left of its compilation is good for the next time.
+    scene.deploy("three").await;
+    scene.gate.begins(3).await;
+    scene.deploy("one").await;
+    scene.runs("one", 3).await;
+    scene.gate.pass();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_was_at_hand_a_moment_ago_is_taken_all_the_same() {
+    let scene = Scene::new(None);
+    let sandbox = Sandbox::load_bytes(&good("one"), &sandbox::Settings::default()).unwrap();
+    let origin = Origin::Deploy(3);
+    assert!(scene.versions.at_hand(sandbox.digest()).is_none());
+    let version = Version { sandbox, origin };
+    let trial = false;
+    scene.wish(Wish::AtHand { version, trial }).await;
+    scene.runs("one", 1).await;
+    assert_eq!(scene.gate.begun(), 0);
+}
