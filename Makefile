@@ -130,7 +130,7 @@ demo: setup $(GUEST)
 test: setup guests-test peer guests-quick $(QUICK:%=test-guest-%)
 	$(CARGO) build --workspace --locked --all-targets
 	$(CARGO) test --workspace --locked
-	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)); make test-all runs them"
+	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), and wit-bindgen; make test-all runs them"
 
 test-all: setup guests-test peer guests $(LANGUAGES:%=test-guest-%) | $(WIT_BINDGEN)
 	$(CARGO) build --workspace --locked --all-targets --features hostler-tests/all-languages

@@ -244,7 +244,10 @@ async fn what_is_deployed_comes_in_pieces_and_has_a_size_that_is_allowed() {
     assert!(read >= pieces);
     // Too large for this host: it does not even fetch it.
     let why = refuses(&host, &large).await;
-    assert_eq!((&why["step"], &why["origin"]), (&"size".into(), &"deploy 1".into()));
+    assert_eq!(
+        (&why["step"], &why["origin"]),
+        (&"size".into(), &"deploy 1".into())
+    );
     assert_eq!(asked(&scene, "getrange").await, read);
     // Not for this one.
     let other = accepting(&scene).ready().await;
@@ -342,7 +345,10 @@ async fn a_deploy_is_taken_within_two_seconds() {
     }
     took.sort_unstable();
     println!("from deploy to switch, in ms: {took:?}");
-    assert!(took.len() == few, "this machine never ran for long: {took:?}");
+    assert!(
+        took.len() == few,
+        "this machine never ran for long: {took:?}"
+    );
     assert!(took[few / 2] < 2_000, "{took:?}");
     host.drain().await.expect_code(0);
 }

@@ -101,12 +101,7 @@ impl Scene {
             canary: None,
         };
         let metrics = Arc::new(Metrics::new());
-        let swapper = Swapper::new(
-            Arc::clone(&versions),
-            settings,
-            metrics,
-            Health::default(),
-        );
+        let swapper = Swapper::new(Arc::clone(&versions), settings, metrics, Health::default());
         let seen = swapper.seen();
         let (wishes, inbox) = mpsc::channel(4);
         tokio::spawn(swapper.run(inbox));

@@ -143,6 +143,35 @@ fn componentize_py_makes_bindings_of_every_world() {
 }
 
 #[test]
+fn componentize_qjs_makes_components_of_every_world() {
+    let tool = repository().join("guest-examples/js/node_modules/.bin/componentize-qjs");
+    let handlers = "export const messageHandler = { handle: () => ({ tag: 'ack' }) };\n\
+        export const batchHandler = { handleBatch: (all) => all.map(() => ({ tag: 'ack' })) };\n";
+    for (world, interface) in [
+        ("handler", "message-handler"),
+        ("batch", "batch-handler"),
+        ("publishing-handler", "message-handler"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (script, made) = (
+            dir.path().join("handler.js"),
+            dir.path().join("handler.wasm"),
+        );
+        std::fs::write(&script, handlers).unwrap();
+        run(Command::new(&tool)
+            .current_dir(repository())
+            .args(["--wit", "wit", "--world", world, "--sync", "--js"])
+            .arg(&script)
+            .arg("-o")
+            .arg(&made));
+        let wit = run(wasm_tools().args(["component", "wit"]).arg(&made));
+        let export = format!("export hostler:handler/{interface}@1.0.0;");
+        let wit = String::from_utf8(wit).unwrap();
+        assert!(wit.contains(&export), "{world}: {wit}");
+    }
+}
+
+#[test]
 fn the_adapter_is_that_of_the_release_we_run() {
     let kept = repository().join("guest-examples/adapter/wasi_snapshot_preview1.reactor.wasm");
     let kept = std::fs::read(kept).unwrap();

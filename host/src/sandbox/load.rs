@@ -108,7 +108,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
 
 /// Whether its code is kept.
 pub(super) fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
-    let digest = Sha256::digest(bytes).into();
+    let digest: [u8; 32] = Sha256::digest(bytes).into();
     engine::compiler(settings, settings.allocation)
         .is_ok_and(|compiler| compile::is_kept(&compiler, &digest, settings))
 }
