@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use hostler_tests::guests::{guest, variant};
-use hostler_tests::host::Host;
+use hostler_tests::host::{Host, eventually_or};
 use wasm_encoder::{ComponentSection, ModuleSection};
 
 use crate::sandbox_compile::{children, slow_module};
-use crate::swap_scene::{Scene, digest, versions};
+use crate::swap_scene::{Scene, digest, said, versions};
 
 /// How often it is looked what goes on.
 const EVERY: Duration = Duration::from_millis(25);
@@ -115,4 +115,51 @@ async fn the_version_that_runs_keeps_most_of_its_pace_while_another_one_is_compi
         }
     }
     panic!("attempts a second, quiet, compiling, after: {seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_under_a_flood_of_versions_moves_forward_and_ends_with_the_last_one() {
+    let scene = Scene::new(&version("first", 0)).await;
+    let host = scene.host().ready().await;
+    let digests = |message: &str, field: &str| -> Vec<String> {
+        let lines = said(&host, message).into_iter();
+        lines
+            .map(|line| line.text(field).unwrap().to_owned())
+            .collect()
+    };
+    let swapped = || digests("swapped", "to");
+    let superseded = || digests("a version was superseded before it was taken", "digest");
+    let begun = Instant::now();
+    let (mut functions, mut put) = (16, Vec::new());
+    // Each is looked at twice, a quarter of a second apart: none is missed.
+    let mut ticks = tokio::time::interval(Duration::from_millis(700));
+    // On and on, until the host has moved forward while others had to wait.
+    while swapped().len() < 3 || superseded().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", host.log().last());
+        ticks.tick().await;
+        let next = version(&put.len().to_string(), functions);
+        scene.put(&next);
+        put.push(digest(&next));
+        // If they compile faster than they come, it is no flood.
+        if put.len() % 10 == 0 && superseded().is_empty() {
+            functions *= 2;
+        }
+    }
+    let last = put.last().unwrap();
+    eventually_or(
+        || format!("the last one runs: {:?}", host.log().last()),
+        async || versions(&host)["current"]["digest"] == **last,
+    )
+    .await;
+    // What was taken is what was put there, in that order, and each of them once.
+    let swapped = swapped();
+    let place = |digest: &String| put.iter().position(|known| known == digest).unwrap();
+    let places: Vec<usize> = swapped.iter().map(place).collect();
+    assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
+    assert_eq!(places.last(), Some(&(put.len() - 1)));
+    assert!(superseded().iter().all(|digest| !swapped.contains(digest)));
+    let published = scene.publish(vec!["ack".to_owned(); 100]);
+    scene.emptied().await;
+    let ended = host.drain().await;
+    assert_eq!(ended.expect_code(0).json()["acked"], published);
 }
