@@ -43,7 +43,7 @@
 //! ```
 //!
 //! Whatever is given up half-way (a future that is dropped, a process that dies) leaves no entry
-//! half moved: each is moved by one script, or copied first and then removed.
+//! half moved: each is moved by one script, or, across slots, in steps that the next replay finishes.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -158,13 +158,13 @@ impl DeadLetters {
     pub fn replayed(&self, entry: &Entry, to: Option<&str>, enqueued_ms: u64) -> Decoded {
         let fields = header::replay::stream_fields(&entry.fields, &entry.headers, None);
         let queue = to.or(entry.source.as_deref()).unwrap_or_default();
-        stream::decode(
-            &queue.into(),
-            &entry.id,
-            enqueued_ms,
-            &fields,
-            &self.options,
-        )
+        // The fields of a list's entry are ours, however streams are read.
+        let ours = stream::Options::default();
+        let options = match entry.value {
+            None => &self.options,
+            Some(_) => &ours,
+        };
+        stream::decode(&queue.into(), &entry.id, enqueued_ms, &fields, options)
     }
 
     /// What the key holds; one that does not exist is an empty stream. Whoever may not ask has a

@@ -5,15 +5,17 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::Cmd;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
+use super::apart::Moved;
 use super::{DeadLetters, Entry, Error, Filter, Kind, list};
 use crate::queue::reply::{self, Info};
 use crate::queue::script::{self, Script};
 use crate::queue::{Class, Error as RedisError};
 use crate::wire::dead_letter::{GROUP, SOURCE, replay};
+use crate::wire::keys;
 
 /// Lua's `unpack` cannot pass more than about 8,000 values.
 const FIELDS_IN_SCRIPT: usize = 3500;
@@ -61,6 +63,9 @@ pub enum Skip {
     GroupGone,
     /// It was moved or deleted by somebody else meanwhile.
     Gone,
+    /// Somebody else is moving it across slots, or was interrupted at that: it is still there, and a
+    /// replay half a minute later finishes it.
+    Moving,
     /// Redis would not write it to its queue (another type, no right): see [`Replayed::refusal`].
     Refused,
 }
@@ -88,6 +93,8 @@ pub struct Replay<'a> {
     report: Replayed,
     /// When the next may be moved, under a rate.
     next: Instant,
+    /// Who this is, for others that replay at the same time.
+    owner: String,
 }
 
 /// What a target looks like: its consumer groups, or why it is no target.
@@ -114,7 +121,7 @@ impl Written {
         }
     }
 
-    fn is_too_long(&self) -> bool {
+    pub(super) fn is_too_long(&self) -> bool {
         matches!(self, Self::Fields(fields) if fields.len() > FIELDS_IN_SCRIPT)
     }
 
@@ -168,6 +175,7 @@ impl DeadLetters {
             },
             options,
             next: Instant::now(),
+            owner: format!("{:016x}", fastrand::u64(..)),
         }
     }
 }
@@ -306,7 +314,8 @@ impl Replay<'_> {
                 apart.push(one);
                 continue;
             }
-            let mut call = script.on(&[&self.letters.key, &one.target]);
+            let moving = keys::moving(&self.letters.key, &one.entry.id);
+            let mut call = script.on(&[&self.letters.key, &one.target, &moving]);
             match &one.entry.value {
                 None => call.arg(&one.entry.id),
                 Some(value) => call.arg(&value[..]),
@@ -323,8 +332,14 @@ impl Replay<'_> {
         let answers = answers.map_err(|error| self.letters.failed(error))?;
         let mut failure = None;
         for (one, answer) in scripted.into_iter().zip(answers) {
-            match reply::accepted(script.name(), answer) {
-                Ok(word) => self.word(one, word)?,
+            let word = reply::accepted(script.name(), answer);
+            match word.and_then(|word| reply::text(script.name(), word)) {
+                Ok(word) => match word.as_str() {
+                    "done" => self.done(Moved::To(one.target.clone())),
+                    // What was begun in steps is finished in steps.
+                    "moving" => apart.push(one),
+                    _ => self.done(Moved::Gone),
+                },
                 Err(RedisError::Configuration { code, .. }) if code == "CROSSSLOT" => {
                     apart.push(one);
                 }
@@ -337,8 +352,8 @@ impl Replay<'_> {
             return Err(self.letters.failed(error));
         }
         for one in apart {
-            match self.letters.copy_then_delete(one).await {
-                Ok(word) => self.word(one, word)?,
+            match self.letters.move_in_steps(one, &self.owner).await {
+                Ok(moved) => self.done(moved),
                 Err(error) if error.class() == Class::Configuration => self.refuse(&error),
                 Err(error) => return Err(self.letters.failed(error)),
             }
@@ -346,15 +361,15 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn word(&mut self, one: &Move<'_>, word: Value) -> Result<(), Error> {
-        let word = reply::text(Script::Replay.name(), word);
-        match word.map_err(|error| self.letters.failed(error))?.as_str() {
-            "done" => self.moved(&one.target),
-            _ => self.skip(Skip::Gone, 1),
+    fn done(&mut self, moved: Moved) {
+        match moved {
+            Moved::To(target) => self.moved(&target),
+            Moved::Gone => self.skip(Skip::Gone, 1),
+            // It is where it was.
+            Moved::Held => return self.skip(Skip::Moving, 1),
         }
         // A walk must know that it is not there anymore.
         self.letters.removed.add(1);
-        Ok(())
     }
 
     fn moved(&mut self, target: &str) {

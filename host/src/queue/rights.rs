@@ -253,9 +253,11 @@ mod tests {
         // it may not show what it runs.
         let serving = |script: &&Script| {
             use Script::{
-                Deploy, PageList, PublishLapsing, PublishLater, Replay, ReplayList, Seen, Wish,
+                Deploy, MoveCopy, MoveDone, MoveHold, PageList, PublishLapsing, PublishLater,
+                Replay, ReplayList, Seen, Wish,
             };
-            let brings_back = matches!(script, Replay | ReplayList | PageList);
+            let in_steps = matches!(script, MoveHold | MoveCopy | MoveDone);
+            let brings_back = in_steps || matches!(script, Replay | ReplayList | PageList);
             let deploys = matches!(script, Deploy | Wish | Seen);
             !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
         };

@@ -117,6 +117,12 @@ scripts! {
     PageList = "page_list";
     /// Move one dead letter of a list back.
     ReplayList = "replay_list";
+    /// Hold a dead letter for a move in steps.
+    MoveHold = "move_hold";
+    /// Write the copy of a dead letter that moves in steps.
+    MoveCopy = "move_copy";
+    /// End a move in steps.
+    MoveDone = "move_done";
 }
 
 static DIGESTS: LazyLock<HashMap<Script, String>> = LazyLock::new(|| {

@@ -97,6 +97,16 @@ pub fn policy(key: &str) -> String {
 /// The hash of the policies for all queues that a pattern names.
 pub const POLICIES: &str = "hostler:policies";
 
+/// The record of a dead letter that is being moved in steps, beside its dead-letter queue.
+pub fn moving(key: &str, id: &str) -> String {
+    derived(key, &format!("moving:{id}"))
+}
+
+/// The record that the copy of such a move is written, beside the queue that it goes to.
+pub fn moved(key: &str, token: &str) -> String {
+    derived(key, &format!("moved:{token}"))
+}
+
 /// Where a queue's messages end that would cycle, unless another key is named.
 pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
@@ -144,6 +154,8 @@ mod tests {
         assert_eq!(delayed("jobs"), "{jobs}:delayed");
         assert_eq!(policy("orders"), "{orders}:policy");
         assert_eq!(cycle("orders"), "{orders}:cycle");
+        assert_eq!(moving("orders:dead", "1-1"), "{orders:dead}:moving:1-1");
+        assert_eq!(moved("orders", "a1"), "{orders}:moved:a1");
         assert_eq!(versions("orders"), "{orders}:versions");
         assert_eq!(version("orders", "7"), "{orders}:version:7");
         assert_eq!(upload("orders", "a1"), "{orders}:upload:a1");

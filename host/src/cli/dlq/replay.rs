@@ -285,6 +285,11 @@ fn why(skip: Skip, max_replays: u64) -> String {
                 .to_owned()
         }
         Skip::Gone => "moved or deleted by somebody else meanwhile".to_owned(),
+        Skip::Moving => {
+            "being moved by another replay, or by one that was interrupted: replay them half a \
+             minute later"
+                .to_owned()
+        }
         Skip::Refused => "refused by redis".to_owned(),
     }
 }
