@@ -21,9 +21,12 @@ use crate::runtime::watch::{Change, FileWatch};
 use crate::runtime::{Control, Rules};
 use crate::telemetry::status::Status;
 
-/// How often policies are looked up. With the time that a round trip takes, a change is seen within
-/// two seconds.
+/// Within which every host of a queue is to go by a policy that was set.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+/// How often policies are looked up.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+// The rest is for the round trip, and for checking what was read.
+const _: () = assert!(LOOK_EVERY.as_millis() * 2 <= SEEN_WITHIN.as_millis());
 
 /// See the module.
 pub(super) struct Keeper {

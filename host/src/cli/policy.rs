@@ -238,7 +238,7 @@ async fn check(
         alone(values, None)?;
         return Ok(None);
     };
-    let kind = policies.kind_of(key).await;
+    let kind = policies.kind_of_queue(key).await;
     let (kind, queue) = queue_of_type(key, &kind.map_err(|error| error.failure())?);
     alone(values, Some(&queue))?;
     Ok(kind)

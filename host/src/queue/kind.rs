@@ -82,27 +82,28 @@ impl Place {
 impl QueueOptions {
     /// The rules that it begins with.
     pub fn rules(&self) -> Rules {
-        let (dead_letter, max_length) = match self {
-            Self::Stream(options) => (&options.dead_letter, options.max_length),
-            Self::List(options) => (&options.dead_letter, options.max_length),
-            Self::SimpleList(_) | Self::PubSub(_) => return Rules::default(),
-        };
-        Rules {
-            dead_letter: dead_letter.clone(),
-            max_length,
+        match self {
+            Self::Stream(options) => options.rules(),
+            Self::List(options) => options.rules(),
+            Self::SimpleList(_) | Self::PubSub(_) => Rules::default(),
         }
     }
 
     /// The same with other rules.
     #[must_use]
     pub fn with(mut self, rules: Rules) -> Self {
-        let (dead_letter, max_length) = match &mut self {
-            Self::Stream(options) => (&mut options.dead_letter, &mut options.max_length),
-            Self::List(options) => (&mut options.dead_letter, &mut options.max_length),
-            Self::SimpleList(_) | Self::PubSub(_) => return self,
-        };
-        *dead_letter = rules.dead_letter;
-        *max_length = rules.max_length;
+        match &mut self {
+            Self::Stream(options) => {
+                options.dead_letter = rules.dead_letter;
+                options.max_length = rules.max_length;
+            }
+            Self::List(options) => {
+                options.dead_letter = rules.dead_letter;
+                options.max_length = rules.max_length;
+                options.ttl = rules.ttl;
+            }
+            Self::SimpleList(_) | Self::PubSub(_) => {}
+        }
         self
     }
 

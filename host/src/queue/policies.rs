@@ -204,7 +204,24 @@ impl Policies {
         reply::count(COMMAND, &self.link.call(COMMAND, &cmd).await?)
     }
 
-    /// What a key holds, as Redis calls it: `stream`, `list`, `none`, ...
+    /// What kind of queue this is, as Redis calls its key: `stream`, `list`, `none`, ...
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn kind_of_queue(&self, key: &str) -> Result<String, Error> {
+        let kind = self.kind_of(key).await?;
+        if kind != "none" {
+            return Ok(kind);
+        }
+        // A list that is empty is not there; what its hosts keep beside it is.
+        match self.kind_of(&keys::instances(key)).await {
+            Ok(beside) if beside == "zset" => Ok("list".to_owned()),
+            Err(error) if !error.is_missing_right() => Err(error),
+            _ => Ok(kind),
+        }
+    }
+
+    /// What a key holds, as Redis calls it.
     ///
     /// # Errors
     /// Any of [`Error`].

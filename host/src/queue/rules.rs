@@ -1,10 +1,12 @@
-//! What may change while a queue is served: where dead letters go, and how long the queue may be.
+//! What may change while a queue is served: where dead letters go, how long the queue may be, how long
+//! its messages are worth handling.
 //!
 //! Crash windows: none of its own. A settlement reads the rules once, when it is sent; sent again
 //! after a lost reply it may read others, and writes no second copy: a delivery whose dead letter
 //! was written is no longer there.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::stream::DeadLetterQueue;
 
@@ -15,6 +17,9 @@ pub struct Rules {
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread.
     pub max_length: Option<u64>,
+    /// How long after its first claim a message of a list is worth handling. Of a stream, the entry
+    /// says when it was enqueued, and the gate looks.
+    pub ttl: Option<Duration>,
 }
 
 /// The rules in force.

@@ -47,7 +47,7 @@ mod value;
 pub use options::{ListOptions, Recovery};
 
 use token::Tokens;
-use value::Values;
+use value::{Lasting, Values};
 
 /// After how many bytes of values a script stops: copying them blocks Redis.
 const BYTES_MAX: usize = 4 << 20;
@@ -135,7 +135,7 @@ impl ListQueue {
                 name: options.key.as_str().into(),
                 framing: options.framing,
                 accounting: options.accounting,
-                ttl: options.ttl,
+                ttl: Lasting::new(options.ttl),
             },
             keys: Keys {
                 retry: keys::retry(&options.key),
@@ -155,10 +155,7 @@ impl ListQueue {
             given_up: GivenUp::default(),
             rotation: AtomicUsize::new(0),
             counts: Counts::default(),
-            rules: InForce::new(Rules {
-                dead_letter: options.dead_letter.clone(),
-                max_length: options.max_length,
-            }),
+            rules: InForce::new(options.rules()),
             options,
         };
         queue
@@ -215,6 +212,7 @@ impl Queue for ListQueue {
     }
 
     fn adopt(&self, rules: Rules) {
+        self.values.ttl.set(rules.ttl);
         self.rules.replace(rules);
     }
 

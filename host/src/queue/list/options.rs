@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
+use crate::queue::Rules;
 use crate::queue::stream::DeadLetterQueue;
 use crate::wire::list::Framing;
 
@@ -41,6 +42,15 @@ pub struct Recovery {
 }
 
 impl ListOptions {
+    /// The rules that it begins with.
+    pub(in crate::queue) fn rules(&self) -> Rules {
+        Rules {
+            dead_letter: self.dead_letter.clone(),
+            max_length: self.max_length,
+            ttl: self.ttl,
+        }
+    }
+
     /// This list, everything else as by default.
     pub fn new(key: impl Into<String>) -> Self {
         Self {

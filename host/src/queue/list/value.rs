@@ -12,6 +12,7 @@
 //! Under exact accounting the native count runs one ahead of the starts, as it does on a stream.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,7 +38,34 @@ pub(super) struct Values {
     pub(super) framing: Framing,
     pub(super) accounting: Accounting,
     /// How long after its first claim a message is worth handling.
-    pub(super) ttl: Option<Duration>,
+    pub(super) ttl: Lasting,
+}
+
+/// A time to live that rules may change: for what is claimed from then on.
+#[derive(Debug)]
+pub(super) struct Lasting(AtomicU64);
+
+/// No message has so many milliseconds to live.
+const FOR_EVER: u64 = u64::MAX;
+
+impl Lasting {
+    pub(super) fn new(ttl: Option<Duration>) -> Self {
+        let lasting = Self(AtomicU64::new(FOR_EVER));
+        lasting.set(ttl);
+        lasting
+    }
+
+    pub(super) fn set(&self, ttl: Option<Duration>) {
+        let ttl = ttl.map_or(FOR_EVER, |ttl| {
+            u64::try_from(ttl.as_millis()).unwrap_or(FOR_EVER)
+        });
+        self.0.store(ttl, Ordering::Relaxed);
+    }
+
+    /// In milliseconds.
+    fn now(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|ttl| *ttl != FOR_EVER)
+    }
 }
 
 /// A value to put back, and whether it is framed in a list of raw ones.
@@ -87,6 +115,7 @@ impl Values {
             header,
             expires_at_ms: self
                 .ttl
+                .now()
                 .map(|ttl| expires_at(&decoded.message.headers, ttl)),
             message: decoded.message,
             raw: Raw::Value(value),
@@ -217,8 +246,7 @@ impl Values {
 }
 
 /// When a message that is claimed now expires: after its first claim, it says so itself.
-fn expires_at(headers: &Headers, ttl: Duration) -> u64 {
-    let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+fn expires_at(headers: &Headers, ttl: u64) -> u64 {
     let by_ttl = now_ms().saturating_add(ttl);
     let by_header = headers.find_number(EXPIRES_AT);
     by_header.map_or(by_ttl, |at| at.min(by_ttl))

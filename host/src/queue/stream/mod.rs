@@ -110,10 +110,7 @@ impl StreamQueue {
             }),
             rotation: AtomicUsize::new(0),
             counts: Counts::default(),
-            rules: InForce::new(Rules {
-                dead_letter: options.dead_letter.clone(),
-                max_length: options.max_length,
-            }),
+            rules: InForce::new(options.rules()),
             options,
         };
         let seen = queue

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::delivery::policy::{Reason, Reasons};
+use crate::queue::Rules;
 use crate::wire::{self, keys};
 
 /// A stream, a group, and how this host serves them.
@@ -30,6 +31,15 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
+    /// The rules that it begins with.
+    pub(in crate::queue) fn rules(&self) -> Rules {
+        Rules {
+            dead_letter: self.dead_letter.clone(),
+            max_length: self.max_length,
+            ttl: None,
+        }
+    }
+
     /// This stream and group, everything else as by default.
     pub fn new(key: impl Into<String>, group: impl Into<String>) -> Self {
         Self {

@@ -12,7 +12,7 @@ fn values(framing: Framing, accounting: Accounting) -> Values {
         name: "jobs".into(),
         framing,
         accounting,
-        ttl: None,
+        ttl: Lasting::new(None),
     }
 }
 
