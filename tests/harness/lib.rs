@@ -8,5 +8,6 @@ pub mod inprocess;
 pub mod proxy;
 pub mod redis;
 pub mod rig;
+pub mod terminal;
 pub mod versions;
 pub mod witness;

@@ -1,18 +1,17 @@
-//! The public API of dead letters, as a program uses it: a URL, a key, and what the commands do.
+//! The public API of dead letters, as a program uses it: a URL, a key, and what the commands do. On
+//! streams and on reliable lists.
 
 use hostler::dead_letter::{DeadLetters, Error, Filter, ReplayOptions};
-use hostler_tests::redis::{RawRedis, RedisServer};
+use hostler::delivery::policy::Reason;
+use hostler_tests::redis::RedisServer;
+
+use crate::dlq_scene::{Kind, Scene, on_both};
+
+on_both! {
+    peek_show_replay_purge_and_export
+}
 
 const DEAD: &str = "orders:dead";
-
-async fn letter(redis: &RawRedis, body: &str, reason: &str) -> String {
-    let reason_field = b"h:x-dead-letter-reason".as_slice();
-    let source_field = b"h:x-dead-letter-source".as_slice();
-    let mut words = vec![b"XADD".as_slice(), DEAD.as_bytes(), b"*", b"_payload"];
-    words.extend([body.as_bytes(), reason_field, reason.as_bytes()]);
-    words.extend([source_field, b"orders"]);
-    redis::from_redis_value(redis.ask_words(&words).await).unwrap()
-}
 
 fn only(reason: &str) -> Filter {
     Filter {
@@ -21,25 +20,26 @@ fn only(reason: &str) -> Filter {
     }
 }
 
-#[tokio::test]
-async fn peek_show_replay_purge_and_export() {
-    let server = RedisServer::start();
-    let redis = server.raw().await;
+async fn peek_show_replay_purge_and_export(kind: Kind) {
+    let scene = Scene::new(kind).await;
     for n in 0..300 {
-        letter(&redis, &n.to_string(), "timeout").await;
+        scene.letter(&n.to_string(), Reason::Timeout).await;
     }
-    let trapped = letter(&redis, "bad", "trap").await;
+    let trapped = scene.letter("bad", Reason::Trap).await;
     for body in ["a", "b"] {
-        letter(&redis, body, "dropped").await;
+        scene.letter(body, Reason::Dropped).await;
     }
-    let letters = DeadLetters::connect(&server.url(), DEAD).unwrap();
+    let letters = DeadLetters::connect(&scene.server.url(), scene.dead_key()).unwrap();
 
     let peek = letters.peek(1).await.unwrap();
     assert_eq!((peek.total, peek.by_reason["timeout"]), (303, 300));
     assert_eq!(peek.entries[0].body, "b");
 
     let shown = letters.find(&trapped).await.unwrap().unwrap();
-    assert_eq!(shown.reason.as_deref(), Some("trap"));
+    assert_eq!(
+        (shown.reason.as_deref(), &shown.body[..]),
+        (Some("trap"), &b"bad"[..])
+    );
 
     let mut scan = letters.scan(only("dropped")).await.unwrap();
     let mut exported = Vec::new();
@@ -56,7 +56,7 @@ async fn peek_show_replay_purge_and_export() {
     };
     let replayed = letters.replay_all(only("timeout"), options).await.unwrap();
     assert_eq!(replayed.replayed, 290);
-    assert_eq!(redis.number("XLEN orders").await, 290);
+    assert_eq!(scene.length(scene.key()).await, 290);
 
     let purged = letters.purge_all(only("timeout")).await.unwrap();
     assert_eq!(purged, 10);

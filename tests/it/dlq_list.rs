@@ -9,9 +9,8 @@ use hostler::delivery::message::Headers;
 use hostler::delivery::policy::{Reason, Rejection};
 use hostler::wire::dead_letter::{Context, list_headers};
 use hostler::wire::{envelope, frame};
-use hostler_tests::command::{Host, fed, hostler, run};
-use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventually};
-use nix::sys::signal::Signal;
+use hostler_tests::command::{fed, run};
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 use serde_json::{Value, json};
 
 use crate::list_scene::{DEAD, KEY, framed};
@@ -391,31 +390,6 @@ async fn a_full_redis_and_a_missing_right_leave_everything_where_it_is() {
 }
 
 #[tokio::test]
-async fn across_slots_it_is_copied_before_it_is_deleted() {
-    let server = RedisOptions::default().tcp().set("cluster-enabled", "yes");
-    let scene = Scene::on(server.start()).await;
-    scene.raw.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-    eventually("the cluster is up", || async {
-        scene
-            .raw
-            .text("CLUSTER INFO")
-            .await
-            .contains("cluster_state:ok")
-    })
-    .await;
-    for n in 0..20 {
-        scene.die(&n.to_string(), Reason::Trap).await;
-    }
-    let (one, two) = (scene.letters(), scene.letters());
-    let (one, two) = tokio::join!(replay_all(&one), replay_all(&two));
-    assert_eq!(one.replayed + two.replayed, 20, "{one:?} {two:?}");
-    let moved = scene.bodies(KEY).await;
-    assert_eq!(moved.iter().collect::<HashSet<_>>().len(), 20);
-    assert_eq!(moved.len(), 20);
-    assert_eq!(scene.raw.number("DBSIZE").await, 1, "no record is left");
-}
-
-#[tokio::test]
 async fn envelopes_stay_envelopes_and_raw_values_keep_their_history_beside_the_list() {
     let scene = Scene::new().await;
     let dead = letter("a", KEY, Reason::Trap, 1);
@@ -504,23 +478,4 @@ async fn the_commands() {
         .json();
     assert_eq!(replayed["targets"], json!({"jobs": 1}));
     assert_eq!(scene.bodies(DEAD).await, ["3"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_replay_says_how_far_it_came() {
-    let scene = Scene::new().await;
-    for n in 0..200 {
-        scene.die(&n.to_string(), Reason::Trap).await;
-    }
-    let mut running = Host::spawn(hostler(scene.dlq("replay", &["--rate", "10", "--json"])));
-    let begun = std::time::Instant::now();
-    while scene.values(KEY).await.is_empty() {
-        assert!(begun.elapsed() < PATIENCE);
-    }
-    running.signal(Signal::SIGINT);
-    let ended = running.end();
-    assert_eq!(ended.code, 130, "{ended:?}");
-    let moved = scene.values(KEY).await.len();
-    assert_eq!(ended.json()["replayed"], moved);
-    assert_eq!(scene.values(DEAD).await.len(), 200 - moved);
 }

@@ -1,5 +1,5 @@
-//! Every reason for which a message dies without its handler having run, routes, cycles, and a
-//! dead-letter queue that is full: with hosts in this process.
+//! Every reason for which a message dies, routes, cycles, histories, and a target that takes nothing:
+//! with hosts in this process, on streams and on reliable lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,605 +7,427 @@ use std::time::Duration;
 
 use hostler::delivery::policy::{DeadLetterRules, Reason, Reasons};
 use hostler::queue::Queue;
-use hostler::queue::stream::{DeadLetterQueue, OnFull, Routes, StreamOptions, StreamQueue};
+use hostler::queue::stream::{DeadLetterQueue, OnFull, Routes};
 use hostler::runtime::{Exit, Settings, wall_clock_ms};
 use hostler::telemetry::health::Cause;
-use hostler::telemetry::metrics::Metrics;
 use hostler::wire::codec::BodyCodec;
-use hostler_tests::inprocess::{Host, Script};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
+use hostler_tests::redis::{RedisOptions, eventually};
+use serde_json::json;
 
-use crate::dlq_scene::{policy, settings};
-use crate::queue_scene::field;
+use crate::dlq_scene::{Found, Kind, Scene, Served, on_both, policy, running, settings, three};
 
-const DEAD: &str = "orders:dead";
-
-struct Scene {
-    server: RedisServer,
-    raw: RawRedis,
-    script: Arc<Script>,
+on_both! {
+    expired_by_its_header_at_the_claim
+    expired_when_its_delay_is_due
+    expired_in_the_buffer_of_a_busy_host
+    expired_by_the_time_to_live_of_the_queue
+    oversize
+    decode_failed
+    malformed
+    the_oldest_unread_beyond_the_length
+    what_is_over_the_length_stays_unread_while_its_target_takes_nothing
+    a_host_is_not_ready_while_what_is_over_the_length_is_refused
+    a_running_host_cuts_its_queue_and_counts_it
+    what_the_handler_itself_does
+    faults_are_failed_attempts_by_default
+    each_reason_goes_its_way_and_trimming_is_counted
+    cycles_of_two_three_and_one_end
+    a_cycle_is_counted_and_logged_with_its_history
+    with_a_rejection_or_a_replay_in_between_it_goes_on
+    a_damaged_history_is_survived_and_counted
+    a_full_dead_letter_queue_stops_the_queue_until_there_is_room
+    a_target_that_cannot_be_written_keeps_the_message_and_runs_nothing_again
+    across_slots_it_is_copied_before_it_is_removed
 }
 
-impl Scene {
-    async fn new() -> Self {
-        let server = RedisServer::start();
-        let raw = server.raw().await;
-        Self {
-            server,
-            raw,
-            script: Arc::default(),
-        }
-    }
-
-    /// Run a host until its queue is empty.
-    async fn serve(&self, options: StreamOptions, settings: Settings) -> Arc<Metrics> {
-        let host = Host::start(&self.server.url(), options, settings, &self.script).await;
-        let metrics = Arc::clone(&host.metrics);
-        assert_eq!(host.ended().await, Exit::Drained);
-        metrics
-    }
-
-    /// Add an entry: field, value, ...
-    async fn put(&self, key: &str, fields: &[&str]) {
-        let mut words: Vec<&[u8]> = vec![b"XADD", key.as_bytes(), b"*"];
-        words.extend(fields.iter().map(|word| word.as_bytes()));
-        self.raw.ask_words(&words).await;
-    }
-
-    /// Body, reason, attempts, detail of every dead letter.
-    async fn dead(&self, key: &str) -> Vec<(String, String, String, String)> {
-        let entries = self.raw.entries(key).await;
-        let text = |fields: &[Vec<u8>], name: &str| {
-            let value = field(fields, name).unwrap_or(b"");
-            String::from_utf8_lossy(value).into_owned()
-        };
-        entries
-            .iter()
-            .map(|(_, fields)| {
-                (
-                    text(fields, "_payload"),
-                    text(fields, "h:x-dead-letter-reason"),
-                    text(fields, "h:x-dead-letter-attempts"),
-                    text(fields, "h:x-dead-letter-detail"),
-                )
-            })
-            .collect()
-    }
-
-    /// The one dead letter.
-    async fn only_dead(&self) -> (String, String, String, String) {
-        let mut dead = self.dead(DEAD).await;
-        assert_eq!(dead.len(), 1, "{dead:?}");
-        dead.remove(0)
-    }
+/// That this died for a reason for which no handler runs.
+fn unrun(dead: &Found, reason: &str) {
+    assert_eq!((dead.reason(), dead.attempts()), (reason, "0"), "{dead:?}");
 }
 
-fn queue(key: &str, dead: &str) -> StreamOptions {
-    StreamOptions {
-        dead_letter: Some(DeadLetterQueue::new(dead)),
-        ..StreamOptions::new(key, "workers")
-    }
-}
-
-fn orders() -> StreamOptions {
-    queue("orders", DEAD)
-}
-
-fn three() -> Settings {
-    settings(policy(Some(3)))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn expired_by_its_header_at_the_claim() {
-    let scene = Scene::new().await;
-    scene
-        .put("orders", &["_payload", "ack", "h:x-expires-at", "1000"])
-        .await;
-    scene.serve(orders(), three()).await;
-    let (_, reason, attempts, detail) = scene.only_dead().await;
-    assert_eq!((reason.as_str(), attempts.as_str()), ("expired", "0"));
-    assert!(detail.starts_with("expired "), "{detail}");
+async fn expired_by_its_header_at_the_claim(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let headers = [("x-expires-at", "1000")];
+    scene.put(scene.key(), "ack", &headers).await;
+    scene.serve(scene.own(), three()).await;
+    let dead = scene.only_dead().await;
+    unrun(&dead, "expired");
+    assert!(dead.detail().starts_with("expired "), "{dead:?}");
     assert!(scene.script.starts().is_empty());
-    let (_, fields) = &scene.raw.entries(DEAD).await[0];
-    assert_eq!(
-        field(fields, "h:x-expires-at"),
-        None,
-        "it cannot expire again"
-    );
-    let death = String::from_utf8_lossy(field(fields, "h:x-death").unwrap()).into_owned();
-    assert!(death.contains("\"original-expiration\":1000"), "{death}");
+    assert_eq!(dead.header("x-expires-at"), "", "it cannot expire again");
+    assert_eq!(dead.deaths()[0]["original-expiration"], 1000);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn expired_when_its_delay_is_due() {
-    let scene = Scene::new().await;
-    let soon = (wall_clock_ms() + 400).to_string();
-    let fields = ["_payload", "nack:600,ack", "h:x-expires-at", &soon];
-    scene.put("orders", &fields).await;
-    scene.serve(orders(), three()).await;
-    let (_, reason, attempts, _) = scene.only_dead().await;
-    assert_eq!((reason.as_str(), attempts.as_str()), ("expired", "1"));
+async fn expired_when_its_delay_is_due(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    // Time enough for its first start, also on a busy machine.
+    let soon = (wall_clock_ms() + 5000).to_string();
+    let headers = [("x-expires-at", &*soon)];
+    scene.put(scene.key(), "nack:6000,ack", &headers).await;
+    scene.serve(scene.own(), three()).await;
+    let dead = scene.only_dead().await;
+    assert_eq!((dead.reason(), dead.attempts()), ("expired", "1"));
     assert_eq!(scene.script.starts().len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn expired_in_the_buffer_of_a_busy_host() {
-    let scene = Scene::new().await;
+async fn expired_in_the_buffer_of_a_busy_host(kind: Kind) {
+    let scene = Scene::new(kind).await;
     let mut settings = three();
     settings.ledger.concurrency = 1;
-    settings.gate.ttl = Some(Duration::from_millis(300));
-    // The first takes longer than the second may wait; both are claimed while they are young.
-    scene.put("orders", &["_payload", "sleep:600"]).await;
-    scene.put("orders", &["_payload", "ack"]).await;
-    let metrics = scene.serve(orders(), settings).await;
-    let (body, reason, ..) = scene.only_dead().await;
-    assert_eq!((body.as_str(), reason.as_str()), ("ack", "expired"));
-    assert_eq!(metrics.summary().acked, 1, "what runs is let run");
-    // Its history says when, though it carried no limit of its own.
-    let (_, fields) = &scene.raw.entries(DEAD).await[0];
-    let source = String::from_utf8_lossy(field(fields, "h:x-dead-letter-source-id").unwrap());
-    let enqueued: u64 = source.split_once('-').unwrap().0.parse().unwrap();
-    let death = String::from_utf8_lossy(field(fields, "h:x-death").unwrap()).into_owned();
-    let expected = format!("\"original-expiration\":{}", enqueued + 300);
-    assert!(death.contains(&expected), "{death}");
+    // Fast ones first, so that the host claims ahead; what it has claimed waits behind a slow one,
+    // longer than it may.
+    for _ in 0..200 {
+        scene.send("ack").await;
+    }
+    scene.send("sleep:3000").await;
+    let soon = (wall_clock_ms() + 2000).to_string();
+    for _ in 0..20 {
+        let headers = [("x-expires-at", &*soon)];
+        scene.put(scene.key(), "ack,late", &headers).await;
+    }
+    let metrics = scene.serve(scene.own(), settings).await;
+    let dead = scene.dead().await;
+    assert_eq!(dead.len(), 20);
+    for dead in &dead {
+        unrun(dead, "expired");
+        assert_eq!(dead.body, "ack,late");
+    }
+    assert_eq!(metrics.summary().acked, 201, "what runs is let run");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn oversize() {
-    let scene = Scene::new().await;
+/// A stream's entry says how old it is. A list's value does not: its time begins with the first
+/// claim, and goes on through requeues.
+async fn expired_by_the_time_to_live_of_the_queue(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let served = Served {
+        ttl: Some(Duration::from_secs(2)),
+        ..scene.own()
+    };
+    let begun = wall_clock_ms();
+    scene.send("nack:900").await;
+    scene.serve(served, settings(policy(Some(50)))).await;
+    let dead = scene.only_dead().await;
+    assert_eq!(dead.reason(), "expired", "{dead:?}");
+    // 0 s, 0.9 s, 1.8 s and no later.
+    let attempts: u32 = dead.attempts().parse().unwrap();
+    assert!(attempts <= 3, "{attempts}");
+    assert_eq!(scene.script.starts().len(), attempts as usize);
+    // Its history says when, though it carried no limit of its own.
+    let expired = dead.deaths()[0]["original-expiration"].as_u64().unwrap();
+    assert!(
+        expired >= begun + 2000 && expired <= wall_clock_ms(),
+        "{dead:?}"
+    );
+    if kind == Kind::Stream {
+        let (enqueued, _) = dead
+            .header("x-dead-letter-source-id")
+            .split_once('-')
+            .unwrap();
+        assert_eq!(expired, enqueued.parse::<u64>().unwrap() + 2000);
+    }
+}
+
+async fn oversize(kind: Kind) {
+    let scene = Scene::new(kind).await;
     let mut settings = three();
     settings.gate.payload_max = 10;
-    scene.put("orders", &["_payload", "ack,ack,ack"]).await;
-    scene.put("orders", &["_payload", "ack,ack,nk"]).await;
-    scene.serve(orders(), settings).await;
-    let (body, reason, attempts, detail) = scene.only_dead().await;
-    assert_eq!(body, "ack,ack,ack", "byte for byte");
-    assert_eq!((reason.as_str(), attempts.as_str()), ("oversize", "0"));
-    assert_eq!(detail, "the body has 11 bytes, 10 are allowed");
+    scene.send("ack,ack,ack").await;
+    scene.send("ack,ack,nk").await;
+    let metrics = scene.serve(scene.own(), settings).await;
+    let dead = scene.only_dead().await;
+    unrun(&dead, "oversize");
+    assert_eq!(dead.body, "ack,ack,ack", "byte for byte");
+    assert_eq!(dead.detail(), "the body has 11 bytes, 10 are allowed");
+    assert_eq!(metrics.summary().acked, 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn decode_failed() {
+async fn decode_failed(kind: Kind) {
     for (codec, right, wrong) in [
-        (BodyCodec::Json, "[\"ack\"]", "[\"ack\""),
-        (BodyCodec::MsgPack, "\u{1}", "\u{1}ack"),
+        (BodyCodec::Json, &b"[\"ack\"]"[..], &b"[\"ack\""[..]),
+        (BodyCodec::MsgPack, b"\x01", b"\x01ack"),
+        (BodyCodec::Utf8, "äck".as_bytes(), b"ack\xff"),
     ] {
-        let scene = Scene::new().await;
+        let scene = Scene::new(kind).await;
         let mut settings = three();
         settings.gate.codec = Some(codec);
-        scene.put("orders", &["_payload", right]).await;
-        scene.put("orders", &["_payload", wrong]).await;
-        let metrics = scene.serve(orders(), settings).await;
-        let (body, reason, attempts, _) = scene.only_dead().await;
-        assert_eq!(body, wrong);
-        assert_eq!((reason.as_str(), attempts.as_str()), ("decode-failed", "0"));
+        scene.send(right).await;
+        scene.send(wrong).await;
+        let metrics = scene.serve(scene.own(), settings).await;
+        let dead = scene.only_dead().await;
+        unrun(&dead, "decode-failed");
+        assert_eq!(dead.body, String::from_utf8_lossy(wrong));
         assert_eq!(scene.script.starts().len(), 1, "{codec:?}");
         assert_eq!(metrics.summary().dead_lettered["decode-failed"], 1);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn malformed_without_a_header_that_is_required() {
-    let scene = Scene::new().await;
+async fn malformed(kind: Kind) {
+    let scene = Scene::new(kind).await;
     let mut settings = three();
     settings.gate.required = vec!["x-tenant".to_owned()];
-    scene.put("orders", &["_payload", "ack"]).await;
-    scene
-        .put("orders", &["_payload", "ack", "h:X-Tenant", "7"])
-        .await;
-    // And one that is no message at all: it is kept whole.
-    scene.put("orders", &["a", "1", "a", "2"]).await;
-    let metrics = scene.serve(orders(), settings).await;
-    let dead = scene.dead(DEAD).await;
+    scene.put(scene.key(), "ack", &[("other", "7")]).await;
+    scene.put(scene.key(), "ack", &[("X-Tenant", "7")]).await;
+    // And what is no message at all: it is kept whole.
+    match kind {
+        Kind::Stream => drop(scene.raw.ask("XADD orders * a 1 a 2").await),
+        Kind::List => scene.push("jobs", b"{\"no\":\"frame\"}").await,
+    }
+    let served = Served {
+        strict: true,
+        ..scene.own()
+    };
+    let metrics = scene.serve(served, settings).await;
+    let dead = scene.dead().await;
     assert_eq!(dead.len(), 2);
-    assert!(dead.iter().all(|(_, reason, ..)| reason == "malformed"));
-    assert_eq!(dead[0].3, "the header `x-tenant` is missing");
-    let (_, fields) = &scene.raw.entries(DEAD).await[1];
-    assert_eq!(fields[..4].concat(), b"a1a2");
-    assert_eq!(metrics.summary().acked, 1);
+    for dead in &dead {
+        unrun(dead, "malformed");
+    }
+    assert_eq!(dead[0].detail(), "the header `x-tenant` is missing");
+    match kind {
+        Kind::Stream => assert_eq!(dead[1].fields[..4], *b"a1a2"),
+        Kind::List => assert_eq!(dead[1].body, "{\"no\":\"frame\"}"),
+    }
+    let summary = metrics.summary();
+    assert_eq!((summary.attempts, summary.acked), (1, 1));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_unread_beyond_the_length() {
-    let scene = Scene::new().await;
-    for n in 0..400 {
-        scene
-            .put("orders", &["_payload", "ack", "n", &n.to_string()])
-            .await;
+fn at_most(scene: &Scene, length: u64) -> Served {
+    Served {
+        max_length: Some(length),
+        ..scene.own()
     }
-    // What is pending elsewhere is not touched, and not counted.
-    scene.raw.ask("XGROUP CREATE orders workers 0").await;
-    scene
-        .raw
-        .ask("XREADGROUP GROUP workers other COUNT 50 STREAMS orders >")
-        .await;
-    let options = StreamOptions {
-        max_length: Some(20),
-        ..orders()
-    };
-    let mut settings = three();
-    settings.until_empty = None;
-    // A handler that is busy: what is not cut off would wait.
-    let host = Host::start(&scene.server.url(), options, settings, &scene.script).await;
-    let metrics = Arc::clone(&host.metrics);
-    eventually("all that is unread is gone", || async {
-        let summary = metrics.summary();
-        let dead = summary.dead_lettered.get("maxlen").copied().unwrap_or(0);
-        summary.acked + dead == 350
-    })
-    .await;
-    host.drain().await;
-    let dead = metrics.summary().dead_lettered["maxlen"];
-    assert!((1..=330).contains(&dead), "{dead}");
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await as u64, dead);
-    assert_eq!(scene.raw.number("XLEN orders").await, 400, "never trimmed");
-    assert_eq!(scene.raw.pending("orders", "workers").await.len(), 50);
-    let (_, reason, attempts, detail) = scene.dead(DEAD).await.remove(0);
-    assert_eq!((reason.as_str(), attempts.as_str()), ("maxlen", "0"));
-    assert!(
-        detail.contains("more than 20 messages were unread"),
-        "{detail}"
-    );
-    let numbers = |entries: Vec<hostler_tests::redis::Entry>| -> Vec<u32> {
-        let number = |fields: &Vec<Vec<u8>>| {
-            String::from_utf8_lossy(field(fields, "n").unwrap())
-                .parse()
-                .unwrap()
-        };
-        entries.iter().map(|(_, fields)| number(fields)).collect()
-    };
-    let dead = numbers(scene.raw.entries(DEAD).await);
-    assert!(dead.is_sorted() && dead[0] >= 50, "{dead:?}");
-    assert!(!dead.contains(&399), "the newest are kept");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn several_hosts_cut_no_more_than_is_over() {
-    let scene = Scene::new().await;
-    for _ in 0..500 {
-        scene.put("orders", &["_payload", "ack"]).await;
+/// How many messages are unread.
+async fn unread(scene: &Scene, queue: &dyn Queue) -> u64 {
+    match scene.kind {
+        Kind::List => scene.length(scene.key()).await,
+        // Never trimmed: what it holds is not what is unread.
+        Kind::Stream => {
+            let pending = queue.backlog().await.unwrap().pending;
+            let done = scene.length(scene.dead_key()).await;
+            scene.length(scene.key()).await - pending - done
+        }
     }
-    // One entry deleted before it was read: Redis does not know any more how many are unread.
-    let first = scene.raw.entries("orders").await[250].0.clone();
-    scene.raw.ask(&format!("XDEL orders {first}")).await;
-    let options = || StreamOptions {
-        max_length: Some(100),
-        ..orders()
-    };
+}
+
+async fn the_oldest_unread_beyond_the_length(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    for n in 0..500 {
+        scene.send(n.to_string()).await;
+    }
     let mut hosts = Vec::new();
     for _ in 0..3 {
-        let target = crate::queue_scene::connector(&scene.server.url());
-        let queue = StreamQueue::open(target, options());
-        hosts.push(queue.await.unwrap());
+        hosts.push(scene.open(at_most(&scene, 100)).await);
     }
-    let cut = futures_util::future::join_all(hosts.iter().map(Queue::maintain));
-    let cut: u64 = cut
-        .await
-        .into_iter()
-        .map(|done| done.unwrap().overflowed)
-        .sum();
-    assert_eq!(cut, 399);
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 399);
-}
-
-fn at_most(length: u64) -> StreamOptions {
-    StreamOptions {
-        max_length: Some(length),
-        ..orders()
+    // What is pending is not counted, and not touched.
+    assert_eq!(hosts[0].fetch(40, Duration::ZERO).await.unwrap().len(), 40);
+    let cut = futures_util::future::join_all(hosts.iter().map(|host| host.maintain())).await;
+    let cut: u64 = cut.into_iter().map(|done| done.unwrap().overflowed).sum();
+    assert_eq!(cut, 360, "several hosts cut no more than is over");
+    assert_eq!(hosts[0].backlog().await.unwrap().pending, 40);
+    assert_eq!(unread(&scene, &*hosts[0]).await, 100);
+    if kind == Kind::Stream {
+        assert_eq!(scene.length("orders").await, 500, "never trimmed");
     }
+    let dead = scene.dead().await;
+    unrun(&dead[0], "maxlen");
+    let detail = dead[0].detail();
+    assert!(
+        detail.contains("more than 100 messages were unread"),
+        "{detail}"
+    );
+    let mut bodies: Vec<u32> = dead.iter().map(|dead| dead.body.parse().unwrap()).collect();
+    bodies.sort_unstable();
+    assert!(
+        bodies.into_iter().eq(40..400),
+        "the oldest, the newest are kept"
+    );
 }
 
-async fn open(scene: &Scene, options: StreamOptions) -> StreamQueue {
-    let target = crate::queue_scene::connector(&scene.server.url());
-    StreamQueue::open(target, options).await.unwrap()
-}
-
-/// A go of housekeeping whose dead letters are refused: why.
-async fn why_refused(queue: &StreamQueue) -> String {
-    let done = queue.maintain().await.unwrap();
-    assert_eq!((done.overflowed, done.overflows), (0, false));
-    done.dead_letters_refused.unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_the_length_stays_unread_while_its_target_takes_nothing() {
-    let scene = Scene::new().await;
-    for _ in 0..150 {
-        scene.put("orders", &["_payload", "ack"]).await;
+async fn what_is_over_the_length_stays_unread_while_its_target_takes_nothing(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    for n in 0..150 {
+        scene.send(n.to_string()).await;
     }
-    let queue = open(&scene, at_most(20)).await;
-    let full = StreamOptions {
-        dead_letter: Some(DeadLetterQueue {
-            max_len: Some(1),
-            on_full: OnFull::Stop,
-            ..DeadLetterQueue::new("full")
-        }),
-        ..at_most(20)
+    let queue = scene.open(at_most(&scene, 20)).await;
+    let mut full = at_most(&scene, 20);
+    full.dead = DeadLetterQueue {
+        max_len: Some(1),
+        on_full: OnFull::Stop,
+        ..DeadLetterQueue::new("full")
     };
-    let full = open(&scene, full).await;
-    scene.put("full", &["_payload", "in the way"]).await;
-    scene.raw.ask(&format!("SET {DEAD} x")).await;
+    let full = scene.open(full).await;
+    scene.put("full", "in the way", &[]).await;
+    let refused = async |queue: &dyn Queue, part: &str| {
+        let done = queue.maintain().await.unwrap();
+        assert_eq!((done.overflowed, done.overflows), (0, false));
+        let why = done.dead_letters_refused.unwrap();
+        assert!(why.contains(part), "{why}");
+    };
+    let dead = scene.dead_key();
+    scene.raw.ask(&format!("SET {dead} x")).await;
     for _ in 0..3 {
-        let why = why_refused(&queue).await;
-        assert!(why.contains("WRONGTYPE"), "{why}");
-        let why = why_refused(&full).await;
-        assert!(why.contains("dead-letter queue is full"), "{why}");
+        refused(&*queue, "WRONGTYPE").await;
+        refused(&*full, "dead-letter queue is full").await;
     }
-    scene.raw.ask(&format!("DEL {DEAD}")).await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
-    let why = why_refused(&queue).await;
-    assert!(why.contains("OOM"), "{why}");
-    scene.raw.ask("CONFIG SET maxmemory 0").await;
-    let pending = scene.raw.pending("orders", "workers").await;
-    assert!(pending.is_empty(), "nothing is claimed");
-    assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
+    scene.raw.ask(&format!("DEL {dead}")).await;
+    assert_eq!(
+        queue.backlog().await.unwrap().pending,
+        0,
+        "nothing is claimed"
+    );
+    assert_eq!(unread(&scene, &*queue).await, 150);
 
     let done = queue.maintain().await.unwrap();
     assert_eq!((done.overflowed, done.dead_letters_refused), (130, None));
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 130);
-    assert!(scene.raw.pending("orders", "workers").await.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_the_length_and_refused_is_handed_back_uncharged() {
-    let scene = Scene::new().await;
-    // They would go round for ever; and the key where that ends cannot be written.
-    let death = r#"[{"queue":"orders:dead","reason":"malformed","unrejected":true}]"#;
-    let fields = ["_payload", "ack", "h:x-death", death];
-    let put = || scene.put("orders", &fields);
-    scene.raw.ask("SET {orders}:cycle x").await;
-    for _ in 0..5 {
-        put().await;
-    }
-    let queue = open(&scene, at_most(2)).await;
-    let why = why_refused(&queue).await;
-    assert!(why.contains("WRONGTYPE"), "{why}");
-    let parked = scene.raw.pending("orders", "workers").await;
-    assert_eq!(parked.len(), 3);
-    for parked in &parked {
-        assert_eq!((&*parked.consumer, parked.count), ("hostler:parked", 0));
-    }
-    // It is tried with one, as long as it is refused.
-    for _ in 0..5 {
-        put().await;
-    }
-    why_refused(&queue).await;
-    assert_eq!(scene.raw.pending("orders", "workers").await.len(), 4);
-    scene.raw.ask("DEL {orders}:cycle").await;
-    let done = queue.maintain().await.unwrap();
-    assert_eq!((done.overflowed, done.cycles), (4, 0));
-    assert_eq!(queue.maintain().await.unwrap().cycles, 4);
-    assert_eq!(scene.raw.number("XLEN {orders}:cycle").await, 4);
-
-    scene.serve(orders(), three()).await;
-    let starts = scene.script.starts();
-    assert_eq!(starts.len(), 6);
+    let bodies = scene.bodies(dead).await;
     assert!(
-        starts.iter().all(|(_, attempt)| *attempt == 1),
-        "{starts:?}"
+        bodies.into_iter().eq((0..130).map(|n| n.to_string())),
+        "in their order"
     );
+    assert_eq!(unread(&scene, &*queue).await, 20);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_host_is_not_ready_while_what_is_over_the_length_is_refused() {
-    let scene = Scene::new().await;
+async fn a_host_is_not_ready_while_what_is_over_the_length_is_refused(kind: Kind) {
+    let scene = Scene::new(kind).await;
     for _ in 0..100 {
-        scene.put("orders", &["_payload", "sleep:20000"]).await;
+        scene.send("sleep:60000").await;
     }
-    scene.raw.ask(&format!("SET {DEAD} x")).await;
-    let mut settings = three();
-    settings.until_empty = None;
+    let dead_key = scene.dead_key();
+    scene.raw.ask(&format!("SET {dead_key} x")).await;
+    let mut settings = running(three());
     settings.ledger.concurrency = 1;
     settings.ledger.prefetch_max = 2;
-    let url = scene.server.url();
-    let host = Host::start(&url, at_most(20), settings, &scene.script).await;
+    let host = scene.start(at_most(&scene, 20), settings).await;
     let (health, metrics) = (host.health.clone(), Arc::clone(&host.metrics));
-    eventually("it is told", || async {
+    eventually("it is told", async || {
         let told = health.impediments();
         let told = told.iter().find(|i| i.cause == Cause::DeadLettersRefused);
         told.is_some_and(|told| told.detail.contains("WRONGTYPE"))
     })
     .await;
-    scene.raw.ask(&format!("DEL {DEAD}")).await;
-    eventually("it is ready again", || async { health.is_ready() }).await;
+    scene.raw.ask(&format!("DEL {dead_key}")).await;
+    eventually("it is ready again", async || health.is_ready()).await;
     let dead = metrics.summary().dead_lettered["maxlen"];
     assert!((70..=80).contains(&dead), "{dead}");
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await as u64, dead);
-    let pending = scene.raw.pending("orders", "workers").await;
-    assert!(pending.len() < 10, "what was refused is pending");
+    assert_eq!(scene.length(dead_key).await, dead);
     assert_eq!(scene.script.starts().len(), 1, "the one that fits");
     host.crash();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_another_group_is_to_run_is_no_dead_letter_of_this_one() {
-    let scene = Scene::new().await;
-    for group in ["others", "others", "others", "workers"] {
-        let fields = [
-            "_payload",
-            "ack",
-            "h:x-only-group",
-            group,
-            "h:x-dead-letter-group",
-            group,
-            "h:x-replayed",
-            "1",
-        ];
-        scene.put("orders", &fields).await;
+async fn a_running_host_cuts_its_queue_and_counts_it(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    for _ in 0..400 {
+        scene.send("sleep:5").await;
     }
-    for _ in 0..4 {
-        scene.put("orders", &["_payload", "ack"]).await;
-    }
-    let queue = open(&scene, at_most(2)).await;
-    let done = queue.maintain().await.unwrap();
-    assert_eq!((done.other_group, done.overflowed), (3, 3));
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 3);
-    assert!(scene.raw.pending("orders", "workers").await.is_empty());
-    assert_eq!(scene.raw.number("XLEN orders").await, 8, "never trimmed");
+    let mut settings = three();
+    settings.ledger.concurrency = 1;
+    settings.ledger.prefetch_max = 2;
+    let metrics = scene.serve(at_most(&scene, 20), settings).await;
+    let summary = metrics.summary();
+    let dead = summary.dead_lettered.get("maxlen").copied().unwrap_or(0);
+    assert!(dead > 0, "it is looked at before all is read");
+    assert_eq!(summary.acked + dead, 400);
+    assert_eq!(scene.length(scene.dead_key()).await, dead);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_reason_goes_its_way() {
-    let scene = Scene::new().await;
-    let mut options = orders();
-    if let Some(dead) = &mut options.dead_letter {
-        dead.max_len = Some(5);
-        dead.routes.by_reason = BTreeMap::from([(Reason::Dropped, "unwanted".to_owned())]);
+/// What only a component can do: faults that are dead-lettered at once.
+async fn what_the_handler_itself_does(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    for body in ["trap", "sleep:60000", "grow:100000000", "drop:no", "nack:0"] {
+        scene.send(body).await;
     }
-    let mut rules = three();
+    let ended = scene
+        .binary()
+        .flag("max-deliveries", "2")
+        .flag("on-fault", "dead-letter")
+        .flag("timeout", "1s")
+        .flag("cpu", "1s")
+        .flag("memory", "16MiB")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    assert_eq!(
+        ended.json()["dead_lettered"],
+        json!({"trap": 1, "timeout": 1, "memory-limit": 1, "dropped": 1, "max-deliveries": 1})
+    );
+    for dead in scene.dead().await {
+        let (expected, attempts) = match &*dead.body {
+            "trap" => ("trap", "1"),
+            "sleep:60000" => ("timeout", "1"),
+            "drop:no" => ("dropped", "1"),
+            "nack:0" => ("max-deliveries", "2"),
+            _ => ("memory-limit", "1"),
+        };
+        assert_eq!((dead.reason(), dead.attempts()), (expected, attempts));
+        assert!(dead.header("x-dead-letter-handler").starts_with("sha256:"));
+        if dead.body == "drop:no" {
+            assert_eq!(dead.detail(), "no");
+        }
+    }
+}
+
+/// Otherwise a fault is a failed attempt, and ends with the last one as its detail.
+async fn faults_are_failed_attempts_by_default(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    scene.send("trap").await;
+    scene.send("trap,ack").await;
+    let ended = scene
+        .binary()
+        .flag("max-deliveries", "2")
+        .flag("backoff-first", "5ms")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    assert_eq!(ended.json()["acked"], 1);
+    let dead = scene.only_dead().await;
+    assert_eq!((dead.reason(), dead.attempts()), ("max-deliveries", "2"));
+    assert!(dead.detail().contains("trap"), "{dead:?}");
+}
+
+async fn each_reason_goes_its_way_and_trimming_is_counted(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let mut served = scene.own();
+    served.dead.max_len = Some(5);
+    served.dead.routes.by_reason = BTreeMap::from([(Reason::Dropped, "unwanted".to_owned())]);
+    let mut rules = running(three());
     rules.ledger.policy.dead_letters.discarded = Reasons::new([Reason::Expired]);
     for _ in 0..300 {
-        scene.put("orders", &["_payload", "drop"]).await;
+        scene.send("drop").await;
     }
-    scene.put("orders", &["_payload", "nack:1"]).await;
-    scene
-        .put("orders", &["_payload", "ack", "h:x-expires-at", "1"])
-        .await;
-    let metrics = scene.serve(options, rules).await;
-    let unwanted = scene.dead("unwanted").await;
-    assert!(unwanted.len() < 300, "bounded as well: {}", unwanted.len());
-    assert!(unwanted.iter().all(|(_, reason, ..)| reason == "dropped"));
-    let (_, reason, attempts, _) = scene.only_dead().await;
-    assert_eq!(
-        (reason.as_str(), attempts.as_str()),
-        ("max-deliveries", "3")
-    );
+    scene.send("nack:1").await;
+    let headers = [("x-expires-at", "1")];
+    scene.put(scene.key(), "ack", &headers).await;
+    let host = scene.start(served, rules).await;
+    let metrics = Arc::clone(&host.metrics);
+    eventually("all are settled", async || {
+        let summary = metrics.summary();
+        summary.dead_lettered.values().sum::<u64>() + summary.discarded == 302
+    })
+    .await;
+    // A list exactly; a stream in whole nodes.
+    let left = scene.length("unwanted").await;
+    match kind {
+        Kind::Stream => assert!((5..=105).contains(&left), "{left}"),
+        Kind::List => assert_eq!(left, 5),
+    }
+    eventually("the trimming is counted", async || {
+        metrics.dead_letters_trimmed.get() == 300 - left
+    })
+    .await;
+    host.drain().await;
+    let unwanted = scene.all("unwanted").await;
+    assert!(unwanted.iter().all(|dead| dead.reason() == "dropped"));
+    let dead = scene.only_dead().await;
+    assert_eq!((dead.reason(), dead.attempts()), ("max-deliveries", "3"));
     let summary = metrics.summary();
     assert_eq!(
         (summary.discarded, summary.dead_lettered["dropped"]),
         (1, 300)
     );
-}
-
-/// `ttl` makes everything die unseen: a message goes round as fast as it can.
-fn unseen() -> Settings {
-    let mut settings = three();
-    settings.gate.required = vec!["x-nobody-has-it".to_owned()];
-    settings
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cycle_of_two_queues_ends() {
-    let scene = Scene::new().await;
-    scene.put("a", &["_payload", "x"]).await;
-    scene.serve(queue("a", "b"), unseen()).await;
-    assert_eq!(scene.raw.number("XLEN b").await, 1);
-    let metrics = scene.serve(queue("b", "a"), unseen()).await;
-    assert_eq!(scene.raw.number("XLEN a").await, 1, "not back again");
-    let ended = scene.raw.entries("{b}:cycle").await;
-    assert_eq!(ended.len(), 1);
-    let death = String::from_utf8_lossy(field(&ended[0].1, "h:x-death").unwrap()).into_owned();
-    assert!(death.contains("\"queue\":\"a\"") && death.contains("\"queue\":\"b\""));
-    assert_eq!(metrics.summary().dead_lettered["malformed"], 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn with_a_rejection_in_between_it_goes_on() {
-    let scene = Scene::new().await;
-    scene.put("a", &["_payload", "drop"]).await;
-    for _ in 0..3 {
-        scene.serve(queue("a", "b"), three()).await;
-        scene.serve(queue("b", "a"), unseen()).await;
-    }
-    assert_eq!(scene.raw.number("EXISTS {a}:cycle {b}:cycle").await, 0);
-    let back = scene.raw.entries("a").await;
-    assert_eq!(back.len(), 4);
-    let death = String::from_utf8_lossy(field(&back[3].1, "h:x-death").unwrap()).into_owned();
-    assert!(
-        death.contains("\"reason\":\"malformed\",\"count\":3"),
-        "{death}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cycle_of_three_queues_and_of_one_end() {
-    let scene = Scene::new().await;
-    scene.put("a", &["_payload", "x"]).await;
-    scene.serve(queue("a", "b"), unseen()).await;
-    scene.serve(queue("b", "c"), unseen()).await;
-    let mut last = queue("c", "a");
-    if let Some(dead) = &mut last.dead_letter {
-        dead.routes.cycle = Some("rounds".to_owned());
-    }
-    scene.serve(last, unseen()).await;
-    assert_eq!(scene.raw.number("XLEN rounds").await, 1);
-    assert_eq!(scene.raw.number("XLEN a").await, 1);
-
-    let mut own = queue("self", DEAD);
-    if let Some(dead) = &mut own.dead_letter {
-        dead.routes.by_reason = BTreeMap::from([(Reason::Malformed, "self".to_owned())]);
-    }
-    scene.put("self", &["_payload", "x"]).await;
-    scene.serve(own, unseen()).await;
-    assert_eq!(scene.raw.number("XLEN self").await, 1);
-    assert_eq!(scene.raw.number("XLEN {self}:cycle").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replay_is_no_cycle() {
-    let scene = Scene::new().await;
-    scene.put("orders", &["_payload", "x"]).await;
-    scene.serve(orders(), unseen()).await;
-    let connector = crate::queue_scene::connector(&scene.server.url());
-    let letters = hostler::dead_letter::DeadLetters::new(&connector, DEAD);
-    let mut scan = letters.scan(Default::default()).await.unwrap();
-    let mut replay = letters.replay(Default::default());
-    while let Some(entries) = scan.next().await.unwrap() {
-        replay.send(&entries).await.unwrap();
-    }
-    assert_eq!(replay.report().replayed, 1);
-    scene.serve(orders(), unseen()).await;
-    let (_, fields) = &scene.raw.entries(DEAD).await[0];
-    assert_eq!(field(fields, "h:x-replayed"), Some(&b"1"[..]));
-    assert_eq!(scene.raw.number("EXISTS {orders}:cycle").await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_dead_letter_queue_stops_the_queue_until_there_is_room() {
-    let scene = Scene::new().await;
-    scene.put(DEAD, &["_payload", "in the way"]).await;
-    scene.put("orders", &["_payload", "drop"]).await;
-    for _ in 0..1000 {
-        scene.put("orders", &["_payload", "sleep:5"]).await;
-    }
-    let options = StreamOptions {
-        dead_letter: Some(DeadLetterQueue {
-            max_len: Some(1),
-            on_full: OnFull::Stop,
-            ..DeadLetterQueue::new(DEAD)
-        }),
-        ..orders()
-    };
-    let mut rules = three();
-    rules.ledger.concurrency = 4;
-    rules.ledger.prefetch_max = 16;
-    rules.ledger.policy.dead_letters = DeadLetterRules {
-        stop_when_refused: true,
-        ..DeadLetterRules::default()
-    };
-    let host = Host::start(&scene.server.url(), options, rules, &scene.script).await;
-    let (health, metrics) = (host.health.clone(), Arc::clone(&host.metrics));
-    let refused = |times: u64| {
-        let metrics = Arc::clone(&metrics);
-        move || {
-            let refused = metrics.settlements_refused.get() >= times;
-            async move { refused }
-        }
-    };
-    eventually("it was refused three times", refused(3)).await;
-    let why = format!("{:?}", health.impediments());
-    assert!(why.contains("dead-letter queue is full"), "{why}");
-    // What it held is handled; more is not read, also not while the dead letter is tried again.
-    eventually("it was refused again", refused(5)).await;
-    let acked = metrics.summary().acked;
-    assert!(acked < 100, "it goes on reading: {acked}");
-    let dropped = scene.raw.entries("orders").await[0].0.clone();
-    assert_eq!(scene.script.starts_of(&dropped), 1, "no handler runs again");
-
-    scene.raw.ask(&format!("XTRIM {DEAD} MAXLEN 0")).await;
-    assert_eq!(host.ended().await, Exit::Drained);
-    assert_eq!(metrics.summary().acked, 1000);
-    assert_eq!(metrics.summary().dead_lettered["dropped"], 1);
 }
 
 #[test]
@@ -622,63 +444,277 @@ fn routes_that_are_left_out_go_to_the_key() {
     assert_eq!(queue.targets("orders"), ["dead", "traps", "{orders}:cycle"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_history_is_survived_and_counted() {
-    let scene = Scene::new().await;
-    for death in ["", "[[", "\u{0}", "{\"queue\":\"q\"}", "[7]"] {
-        let fields = ["_payload", "drop", "h:x-death", death];
-        scene.put("orders", &fields).await;
-    }
+/// Everything dies unseen: a message goes round as fast as it can.
+fn unseen() -> Settings {
     let mut settings = three();
-    settings.until_empty = None;
-    let host = Host::start(&scene.server.url(), orders(), settings, &scene.script).await;
-    let metrics = Arc::clone(&host.metrics);
-    eventually("they are counted", || async {
-        metrics.histories_damaged.get() == 5
-    })
-    .await;
-    host.drain().await;
-    let dead = scene.raw.entries(DEAD).await;
-    assert_eq!(dead.len(), 5);
-    for (_, fields) in dead {
-        let death = field(&fields, "h:x-death").unwrap();
-        let death: serde_json::Value = serde_json::from_slice(death).unwrap();
-        assert_eq!(death.as_array().unwrap().len(), 1);
-        assert_eq!(death[0]["queue"], "orders");
+    settings.gate.required = vec!["x-nobody-has-it".to_owned()];
+    settings
+}
+
+/// That one message has ended in this cycle key, and died in these queues.
+async fn ended_in(scene: &Scene, cycle: &str, queues: &[&str]) {
+    let ended = scene.all(cycle).await;
+    assert_eq!(ended.len(), 1, "{cycle}");
+    let deaths = ended[0].deaths();
+    for queue in queues {
+        let deaths = deaths.as_array().unwrap();
+        assert!(
+            deaths.iter().any(|death| death["queue"] == *queue),
+            "{deaths:?}"
+        );
     }
 }
 
-/// A server with all slots: its scripts refuse keys of two of them.
-#[tokio::test(flavor = "multi_thread")]
-async fn across_slots_it_is_copied_before_it_is_removed() {
-    let server = RedisOptions::default()
-        .tcp()
-        .set("cluster-enabled", "yes")
-        .set("slowlog-log-slower-than", "0")
-        .set("slowlog-max-len", "10000")
-        .start();
-    let raw = server.raw().await;
-    let scene = Scene {
-        server,
-        raw,
-        script: Arc::default(),
-    };
-    scene.raw.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-    eventually("the cluster is up", || async {
-        let info = scene.raw.text("CLUSTER INFO").await;
-        info.contains("cluster_state:ok")
+async fn cycles_of_two_three_and_one_end(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    scene.put("a", "x", &[]).await;
+    scene.serve(Served::new("a", "b"), unseen()).await;
+    assert_eq!(scene.length("b").await, 1);
+    scene.raw.ask("DEL a").await;
+    let metrics = scene.serve(Served::new("b", "a"), unseen()).await;
+    assert_eq!(scene.length("a").await, 0, "not back again");
+    ended_in(&scene, "{b}:cycle", &["a", "b"]).await;
+    assert_eq!(metrics.summary().dead_lettered["malformed"], 1);
+
+    scene.put("p", "x", &[]).await;
+    scene.serve(Served::new("p", "q"), unseen()).await;
+    scene.raw.ask("DEL p").await;
+    scene.serve(Served::new("q", "r"), unseen()).await;
+    let mut last = Served::new("r", "p");
+    last.dead.routes.cycle = Some("rounds".to_owned());
+    scene.serve(last, unseen()).await;
+    assert_eq!(scene.length("p").await, 0);
+    ended_in(&scene, "rounds", &["p", "q", "r"]).await;
+
+    let mut own = Served::new("self", scene.dead_key());
+    own.dead.routes.by_reason = BTreeMap::from([(Reason::Malformed, "self".to_owned())]);
+    scene.put("self", "x", &[]).await;
+    let host = scene.start(own, running(unseen())).await;
+    let metrics = Arc::clone(&host.metrics);
+    eventually("the cycle is counted", async || metrics.cycles.get() == 1).await;
+    host.drain().await;
+    let stays = u64::from(kind == Kind::Stream);
+    assert_eq!(scene.length("self").await, stays);
+    ended_in(&scene, "{self}:cycle", &["self"]).await;
+}
+
+async fn a_cycle_is_counted_and_logged_with_its_history(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let host = scene
+        .binary()
+        .flag("dead-letter-routes", &format!("malformed={}", scene.key()))
+        .flag("require-headers", "x-nobody-has-it")
+        .admin()
+        .ready()
+        .await;
+    scene.send("x").await;
+    host.logs("ended a cycle").await;
+    let log = host.log();
+    let line = log
+        .iter()
+        .find(|line| line.message().starts_with("ended a cycle"));
+    let history: serde_json::Value =
+        serde_json::from_str(line.unwrap().text("history").unwrap()).unwrap();
+    assert_eq!(history[0]["queue"], scene.key());
+    assert_eq!(
+        (&history[0]["reason"], &history[0]["count"]),
+        (&json!("malformed"), &json!(1))
+    );
+    eventually("it is counted", async || {
+        host.metric("hostler_cycles_total") == 1
     })
     .await;
-    for body in ["drop", "ack", "nack:1", "drop"] {
-        scene.put("orders", &["_payload", body]).await;
+    host.drain().await.expect_code(0);
+}
+
+/// A history over hops with rejections, requeues and replays.
+async fn with_a_rejection_or_a_replay_in_between_it_goes_on(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let newest = async |key: &str| scene.all(key).await.pop().unwrap();
+    scene.put("a", "nack:1,drop", &[]).await;
+    for _ in 0..3 {
+        scene.serve(Served::new("a", "b"), three()).await;
+        scene.serve(Served::new("b", "a"), unseen()).await;
     }
-    let metrics = scene.serve(orders(), three()).await;
+    assert_eq!(scene.raw.number("EXISTS {a}:cycle {b}:cycle").await, 0);
+    let back = newest("a").await;
+    let deaths = back.deaths();
+    assert_eq!(deaths.as_array().unwrap().len(), 2);
+    for (record, queue, reason) in [(&deaths[0], "b", "malformed"), (&deaths[1], "a", "dropped")] {
+        assert_eq!(
+            (&record["queue"], &record["reason"]),
+            (&json!(queue), &json!(reason))
+        );
+        assert_eq!(record["count"], 3);
+        assert!(record["first-time"].as_u64() < record["last-time"].as_u64());
+    }
+    let first = ["queue", "reason"].map(|part| back.header(&format!("x-first-death-{part}")));
+    let last = ["queue", "reason"].map(|part| back.header(&format!("x-last-death-{part}")));
+    assert_eq!((first, last), (["a", "dropped"], ["b", "malformed"]));
+
+    // It died in b unseen: the way there is closed, but a replay is no cycle, and counts on.
+    scene.serve(Served::new("a", "b"), unseen()).await;
+    assert_eq!(scene.length("{a}:cycle").await, 1, "without one it ends");
+    let before = scene.length("b").await;
+    let connector = crate::queue_scene::connector(&scene.server.url());
+    let letters = hostler::dead_letter::DeadLetters::new(&connector, "{a}:cycle");
+    let replayed = letters.replay_all(Default::default(), Default::default());
+    assert_eq!(replayed.await.unwrap().replayed, 1);
+    scene.serve(Served::new("a", "b"), unseen()).await;
+    assert_eq!(scene.length("b").await, before + 1);
+    let again = newest("b").await;
+    assert_eq!(again.header("x-replayed"), "1");
+    assert_eq!(again.header("x-first-death-reason"), "dropped");
+    let deaths = again.deaths();
+    assert_eq!(
+        (&deaths[0]["queue"], &deaths[0]["count"]),
+        (&json!("a"), &json!(2))
+    );
+}
+
+async fn a_damaged_history_is_survived_and_counted(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let huge = format!(
+        "[{}]",
+        vec![r#"{"queue":"q","reason":"r"}"#; 5000].join(",")
+    );
+    let half = r#"[{"queue":"q","reason":"r"},7]"#;
+    let many: Vec<String> = (0..100)
+        .map(|n| format!(r#"{{"queue":"q{n}","reason":"r","unrejected":true}}"#))
+        .collect();
+    let many = format!("[{}]", many.join(","));
+    let damaged = ["", "[[", "\u{0}", "{\"queue\":\"q\"}", "[7]", &huge, half];
+    for death in damaged.iter().chain(&[&*many]) {
+        let headers = [("x-death", *death)];
+        scene.put(scene.key(), "drop", &headers).await;
+    }
+    let host = scene.start(scene.own(), running(three())).await;
+    let metrics = Arc::clone(&host.metrics);
+    eventually("they are counted", async || {
+        metrics.histories_damaged.get() == 7 && scene.length(scene.dead_key()).await == 8
+    })
+    .await;
+    host.drain().await;
+    for dead in scene.dead().await {
+        let deaths = dead.deaths();
+        assert_eq!(deaths[0]["queue"], scene.key());
+        assert!(deaths.as_array().unwrap().len() <= 32);
+        assert!(dead.header("x-death").len() <= 48 * 1024);
+    }
+    let text = metrics.render(&hostler::telemetry::health::Health::default());
+    assert!(text.contains("hostler_histories_damaged_total 7"), "{text}");
+}
+
+async fn a_full_dead_letter_queue_stops_the_queue_until_there_is_room(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let dead = scene.dead_key();
+    scene.put(dead, "in the way", &[]).await;
+    scene.send("drop").await;
+    for _ in 0..1000 {
+        scene.send("sleep:5").await;
+    }
+    let mut served = scene.own();
+    served.dead.max_len = Some(1);
+    served.dead.on_full = OnFull::Stop;
+    let mut rules = three();
+    rules.ledger.concurrency = 4;
+    rules.ledger.prefetch_max = 16;
+    rules.ledger.policy.dead_letters = DeadLetterRules {
+        stop_when_refused: true,
+        ..DeadLetterRules::default()
+    };
+    let host = scene.start(served, rules).await;
+    let (health, metrics) = (host.health.clone(), Arc::clone(&host.metrics));
+    eventually("it was refused three times", async || {
+        metrics.settlements_refused.get() >= 3
+    })
+    .await;
+    let why = format!("{:?}", health.impediments());
+    assert!(why.contains("dead-letter queue is full"), "{why}");
+    // What it held is handled; more is not read, also not while the dead letter is tried again.
+    eventually("it was refused again", async || {
+        metrics.settlements_refused.get() >= 5
+    })
+    .await;
+    let acked = metrics.summary().acked;
+    assert!(acked < 100, "it goes on reading: {acked}");
+    let dropped = scene.script.starts()[0].0.clone();
+    assert_eq!(scene.script.starts_of(&dropped), 1, "no handler runs again");
+
+    scene.raw.ask(&format!("DEL {dead}")).await;
+    assert_eq!(host.ended().await, Exit::Drained);
+    assert_eq!(metrics.summary().acked, 1000);
+    assert_eq!(metrics.summary().dead_lettered["dropped"], 1);
+}
+
+async fn a_target_that_cannot_be_written_keeps_the_message_and_runs_nothing_again(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let dead = scene.dead_key();
+    scene.send("drop").await;
+    scene.raw.ask(&format!("SET {dead} x")).await;
+    let host = scene.start(scene.own(), running(three())).await;
+    let (health, metrics) = (host.health.clone(), Arc::clone(&host.metrics));
+    eventually("it was refused three times", async || {
+        metrics.settlements_refused.get() >= 3
+    })
+    .await;
+    let why = format!("{:?}", health.impediments());
+    assert!(why.contains("WRONGTYPE"), "{why}");
+    assert!(!health.is_ready());
+    assert_eq!(scene.script.starts().len(), 1);
+    // Others are handled meanwhile.
+    scene.send("ack").await;
+    eventually("another one is handled", async || {
+        metrics.summary().acked == 1
+    })
+    .await;
+    scene.raw.ask(&format!("DEL {dead}")).await;
+    eventually("it is ready again", async || health.is_ready()).await;
+    assert_eq!(host.drain().await, Exit::Drained);
+    assert_eq!(scene.script.starts().len(), 2);
+    assert_eq!(scene.only_dead().await.reason(), "dropped");
+}
+
+async fn across_slots_it_is_copied_before_it_is_removed(kind: Kind) {
+    let options = RedisOptions::default()
+        .set("slowlog-log-slower-than", "0")
+        .set("slowlog-max-len", "10000");
+    let scene = Scene::across_slots(kind, options).await;
+    let mut served = scene.own();
+    served.dead.max_len = Some(3);
+    for body in ["drop", "ack", "nack:1", "drop", "drop"] {
+        scene.send(body).await;
+    }
+    let metrics = scene.serve(served, three()).await;
     let summary = metrics.summary();
-    assert_eq!((summary.acked, summary.dead_lettered["dropped"]), (1, 2));
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 3);
-    assert!(scene.raw.pending("orders", "workers").await.is_empty());
+    assert_eq!((summary.acked, summary.dead_lettered["dropped"]), (1, 3));
+    // Bounded as well: a stream approximately.
+    let kept = match kind {
+        Kind::Stream => 4,
+        Kind::List => 3,
+    };
+    assert_eq!(scene.length(scene.dead_key()).await, kept);
     let log = format!("{:?}", scene.raw.ask("SLOWLOG GET -1").await);
     // The newest comes first: behind the last copy stands a removal.
-    let copy = log.find("XADD").unwrap();
-    assert!(log.find("EVALSHA").unwrap() < copy);
+    let copy = match kind {
+        Kind::Stream => log.find("XADD").unwrap(),
+        Kind::List => log.find("LPUSH").unwrap(),
+    };
+    let removal = log.find("EVALSHA").unwrap();
+    assert!(removal < copy, "{}", &log[..copy.min(4000)]);
+
+    // The same in front of a target that takes nothing.
+    let dead = scene.dead_key();
+    scene.raw.ask(&format!("DEL {dead}")).await;
+    scene.raw.ask(&format!("SET {dead} x")).await;
+    scene.send("drop").await;
+    let host = scene.start(scene.own(), three()).await;
+    let metrics = Arc::clone(&host.metrics);
+    eventually("it was refused", async || {
+        metrics.settlements_refused.get() >= 2
+    })
+    .await;
+    scene.raw.ask(&format!("DEL {dead}")).await;
+    assert_eq!(host.ended().await, Exit::Drained);
+    assert_eq!(scene.only_dead().await.reason(), "dropped");
 }

@@ -414,33 +414,6 @@ async fn a_rate_is_kept() {
     assert!(begun.elapsed() >= Duration::from_millis(200));
 }
 
-#[tokio::test]
-async fn across_slots_it_is_copied_before_it_is_deleted() {
-    let server = RedisOptions::default()
-        .tcp()
-        .set("cluster-enabled", "yes")
-        .start();
-    let redis = server.raw().await;
-    redis.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-    eventually("the cluster is up", || async {
-        redis
-            .text("CLUSTER INFO")
-            .await
-            .contains("cluster_state:ok")
-    })
-    .await;
-    for n in 0..20 {
-        add(&redis, &letter(n.to_string(), Reason::Trap)).await;
-    }
-    let (one, two) = (letters(&server), letters(&server));
-    let (one, two) = tokio::join!(replay_all(&one), replay_all(&two));
-    assert_eq!(one.replayed + two.replayed, 20, "{one:?} {two:?}");
-    let moved = bodies(&redis, "orders").await;
-    assert_eq!(moved.iter().collect::<HashSet<_>>().len(), 20);
-    assert_eq!(moved.len(), 20);
-    assert_eq!(redis.number("DBSIZE").await, 2, "no record is left");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_groups_only_the_one_it_died_in_runs_it() {
     let server = RedisServer::start();

@@ -1,11 +1,19 @@
 //! `hostler dlq replay --handler`: what another handler makes of the dead letters, before any of
-//! them moves.
+//! them moves. On streams and on reliable lists.
 
 use harness::guests::guest;
+use hostler::delivery::policy::Reason;
 use hostler_tests as harness;
 use serde_json::{Value, json};
 
-use crate::dlq_commands::{DEAD, Scene};
+use crate::dlq_scene::{Kind, Scene, on_both};
+
+on_both! {
+    verdicts_are_told_and_nothing_changes
+    only_what_it_acks_is_replayed
+    what_is_asked_for_must_be_clear
+    it_sees_what_a_replay_would_bring
+}
 
 fn handler() -> String {
     guest("scripted").display().to_string()
@@ -17,36 +25,33 @@ fn lines(text: &str) -> Vec<Value> {
     lines.map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-/// The bodies of a stream, in order.
-fn bodies(scene: &Scene, key: &str) -> Vec<String> {
-    let body = |fields: &Vec<Vec<u8>>| String::from_utf8(fields[1].clone()).unwrap();
-    scene.entries(key).iter().map(body).collect()
-}
-
-#[test]
-fn verdicts_are_told_and_nothing_changes() {
-    let scene = Scene::new();
-    let ids = [
-        scene.letter(b"ack", "timeout", &[]),
-        scene.letter(b"nack:50", "max-deliveries", &[]),
-        scene.letter(b"drop:no such customer", "timeout", &[]),
-        scene.letter(b"trap", "max-deliveries", &[]),
+async fn verdicts_are_told_and_nothing_changes(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let long = "x".repeat(2000);
+    let mut ids = Vec::new();
+    for (body, reason, headers) in [
+        ("ack", Reason::Timeout, &[][..]),
+        ("nack:50", Reason::MaxDeliveries, &[]),
+        ("drop:no such customer", Reason::Timeout, &[]),
+        ("trap", Reason::MaxDeliveries, &[]),
         // Its attempts are reset, as they are in a replayed copy.
-        scene.letter(b"ack,trap", "max-deliveries", &[(b"h:x-retry-count", b"1")]),
+        ("ack,trap", Reason::MaxDeliveries, &[("x-retry-count", "1")]),
         // Over the limits that are given.
-        scene.letter(b"grow:100", "memory-limit", &[]),
-        scene.letter(b"loop", "timeout", &[]),
-        scene.letter(&[b'x'; 2000], "oversize", &[]),
-        scene.letter(b"ack", "oversize", &[]),
-    ];
-    let before = scene.dump();
+        ("grow:100", Reason::MemoryLimit, &[]),
+        ("loop", Reason::Timeout, &[]),
+        (&*long, Reason::Oversize, &[]),
+        ("ack", Reason::Oversize, &[]),
+    ] {
+        ids.push(scene.letter_of(body, reason, headers, 0).await);
+    }
+    let before = scene.dump().await;
     assert_eq!(before.len(), 1);
     let handler = handler();
     let tried = |more: &[&str]| {
         let limits = ["--memory", "16MiB", "--cpu", "1s", "--max-payload", "1000B"];
         let mut words = vec!["--handler", &handler, "--dry-run"];
         words.extend(limits.iter().chain(more));
-        scene.run("replay", &words).ok().stdout
+        scene.dlq("replay", &words).ok().stdout
     };
 
     let json = lines(&tried(&["--json"]));
@@ -99,57 +104,88 @@ fn verdicts_are_told_and_nothing_changes() {
          timeout         ack           1\n\
          timeout         drop          1\n"
     );
-    assert_eq!(scene.dump(), before);
+    assert_eq!(scene.dump().await, before);
 }
 
-#[test]
-fn only_what_it_acks_is_replayed() {
-    let scene = Scene::new();
+async fn only_what_it_acks_is_replayed(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let (key, dead) = (scene.key(), scene.dead_key());
     for (body, reason) in [
-        ("ack", "timeout"),
-        ("trap", "timeout"),
-        ("text:two", "trap"),
-        ("drop", "trap"),
-        ("ack+three", "malformed"),
+        ("ack", Reason::Timeout),
+        ("trap", Reason::Timeout),
+        ("text:two", Reason::Trap),
+        ("drop", Reason::Trap),
+        ("ack+three", Reason::Malformed),
     ] {
-        scene.letter(body.as_bytes(), reason, &[]);
+        scene.letter(body, reason).await;
     }
     let handler = handler();
     let only = |more: &[&str]| {
         let mut words = vec!["--handler", &handler, "--only-acked"];
         words.extend(more);
-        scene.run("replay", &words).ok().stdout
+        scene.dlq("replay", &words).ok().stdout
     };
-    let before = scene.dump();
+    let before = scene.dump().await;
     let planned = lines(&only(&["--dry-run", "--json"]));
-    let expected = json!({"replayed": 3, "targets": {"orders": 3}, "skipped": {},
+    let expected = json!({"replayed": 3, "targets": {key: 3}, "skipped": {},
                           "refusal": null, "dry_run": true});
     assert_eq!(planned.last().unwrap()["replay"], expected);
-    assert_eq!(scene.dump(), before);
+    assert_eq!(scene.dump().await, before);
 
     let text = only(&["--limit", "1"]);
-    let end = "\n\nreplayed 1\n\nto orders  1\n";
-    assert!(text.ends_with(end), "{text}");
-    assert_eq!(bodies(&scene, "orders"), ["ack"]);
+    let end = format!("\n\nreplayed 1\n\nto {key}  1\n");
+    assert!(text.ends_with(&end), "{text}");
+    assert_eq!(scene.bodies(key).await, ["ack"]);
     only(&[]);
-    assert_eq!(bodies(&scene, "orders"), ["ack", "text:two", "ack+three"]);
-    assert_eq!(bodies(&scene, DEAD), ["trap", "drop"]);
+    assert_eq!(scene.bodies(key).await, ["ack", "text:two", "ack+three"]);
+    assert_eq!(scene.bodies(dead).await, ["trap", "drop"]);
 }
 
-#[test]
-fn what_is_asked_for_must_be_clear() {
-    let scene = Scene::new();
+async fn what_is_asked_for_must_be_clear(kind: Kind) {
+    let scene = Scene::new(kind).await;
     let handler = handler();
-    let unclear = scene.run("replay", &["--handler", &handler]);
+    let unclear = scene.dlq("replay", &["--handler", &handler]);
     assert_eq!(unclear.code, 64);
     assert!(unclear.stderr.contains("`--only-acked`"), "{unclear:?}");
-    let alone = scene.run("replay", &["--only-acked"]);
+    let alone = scene.dlq("replay", &["--only-acked"]);
     assert_eq!(alone.code, 64);
     assert!(alone.stderr.contains("--handler"), "{alone:?}");
     let dir = tempfile::tempdir().unwrap();
     let broken = dir.path().join("broken.wasm");
     std::fs::write(&broken, b"no component").unwrap();
     let broken = broken.display().to_string();
-    let refused = scene.run("replay", &["--handler", &broken, "--dry-run"]);
+    let refused = scene.dlq("replay", &["--handler", &broken, "--dry-run"]);
     assert_eq!(refused.code, 65, "{refused:?}");
+}
+
+/// Its headers, its id, its queue, attempt 1; and what its kind cannot read is no message.
+async fn it_sees_what_a_replay_would_bring(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let headers = [("X-Tenant", "Acme"), ("x-message-id", "m1")];
+    scene.letter_of("echo", Reason::Trap, &headers, 0).await;
+    let handler = handler();
+    let tried = |more: &[&str]| {
+        let words = ["--handler", &handler, "--dry-run", "--json"];
+        lines(
+            &scene
+                .dlq("replay", &[&words[..], more].concat())
+                .ok()
+                .stdout,
+        )
+    };
+    let told = tried(&["--max-deliveries", "7"]);
+    let seen = told[0]["detail"].as_str().unwrap();
+    let begin = format!("id=m1 queue={} attempt=1 max=7 ", scene.key());
+    assert!(seen.starts_with(&begin), "{seen}");
+    assert!(
+        seen.contains("x-tenant=Acme") && seen.contains("x-replayed=1"),
+        "{seen}"
+    );
+    // A list's values are read as they are, however streams are read.
+    let told = tried(&["--body-field", "data", "--missing-body", "malformed"]);
+    let expected = match kind {
+        Kind::Stream => "malformed",
+        Kind::List => "drop",
+    };
+    assert_eq!(told[0]["verdict"], expected);
 }

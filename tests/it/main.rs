@@ -33,9 +33,13 @@ mod dlq_api;
 #[cfg(test)]
 mod dlq_commands;
 #[cfg(test)]
+mod dlq_docs;
+#[cfg(test)]
+mod dlq_filters;
+#[cfg(test)]
 mod dlq_list;
 #[cfg(test)]
-mod dlq_list_reasons;
+mod dlq_maxlen;
 #[cfg(test)]
 mod dlq_peek;
 #[cfg(test)]
@@ -44,6 +48,8 @@ mod dlq_reasons;
 mod dlq_replay;
 #[cfg(test)]
 mod dlq_scene;
+#[cfg(test)]
+mod dlq_slots;
 #[cfg(test)]
 mod dlq_trial;
 #[cfg(test)]
@@ -98,6 +104,8 @@ mod loop_stream;
 mod once_scene;
 #[cfg(test)]
 mod policy_commands;
+#[cfg(test)]
+mod policy_kinds;
 #[cfg(test)]
 mod policy_live;
 #[cfg(test)]
@@ -166,6 +174,8 @@ mod swap_scene;
 mod swap_storm;
 #[cfg(test)]
 mod swap_versions;
+#[cfg(test)]
+mod terminal_views;
 #[cfg(test)]
 mod watch_lines;
 #[cfg(test)]

@@ -1,22 +1,28 @@
-//! The Redis user of `docs/security.md` suffices for a host, and for nothing worse.
+//! The Redis users of `docs/security.md` suffice for what they are for, and for nothing worse.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::queue::Queue;
+use hostler::delivery::policy::Reason;
 use hostler::queue::kind::QueueOptions;
-use hostler::queue::list::{ListOptions, ListQueue, Recovery};
+use hostler::queue::list::{ListOptions, Recovery};
 use hostler::queue::pubsub::PubSubOptions;
 use hostler::queue::simple_list::SimpleListOptions;
-use hostler::queue::stream::DeadLetterQueue;
+use hostler::queue::stream::{DeadLetterQueue, Retention, StreamOptions};
 use hostler::runtime::{Exit, Settings};
+use hostler_tests::command::{Ended, run};
 use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 
-use crate::loop_stream::{options, settings};
+use crate::dlq_scene::{self, Kind, on_both, policy};
 use crate::once_scene;
 use crate::queue_scene::connector;
+
+on_both! {
+    the_documented_user_can_serve_and_do_nothing_worse
+    the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse
+}
 
 pub(crate) fn docs() -> String {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
@@ -32,28 +38,66 @@ pub(crate) fn documented_user(name: &str) -> String {
     format!("{name} {rules}")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_documented_user_can_serve_and_do_nothing_worse() {
-    let server = RedisOptions::default()
-        .user(&documented_user("hostler-orders"))
-        .start();
-    let raw = server.raw().await;
+fn settings(cap: Option<u32>) -> Settings {
+    dlq_scene::settings(policy(cap))
+}
+
+/// A queue that is served with all that its kind has.
+fn served(kind: Kind) -> QueueOptions {
+    let min_idle = Duration::from_millis(200);
+    match kind {
+        Kind::Stream => QueueOptions::Stream(StreamOptions {
+            min_idle,
+            retention: Retention::Acked,
+            dead_letter: Some(DeadLetterQueue::new("orders:dead")),
+            ..StreamOptions::new("orders", "workers")
+        }),
+        Kind::List => QueueOptions::List(ListOptions {
+            min_idle,
+            recovery: Some(Recovery {
+                key: "jobs:claims".to_owned(),
+                ttl: Some(Duration::from_secs(60)),
+            }),
+            dead_letter: Some(DeadLetterQueue::new("jobs:dead")),
+            ..ListOptions::new("jobs")
+        }),
+    }
+}
+
+async fn the_documented_user_can_serve_and_do_nothing_worse(kind: Kind) {
+    let (name, worse) = match kind {
+        Kind::Stream => (
+            "hostler-orders",
+            &[
+                "DEL orders",
+                "XGROUP DESTROY orders workers",
+                "XADD other * a b",
+            ][..],
+        ),
+        Kind::List => (
+            "hostler-jobs",
+            &[
+                "DEL jobs",
+                "DEL {jobs}:instances",
+                "LPUSH other x",
+                "RENAME jobs other",
+            ][..],
+        ),
+    };
+    let options = RedisOptions::default().user(&documented_user(name));
+    let scene = dlq_scene::Scene::with(kind, options).await;
     for body in ["ack", "nack,ack", "nack:5,ack", "drop", "nack"] {
-        raw.add("orders", body).await;
+        scene.send(body).await;
     }
     // What a dead host left.
-    raw.ask("XGROUP CREATE orders workers 0").await;
-    raw.ask("XREADGROUP GROUP workers dead COUNT 2 STREAMS orders >")
-        .await;
+    let dead = served(kind).open(connector(&scene.server.url())).await;
+    let left = dead.unwrap().fetch(2, Duration::ZERO).await.unwrap();
+    assert_eq!(left.len(), 2);
 
-    let url = confined_url(&server, "hostler-orders");
-    let mut options = options();
-    options.min_idle = Duration::from_millis(200);
-    options.retention = hostler::queue::stream::Retention::Acked;
+    let url = confined_url(&scene.server, name);
     let mut settings = settings(Some(3));
-    settings.ledger.min_idle = options.min_idle;
-    let script = Arc::new(Script::default());
-    let host = Host::start(&url, options, settings, &script).await;
+    settings.ledger.min_idle = Duration::from_millis(200);
+    let host = host(&url, served(kind), settings, &scene.script).await;
     let metrics = Arc::clone(&host.metrics);
     assert_eq!(host.ended().await, Exit::Drained);
     let summary = metrics.summary();
@@ -63,13 +107,92 @@ async fn the_documented_user_can_serve_and_do_nothing_worse() {
     assert_eq!(summary.orphans_recovered, 2);
     let text = metrics.render(&hostler::telemetry::health::Health::default());
     assert!(!text.contains("code=\"NOPERM\"} 1"), "{text}");
+    can_do_nothing_worse(&url, worse).await;
+}
 
-    let worse = [
-        "DEL orders",
-        "XGROUP DESTROY orders workers",
-        "XADD other * a b",
-    ];
-    can_do_nothing_worse(&url, &worse).await;
+/// In a slot and across slots, in one script and in steps.
+async fn the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse(kind: Kind) {
+    let name = match kind {
+        Kind::Stream => "hostler-orders-dlq",
+        Kind::List => "hostler-jobs-dlq",
+    };
+    for is_across in [false, true] {
+        let options = RedisOptions::default().user(&documented_user(name));
+        let scene = match is_across {
+            false => dlq_scene::Scene::with(kind, options).await,
+            true => dlq_scene::Scene::across_slots(kind, options).await,
+        };
+        let (key, dead) = (scene.key(), scene.dead_key());
+        let url = confined_url(&scene.server, name);
+        if kind == Kind::Stream {
+            scene
+                .raw
+                .ask("XGROUP CREATE orders workers 0 MKSTREAM")
+                .await;
+            // So many fields that no script can move it.
+            let names: Vec<String> = (0..5000).map(|n| format!("h:x-{n}")).collect();
+            let headers: Vec<_> = names.iter().map(|name| (name.as_str(), "v")).collect();
+            scene.letter_of("wide", Reason::Trap, &headers, 0).await;
+        }
+        let mut ids = Vec::new();
+        for n in 0..6 {
+            ids.push(scene.letter(&n.to_string(), Reason::Trap).await);
+        }
+        let before = scene.length(dead).await;
+        let dlq = |command: &str, more: &[&str]| -> Ended {
+            let first = ["dlq", command, "--redis", &url, dead];
+            run(first.iter().chain(more)).ok()
+        };
+        assert_eq!(dlq("peek", &["--json"]).json()["total"], before);
+        assert_eq!(dlq("show", &[&ids[0], "--json"]).json()["body"], "0");
+        assert_eq!(dlq("export", &[]).stdout.lines().count() as u64, before);
+        let one = dlq("replay", &["--id", &ids[5], "--json"]);
+        assert_eq!(one.json()["replayed"], 1);
+        let purged = dlq("purge", &["--id", &ids[4], "--yes", "--json"]);
+        assert_eq!(purged.json()["purged"], 1);
+        let all = dlq("replay", &["--json"]).json();
+        assert_eq!(all["replayed"], before - 2, "{all}");
+        assert_eq!(scene.length(dead).await, 0);
+        assert_eq!(scene.length(key).await, before - 1);
+        if kind == Kind::List {
+            // What came from a list of raw values goes beside it.
+            let headers = [
+                ("x-dead-letter-source", key),
+                ("x-dead-letter-framing", "raw"),
+            ];
+            scene.put(dead, "raw", &headers).await;
+            assert_eq!(dlq("replay", &["--json"]).json()["replayed"], 1);
+            assert_eq!(scene.length("{jobs}:retry").await, 1);
+        }
+        // Redis notes what a user was refused: nothing was even tried.
+        let refused: Vec<redis::Value> =
+            redis::from_redis_value(scene.raw.ask("ACL LOG").await).unwrap();
+        assert!(refused.is_empty(), "{refused:?}");
+
+        let worse = match kind {
+            Kind::Stream => &[
+                "DEL orders",
+                "DEL orders:dead",
+                "XTRIM orders:dead MAXLEN 0",
+                "XRANGE orders - +",
+                "XDEL orders 1-1",
+                "XREADGROUP GROUP workers me STREAMS orders >",
+                "XADD other * a b",
+                "SET orders x",
+            ][..],
+            Kind::List => &[
+                "DEL jobs",
+                "DEL jobs:dead",
+                "LTRIM jobs:dead 1 0",
+                "LRANGE jobs 0 -1",
+                "LREM jobs 1 x",
+                "LPUSH jobs:dead x",
+                "LPUSH other x",
+                "SET jobs x",
+            ][..],
+        };
+        can_do_nothing_worse(&url, worse).await;
+    }
 }
 
 pub(crate) fn confined_url(server: &RedisServer, user: &str) -> String {
@@ -99,54 +222,6 @@ async fn host(url: &str, options: QueueOptions, settings: Settings, script: &Arc
     options.check(&connector(url)).await.unwrap();
     let queue = options.open(connector(url)).await.unwrap();
     Host::on(queue, settings, script)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_documented_user_of_a_reliable_list_can_serve_it_and_do_nothing_worse() {
-    let user = documented_user("hostler-jobs");
-    let server = RedisOptions::default().user(&user).start();
-    let raw = server.raw().await;
-    let options = ListOptions {
-        min_idle: Duration::from_millis(200),
-        recovery: Some(Recovery {
-            key: "jobs:claims".to_owned(),
-            ttl: Some(Duration::from_secs(60)),
-        }),
-        dead_letter: Some(DeadLetterQueue {
-            key: "jobs:dead".to_owned(),
-            ..options().dead_letter.unwrap()
-        }),
-        ..ListOptions::new("jobs")
-    };
-    for body in ["ack", "nack,ack", "nack:5,ack", "drop", "nack"] {
-        raw.ask_words(&[b"LPUSH", b"jobs", body.as_bytes()]).await;
-    }
-    // What a dead host left.
-    let dead = ListQueue::open(connector(&server.url()), options.clone());
-    let left = dead.await.unwrap().fetch(2, Duration::ZERO).await.unwrap();
-    assert_eq!(left.len(), 2);
-
-    let url = confined_url(&server, "hostler-jobs");
-    let mut settings = settings(Some(3));
-    settings.ledger.min_idle = options.min_idle;
-    let script = Arc::new(Script::default());
-    let host = host(&url, QueueOptions::List(options), settings, &script).await;
-    let metrics = Arc::clone(&host.metrics);
-    assert_eq!(host.ended().await, Exit::Drained);
-    let summary = metrics.summary();
-    assert_eq!(summary.acked, 3);
-    assert_eq!(summary.dead_lettered["dropped"], 1);
-    assert_eq!(summary.dead_lettered["max-deliveries"], 1);
-    assert_eq!(summary.orphans_recovered, 2);
-    let text = metrics.render(&hostler::telemetry::health::Health::default());
-    assert!(!text.contains("code=\"NOPERM\"} 1"), "{text}");
-    let worse = [
-        "DEL jobs",
-        "DEL {jobs}:instances",
-        "LPUSH other x",
-        "RENAME jobs other",
-    ];
-    can_do_nothing_worse(&url, &worse).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

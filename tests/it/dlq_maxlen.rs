@@ -1,0 +1,130 @@
+//! The length limit of streams: what only they have, entries that stay, groups, and ids that are gone.
+
+use hostler::queue::Queue;
+use hostler::queue::stream::{DeadLetterQueue, StreamOptions, StreamQueue};
+
+use crate::dlq_scene::{Kind, Scene, three};
+use crate::queue_scene::connector;
+
+const DEAD: &str = "orders:dead";
+
+fn at_most(length: u64) -> StreamOptions {
+    StreamOptions {
+        max_length: Some(length),
+        dead_letter: Some(DeadLetterQueue::new(DEAD)),
+        ..StreamOptions::new("orders", "workers")
+    }
+}
+
+async fn open(scene: &Scene, options: StreamOptions) -> StreamQueue {
+    let target = connector(&scene.server.url());
+    StreamQueue::open(target, options).await.unwrap()
+}
+
+/// A go of housekeeping whose dead letters are refused: why.
+async fn why_refused(queue: &StreamQueue) -> String {
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.overflows), (0, false));
+    done.dead_letters_refused.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_entries_that_were_deleted_are_not_counted() {
+    let scene = Scene::new(Kind::Stream).await;
+    for _ in 0..500 {
+        scene.send("ack").await;
+    }
+    // One entry deleted before it was read: Redis does not know any more how many are unread.
+    let first = scene.raw.entries("orders").await[250].0.clone();
+    scene.raw.ask(&format!("XDEL orders {first}")).await;
+    let mut hosts = Vec::new();
+    for _ in 0..3 {
+        hosts.push(open(&scene, at_most(100)).await);
+    }
+    let cut = futures_util::future::join_all(hosts.iter().map(Queue::maintain));
+    let cut: u64 = cut
+        .await
+        .into_iter()
+        .map(|done| done.unwrap().overflowed)
+        .sum();
+    assert_eq!(cut, 399);
+    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 399);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_the_length_stays_unread_while_redis_is_full() {
+    let scene = Scene::new(Kind::Stream).await;
+    for _ in 0..150 {
+        scene.send("ack").await;
+    }
+    let queue = open(&scene, at_most(20)).await;
+    scene.raw.ask("CONFIG SET maxmemory 1").await;
+    let why = why_refused(&queue).await;
+    assert!(why.contains("OOM"), "{why}");
+    scene.raw.ask("CONFIG SET maxmemory 0").await;
+    let pending = scene.raw.pending("orders", "workers").await;
+    assert!(pending.is_empty(), "nothing is claimed");
+    assert_eq!(queue.maintain().await.unwrap().overflowed, 130);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_the_length_and_refused_is_handed_back_uncharged() {
+    let scene = Scene::new(Kind::Stream).await;
+    // They would go round for ever; and the key where that ends cannot be written.
+    let death = r#"[{"queue":"orders:dead","reason":"malformed","unrejected":true}]"#;
+    let headers = [("x-death", death)];
+    let put = || scene.put("orders", "ack", &headers);
+    scene.raw.ask("SET {orders}:cycle x").await;
+    for _ in 0..5 {
+        put().await;
+    }
+    let queue = open(&scene, at_most(2)).await;
+    let why = why_refused(&queue).await;
+    assert!(why.contains("WRONGTYPE"), "{why}");
+    let parked = scene.raw.pending("orders", "workers").await;
+    assert_eq!(parked.len(), 3);
+    for parked in &parked {
+        assert_eq!((&*parked.consumer, parked.count), ("hostler:parked", 0));
+    }
+    // It is tried with one, as long as it is refused.
+    for _ in 0..5 {
+        put().await;
+    }
+    why_refused(&queue).await;
+    assert_eq!(scene.raw.pending("orders", "workers").await.len(), 4);
+    scene.raw.ask("DEL {orders}:cycle").await;
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.cycles), (4, 0));
+    assert_eq!(queue.maintain().await.unwrap().cycles, 4);
+    assert_eq!(scene.raw.number("XLEN {orders}:cycle").await, 4);
+
+    scene.serve(scene.own(), three()).await;
+    let starts = scene.script.starts();
+    assert_eq!(starts.len(), 6);
+    assert!(
+        starts.iter().all(|(_, attempt)| *attempt == 1),
+        "{starts:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_group_is_to_run_is_no_dead_letter_of_this_one() {
+    let scene = Scene::new(Kind::Stream).await;
+    for group in ["others", "others", "others", "workers"] {
+        let headers = [
+            ("x-only-group", group),
+            ("x-dead-letter-group", group),
+            ("x-replayed", "1"),
+        ];
+        scene.put("orders", "ack", &headers).await;
+    }
+    for _ in 0..4 {
+        scene.send("ack").await;
+    }
+    let queue = open(&scene, at_most(2)).await;
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.other_group, done.overflowed), (3, 3));
+    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 3);
+    assert!(scene.raw.pending("orders", "workers").await.is_empty());
+    assert_eq!(scene.raw.number("XLEN orders").await, 8, "never trimmed");
+}

@@ -1,0 +1,228 @@
+//! Rules that change under a running host, on streams and on reliable lists; and how soon.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hostler_tests::command::run;
+use hostler_tests::host::Host;
+use hostler_tests::redis::{RedisServer, eventually};
+
+use crate::dlq_scene::{Kind, Scene, on_both};
+use crate::policy_scene::{HELD, IGNORED, held};
+
+on_both! {
+    each_rule_of_a_policy_holds_under_a_running_host
+    a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read
+    a_policy_holds_from_the_next_look_on_and_looks_are_often_enough
+}
+
+/// Policies are to be seen by all hosts within this.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+
+fn set(scene: &Scene, settings: &[&str]) {
+    let url = scene.server.url();
+    let words = ["policy", "set", "--redis", &url, "--queue", scene.key()];
+    run(words.iter().chain(settings)).ok();
+}
+
+async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let options = scene.binary().without("dead-letter");
+    let options = options.flag("concurrency", "1").flag("prefetch", "1");
+    let host = options.ready().await;
+    let died = async |key: &str, count: usize, reason: &str, attempts: &str| {
+        eventually(&format!("{key} has {count}"), async || {
+            scene.all(key).await.len() == count
+        })
+        .await;
+        let last = scene.all(key).await.pop().unwrap();
+        assert_eq!((last.reason(), last.attempts()), (reason, attempts));
+    };
+    set(&scene, &["dead_letter.key=first", "max_deliveries=2"]);
+    held(&host, 1).await;
+    scene.send("nack:5").await;
+    died("first", 1, "max-deliveries", "2").await;
+    set(&scene, &["dead_letter.routes=dropped=second"]);
+    held(&host, 2).await;
+    scene.send("drop").await;
+    died("second", 1, "dropped", "1").await;
+    set(&scene, &["on_fault=dead-letter", "dead_letter.max_len=7"]);
+    held(&host, 3).await;
+    scene.send("trap").await;
+    died("first", 2, "trap", "1").await;
+
+    // While one runs, the others are unread.
+    scene.send("sleep:3000").await;
+    let before = host.witness().total();
+    eventually("it runs", async || host.witness().total() > before).await;
+    for _ in 0..40 {
+        scene.send("ack").await;
+    }
+    set(&scene, &["queue.max_length=5"]);
+    held(&host, 4).await;
+    eventually("the oldest are given up", async || {
+        let dead = scene.all("first").await;
+        dead.last().is_some_and(|dead| dead.reason() == "maxlen")
+    })
+    .await;
+
+    // Started in time, and due too late.
+    set(
+        &scene,
+        &["queue.ttl=1s", "dead_letter.routes=expired=third"],
+    );
+    held(&host, 5).await;
+    scene.send("nack:1200").await;
+    eventually("it has expired", async || {
+        let dead = scene.all("third").await;
+        let this = dead.iter().find(|dead| dead.body == "nack:1200");
+        this.is_some_and(|dead| dead.reason() == "expired")
+    })
+    .await;
+
+    set(
+        &scene,
+        &["queue.ttl=1d", "backoff.first=1h", "backoff.max=2h"],
+    );
+    held(&host, 6).await;
+    scene.send("nack").await;
+    let waits = match kind {
+        Kind::Stream => "ZCARD {orders}:parked:workers",
+        Kind::List => "ZCARD {jobs}:delayed",
+    };
+    eventually("it waits", async || scene.raw.number(waits).await == 1).await;
+    host.drain().await.expect_code(0);
+}
+
+async fn a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let host = scene.binary().without("dead-letter").admin().ready().await;
+    let own = format!("dead_letter.key={}", scene.dead_key());
+    set(&scene, &[&own, "max_deliveries=2"]);
+    held(&host, 1).await;
+    // What the other kind of queue has.
+    match kind {
+        Kind::Stream => scene.push("other", b"x").await,
+        Kind::List => drop(scene.raw.ask("XADD other * a b").await),
+    }
+    let url = scene.server.url();
+    let key = scene.key();
+    for (bad, part) in [
+        ("max_deliveries=0", "max_deliveries"),
+        ("dead_letter.key=other", "`other`"),
+        (&*format!("dead_letter.key={key}"), "the queue itself"),
+    ] {
+        let refused = run(["policy", "set", "--redis", &url, "--queue", key, bad]);
+        assert_eq!(refused.code, 64, "{refused:?}");
+        assert!(refused.stderr.contains(part), "{refused:?}");
+        // Whoever writes it all the same.
+        let ignored = host.count(|line| line.message().starts_with(IGNORED));
+        let written = bad.replace('=', " ");
+        scene
+            .raw
+            .ask(&format!("COPY {{{key}}}:policy kept REPLACE"))
+            .await;
+        scene
+            .raw
+            .ask(&format!("HSET {{{key}}}:policy {written}"))
+            .await;
+        host.logs_times(IGNORED, ignored + 1).await;
+        let before = scene.dead().await.len();
+        scene.send("nack:5").await;
+        eventually("the old one is in force", async || {
+            scene.dead().await.len() == before + 1
+        })
+        .await;
+        let last = scene.dead().await.pop().unwrap();
+        assert_eq!((last.reason(), last.attempts()), ("max-deliveries", "2"));
+        scene
+            .raw
+            .ask(&format!("COPY kept {{{key}}}:policy REPLACE"))
+            .await;
+        eventually("all is right again", async || {
+            let (_, status) = host.get("/status");
+            let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+            status["refused"].is_null()
+        })
+        .await;
+    }
+}
+
+/// What a server is asked, as it comes: when (seconds of the day), and the words.
+struct Monitor(Arc<Mutex<Vec<(f64, String)>>>);
+
+impl Monitor {
+    fn of(server: &RedisServer) -> Self {
+        let mut stream = UnixStream::connect(server.socket()).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "+OK");
+        let seen = Arc::<Mutex<Vec<(f64, String)>>>::default();
+        let kept = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some((at, words)) = line.trim_start_matches('+').split_once(' ') {
+                    let at: f64 = at.parse().unwrap();
+                    kept.lock().unwrap().push((at % 86_400.0, words.to_owned()));
+                }
+            }
+        });
+        Self(seen)
+    }
+
+    /// When a command was asked for a key, in order.
+    fn times(&self, command: &str, key: &str) -> Vec<f64> {
+        let asked = format!("\"{command}\" \"{key}\"");
+        let seen = self.0.lock().unwrap();
+        let such = seen.iter().filter(|(_, words)| words.contains(&asked));
+        such.map(|(at, _)| *at).collect()
+    }
+}
+
+/// When a host said this first, in seconds of the day.
+fn said(host: &Host, message: &str) -> f64 {
+    let log = host.log();
+    let line = log.iter().find(|line| line.message() == message).unwrap();
+    // 2023-11-14T22:13:20.123456Z
+    let (_, time) = line.text("timestamp").unwrap().split_once('T').unwrap();
+    let parts = time.trim_end_matches('Z').split(':');
+    parts.fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
+}
+
+/// Whether the first is before the second, although a day may end in between.
+fn is_before(first: f64, second: f64) -> bool {
+    (second - first).rem_euclid(86_400.0) < 43_200.0
+}
+
+async fn a_policy_holds_from_the_next_look_on_and_looks_are_often_enough(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let host = scene.binary().ready().await;
+    let monitor = Monitor::of(&scene.server);
+    let policy = format!("{{{}}}:policy", scene.key());
+    let looks = || monitor.times("HGETALL", &policy);
+    eventually("it looks", async || !looks().is_empty()).await;
+    set(&scene, &["max_deliveries=3"]);
+    assert_eq!(
+        held(&host, 1).await,
+        format!("max_deliveries=3 (policy:{})", scene.key())
+    );
+    let changed = monitor.times("HSET", &policy)[0];
+    let after = || -> Vec<f64> {
+        let all = looks().into_iter();
+        all.filter(|look| is_before(changed, *look)).collect()
+    };
+    eventually("it has looked six times more", async || after().len() >= 6).await;
+    // It holds before the host looks a second time: the first look was enough. All this is in the
+    // order of what happened, however slow the machine is.
+    let held_at = said(&host, HELD);
+    let after = after();
+    assert!(is_before(changed, held_at) && is_before(held_at, after[1]));
+    // How long it takes until that look: no pause is shorter than the one that is meant.
+    let pauses = after
+        .windows(2)
+        .map(|two| (two[1] - two[0]).rem_euclid(86_400.0));
+    let shortest = pauses.fold(f64::MAX, f64::min);
+    assert!(shortest < SEEN_WITHIN.as_secs_f64() / 2.0, "{shortest} s");
+}
