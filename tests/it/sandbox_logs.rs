@@ -79,6 +79,19 @@ async fn what_could_act_on_a_terminal_is_escaped() {
 }
 
 #[tokio::test]
+async fn so_is_the_reason_of_a_drop() {
+    let mut rig = Rig::scripted(&limited(Limits {
+        outcome_text: 24,
+        ..Limits::default()
+    }));
+    let escaped = rig.reason("drop:\u{1b}[31mred\u{9b}0m\tx").await;
+    assert_eq!(escaped, "\\u{1b}[31mred\\u{9b}0m\tx");
+    // What that makes of it is cut, too.
+    let escaped = rig.reason("drop:\n\r\u{202e}\u{202e}\u{202e}").await;
+    assert_eq!(escaped, "\\n\\r\\u{202e}\\u{202e}\\u{2");
+}
+
+#[tokio::test]
 async fn long_lines_are_cut() {
     let mut rig = Rig::scripted(&limited(Limits {
         log_line: 100,

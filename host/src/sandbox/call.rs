@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::error::LoadError;
+use super::error::{LoadError, said};
 use super::fault::{Circumstances, host_panic};
 use super::host::Attempt;
 use super::instance::{Live, Slot};
@@ -86,7 +86,7 @@ impl Loaded {
             .function(&mut live.store, &instance)
             .map_err(|error| LoadError::WrongType {
                 export: self.export.name(),
-                detail: format!("{error:#}"),
+                detail: said(&error),
             })?;
         drop_caught(live).map_err(|payload| LoadError::Start(host_panic(&*payload)))
     }

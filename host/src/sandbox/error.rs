@@ -4,7 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use super::grants::Import;
+use super::log::printable;
 use crate::delivery::outcome::Fault;
+use crate::delivery::policy::{DETAIL_MAX, truncate_utf8};
+
+/// Bytes of a name that a component gives to something of its own.
+const NAME_MAX: usize = 256;
 
 /// Why a file is not run as a handler: what was found, what was wanted, what to do.
 ///
@@ -175,6 +180,21 @@ pub enum LoadError {
         /// What failed.
         detail: String,
     },
+}
+
+/// What wasmtime says about a component, for people. The component chooses some of the words: they are
+/// harmless, and bounded.
+pub(super) fn said(error: &wasmtime::Error) -> String {
+    let mut text = printable(&format!("{error:#}"));
+    truncate_utf8(&mut text, DETAIL_MAX);
+    text
+}
+
+/// A name of the component's choice, for people.
+pub(super) fn named(name: &str) -> String {
+    let mut text = printable(name);
+    truncate_utf8(&mut text, NAME_MAX);
+    text
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

@@ -42,7 +42,7 @@ impl Circumstances<'_> {
     /// The fault that ended a call with this error.
     pub(super) fn fault(&self, error: &wasmtime::Error) -> Fault {
         let (kind, detail) = self.classify(error);
-        self.placed(kind, with_trace(detail, error))
+        self.placed(kind, with_trace(printable(&detail), error))
     }
 
     /// The fault of an attempt that took too long.

@@ -12,13 +12,13 @@ use sha2::{Digest, Sha256};
 use wasmtime::ResourcesRequired;
 use wasmtime::component::{Component, InstancePre};
 
-use super::error::LoadError;
+use super::error::{LoadError, named, said};
 use super::fault::host_panic;
 use super::grants::Import;
 use super::host::{Host, Shared, linker};
 use super::instance::Reuse;
 use super::limits::{Allocation, Limits, Settings};
-use super::log::{Rate, printable};
+use super::log::Rate;
 use super::world::{self, Export, World};
 use super::{compile, engine, format};
 
@@ -129,7 +129,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     let exports = component
         .component_type()
         .exports(&compiler)
-        .map(|(name, _)| printable(name))
+        .map(|(name, _)| named(name))
         .collect();
     drop(component);
 
@@ -143,7 +143,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         .map_err(unusable)?
         .instantiate_pre(&component)
         .map_err(|error| LoadError::WrongImport {
-            detail: printable(&format!("{error:#}")),
+            detail: said(&error),
         })?;
     component
         .initialize_copy_on_write_image()
@@ -188,7 +188,7 @@ fn imports(
     let imports: Vec<_> = component
         .component_type()
         .imports(engine)
-        .map(|(name, _)| Import::new(&printable(name)))
+        .map(|(name, _)| Import::new(&named(name)))
         .collect();
     let refused: Vec<_> = imports
         .iter()

@@ -10,7 +10,7 @@ use wasmtime::component::{
 };
 use wasmtime::{AsContextMut, Engine, Store};
 
-use super::error::LoadError;
+use super::error::{LoadError, named};
 use super::log::{lossy, printable};
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
@@ -181,12 +181,15 @@ impl<'a> MessageParam<'a> {
 }
 
 impl Answer {
-    /// The outcome, its text cut to `text_max` bytes.
+    /// The outcome, its text cut to `text_max` bytes. That is for people, in logs and on terminals:
+    /// it is as harmless there as a line that the guest writes.
     pub(super) fn into_outcome(self, text_max: usize) -> Outcome {
         match self {
             Self::Ack => Outcome::Ack,
             Self::NackRequeue(delay) => Outcome::NackRequeue(delay.map(Duration::from_millis)),
             Self::Drop(reason) => Outcome::Drop(reason.map(|mut reason| {
+                truncate_utf8(&mut reason, text_max);
+                let mut reason = printable(&reason);
                 truncate_utf8(&mut reason, text_max);
                 reason.shrink_to_fit();
                 reason
@@ -225,7 +228,7 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
         .iter()
         .filter_map(|name| Some((*name, World::of(name)?)))
         .collect();
-    let found = |names: &[&str]| names.iter().map(|name| printable(name)).collect();
+    let found = |names: &[&str]| names.iter().map(|name| named(name)).collect();
     match *handlers {
         [] => Err(LoadError::NoHandler {
             found: found(&exports),
@@ -237,7 +240,7 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
             found: found(&[name]),
         }),
         ref several => Err(LoadError::Ambiguous {
-            found: several.iter().map(|(name, _)| printable(name)).collect(),
+            found: several.iter().map(|(name, _)| named(name)).collect(),
         }),
     }
 }
@@ -250,7 +253,7 @@ fn export(
 ) -> Result<Export, LoadError> {
     let function = world.function();
     let wrong = |detail: &str| LoadError::WrongType {
-        export: format!("{interface}#{function}"),
+        export: format!("{}#{function}", named(interface)),
         detail: detail.to_owned(),
     };
     let (item, instance) = component
@@ -268,7 +271,7 @@ fn export(
         .get_export_index(Some(&instance), function)
         .ok_or_else(|| wrong("the interface lacks the function"))?;
     Ok(Export {
-        interface: interface.to_owned(),
+        interface: named(interface),
         world,
         index,
     })

@@ -62,7 +62,7 @@ pub(in crate::config) static OUTCOME_TEXT: Setting<ByteSize> = Setting::new(
 pub(in crate::config) static HANDLES: Setting<NonZeroU32> = Setting::new(
     "limit.handles",
     "N",
-    "The resources (streams, pollables, ...) that an instance may hold at a time. Fault: `trap`.",
+    "The resources (streams, pollables, ...) that an instance may hold at a time. Fault: `memory-limit`.",
 )
 .default("1000")
 .check(|n| at_most(n, 1_000_000));

@@ -209,7 +209,11 @@ fn read_answer(mut stdout: impl Read, code_max: u64) -> Result<Said, Unanswered>
 
 impl Said {
     fn conclude(self, limits: &Limits) -> Result<Artifact, LoadError> {
-        let detail = || printable(&String::from_utf8_lossy(&self.text));
+        let detail = || {
+            let mut detail = printable(&String::from_utf8_lossy(&self.text));
+            truncate_utf8(&mut detail, COMPLAINT_SHOWN);
+            detail
+        };
         match self.answer {
             Answer::Code => {
                 let all = 0..self.text.len();

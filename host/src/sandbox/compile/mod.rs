@@ -18,9 +18,8 @@ use cache::Key;
 pub use child::serve;
 
 use super::engine;
-use super::error::LoadError;
+use super::error::{LoadError, said};
 use super::limits::{Allocation, Limits, Settings};
-use super::log::printable;
 
 /// The command of the program that compiles what it reads: [`serve`].
 pub const COMMAND: &str = "compile-component";
@@ -130,7 +129,7 @@ fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Artifact, LoadError> {
 
 fn invalid(error: wasmtime::Error) -> LoadError {
     LoadError::Invalid {
-        detail: printable(&format!("{error:#}")),
+        detail: said(&error),
     }
 }
 
