@@ -84,15 +84,60 @@ pub fn handler(items: &str, body: &str) -> Vec<u8> {
 ///
 /// If the text is wrong.
 pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
+    exporting(&HANDLE, version, &module(&HANDLE, items, body))
+}
+
+/// As [`handler`], of batches: the body gets where the messages are, and how many, and leaves the
+/// address of where its outcomes are, and how many. Those are 24 bytes each; an `ack` is all zeros.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn batch_handler(items: &str, body: &str) -> Vec<u8> {
+    exporting(&HANDLE_BATCH, "1.0.0", &module(&HANDLE_BATCH, items, body))
+}
+
+/// A function that the host calls.
+#[derive(Debug)]
+pub struct Export {
+    interface: &'static str,
+    /// Its name.
+    pub function: &'static str,
+    /// Its type as a core function.
+    pub core: &'static str,
+    /// Its type.
+    lifted: &'static str,
+}
+
+/// `message-handler.handle`.
+pub const HANDLE: Export = Export {
+    interface: "message-handler",
+    function: "handle",
+    core: "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64) (result i32)",
+    lifted: r#"(param "message" $message) (result $outcome)"#,
+};
+
+/// `batch-handler.handle-batch`.
+pub const HANDLE_BATCH: Export = Export {
+    interface: "batch-handler",
+    function: "handle-batch",
+    core: "(param i32 i32) (result i32)",
+    lifted: r#"(param "messages" (list $message)) (result (list $outcome))"#,
+};
+
+/// The items of a component with one core module, for [`exporting`].
+fn module(export: &Export, items: &str, body: &str) -> String {
     let memory = if items.contains("(memory $memory ") {
         ""
     } else {
         "(memory $memory 1)"
     };
-    wrapped(
-        version,
-        &format!(
-            r#"            (core module $module
+    let Export { function, core, .. } = export;
+    format!(
+        r#"(import "hostler:handler/delivery@1.0.0" (instance $delivery
+                (export "is-cancelled" (func (result bool)))))
+            (core func $is-cancelled (canon lower (func $delivery "is-cancelled")))
+            (core module $module
                 (import "host" "is-cancelled" (func $is-cancelled (result i32)))
                 {memory}
                 (export "memory" (memory $memory))
@@ -108,15 +153,29 @@ pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
                     i32.and
                     global.set $top)
                 {items}
-                (func (export "handle")
-                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64) (result i32)
-                    {body}))"#
-        ),
+                (func (export "{function}") {core}
+                    {body}))
+            (core instance $core (instantiate $module
+                (with "host" (instance (export "is-cancelled" (func $is-cancelled))))))
+            (alias core export $core "{function}" (core func $run))
+            (alias core export $core "memory" (core memory $memory))
+            (alias core export $core "realloc" (core func $realloc))"#
     )
 }
 
-/// A component of a core module that is called `$module`.
-fn wrapped(version: &str, module: &str) -> Vec<u8> {
+/// A component with these items, which exports one function of a handler: the core function `$run`,
+/// called with the core memory `$memory` and the core function `$realloc`.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn exporting(export: &Export, version: &str, items: &str) -> Vec<u8> {
+    let Export {
+        interface,
+        function,
+        lifted,
+        ..
+    } = export;
     component(&format!(
         r#"(component
             (import "hostler:handler/types@{version}" (instance $types
@@ -138,18 +197,11 @@ fn wrapped(version: &str, module: &str) -> Vec<u8> {
                 (export "outcome" (type (eq $outcome)))))
             (alias export $types "message" (type $message))
             (alias export $types "outcome" (type $outcome))
-            (import "hostler:handler/delivery@1.0.0" (instance $delivery
-                (export "is-cancelled" (func (result bool)))))
-            (core func $is-cancelled (canon lower (func $delivery "is-cancelled")))
-            {module}
-            (core instance $core (instantiate $module
-                (with "host" (instance (export "is-cancelled" (func $is-cancelled))))))
-            (func $handle (param "message" $message) (result $outcome)
-                (canon lift (core func $core "handle")
-                    (memory (core memory $core "memory"))
-                    (realloc (core func $core "realloc"))))
-            (instance $handler (export "handle" (func $handle)))
-            (export "hostler:handler/message-handler@{version}" (instance $handler)))"#
+            {items}
+            (func $handle {lifted}
+                (canon lift (core func $run) (memory $memory) (realloc $realloc)))
+            (instance $handler (export "{function}" (func $handle)))
+            (export "hostler:handler/{interface}@{version}" (instance $handler)))"#
     ))
 }
 

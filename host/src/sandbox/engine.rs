@@ -8,7 +8,7 @@ use wasmtime::{
 };
 
 use super::TICK;
-use super::limits::{Allocation, Settings};
+use super::limits::{Allocation, Settings, Variation};
 
 /// Bytes of an attempt's fiber that belong to the host functions the guest calls. A guest that
 /// overflows its own stack traps; a host function that overflows the fiber aborts the process.
@@ -54,7 +54,8 @@ fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config>
         .strategy(Strategy::Cranelift)
         // No component-model async: plain fiber calls are several times cheaper without.
         .concurrency_support(false)
-        .epoch_interruption(true)
+        .epoch_interruption(settings.variation != Some(Variation::NoEpochs))
+        .memory_init_cow(settings.variation != Some(Variation::NoCopyOnWrite))
         .max_wasm_stack(limits.stack)
         .async_stack_size(limits.stack.saturating_add(HOST_STACK))
         // One `memory.copy` can't be interrupted: 32-bit memories bound it.
@@ -105,10 +106,12 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     let slots = u32::try_from(settings.concurrency)
         .unwrap_or(u32::MAX)
         .saturating_add(SPARE_SLOTS);
-    let keep_resident = if PoolingAllocationConfig::is_pagemap_scan_available() {
-        MEMORY_KEEP_RESIDENT
-    } else {
-        MEMORY_KEEP_RESIDENT_BLIND
+    let scans = settings.variation != Some(Variation::NoPagemapScan)
+        && PoolingAllocationConfig::is_pagemap_scan_available();
+    let (memory_kept, table_kept) = match settings.variation {
+        Some(Variation::NothingResident) => (0, 0),
+        _ if scans => (MEMORY_KEEP_RESIDENT, TABLE_KEEP_RESIDENT),
+        _ => (MEMORY_KEEP_RESIDENT_BLIND, TABLE_KEEP_RESIDENT),
     };
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
@@ -124,9 +127,9 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
         .max_memory_size(memory_max(settings))
         .table_elements(settings.limits.table_elements)
         .max_unused_warm_slots(slots)
-        .linear_memory_keep_resident(keep_resident)
-        .table_keep_resident(TABLE_KEEP_RESIDENT)
-        .pagemap_scan(Enabled::Auto);
+        .linear_memory_keep_resident(memory_kept)
+        .table_keep_resident(table_kept)
+        .pagemap_scan(if scans { Enabled::Auto } else { Enabled::No });
     pool
 }
 

@@ -76,6 +76,21 @@ pub enum Allocation {
     OnDemand,
 }
 
+/// One thing about the engine that is other than always: for benchmarks, which say what it makes.
+/// No setting leads here.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Variation {
+    /// As on a kernel without `PAGEMAP_SCAN`.
+    NoPagemapScan,
+    /// Every page that an instance has written goes back to the kernel.
+    NothingResident,
+    /// An instance's memory is filled by copying, not mapped copy-on-write.
+    NoCopyOnWrite,
+    /// Nothing interrupts a guest: its CPU time has no limit.
+    NoEpochs,
+}
+
 /// How a handler is run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
@@ -102,6 +117,9 @@ pub struct Settings {
     /// Compile at a low priority, because other things matter more. Holds for
     /// [`Compiler::Child`].
     pub background: bool,
+    /// For benchmarks. Holds for [`Compiler::InProcess`].
+    #[doc(hidden)]
+    pub variation: Option<Variation>,
 }
 
 impl Default for Settings {
@@ -117,6 +135,7 @@ impl Default for Settings {
             compiler: Compiler::default(),
             cache: None,
             background: false,
+            variation: None,
         }
     }
 }

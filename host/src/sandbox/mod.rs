@@ -47,6 +47,8 @@ pub use compile::{Cache, Compiler};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need, Values};
 pub use instance::Slot;
+#[doc(hidden)]
+pub use limits::Variation;
 pub use limits::{Allocation, Limits, Settings};
 pub use load::Description;
 use load::Loaded;
