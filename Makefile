@@ -13,6 +13,8 @@ QUICK := rust rust-batch js ts python go c
 # How long each fuzz target runs, and which.
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
+# Those that build wasmtime, and need more room: they compile.
+FUZZ_SANDBOX := component handler answer
 # Where the tools of the guests are installed, and cargo-fuzz.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
@@ -158,8 +160,12 @@ setup-fuzz: setup-rust
 fuzz: setup-fuzz
 	@for target in $(FUZZ_TARGETS); do \
 	  echo "== $$target"; \
-	  PATH="$(TOOLCHAINS)/bin:$$PATH" rustup run nightly cargo fuzz run --fuzz-dir tests/fuzz "$$target" -- \
-	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=10 -malloc_limit_mb=64 -rss_limit_mb=1024 \
+	  case " $(FUZZ_SANDBOX) " in \
+	    *" $$target "*) features="--features sandbox" malloc=512 rss=2048;; \
+	    *) features= malloc=64 rss=1024;; \
+	  esac; \
+	  PATH="$(TOOLCHAINS)/bin:$$PATH" rustup run nightly cargo fuzz run --fuzz-dir tests/fuzz $$features "$$target" -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=10 -malloc_limit_mb=$$malloc -rss_limit_mb=$$rss \
 	    -print_final_stats=1 || exit 1; \
 	done
 

@@ -23,7 +23,7 @@ use wasm_encoder::{
 const MIB: u64 = 1 << 20;
 
 /// Compiled by a child of the built binary.
-fn by_child(limits: Limits) -> Settings {
+pub(crate) fn by_child(limits: Limits) -> Settings {
     Settings {
         limits,
         compiler: Compiler::Child { program: binary() },
@@ -59,7 +59,7 @@ fn cached(bytes: &[u8], settings: &Settings) -> bool {
         .cached
 }
 
-fn refusal(bytes: &[u8], settings: &Settings) -> LoadError {
+pub(crate) fn refusal(bytes: &[u8], settings: &Settings) -> LoadError {
     Sandbox::load_bytes(bytes, settings).expect_err("it is refused")
 }
 
@@ -97,13 +97,13 @@ impl Place {
 }
 
 /// A component of one core module.
-fn wrapping(module: &Module) -> Vec<u8> {
+pub(crate) fn wrapping(module: &Module) -> Vec<u8> {
     let mut component = Component::new();
     component.section(&ModuleSection(module));
     component.finish()
 }
 
-fn module(functions: Vec<Function>) -> Module {
+pub(crate) fn module(functions: Vec<Function>) -> Module {
     let mut types = TypeSection::new();
     types.ty().function([ValType::I32], [ValType::I32]);
     let mut indices = FunctionSection::new();
@@ -140,7 +140,7 @@ pub(crate) fn slow_module(functions: usize) -> Module {
 
 /// Takes a compiler much memory: jumps with tens of thousands of targets, which are a byte each
 /// here, and far more there.
-fn large_to_compile(jumps: usize) -> Vec<u8> {
+pub(crate) fn large_to_compile(jumps: usize) -> Vec<u8> {
     let mut function = Function::new([]);
     let mut code = function.instructions();
     for _ in 0..jumps {

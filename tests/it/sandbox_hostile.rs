@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fastrand::Rng;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Sandbox, Settings};
@@ -208,97 +207,5 @@ async fn at_capacity_messages_wait() {
         for call in calls {
             assert_eq!(call.await.unwrap(), Outcome::Ack);
         }
-    }
-}
-
-/// How long each of the generated tests goes on: `HOSTLER_FUZZ_SECONDS`, or a moment.
-fn until() -> Instant {
-    let seconds = std::env::var("HOSTLER_FUZZ_SECONDS").ok();
-    let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(3);
-    Instant::now() + Duration::from_secs(seconds)
-}
-
-fn brief() -> Settings {
-    Settings {
-        concurrency: 1,
-        limits: Limits {
-            wall: Duration::from_millis(300),
-            cpu: Duration::from_millis(100),
-            memory: 4 << 20,
-            ..Limits::default()
-        },
-        ..Settings::default()
-    }
-}
-
-fn bytes(rng: &mut Rng, max: usize) -> Vec<u8> {
-    let mut bytes = vec![0; rng.usize(..max)];
-    rng.fill(&mut bytes);
-    bytes
-}
-
-/// Load it, and if it loads, run it: whatever it is, that is all that happens.
-async fn survive(component: &[u8]) -> bool {
-    match Sandbox::load_bytes(component, &brief()) {
-        Err(error) => {
-            assert!(error.to_string().len() < 16 << 10, "a message for people");
-            false
-        }
-        Ok(sandbox) => {
-            let report = Rig::of(sandbox).run("x").await;
-            if let Outcome::Fault(fault) = report.outcome {
-                assert_ne!(fault.kind, FaultKind::HostPanic, "{fault}");
-            }
-            true
-        }
-    }
-}
-
-#[tokio::test]
-async fn random_components_are_refused_or_run() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut rng = Rng::with_seed(seed);
-    let whole = handler("", "i32.const 0");
-    let end = until();
-    while Instant::now() < end {
-        survive(&bytes(&mut rng, 4096)).await;
-        // The right beginning, then anything.
-        let mut beginning = whole[..rng.usize(8..whole.len())].to_vec();
-        beginning.extend(bytes(&mut rng, 64));
-        survive(&beginning).await;
-        let entropy = bytes(&mut rng, 16 << 10);
-        let mut entropy = arbitrary::Unstructured::new(&entropy);
-        if let Ok(component) =
-            wasm_smith::Component::new(wasm_smith::Config::default(), &mut entropy)
-        {
-            survive(&component.to_bytes()).await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn whatever_a_handler_computes_and_returns() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut rng = Rng::with_seed(seed);
-    let end = until();
-    let mut ran = 0;
-    while Instant::now() < end || ran == 0 {
-        let memory: String = bytes(&mut rng, 256)
-            .iter()
-            .map(|byte| format!("\\{byte:02x}"))
-            .collect();
-        let address = match rng.u8(..4) {
-            0 => rng.i32(..),
-            1 => rng.i32(65_500..65_600),
-            _ => rng.i32(0..256) & !7,
-        };
-        let component = handler(
-            &format!(r#"(data (memory $memory) (i32.const 0) "{memory}")"#),
-            &format!("i32.const {address}"),
-        );
-        assert!(survive(&component).await, "it is a handler");
-        ran += 1;
     }
 }

@@ -1,0 +1,304 @@
+//! Components that are made to keep a compiler busy: each ends at a limit of the child that compiles
+//! it, and costs the host next to nothing.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hostler::sandbox::{Limits, LoadError, Sandbox, Settings};
+use hostler_tests::command::hostler;
+use hostler_tests::guests::{component, handler};
+use hostler_tests::redis::PATIENCE;
+use wasm_encoder::{
+    BlockType, CodeSection, Component, ConstExpr, DataSection, Function, FunctionSection,
+    MemorySection, MemoryType, Module, ModuleSection, TypeSection, ValType,
+};
+
+use crate::sandbox_compile::{
+    by_child, large_to_compile, module, refusal, slow_to_compile, wrapping,
+};
+
+/// Little time and memory, so that the tests need little of both.
+fn tight() -> Settings {
+    by_child(Limits {
+        compile_time: Duration::from_secs(2),
+        compile_memory: 512 << 20,
+        ..Limits::default()
+    })
+}
+
+/// One function of as many bytes as there may be in one.
+fn a_huge_function() -> Vec<u8> {
+    let mut function = Function::new([(64, ValType::I32)]);
+    let mut code = function.instructions();
+    for i in 0..450_000_u32 {
+        let local = |step: u32| 1 + i.wrapping_mul(step) % 64;
+        // Nothing here is known before it runs.
+        code.local_get(0).local_get(local(7)).i32_add();
+        code.local_get(local(13)).local_get(0).i32_xor().i32_mul();
+        code.local_tee(local(31)).local_set(0);
+    }
+    code.local_get(5).end();
+    wrapping(&module(vec![function]))
+}
+
+/// Nearly as many functions as there may be.
+fn many_functions() -> Vec<u8> {
+    let mut types = TypeSection::new();
+    types.ty().function([ValType::I32], [ValType::I32]);
+    let mut indices = FunctionSection::new();
+    let mut code = CodeSection::new();
+    let mut function = Function::new([]);
+    function
+        .instructions()
+        .local_get(0)
+        .i32_clz()
+        .local_get(0)
+        .i32_mul()
+        .end();
+    for _ in 0..900_000 {
+        indices.function(0);
+        code.function(&function);
+    }
+    let mut module = Module::new();
+    module.section(&types).section(&indices).section(&code);
+    wrapping(&module)
+}
+
+/// Blocks in blocks, each with a way out of all of them.
+fn deep_nesting() -> Vec<u8> {
+    const DEPTH: u32 = 400_000;
+    let mut function = Function::new([]);
+    let mut code = function.instructions();
+    for depth in 0..DEPTH {
+        code.block(BlockType::Empty).local_get(0).br_if(depth);
+    }
+    for _ in 0..DEPTH {
+        code.end();
+    }
+    code.local_get(0).end();
+    wrapping(&module(vec![function]))
+}
+
+/// Loops in loops, around all the locals that there may be: each may be another one after each turn
+/// of each loop.
+fn many_locals() -> Vec<u8> {
+    const LOCALS: u32 = 49_000;
+    const LOOPS: u32 = 1_000;
+    let mut function = Function::new([(LOCALS, ValType::I32)]);
+    let mut code = function.instructions();
+    for _ in 0..LOOPS {
+        code.loop_(BlockType::Empty);
+    }
+    for local in 1..LOCALS {
+        code.local_get(local)
+            .local_get(local + 1)
+            .i32_add()
+            .local_set(local);
+    }
+    for local in 0..LOOPS {
+        code.local_get(local).br_if(0).end();
+    }
+    code.local_get(7).end();
+    wrapping(&module(vec![function]))
+}
+
+/// Jumps with more targets than anybody needs.
+fn jump_tables() -> Vec<u8> {
+    large_to_compile(110)
+}
+
+#[test]
+fn whatever_keeps_a_compiler_busy_ends_at_a_limit() {
+    let bombs = [
+        ("a huge function", a_huge_function()),
+        ("many functions", many_functions()),
+        ("deep nesting", deep_nesting()),
+        ("many locals", many_locals()),
+        ("jump tables", jump_tables()),
+    ];
+    let mut wrong = Vec::new();
+    for (name, bomb) in bombs {
+        let began = Instant::now();
+        let error = refusal(&bomb, &tight());
+        assert!(began.elapsed() < PATIENCE, "{name}: it does not end");
+        println!(
+            "{name}, {} bytes: {error}, after {:?}",
+            bomb.len(),
+            began.elapsed()
+        );
+        match error {
+            LoadError::CompileTime { .. } | LoadError::CompileMemory { .. } => {}
+            _ => wrong.push(name),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// So many modules whose memories begin with almost nothing, far apart: 31 MiB of code each.
+fn wide_memories(modules: usize) -> Vec<u8> {
+    let mut memories = MemorySection::new();
+    memories.memory(MemoryType {
+        minimum: 512,
+        maximum: None,
+        memory64: false,
+        shared: false,
+        page_size_log2: None,
+    });
+    let mut data = DataSection::new();
+    for at in [0, 31 << 20] {
+        data.active(0, &ConstExpr::i32_const(at), *b"x");
+    }
+    let mut module = Module::new();
+    module.section(&memories).section(&data);
+    let mut component = Component::new();
+    for _ in 0..modules {
+        component.section(&ModuleSection(&module));
+    }
+    component.finish()
+}
+
+#[test]
+fn code_that_is_far_larger_than_its_component() {
+    let settings = by_child(Limits {
+        compile_time: Duration::from_secs(600),
+        ..Limits::default()
+    });
+    let bytes = wide_memories(2);
+    let obeyed = refusal(&bytes, &settings);
+    // Valid, but no handler: it was compiled.
+    assert!(matches!(obeyed, LoadError::NoHandler { .. }), "{obeyed}");
+    let bytes = wide_memories(4);
+    let violated = refusal(&bytes, &settings);
+    let most = (64 << 20) + 16 * bytes.len();
+    assert_eq!(
+        violated.to_string(),
+        format!("compiles to more than {most} bytes of code; make its functions smaller")
+    );
+}
+
+#[test]
+fn types_that_explode_are_no_valid_component() {
+    let mut text = "(type $t0 (tuple u8 u8 u8 u8 u8 u8 u8 u8 u8 u8))".to_owned();
+    for level in 1..30 {
+        let inner = format!(" $t{}", level - 1).repeat(10);
+        text.push_str(&format!("(type $t{level} (tuple{inner}))"));
+    }
+    let error = refusal(&component(&format!("(component {text})")), &tight());
+    assert!(matches!(error, LoadError::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("type size"), "{error}");
+}
+
+/// Bytes of a process that were in memory at a time, at most, in the end.
+fn resident_max(mut child: Child) -> u64 {
+    let path = format!("/proc/{}/status", child.id());
+    let began = Instant::now();
+    let mut most = 0;
+    while child.try_wait().expect("it is a child").is_none() {
+        let status = fs::read_to_string(&path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        most = most.max(kib.unwrap_or(0) << 10);
+        assert!(began.elapsed() < PATIENCE, "it does not end");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    most
+}
+
+#[test]
+fn the_host_takes_no_memory_over_a_bomb() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("handler.wasm");
+    let check = |bytes: &[u8]| {
+        fs::write(&file, bytes).expect("it can be written");
+        let mut command = hostler([
+            "check",
+            file.to_str().expect("a name"),
+            "--compile-cache",
+            "off",
+        ]);
+        command.args([
+            "--limit-compile-time",
+            "2s",
+            "--limit-compile-memory",
+            "1GiB",
+        ]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        resident_max(command.spawn().expect("it starts"))
+    };
+    // One that is compiled, loaded and tried.
+    let good = check(&handler("", "i32.const 0"));
+    assert!(good > 0);
+    for bomb in [
+        large_to_compile(60),
+        wide_memories(20),
+        slow_to_compile(400),
+    ] {
+        let most = check(&bomb);
+        let own = bomb.len() as u64;
+        assert!(
+            most < good + 2 * own + (50 << 20),
+            "{most} bytes, {good} else"
+        );
+    }
+}
+
+/// Giants of a generator: nobody knows what they cost, but it ends.
+#[test]
+fn generated_giants() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = Rng::with_seed(seed);
+    let seconds = std::env::var("HOSTLER_FUZZ_SECONDS").ok();
+    let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(3);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut giants = 0;
+    while Instant::now() < end || giants == 0 {
+        let mut entropy = vec![0; 1 << 20];
+        rng.fill(&mut entropy);
+        let config = wasm_smith::Config {
+            max_instructions: 200_000,
+            // Two of one name are no component.
+            max_imports: 0,
+            max_funcs: 1_000,
+            min_funcs: 20,
+            max_types: 1_000,
+            max_elements: 100_000,
+            max_element_segments: 1_000,
+            max_data_segments: 1_000,
+            gc_enabled: false,
+            exceptions_enabled: false,
+            reference_types_enabled: false,
+            threads_enabled: false,
+            memory64_enabled: false,
+            wide_arithmetic_enabled: false,
+            compact_imports_enabled: false,
+            ..wasm_smith::Config::default()
+        };
+        let mut entropy = arbitrary::Unstructured::new(&entropy);
+        let Ok(module) = wasm_smith::Module::new(config, &mut entropy) else {
+            continue;
+        };
+        let mut component = Component::new();
+        component.section(&wasm_encoder::RawSection {
+            id: wasm_encoder::ComponentSectionId::CoreModule as u8,
+            data: &module.to_bytes(),
+        });
+        let began = Instant::now();
+        let error = Sandbox::load_bytes(&component.finish(), &tight()).expect_err("no handler");
+        assert!(began.elapsed() < PATIENCE, "it does not end");
+        assert!(
+            matches!(
+                error,
+                LoadError::CompileTime { .. }
+                    | LoadError::CompileMemory { .. }
+                    | LoadError::CodeTooLarge { .. }
+                    | LoadError::NoHandler { .. }
+            ),
+            "{error}"
+        );
+        giants += 1;
+    }
+    println!("{giants} giants");
+}
