@@ -1,11 +1,14 @@
-//! The sandbox in a host: panics of our own, many waiting guests, grants, traces, capacity.
+//! The sandbox in a host: panics of our own, instances that stop starting, many waiting guests,
+//! grants, traces, capacity.
 
 use std::time::Instant;
 
-use hostler_tests::guests::guest;
+use hostler_tests::checker::DeadLetter;
+use hostler_tests::guests::{HANDLE, exporting, guest};
 use hostler_tests::host::Line;
 
 use crate::e2e_scene::Scene;
+use crate::swap_scene;
 
 #[tokio::test]
 async fn three_messages_that_make_the_host_panic_stop_the_queue() {
@@ -52,6 +55,96 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
     for id in honest {
         assert_eq!(mended.witness().attempts(&id), [1]);
     }
+}
+
+/// A handler whose instances do not start for a message that belongs to a trace.
+fn moody() -> Vec<u8> {
+    let items = format!(
+        r#"(import "hostler:handler/delivery@1.0.0" (instance $delivery
+            (export "trace-context" (func (result (tuple (option string) (option string)))))))
+        (core module $base
+            (memory (export "memory") 1)
+            (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024))
+        (core instance $base (instantiate $base))
+        (alias core export $base "memory" (core memory $memory))
+        (alias core export $base "realloc" (core func $realloc))
+        (core func $trace (canon lower (func $delivery "trace-context")
+            (memory $memory) (realloc $realloc)))
+        (core module $main
+            (import "base" "memory" (memory 1))
+            (import "host" "trace" (func $trace (param i32)))
+            (start $start)
+            (func $start
+                (call $trace (i32.const 64))
+                (if (i32.load8_u (i32.const 64)) (then unreachable)))
+            (func (export "handle") {} i32.const 0))
+        (core instance $core (instantiate $main
+            (with "base" (instance $base))
+            (with "host" (instance (export "trace" (func $trace))))))
+        (alias core export $core "handle" (core func $run))"#,
+        HANDLE.core
+    );
+    exporting(&HANDLE, "1.0.0", &items)
+}
+
+#[tokio::test]
+async fn instances_that_do_not_start_stop_the_queue_and_charge_nobody() {
+    let scene = swap_scene::Scene::new(&moody()).await;
+    let host = scene.host().cap(1).flag("concurrency", "2").ready().await;
+    scene.publish((0..5).map(|i| i.to_string()));
+    scene.emptied().await;
+    let trace = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let traced = async |count| {
+        for _ in 0..count {
+            let words: [&[u8]; 7] = [
+                b"XADD",
+                b"orders",
+                b"*",
+                b"_payload",
+                b"echo",
+                b"h:traceparent",
+                trace,
+            ];
+            scene.raw.ask_words(&words).await;
+        }
+    };
+    traced(3).await;
+    let said = "no instance of the handler: stopped";
+    // It tries again, and again it is nobody's attempt: at a cap of one that would be the last one.
+    host.logs_times(said, 2).await;
+    let (status, reason) = host.get("/ready");
+    assert_eq!(status, 503);
+    let line = &swap_scene::said(&host, said)[0];
+    let detail = line.text("detail").unwrap();
+    assert!(
+        detail.contains("trap") && detail.contains("unreachable"),
+        "{detail}"
+    );
+    assert!(reason.contains("unreachable"), "{reason}");
+    assert_eq!(host.metric("hostler_held"), 0, "what it held went back");
+    // What comes meanwhile waits.
+    traced(50).await;
+    assert_eq!(scene.raw.number("XLEN orders:dead").await, 0);
+    let mended = std::fs::read(guest("scripted")).unwrap();
+    scene.put(&mended);
+    swap_scene::runs(&host, &mended).await;
+    host.logs("the handler is run again").await;
+    scene.emptied().await;
+    assert_eq!(host.get("/ready").0, 200);
+    // Each says which attempt it is.
+    let dead = scene.dead().await;
+    assert_eq!(dead.len(), 53);
+    for dead in dead {
+        assert_eq!(dead.reason(), "dropped");
+        assert_eq!(dead.header("x-dead-letter-attempts"), Some("1"));
+        let detail = dead.header("x-dead-letter-detail").unwrap();
+        assert!(detail.contains(" attempt=1 "), "{detail}");
+    }
+    let ended = host.drain().await;
+    let summary = ended.expect_code(0).json();
+    assert_eq!(summary["acked"], 5);
+    let unmade = summary["faults"]["instantiation"].as_u64().unwrap();
+    assert_eq!(summary["attempts"], 58 + unmade);
 }
 
 #[tokio::test]
@@ -166,4 +259,38 @@ async fn a_handler_gets_the_values_of_the_file_and_nobody_else_does() {
         assert_eq!(dead.header("x-dead-letter-detail"), Some(value));
     }
     assert!(!ended.stderr().contains(secret), "values are not logged");
+}
+
+#[tokio::test]
+async fn a_message_with_very_many_headers_harms_nobody() {
+    // As many as one command of Redis can carry, about.
+    const HEADERS: usize = 400_000;
+    let mut scene = Scene::new().await;
+    let before = scene.publish_all("ack", 20).await;
+    let names: Vec<String> = (0..HEADERS).map(|i| format!("h:h{i}")).collect();
+    let mut words: Vec<&[u8]> = vec![b"XADD", b"orders", b"*", b"_payload", b"drop:handled"];
+    for name in &names {
+        words.extend([name.as_bytes(), b"v"]);
+    }
+    scene.raw.ask_words(&words).await;
+    let after = scene.publish_all("ack", 20).await;
+    let host = scene.host().cap(1).until_empty();
+    let ended = host.end().await;
+    let summary = ended.expect_code(0).json();
+    assert_eq!(summary["acked"], 40);
+    let look = scene.look().await;
+    for id in before.iter().chain(&after) {
+        assert!(look.dead_letters_of(id).is_empty(), "{id} is a neighbour");
+    }
+    // Handled, or too much for an instance: either way its dead letter has them all.
+    let dead = DeadLetter::all(&scene.raw, "orders:dead").await;
+    assert_eq!(dead.len(), 1);
+    let detail = dead[0].header("x-dead-letter-detail").unwrap();
+    let is_limit = ["memory-limit", "cpu-timeout", "wall-timeout"]
+        .iter()
+        .any(|limit| detail.starts_with(limit));
+    assert!(detail == "handled" || is_limit, "{detail}");
+    for name in [&names[0], &names[HEADERS - 1]] {
+        assert_eq!(dead[0].field(name.as_bytes()), Some(&b"v"[..]));
+    }
 }

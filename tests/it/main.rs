@@ -137,6 +137,8 @@ mod queue_upkeep;
 #[cfg(test)]
 mod sandbox_batch;
 #[cfg(test)]
+mod sandbox_bombs;
+#[cfg(test)]
 mod sandbox_call;
 #[cfg(test)]
 mod sandbox_compile;
@@ -144,6 +146,8 @@ mod sandbox_compile;
 mod sandbox_corpus;
 #[cfg(test)]
 mod sandbox_examples;
+#[cfg(test)]
+mod sandbox_fuzz;
 #[cfg(test)]
 mod sandbox_grants;
 #[cfg(test)]
@@ -158,6 +162,8 @@ mod sandbox_logs;
 mod security_user;
 #[cfg(test)]
 mod simple_list;
+#[cfg(test)]
+mod swap_batch;
 #[cfg(test)]
 mod swap_deploy;
 #[cfg(test)]

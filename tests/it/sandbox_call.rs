@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Sandbox, Settings};
-use hostler_tests::guests::guest;
+use hostler_tests::guests::{guest, handler};
 use hostler_tests::rig::{Rig, fault, message};
 
 fn reused(reuse: u32) -> Settings {
@@ -369,6 +369,28 @@ async fn a_trap_says_where() {
             .starts_with("exited with status 1 instead of answering"),
         "{}",
         exit.detail
+    );
+}
+
+#[tokio::test]
+async fn the_names_in_a_trap_are_bounded_and_harmless() {
+    let long = "n".repeat(5_000);
+    let items = format!(
+        r#"(func $a (@name "\1b[31mred\0a{long}") unreachable)
+           (func $b (@name "b{long}") call $a)
+           (func $c (@name "c{long}") call $b)
+           (func $d (@name "d") call $c)
+           (func $e (@name "e") call $d)"#
+    );
+    let bytes = handler(&items, "call $e i32.const 0");
+    let fault = Rig::bytes(&bytes, &Settings::default()).fault("").await;
+    assert_eq!(fault.kind, FaultKind::Trap);
+    // The innermost four, and of each so much.
+    let cut = |name: &str| format!("{name}{}", "n".repeat(96 - name.len()));
+    let names = [&cut("\\u{1b}[31mred\\n"), &cut("b"), &cut("c"), "d"].join(" < ");
+    assert_eq!(
+        fault.detail,
+        format!("wasm trap: wasm `unreachable` instruction executed, in {names}")
     );
 }
 

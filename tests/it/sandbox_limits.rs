@@ -264,6 +264,36 @@ async fn handles() {
 }
 
 #[tokio::test]
+async fn handles_that_are_leaked() {
+    // They go with their instance.
+    let mut rig = Rig::scripted(&Settings::default());
+    for _ in 0..5 {
+        assert_eq!(rig.run("leak:400").await.outcome, Outcome::Ack);
+    }
+    // An instance that is reused holds them until it may hold no more.
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 100,
+        ..Settings::default()
+    });
+    assert_eq!(rig.run("leak:400").await.outcome, Outcome::Ack);
+    assert_eq!(rig.fault("leak:400").await.kind, FaultKind::MemoryLimit);
+    let report = rig.run("leak:400").await;
+    assert_eq!(report.outcome, Outcome::Ack);
+    assert!(report.fresh);
+    // What was given back does not count.
+    for _ in 0..5 {
+        assert!(!rig.run("handles:1").await.fresh);
+    }
+    let mut rig = Rig::scripted(&Settings {
+        reuse: 100,
+        ..Settings::default()
+    });
+    for _ in 0..5 {
+        assert_eq!(rig.run("handles:400").await.outcome, Outcome::Ack);
+    }
+}
+
+#[tokio::test]
 async fn random_bytes() {
     let mut rig = Rig::scripted(&Settings::default());
     pair(

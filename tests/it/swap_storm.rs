@@ -56,9 +56,18 @@ pub(crate) fn slow(number: usize) -> Vec<u8> {
     handler(&format!("{data}{}", function.repeat(200)), "(i32.const 0)")
 }
 
-/// Publishes at a steady rate, until it is told to stop; says how many.
 fn publisher(
     scene: &Scene,
+    rate: u64,
+    least: usize,
+) -> (Arc<AtomicBool>, tokio::task::JoinHandle<usize>) {
+    publisher_of(scene, BODY, rate, least)
+}
+
+/// Publishes at a steady rate, until it is told to stop; says how many.
+pub(crate) fn publisher_of(
+    scene: &Scene,
+    body: &'static str,
     rate: u64,
     least: usize,
 ) -> (Arc<AtomicBool>, tokio::task::JoinHandle<usize>) {
@@ -76,7 +85,7 @@ fn publisher(
                 raw = hostler_tests::redis::RawRedis::open(&url).await.ok();
             }
             let Some(open) = &raw else { continue };
-            let words: [&[u8]; 5] = [b"XADD", b"orders", b"*", b"_payload", BODY.as_bytes()];
+            let words: [&[u8]; 5] = [b"XADD", b"orders", b"*", b"_payload", body.as_bytes()];
             match open.try_ask_words(&words).await {
                 Ok(_) => published += 1,
                 Err(_) => raw = None,
@@ -88,10 +97,10 @@ fn publisher(
 }
 
 /// By message and attempt: digest and version.
-type Sayings = BTreeMap<(String, u64), Vec<(String, String)>>;
+pub(crate) type Sayings = BTreeMap<(String, u64), Vec<(String, String)>>;
 
 /// What each attempt says of its version, with the digest that its host gives it.
-fn sayings(ended: &[Ended]) -> Sayings {
+pub(crate) fn sayings(ended: &[Ended]) -> Sayings {
     let mut sayings = Sayings::new();
     let lines = ended.iter().flat_map(|ended| &ended.log);
     for line in lines.filter(|line| line.text("target") == Some("guest")) {
@@ -109,7 +118,7 @@ fn sayings(ended: &[Ended]) -> Sayings {
 }
 
 /// No attempt saw two versions, and each saw the one that its host says.
-fn check(sayings: &Sayings, known: &BTreeMap<String, usize>) {
+pub(crate) fn check(sayings: &Sayings, known: &BTreeMap<String, usize>) {
     assert!(!sayings.is_empty());
     for (attempt, said) in sayings {
         assert!(said.iter().all(|s| *s == said[0]), "{attempt:?}: {said:?}");

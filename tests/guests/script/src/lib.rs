@@ -8,12 +8,13 @@
 //! Answers: `ack`, `nack`, `nack:MS`, `drop`, `drop:REASON`, and those that report by a drop
 //! reason: `echo` (what the message looks like), `count` (how many messages this instance has
 //! seen), `deadline`, `cancelled`, `trace`, `clock`, `world` (what there is of arguments,
-//! variables, files and network), `reply:BYTES` (that long a reason).
+//! variables, files and network), `reply:BYTES` (that long a reason), `mark` (which version it is).
 //!
 //! Actions: `sleep:MS`, `spin:MS`, `loop`, `doze` (for ever, napping in
 //! between), `trap`, `panic`, `exit:CODE`, `grow:MIB`, `recurse`,
 //! `recurse-host`, `copy:MIB` (for ever), `lines:N`, `long:BYTES` (one line), `text:TEXT`, `version`,
-//! `ansi`, `half` (a line without an end), `random:BYTES`, `handles:N`, `wait-cancelled`.
+//! `ansi`, `half` (a line without an end), `random:BYTES`, `handles:N` (held, and given back), `leak:N`
+//! (held for ever), `wait-cancelled`.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -85,6 +86,7 @@ fn act(name: &str, argument: &str, message: &Message) -> Step {
         "trace" => return say(format!("{:?}", delivery::trace_context())),
         "clock" => return say(clock()),
         "world" => return say(world()),
+        "mark" => return say(mark()),
         "sleep" => std::thread::sleep(Duration::from_millis(number())),
         "spin" => spin(Duration::from_millis(number())),
         "loop" => loop {
@@ -108,17 +110,15 @@ fn act(name: &str, argument: &str, message: &Message) -> Step {
         "lines" => (0..number()).for_each(|i| println!("line {i}")),
         "long" => println!("{}", "y".repeat(number() as usize)),
         "text" => println!("{argument}"),
-        "version" => {
-            let number = &black_box(&VERSION)[16..];
-            println!("version {}", String::from_utf8_lossy(number));
-        }
+        "version" => println!("version {}", mark()),
         "ansi" => println!("\u{1b}[31mred\u{1b}[0m\rforged\u{202e}\u{85}\0"),
         "half" => {
             print!("half");
             std::io::stdout().flush().expect("stdout is there");
         }
         "random" => random(number()),
-        "handles" => handles(number()),
+        "handles" => drop(black_box(handles(number()))),
+        "leak" => std::mem::forget(handles(number())),
         "wait-cancelled" => {
             while !delivery::is_cancelled() {
                 std::thread::sleep(Duration::from_millis(5));
@@ -127,6 +127,10 @@ fn act(name: &str, argument: &str, message: &Message) -> Step {
         _ => panic!("no action `{name}`"),
     }
     Step::Continue
+}
+
+fn mark() -> String {
+    String::from_utf8_lossy(&black_box(&VERSION)[16..]).into_owned()
 }
 
 fn say(reason: String) -> Step {
@@ -215,9 +219,8 @@ fn random(bytes: u64) {
     black_box(wasip2::random::random::get_random_bytes(bytes));
 }
 
-fn handles(count: u64) {
-    let held: Vec<_> = (0..count)
+fn handles(count: u64) -> Vec<wasip2::clocks::monotonic_clock::Pollable> {
+    (0..count)
         .map(|_| wasip2::clocks::monotonic_clock::subscribe_duration(u64::MAX))
-        .collect();
-    black_box(&held);
+        .collect()
 }
