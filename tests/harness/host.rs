@@ -174,6 +174,16 @@ impl HostOptions {
         }
     }
 
+    /// Start it with a pipe as its stderr that nobody reads, as long as what is returned is kept.
+    pub fn start_unread(&self) -> Child {
+        self.command()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hostler can be started")
+    }
+
     /// Start it, and wait until it serves.
     pub async fn ready(&self) -> Host {
         let host = self.start();

@@ -65,6 +65,8 @@ mod e2e_lease;
 #[cfg(test)]
 mod e2e_load;
 #[cfg(test)]
+mod e2e_log;
+#[cfg(test)]
 mod e2e_outcomes;
 #[cfg(test)]
 mod e2e_refused;

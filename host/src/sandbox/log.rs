@@ -221,9 +221,11 @@ impl Journal {
         let bytes = std::mem::take(&mut partial.bytes);
         let cut = std::mem::take(&mut partial.cut);
         let cost = bytes.len().max(LINE_COST_MIN);
-        if cost > self.left || !self.rate.take(cost) {
+        if bytes.is_empty() {
+            // Says nothing, so it is not told, and costs nobody's share of the log.
+        } else if cost > self.left || !self.rate.take(cost) {
             self.dropped += bytes.len() as u64;
-        } else if !bytes.is_empty() {
+        } else {
             self.left -= cost;
             self.emit(stream, &bytes, cut);
         }
@@ -289,6 +291,7 @@ impl Journal {
 pub(super) fn printable(text: &str) -> String {
     let acts = |c: char| {
         (c.is_control() && c != '\t')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
             || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(acts) {

@@ -10,6 +10,8 @@ use rustc_hash::FxBuildHasher;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
+use super::patient::{Patient, Stall};
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
@@ -61,7 +63,18 @@ impl LogFilter {
     }
 }
 
+/// What this process knows of its stderr.
+static STALL: Stall = Stall::new();
+
+/// How many lines were not written since the start, as whoever reads stderr had stopped reading.
+pub fn lines_dropped() -> u64 {
+    STALL.dropped()
+}
+
 /// Log to stderr from now on. The first call of a process wins; later ones change nothing.
+///
+/// A line is written before its event is over, so that what is logged before a crash is there after
+/// it; but nobody waits long for a reader that has stopped reading: [`lines_dropped`].
 pub fn start(format: LogFormat, level: &LogFilter) {
     // A filter is known to parse: nothing is lost.
     let filter = EnvFilter::builder().parse_lossy(level.directives());
@@ -74,7 +87,7 @@ pub fn start(format: LogFormat, level: &LogFilter) {
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(|| Patient::new(std::io::stderr(), &STALL));
     let started = if pretty {
         builder
             .with_ansi(is_terminal && !no_colour)
@@ -93,8 +106,8 @@ pub fn start(format: LogFormat, level: &LogFilter) {
     }
 }
 
-/// Lets one log line of a kind through per interval, and counts the rest: what fails a thousand
-/// times a second is told once a second.
+/// Lets one log line of a kind, or some, through per interval, and counts the rest: what fails a
+/// thousand times a second is told once a second.
 ///
 /// ```
 /// # use hostler::telemetry::logging::Throttle;
@@ -107,13 +120,16 @@ pub fn start(format: LogFormat, level: &LogFilter) {
 #[derive(Debug)]
 pub struct Throttle {
     interval: Duration,
+    burst: u32,
     // Kinds are constants of the program: there is a bounded number of them.
     kinds: Mutex<HashMap<&'static str, Passed, FxBuildHasher>>,
 }
 
 #[derive(Debug)]
 struct Passed {
-    last: Instant,
+    /// When the first of these passed.
+    since: Instant,
+    passed: u32,
     suppressed: u64,
 }
 
@@ -126,8 +142,14 @@ impl Default for Throttle {
 impl Throttle {
     /// One line of a kind per `interval`.
     pub fn new(interval: Duration) -> Self {
+        Self::bursts(interval, 1)
+    }
+
+    /// So many lines of a kind per `interval`.
+    pub fn bursts(interval: Duration, burst: u32) -> Self {
         Self {
             interval,
+            burst,
             kinds: Mutex::default(),
         }
     }
@@ -140,17 +162,22 @@ impl Throttle {
             kinds.insert(
                 kind,
                 Passed {
-                    last: now,
+                    since: now,
+                    passed: 1,
                     suppressed: 0,
                 },
             );
             return Some(0);
         };
-        if now.saturating_duration_since(passed.last) < self.interval {
+        if now.saturating_duration_since(passed.since) >= self.interval {
+            passed.since = now;
+            passed.passed = 0;
+        }
+        if passed.passed >= self.burst {
             passed.suppressed += 1;
             return None;
         }
-        passed.last = now;
+        passed.passed += 1;
         Some(std::mem::take(&mut passed.suppressed))
     }
 
@@ -193,5 +220,15 @@ mod tests {
         assert_eq!(throttle.end("a"), 1);
         assert_eq!(throttle.end("a"), 0);
         assert_eq!(throttle.pass("a", at(1002)), Some(0));
+    }
+
+    #[test]
+    fn some_lines_a_second_where_each_tells_something_of_its_own() {
+        let throttle = Throttle::bursts(Duration::from_secs(1), 2);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let passed = [0, 1, 2, 3, 1_000, 1_001, 1_002].map(|ms| throttle.pass("a", at(ms)));
+        let expected = [Some(0), Some(0), None, None, Some(2), Some(0), None];
+        assert_eq!(passed, expected);
     }
 }

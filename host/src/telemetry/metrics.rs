@@ -3,9 +3,8 @@
 //! Every series is made at start from a bounded set of labels, so counting is one atomic addition:
 //! no lock, no allocation, and no label that a guest or a message could choose.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
@@ -13,16 +12,19 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use serde::Serialize;
+
+mod summary;
 
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
+pub use summary::Summary;
 
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason};
 use crate::queue;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
+use crate::telemetry::logging;
 use crate::telemetry::swaps::Swaps;
 
 /// A gauge of a fraction: seconds.
@@ -130,6 +132,10 @@ pub struct Metrics {
     pub guest_log_bytes_dropped: Counter,
     /// The versions of the handler, and how they do.
     pub swaps: Swaps,
+    /// Log lines that were not written, as stderr took none.
+    log_lines_dropped: Counter,
+    /// How many of them are counted already.
+    log_lines_known: AtomicU64,
     /// How often a subscription was gone for a while.
     pub subscription_gaps: Counter,
     /// For how long in all.
@@ -282,6 +288,12 @@ impl Metrics {
                 "batch_splits",
                 "Batches, or parts of one, that faulted and were run again in halves",
             ),
+            log_lines_dropped: counter(
+                r,
+                "log_lines_dropped",
+                "Log lines that were not written, as whoever reads stderr had stopped reading",
+            ),
+            log_lines_known: AtomicU64::new(0),
             guest_log_bytes_dropped: counter(
                 r,
                 "guest_log_bytes_dropped",
@@ -382,56 +394,14 @@ impl Metrics {
     /// The OpenMetrics text of all series.
     pub fn render(&self, health: &Health) -> String {
         self.ready.set(health.is_ready().into());
+        let dropped = logging::lines_dropped();
+        let known = self.log_lines_known.fetch_max(dropped, Ordering::Relaxed);
+        self.log_lines_dropped.inc_by(dropped.saturating_sub(known));
         let mut text = String::with_capacity(16 * 1024);
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
             .expect("writing to a String cannot fail");
         text
     }
-
-    /// What happened, in the shape of `--summary json`.
-    pub fn summary(&self) -> Summary {
-        let faults = labelled(FaultKind::ALL.map(FaultKind::label), &self.faults);
-        let answered = self.acks.get() + self.nacks.get() + self.drops.get();
-        Summary {
-            attempts: answered + faults.values().sum::<u64>(),
-            acked: self.acknowledged.get(),
-            requeued: self.requeued.get(),
-            discarded: self.discarded.iter().map(Counter::get).sum(),
-            dead_lettered: labelled(Reason::ALL.map(Reason::label), &self.dead_lettered),
-            faults,
-            orphans_recovered: self.orphans_recovered.get(),
-            swaps: self.swaps.taken.get(),
-        }
-    }
-}
-
-/// What a host did, from its start to its exit: the one line of `--summary json`.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Summary {
-    /// Attempts that ended, faults included.
-    pub attempts: u64,
-    /// Messages acknowledged.
-    pub acked: u64,
-    /// Deliveries requeued.
-    pub requeued: u64,
-    /// Messages discarded.
-    pub discarded: u64,
-    /// Messages dead-lettered, by reason; reasons that did not occur are left out.
-    pub dead_lettered: BTreeMap<&'static str, u64>,
-    /// Faults by kind; kinds that did not occur are left out.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// Orphans claimed.
-    pub orphans_recovered: u64,
-    /// Handlers swapped in.
-    pub swaps: u64,
-}
-
-fn labelled<const N: usize>(
-    labels: [&'static str; N],
-    counters: &[Counter; N],
-) -> BTreeMap<&'static str, u64> {
-    let counts = labels.into_iter().zip(counters.iter().map(Counter::get));
-    counts.filter(|(_, count)| *count > 0).collect()
 }
 
 pub(super) fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {

@@ -3,12 +3,14 @@
 //! - [`metrics`]: counters that cost the loop an atomic addition each, and the exit summary.
 //! - [`health`]: ready or not, and why.
 //! - [`versions`], [`swaps`]: which versions of the handler run, and how they do.
-//! - [`logging`]: log lines on stderr, and a bound on repeated ones.
+//! - [`logging`]: log lines on stderr, and a bound on repeated ones; `patient` never waits long for a
+//!   reader of theirs.
 
 pub mod health;
 pub mod histogram;
 pub mod logging;
 pub mod metrics;
+mod patient;
 pub mod status;
 pub mod swaps;
 pub mod versions;

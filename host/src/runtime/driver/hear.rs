@@ -1,7 +1,7 @@
 //! Taking in what slots and errands say.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 
@@ -98,15 +98,18 @@ impl Driver {
                         detail: fault.detail.clone(),
                         handler: digest.to_owned(),
                     });
-                    info!(
-                        id,
-                        kind,
-                        detail = fault.detail,
-                        digest,
-                        trace_id,
-                        span_id,
-                        "the handler faulted"
-                    );
+                    if let Some(suppressed) = self.faults.pass(kind, Instant::now()) {
+                        info!(
+                            id,
+                            kind,
+                            detail = fault.detail,
+                            digest,
+                            trace_id,
+                            span_id,
+                            suppressed,
+                            "the handler faulted"
+                        );
+                    }
                 } else {
                     let outcome = &report.outcome;
                     debug!(

@@ -12,7 +12,7 @@ mod swapped;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 use tokio::sync::{mpsc, watch};
@@ -32,6 +32,9 @@ use crate::telemetry::status::Status;
 
 /// How many words of slots are taken in one turn.
 const WORDS_PER_TURN: usize = 1024;
+/// Lines that tell of single faults, of each kind in a second: the others are only counted.
+const FAULT_LINES: u32 = 100;
+
 /// So many different messages that make the host panic stop the queue.
 const PANICS_MAX: usize = 3;
 /// Same-kind log lines are this far apart.
@@ -101,6 +104,8 @@ pub struct Driver {
     panicked: Vec<Arc<str>>,
     /// What happens to many deliveries at once is said once a second.
     throttle: Throttle,
+    /// Of what is told of each fault.
+    faults: Throttle,
     /// What people see of this host.
     status: Status,
     /// Retention is held back by what is unread or pending: said once.
@@ -187,6 +192,7 @@ impl Driver {
             house_refused: false,
             panicked: Vec::new(),
             throttle: Throttle::default(),
+            faults: Throttle::bursts(Duration::from_secs(1), FAULT_LINES),
             held_back: false,
             dropped_unlogged: 0,
             status: Status::default(),

@@ -1,0 +1,184 @@
+//! A writer that waits a while for its reader, and then writes no more until there is room again.
+//!
+//! The reader of stderr may stop reading: a terminal that was stopped, a collector that hangs. The
+//! loop logs as well, and has leases to renew; so a line that cannot be written in [`PATIENCE`] is
+//! dropped and counted, and so are those that follow, at once, for as long as there is no room.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// How long a line waits for its reader, once.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Bytes that a pipe with any room takes without blocking: `PIPE_BUF` of Linux.
+const CHUNK: usize = 4096;
+
+/// What is known of a reader, by all that write for it.
+#[derive(Debug)]
+pub(super) struct Stall {
+    state: Mutex<State>,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// There was no room the last time.
+    is_stalled: bool,
+    /// The last line was cut: the next one begins a new one.
+    is_cut: bool,
+}
+
+impl Stall {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                is_stalled: false,
+                is_cut: false,
+            }),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// How many lines were dropped, or cut.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// Writes whole lines to `out`, one thread at a time.
+pub(super) struct Patient<'a, W> {
+    out: W,
+    stall: &'a Stall,
+}
+
+impl<'a, W: Write + AsFd> Patient<'a, W> {
+    pub(super) const fn new(out: W, stall: &'a Stall) -> Self {
+        Self { out, stall }
+    }
+}
+
+impl<W: Write + AsFd> Write for Patient<'_, W> {
+    /// Never writes a part of what it is given, as far as its caller knows: what is dropped is dropped.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut state = self
+            .stall
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let patience = if state.is_stalled {
+            Duration::ZERO
+        } else {
+            PATIENCE
+        };
+        let until = Instant::now() + patience;
+        let begin: &[u8] = if state.is_cut { b"\n" } else { b"" };
+        for (place, chunk) in [begin].into_iter().chain(line.chunks(CHUNK)).enumerate() {
+            if chunk.is_empty() {
+                continue;
+            }
+            if !has_room(&self.out, until)? {
+                self.stall.dropped.fetch_add(1, Ordering::Relaxed);
+                state.is_stalled = true;
+                // Nothing of this one was written before its first chunk.
+                state.is_cut |= place > 1;
+                return Ok(line.len());
+            }
+            self.out.write_all(chunk)?;
+            state.is_cut = false;
+        }
+        state.is_stalled = false;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether [`CHUNK`] bytes can be written without blocking, or the reader is gone, which writing says.
+fn has_room(out: &impl AsFd, until: Instant) -> io::Result<bool> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        let mut fds = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut fds, timeout) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::EINTR) if !left.is_zero() => {}
+            Err(Errno::EINTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeWriter, Read, pipe};
+
+    use super::*;
+
+    /// Lines of this many bytes until one is dropped; returns how many were taken.
+    fn fill(out: &PipeWriter, stall: &Stall, line: &[u8]) -> usize {
+        let mut taken = 0;
+        while stall.dropped() == 0 {
+            let mut writer = Patient::new(out.try_clone().unwrap(), stall);
+            writer.write_all(line).unwrap();
+            taken += 1;
+            assert!(taken < 1 << 20, "a pipe has an end");
+        }
+        taken - 1
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped_and_counted_and_what_is_read_goes_on() {
+        let (mut reader, out) = pipe().unwrap();
+        let stall = Stall::new();
+        let taken = fill(&out, &stall, b"a line\n");
+        assert!(taken > 0);
+        // From now on nobody waits.
+        let begun = Instant::now();
+        for _ in 0..1_000 {
+            let mut writer = Patient::new(out.try_clone().unwrap(), &stall);
+            writer.write_all(b"lost\n").unwrap();
+        }
+        assert_eq!(stall.dropped(), 1_001);
+        assert!(begun.elapsed() < PATIENCE * 1_000, "each waited");
+
+        let mut held = vec![0; taken * 7];
+        reader.read_exact(&mut held).unwrap();
+        assert!(held.chunks(7).all(|line| line == b"a line\n"));
+        let mut writer = Patient::new(out, &stall);
+        writer.write_all(b"back\n").unwrap();
+        drop(writer);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "back\n");
+        assert_eq!(stall.dropped(), 1_001);
+    }
+
+    #[test]
+    fn a_long_line_that_is_cut_ends_before_the_next_one() {
+        let (mut reader, out) = pipe().unwrap();
+        let stall = Stall::new();
+        // More than a pipe holds: its first chunks are written, the others are not.
+        let mut writer = Patient::new(out.try_clone().unwrap(), &stall);
+        let mut long = vec![b'x'; 4 << 20];
+        long.push(b'\n');
+        writer.write_all(&long).unwrap();
+        assert_eq!(stall.dropped(), 1);
+        let mut some = vec![0; 2 * CHUNK];
+        reader.read_exact(&mut some).unwrap();
+        writer.write_all(b"next\n").unwrap();
+        drop((writer, out));
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        let (cut, next) = rest.split_once('\n').unwrap();
+        assert!(cut.bytes().all(|byte| byte == b'x'));
+        assert_eq!(next, "next\n");
+    }
+}
