@@ -1,6 +1,9 @@
 //! The engine: how guests are compiled, where their memory comes from, and what interrupts them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy,
@@ -40,10 +43,36 @@ const BACKTRACE_FRAMES: usize = 32;
 /// found no room, four gibibytes for every instance are not there either.
 const ON_DEMAND_GUARD: u64 = 64 << 10;
 
-/// An engine, and how it allocates.
+/// How often the epoch advances while guests are found running: each keeps the others of its thread
+/// waiting for so long, and a thread may have several. A turn costs some microseconds.
+const TURN: Duration = Duration::from_millis(2);
+
+/// An engine, how it allocates, and how fast its epoch advances.
 pub(super) struct Built {
     pub(super) engine: Engine,
     pub(super) pooling: bool,
+    pub(super) pace: Arc<Pace>,
+}
+
+/// Whether guests run for longer than a tick. Most hosts most of the time have none that do: for
+/// them a thread that wakes up often would be a waste.
+#[derive(Debug, Default)]
+pub(super) struct Pace(AtomicBool);
+
+impl Pace {
+    /// A tick found a guest running.
+    pub(super) fn found_running(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// How long until the next tick.
+    fn next(&self) -> Duration {
+        if self.0.swap(false, Ordering::Relaxed) {
+            TURN
+        } else {
+            TICK
+        }
+    }
 }
 
 /// What a compiled component depends on, other than its source: compiler, version and settings.
@@ -93,8 +122,13 @@ pub(super) fn runner(
         )));
     }
     let engine = Engine::new(&config)?;
-    tick(&engine)?;
-    Ok(Built { engine, pooling })
+    let pace = Arc::default();
+    tick(&engine, &pace)?;
+    Ok(Built {
+        engine,
+        pooling,
+        pace,
+    })
 }
 
 /// The largest memory that can be: a 32-bit one has four gibibytes.
@@ -133,10 +167,11 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     pool
 }
 
-/// One thread that makes the engine's epoch advance every [`TICK`], for as long as the engine
-/// lives.
-fn tick(engine: &Engine) -> wasmtime::Result<()> {
+/// One thread that makes the engine's epoch advance every [`TICK`], and every [`TURN`] while guests
+/// are found running, for as long as the engine lives.
+fn tick(engine: &Engine, pace: &Arc<Pace>) -> wasmtime::Result<()> {
     let engine = engine.weak();
+    let pace = Arc::clone(pace);
     thread::Builder::new()
         .name("epoch".to_owned())
         .spawn(move || {
@@ -144,7 +179,7 @@ fn tick(engine: &Engine) -> wasmtime::Result<()> {
                 engine.increment_epoch();
                 // Not held while sleeping: dropping the last engine must not wait for us.
                 drop(engine);
-                thread::sleep(TICK);
+                thread::sleep(pace.next());
             }
         })?;
     Ok(())

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use wasmtime::component::{Linker, ResourceTable};
 use wasmtime::{Engine, StoreContextMut};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use super::engine::Pace;
 use super::grants::Grants;
 use super::limiter::Limiter;
 use super::limits::Limits;
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) digest: Arc<str>,
     pub(super) rate: Arc<Rate>,
+    pub(super) pace: Arc<Pace>,
     pub(super) grants: Grants,
 }
 
@@ -73,9 +75,10 @@ impl Host {
         &self.shared.grants
     }
 
-    /// How long an attempt may hold a core.
-    pub(super) fn cpu_limit(&self) -> Duration {
-        self.shared.limits.cpu
+    /// A tick found it running. Returns whether it has held a core for as long as it may.
+    pub(super) fn tick(&self) -> bool {
+        self.shared.pace.found_running();
+        self.meter.tick() >= self.shared.limits.cpu
     }
 
     /// The same instance gets another message.

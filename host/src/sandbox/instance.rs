@@ -198,8 +198,7 @@ impl Live {
     reason = "the signature of an epoch callback"
 )]
 fn on_tick(store: StoreContextMut<'_, Host>) -> wasmtime::Result<UpdateDeadline> {
-    let host = store.data();
-    if host.meter.tick() >= host.cpu_limit() {
+    if store.data().tick() {
         return Err(OutOfCpu.into());
     }
     // tokio's own yield lets the runtime look at timers and sockets before it polls us again.

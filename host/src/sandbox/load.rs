@@ -168,6 +168,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         export,
         shared: Arc::new(Shared {
             rate: Arc::new(Rate::new(&settings.limits)),
+            pace: built.pace,
             limits: settings.limits.clone(),
             grants: settings.grants.clone(),
             digest: name(&digest),

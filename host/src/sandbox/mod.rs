@@ -62,8 +62,8 @@ pub const WASMTIME_VERSION: &str = "48.0.8";
 /// The package of the WIT that handlers are built against.
 pub const WIT_PACKAGE: &str = "hostler:handler@1.0.0";
 
-/// How often a running guest is looked at: the grain of CPU time, and the longest that it keeps
-/// others from its core.
+/// How often a running guest is looked at, at least: the grain of CPU time, and the longest that it
+/// keeps others from its core.
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// One handler, ready to be called. Clones share it.
