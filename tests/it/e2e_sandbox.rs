@@ -213,6 +213,12 @@ async fn everything_that_is_told_of_an_attempt_names_the_handler_and_the_trace()
         .filter(|line| line.message() == "the handler faulted")
         .collect();
     assert_eq!((guest.len(), faulted.len()), (2, 2));
+    // What became of it, too.
+    for (said, times) in [("requeued", 1), ("dead-lettered", 1)] {
+        let told: Vec<_> = lines.iter().filter(|l| l.message() == said).collect();
+        assert_eq!(told.len(), times, "{said}");
+        assert!(told.iter().all(|l| l.text("digest") == Some(&*digest)));
+    }
     for line in guest {
         assert_eq!(line.text("handler"), Some(&*digest));
         assert_eq!(line.text("trace_id"), Some(trace));

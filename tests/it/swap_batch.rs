@@ -49,8 +49,11 @@ fn calls(ended: &Ended) -> Vec<Batch> {
         };
         let handler = line.text("handler").unwrap();
         if let Some(size) = text.strip_prefix("batch ") {
+            let size: usize = size.parse().unwrap();
+            let several = (size > 1).then_some(size as u64);
+            assert_eq!(line.number("batch"), several, "{line:?}");
             calls.push(Batch {
-                size: size.parse().unwrap(),
+                size,
                 handler: handler.to_owned(),
                 ..Batch::default()
             });
@@ -60,6 +63,8 @@ fn calls(ended: &Ended) -> Vec<Batch> {
         assert_eq!(call.handler, handler);
         if let Some((id, _)) = text.strip_prefix("start ").and_then(|t| t.split_once(' ')) {
             call.ids.push(id.to_owned());
+            // What a batch writes is logged with the id of its first message.
+            assert_eq!(line.text("message_id"), Some(&*call.ids[0]));
         } else if let Some(version) = text.strip_prefix("version ") {
             call.versions.push(version.to_owned());
         }

@@ -116,19 +116,25 @@ impl Driver {
     pub(super) fn ended(&mut self, key: Key, job: &Job, ending: Ending) {
         self.tickets.remove(&key);
         let id = &*job.claim.message.id;
+        // What is said of an attempt names the handler that ran, if any has.
+        let ran = match ending {
+            Ending::Parted(_) => job.handler(),
+            _ => None,
+        };
+        let digest = ran.as_deref();
         match ending {
             Ending::Acknowledged => self.metrics.acknowledged(1),
             Ending::Parted(Parting::Park { after, .. }) => {
                 self.metrics
                     .disposition(&Disposition::Requeue { delay: after });
-                debug!(id, delay_ms = millis(after), "requeued");
+                debug!(id, delay_ms = millis(after), digest, "requeued");
             }
             Ending::Parted(Parting::HandBack { .. }) => debug!(id, "handed back"),
             Ending::Parted(Parting::Leave { .. }) => debug!(id, "left for another host"),
             Ending::Parted(Parting::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
-                info!(id, reason, attempts, detail, "dead-lettered");
+                info!(id, reason, attempts, detail, digest, "dead-lettered");
                 self.metrics
                     .disposition(&Disposition::DeadLetter(rejection));
             }
@@ -139,17 +145,18 @@ impl Driver {
                     if let Some(others) = self.throttle.pass("lost", Instant::now()) {
                         warn!(
                             id,
-                            reason, detail, others, "lost: this queue takes nothing back"
+                            reason, detail, digest, others, "lost: this queue takes nothing back"
                         );
                     }
                 } else if !self.ledger.policy().is_lost(rejection.reason) {
-                    info!(id, reason, attempts, detail, "discarded");
+                    info!(id, reason, attempts, detail, digest, "discarded");
                 } else if let Some(others) = self.throttle.pass(reason, Instant::now()) {
                     warn!(
                         id,
                         reason,
                         attempts,
                         detail,
+                        digest,
                         others,
                         "discarded: it cannot be handled, and there is no `dead_letter.key`"
                     );
