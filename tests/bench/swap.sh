@@ -73,7 +73,8 @@ measure() {
   while [ "$round" -le "$rounds" ]; do
     rm -rf .hostler log looks
     version 0
-    seq "$messages" | "$hostler" publish --redis embedded --stream orders --lines > /dev/null 2>&1
+    # Orders, so that the example handlers acknowledge them.
+    seq "$messages" | sed 's/.*/{"id":"&","amount":1}/' | "$hostler" publish --redis embedded --stream orders --lines > /dev/null 2>&1
     begun=$(date +%s%N)
     "$hostler" run --redis embedded --stream orders --group g --handler handler.wasm --compile-cache off \
       --admin 127.0.0.1:0 --until-empty --summary json > summary 2> log &
@@ -90,6 +91,7 @@ measure() {
     stop
     acked=$(sed -n 's/.*"acked":\([0-9]*\).*/\1/p' summary)
     swaps=$(sed -n 's/.*"swaps":\([0-9]*\).*/\1/p' summary)
+    [ "$acked" = "$messages" ] || { echo "$acked of $messages were acknowledged" >&2; exit 1; }
     echo "$1: $acked acknowledged in $took ms, $((acked * 1000 / took)) a second, $swaps swaps"
     if [ "$2" != 0 ]; then paces; fi
     round=$((round + 1))

@@ -3,9 +3,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 use hostler_tests::command::{Host, end, hostler};
 use hostler_tests::guests::{handler, language};
+use hostler_tests::redis::PATIENCE;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -174,6 +179,48 @@ fn what_every_build_writes_is_no_source() {
     let ended = dev.stop();
     let all = ended.stderr.matches("dev: building").count();
     assert_eq!(all, builds + 1, "{ended:?}");
+}
+
+/// A process that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn what_it_says_itself_is_no_source() {
+    let project = Project::new("broken");
+    let log = project.path().join("dev.log");
+    let file = fs::File::create(&log).unwrap();
+    let mut command = hostler(["dev"]);
+    command.current_dir(project.path());
+    command.stdout(file.try_clone().unwrap()).stderr(file);
+    let mut dev = Killed(command.spawn().unwrap());
+    let says = |text: &str, times: usize| {
+        let begun = Instant::now();
+        while fs::read_to_string(&log).unwrap().matches(text).count() < times {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", fs::read_to_string(&log));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    says("dev: the build failed", 1);
+    // The next build is due to this change, and to no other.
+    project.change("orders");
+    says("dev: serving the stream", 1);
+    project.publish(r#"{"id":"1","amount":1}"#);
+    says("  ack  (", 1);
+    project.change("refuses");
+    says("dev: swapped", 1);
+    let pid = Pid::from_raw(i32::try_from(dev.0.id()).unwrap());
+    kill(pid, Signal::SIGINT).unwrap();
+    assert!(dev.0.wait().unwrap().success());
+    let text = fs::read_to_string(&log).unwrap();
+    assert_eq!(text.matches("dev: building").count(), 3, "{text}");
 }
 
 #[test]

@@ -73,8 +73,14 @@ async fn a_deploy_reaches_every_host_that_accepts_it_and_those_that_start_later(
     );
     let deaf = scene.host().ready().await;
     let next = scripted("deployed");
+    eventually("three hosts show themselves", async || {
+        listed(&scene)["hosts"].as_array().unwrap().len() == 3
+    })
+    .await;
     let before = redis_ms(&scene).await;
-    let deployed = deploy(&scene, &next).ok().json();
+    let deployed = deploy(&scene, &next).ok();
+    assert_eq!(deployed.stderr, "");
+    let deployed = deployed.json();
     assert_eq!(deployed["version"], 1);
     assert_eq!(deployed["digest"], *digest(&next));
     for host in [&one, &two] {
@@ -386,8 +392,10 @@ async fn a_canary_is_promoted_and_given_up_by_hand() {
 async fn only_the_newest_versions_are_kept() {
     let scene = Scene::new(&good("file")).await;
     for number in 1..=13 {
-        let deployed = deploy(&scene, &good(&format!("v{number}"))).ok().json();
-        assert_eq!(deployed["version"], number);
+        let deployed = deploy(&scene, &good(&format!("v{number}"))).ok();
+        assert_eq!(deployed.json()["version"], number);
+        // Whoever deploys hears that nobody takes it.
+        assert!(deployed.stderr.contains("no host of orders takes deploys"));
     }
     let list = listed(&scene);
     let numbers: Vec<_> = list["stored"]

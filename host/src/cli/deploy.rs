@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cli::connect::{Connected, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Deploying, Flags};
-use crate::cli::{Variables, check, flags, output};
+use crate::cli::{Variables, check, flags, output, versions};
 use crate::queue::versions::{Done, Store};
 use crate::sandbox::swap;
 
@@ -71,15 +71,24 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let store = Store::new(connected.connector.link("deploy"), &args.queue_key);
         let deployed = async || store.deploy(&token, &component, &by).await;
         let done = patiently(redis.wait, deployed).await;
+        // Whoever may deploy may lack the right to look at hosts.
+        let hosts = store.hosts().await.ok();
         connected.close().await;
-        done
+        done.map(|done| (done, hosts))
     })?;
+    let (done, hosts) = done;
     let Done::Wanted(version) = done else {
         let what = "redis lost what was uploaded before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };
     let digest = swap::digest(&component);
     let queue = &*args.queue_key;
+    let takes = |hosts: Vec<String>| versions::read(&hosts).iter().any(|h| h.accepts_deploys);
+    if hosts.is_some_and(|hosts| !takes(hosts)) {
+        output::people(&format!(
+            "no host of {queue} takes deploys now: they do with `--accept-deploys`\n"
+        ));
+    }
     if args.json {
         output::json(&Deployed {
             queue,

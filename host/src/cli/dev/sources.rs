@@ -30,6 +30,8 @@ pub(super) struct Sources {
     root: PathBuf,
     /// Files that are none: the handler, and what every build writes.
     made: BTreeSet<PathBuf>,
+    /// Devices and inodes of files that are none: those that this very command writes to.
+    own: Vec<(u64, u64)>,
 }
 
 impl Sources {
@@ -38,6 +40,7 @@ impl Sources {
         Self {
             root: root.to_owned(),
             made: [root.join(handler), handler.to_owned()].into(),
+            own: own(),
         }
     }
 
@@ -46,6 +49,7 @@ impl Sources {
         Self {
             root: path.to_owned(),
             made: BTreeSet::new(),
+            own: Vec::new(),
         }
     }
 
@@ -76,7 +80,7 @@ impl Sources {
                 let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
                 match std::fs::metadata(&path) {
                     Ok(found) if found.is_dir() && !is_link => folders.push(path),
-                    Ok(state) if state.is_file() => {
+                    Ok(state) if state.is_file() && !self.own.contains(&place(&state)) => {
                         found.insert(path, stamp(&state));
                     }
                     _ => {}
@@ -98,6 +102,20 @@ impl Snapshot {
         let gone = before.0.keys().filter(|path| !self.0.contains_key(*path));
         changed.chain(gone.cloned()).collect()
     }
+}
+
+/// Where the output of this command goes, if it goes to files: each build would be one more change.
+fn own() -> Vec<(u64, u64)> {
+    let outputs = ["/dev/stdout", "/dev/stderr"].into_iter();
+    outputs
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .filter(Metadata::is_file)
+        .map(|state| place(&state))
+        .collect()
+}
+
+fn place(state: &Metadata) -> (u64, u64) {
+    (state.dev(), state.ino())
 }
 
 fn stamp(state: &Metadata) -> Stamp {
