@@ -155,7 +155,7 @@ fn it_can_be_stopped_while_it_builds() {
     let pid = project.path().join("pid");
     dev.says("dev: building", 1);
     while !fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
     let ended = dev.stop();
     assert_eq!(ended.code, 0, "{ended:?}");
