@@ -58,7 +58,7 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
 }
 
 /// A handler whose instances do not start for a message that belongs to a trace.
-fn moody() -> Vec<u8> {
+pub(crate) fn moody() -> Vec<u8> {
     let items = format!(
         r#"(import "hostler:handler/delivery@1.0.0" (instance $delivery
             (export "trace-context" (func (result (tuple (option string) (option string)))))))

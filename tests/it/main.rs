@@ -181,6 +181,8 @@ mod swap_scene;
 #[cfg(test)]
 mod swap_storm;
 #[cfg(test)]
+mod swap_trials;
+#[cfg(test)]
 mod swap_versions;
 #[cfg(test)]
 mod terminal_views;

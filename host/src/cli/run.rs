@@ -23,7 +23,7 @@ use crate::queue::{Guarantee, Queue};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::versions::{Origin, Versions};
 use crate::runtime::{self, Control, Driver, Rules, UntilEmpty, gate};
-use crate::sandbox::{Sandbox, World, swap};
+use crate::sandbox::{Sandbox, swap};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
@@ -76,7 +76,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let options = queue_options(&config);
     let loaded = load(&config)?;
 
-    Threads::start()?.run(async |attempts| serve(config, sources, options, loaded, attempts).await)
+    Threads::start()?.run(async |attempts| {
+        // Large: it is moved about less.
+        Box::pin(serve(config, sources, options, loaded, attempts)).await
+    })
 }
 
 /// The handler's file: what it holds, and what that is.
@@ -151,7 +154,6 @@ async fn serve(
         group: config.queue.group().map(str::to_owned),
         consumer: queue.consumer().to_owned(),
     });
-    let world = sandbox.describe().world;
     let versions = Arc::new(Versions::new(sandbox, Origin::File));
     let swapping = tokio::select! {
         swapping = Swapping::start(&config, &connected, &versions, &file, &metrics, &health, attempts) => swapping?,
@@ -168,7 +170,7 @@ async fn serve(
     let driver = Driver::new(
         queue,
         &Arc::new(Sandboxed::of(versions).gathering(config.batching)),
-        settings(&config, world),
+        settings(&config),
         Arc::clone(&metrics),
         health,
         attempts,
@@ -321,15 +323,11 @@ fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
     );
 }
 
-pub(super) fn settings(config: &Config, world: World) -> runtime::Settings {
+pub(super) fn settings(config: &Config) -> runtime::Settings {
     let defaults = runtime::Settings::new(config.policy.clone());
     runtime::Settings {
         ledger: ledger::Settings {
             concurrency: config.sandbox.concurrency,
-            batch: match world {
-                World::Message => 1,
-                World::Batch => config.batching.size,
-            },
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,
             orphan_scan: config.orphan_scan,
@@ -403,11 +401,8 @@ mod tests {
         let config = config(&[("stream", "orders"), ("group", "g")]);
         let mut defaults = runtime::Settings::new(config.policy.clone());
         // Which group it serves is no default.
-        defaults.gate.group = settings(&config, World::Message).gate.group;
-        assert_eq!(
-            format!("{:?}", settings(&config, World::Message)),
-            format!("{defaults:?}")
-        );
+        defaults.gate.group = settings(&config).gate.group;
+        assert_eq!(format!("{:?}", settings(&config)), format!("{defaults:?}"));
         let options = StreamOptions {
             consumer: hostname(),
             ..StreamOptions::new("orders", "g")

@@ -203,6 +203,7 @@ impl Collected {
                     window: self.or_default(&settings::swap::BREAKER_WINDOW),
                     min: at_least(&settings::swap::BREAKER_MIN_MESSAGES) as usize,
                     rate: share.as_f64(),
+                    timeout: self.or_default(&handler::TIMEOUT),
                 }),
             },
             on_break: self.or_default(&settings::swap::ON_BREAK),

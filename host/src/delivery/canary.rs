@@ -1,9 +1,13 @@
 //! A canary: a new version that serves a share of the messages, until its faults and requeues,
 //! beside those of the version that serves the rest, say whether it is kept.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use rustc_hash::FxBuildHasher;
+
+use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 
 /// A share of all messages, in hundredths of a percent.
@@ -13,6 +17,8 @@ pub struct Share(u32);
 impl Share {
     /// All of them.
     pub const ALL: Self = Self(10_000);
+    /// None of them.
+    pub const NONE: Self = Self(0);
 
     /// A share of so many hundredths of a percent; `None` if that is more than all.
     pub fn from_basis_points(points: u32) -> Option<Self> {
@@ -55,42 +61,97 @@ fn mix(bytes: &[u8]) -> u64 {
 pub struct Rule {
     /// How long it serves its share at least before it is kept.
     pub window: Duration,
-    /// How many of its attempts must have ended before anything is decided.
+    /// How many messages must have been tried on it, and on the other version, before anything is
+    /// decided.
     pub min: u64,
     /// By how much its share of faults, of requeues, or of both together may exceed the other
     /// version's, from 0 to 1.
     pub max_excess: f64,
 }
 
-/// How the attempts of one version ended.
+/// How the messages of one version fared.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
     /// All of them.
-    pub attempts: u64,
-    /// In a fault.
+    pub messages: u64,
+    /// Those with an attempt that faulted.
     pub faults: u64,
-    /// In a request for another attempt.
+    /// Those with an attempt that asked for another one, and none that faulted.
     pub nacks: u64,
 }
 
+/// How bad an attempt was for its version.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Mark {
+    Fine,
+    Nack,
+    Fault,
+}
+
+/// What one version came to during a trial. Each message counts once, by the worst of its attempts:
+/// one that comes back a thousand times a second weighs as much as any other.
+#[derive(Debug, Default)]
+pub struct Side {
+    tally: Tally,
+    /// The messages seen last, and those before them: what is forgotten has not been seen for
+    /// [`KNOWN_MAX`] others.
+    known: HashMap<DeliveryId, Mark, FxBuildHasher>,
+    known_before: HashMap<DeliveryId, Mark, FxBuildHasher>,
+}
+
+/// So many messages are remembered at least, and twice as many at most.
+const KNOWN_MAX: usize = 32_768;
+
+impl Side {
+    /// An attempt at this message has ended.
+    pub fn count(&mut self, id: DeliveryId, outcome: &Outcome) {
+        let mark = match outcome {
+            Outcome::Fault(_) => Mark::Fault,
+            Outcome::NackRequeue(_) => Mark::Nack,
+            Outcome::Ack | Outcome::Drop(_) => Mark::Fine,
+        };
+        let known = self.known.get(&id).copied();
+        let known = known.or_else(|| self.known_before.remove(&id));
+        let worst = known.map_or(mark, |known| known.max(mark));
+        match known {
+            Some(known) => {
+                if let Some(count) = self.tally.of(known) {
+                    *count -= 1;
+                }
+            }
+            None => self.tally.messages += 1,
+        }
+        if let Some(count) = self.tally.of(worst) {
+            *count += 1;
+        }
+        self.known.insert(id, worst);
+        if self.known.len() >= KNOWN_MAX {
+            self.known_before = std::mem::take(&mut self.known);
+        }
+    }
+
+    /// What it came to.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
 impl Tally {
-    /// An attempt has ended.
-    pub fn count(&mut self, outcome: &Outcome) {
-        self.attempts += 1;
-        match outcome {
-            Outcome::Fault(_) => self.faults += 1,
-            Outcome::NackRequeue(_) => self.nacks += 1,
-            Outcome::Ack | Outcome::Drop(_) => {}
+    fn of(&mut self, mark: Mark) -> Option<&mut u64> {
+        match mark {
+            Mark::Fine => None,
+            Mark::Nack => Some(&mut self.nacks),
+            Mark::Fault => Some(&mut self.faults),
         }
     }
 
     fn rate(&self, count: u64) -> f64 {
-        if self.attempts == 0 {
+        if self.messages == 0 {
             return 0.0;
         }
         // Far below 2^52.
-        #[expect(clippy::cast_precision_loss, reason = "a count of attempts")]
-        let rate = count as f64 / self.attempts as f64;
+        #[expect(clippy::cast_precision_loss, reason = "a count of messages")]
+        let rate = count as f64 / self.messages as f64;
         rate
     }
 
@@ -108,10 +169,16 @@ impl Tally {
         self.rate(self.faults + self.nacks)
     }
 
-    /// How far its rate of failures may be from the truth, by chance: two standard deviations.
-    fn noise(&self) -> f64 {
+    /// The variance of its rate of failures, by chance.
+    fn variance(&self) -> f64 {
         let rate = self.failure_rate();
-        2.0 * (rate * (1.0 - rate) * self.rate(1)).sqrt()
+        rate * (1.0 - rate) * self.rate(1)
+    }
+
+    /// How far the difference of two rates of failures may be from the truth, by chance: two standard
+    /// deviations.
+    fn noise_beside(&self, other: &Self) -> f64 {
+        2.0 * (self.variance() + other.variance()).sqrt()
     }
 
     /// By how much this one fails more often than another: the worst of faults, requeues, and both.
@@ -135,16 +202,16 @@ pub enum Decision {
 }
 
 /// What these counts mean after so long. A canary that fails too often is given up as soon as
-/// there are enough attempts to say so, and chance alone hardly explains it; at the end of the
-/// window the counts are taken as they are.
+/// there are enough messages on both sides to say so, and chance alone hardly explains it; at the
+/// end of the window the counts are taken as they are.
 pub fn decide(rule: &Rule, age: Duration, canary: &Tally, current: &Tally) -> Decision {
     let excess = canary.excess_over(current);
     let is_over = age >= rule.window;
-    if canary.attempts < rule.min {
+    if canary.messages.min(current.messages) < rule.min {
         Decision::Wait
     } else if is_over && excess <= rule.max_excess {
         Decision::Promote
-    } else if is_over || excess - canary.noise() > rule.max_excess {
+    } else if is_over || excess - canary.noise_beside(current) > rule.max_excess {
         Decision::RollBack
     } else {
         Decision::Wait
@@ -156,6 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::delivery::outcome::{Fault, FaultKind};
 
     const RULE: Rule = Rule {
         window: Duration::from_secs(60),
@@ -165,7 +233,7 @@ mod tests {
 
     fn tally() -> impl Strategy<Value = Tally> {
         (0_u64..5_000, 0_u64..5_000, 0_u64..5_000).prop_map(|(faults, nacks, rest)| Tally {
-            attempts: faults + nacks + rest,
+            messages: faults + nacks + rest,
             faults,
             nacks,
         })
@@ -185,16 +253,16 @@ mod tests {
     #[test]
     fn who_fails_always_goes_as_soon_as_there_are_enough() {
         let good = Tally {
-            attempts: 900,
+            messages: 900,
             ..Tally::default()
         };
         let mut bad = Tally {
-            attempts: 99,
+            messages: 99,
             faults: 99,
             nacks: 0,
         };
         assert_eq!(decide(&RULE, Duration::ZERO, &bad, &good), Decision::Wait);
-        bad.attempts += 1;
+        bad.messages += 1;
         bad.faults += 1;
         assert_eq!(
             decide(&RULE, Duration::ZERO, &bad, &good),
@@ -202,15 +270,92 @@ mod tests {
         );
     }
 
+    fn id(n: u64) -> DeliveryId {
+        DeliveryId(n.into())
+    }
+
+    fn fault() -> Outcome {
+        Outcome::Fault(Fault::new(FaultKind::Trap, "unreachable"))
+    }
+
+    #[test]
+    fn one_poisonous_message_decides_nothing() {
+        for outcome in [Outcome::NackRequeue(Some(Duration::ZERO)), fault()] {
+            let (mut canary, mut current) = (Side::default(), Side::default());
+            for n in 0..1_000 {
+                current.count(id(n), &Outcome::Ack);
+            }
+            for n in 0..99 {
+                canary.count(id(n), &Outcome::Ack);
+                for _ in 0..1_000 {
+                    canary.count(id(1_000), &outcome);
+                }
+            }
+            let (canary, current) = (canary.tally(), current.tally());
+            assert_eq!((canary.messages, canary.faults + canary.nacks), (100, 1));
+            let early = decide(&RULE, Duration::ZERO, &canary, &current);
+            assert_eq!(early, Decision::Wait);
+            let late = decide(&RULE, RULE.window, &canary, &current);
+            assert_eq!(late, Decision::Promote);
+        }
+    }
+
+    #[test]
+    fn poison_of_the_version_that_serves_hides_nothing() {
+        let (mut canary, mut current) = (Side::default(), Side::default());
+        for n in 0..200 {
+            current.count(id(n), &Outcome::Ack);
+            canary.count(id(n), &fault());
+        }
+        for _ in 0..100_000 {
+            current.count(id(7), &fault());
+        }
+        let decision = decide(&RULE, Duration::ZERO, &canary.tally(), &current.tally());
+        assert_eq!(decision, Decision::RollBack);
+    }
+
+    #[test]
+    fn a_message_counts_by_its_worst_attempt() {
+        let mut side = Side::default();
+        let nack = Outcome::NackRequeue(None);
+        for outcome in [&nack, &fault(), &nack, &Outcome::Ack] {
+            side.count(id(1), outcome);
+        }
+        side.count(id(2), &nack);
+        side.count(id(3), &Outcome::Drop(None));
+        let (messages, faults, nacks) = (3, 1, 1);
+        let tally = Tally {
+            messages,
+            faults,
+            nacks,
+        };
+        assert_eq!(side.tally(), tally);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_what_comes_back_often_is_not_forgotten() {
+        let mut side = Side::default();
+        let all = 10 * KNOWN_MAX as u64;
+        for n in 1..=all {
+            side.count(id(n), &Outcome::Ack);
+            if n % 1_000 == 0 {
+                side.count(id(0), &fault());
+            }
+            assert!(side.known.len() + side.known_before.len() <= 2 * KNOWN_MAX);
+        }
+        assert_eq!(side.tally().messages, all + 1);
+        assert_eq!(side.tally().faults, 1);
+    }
+
     #[test]
     fn faults_are_not_made_good_by_fewer_requeues() {
         let current = Tally {
-            attempts: 1_000,
+            messages: 1_000,
             faults: 0,
             nacks: 100,
         };
         let canary = Tally {
-            attempts: 1_000,
+            messages: 1_000,
             faults: 100,
             nacks: 0,
         };
@@ -237,7 +382,7 @@ mod tests {
         fn nothing_is_decided_too_early(canary in tally(), current in tally(), secs in 0_u64..120) {
             let age = Duration::from_secs(secs);
             let decision = decide(&RULE, age, &canary, &current);
-            if canary.attempts < RULE.min {
+            if canary.messages.min(current.messages) < RULE.min {
                 prop_assert_eq!(decision, Decision::Wait);
             }
             if decision == Decision::Promote {
@@ -251,7 +396,7 @@ mod tests {
         ) {
             if decide(&RULE, Duration::from_secs(secs), &canary, &current) == Decision::RollBack {
                 prop_assert!(canary.excess_over(&current) > RULE.max_excess);
-                prop_assert!(canary.attempts >= RULE.min);
+                prop_assert!(canary.messages.min(current.messages) >= RULE.min);
             }
         }
 
@@ -259,19 +404,45 @@ mod tests {
         fn one_that_fails_far_more_often_goes_before_the_window_is_over(
             canary in tally(), current in tally(),
         ) {
-            // Two standard deviations of a hundred attempts are ten percent at most.
-            let far = canary.excess_over(&current) > RULE.max_excess + 0.1;
-            if far && canary.attempts >= RULE.min {
+            // Two standard deviations of a hundred messages beside a hundred are less at most.
+            let far = canary.excess_over(&current) > RULE.max_excess + 0.15;
+            if far && canary.messages.min(current.messages) >= RULE.min {
                 let decision = decide(&RULE, Duration::ZERO, &canary, &current);
                 prop_assert_eq!(decision, Decision::RollBack);
             }
+        }
+
+        /// However often each message comes back, and in whatever order.
+        #[test]
+        fn a_side_counts_messages_and_no_attempts(
+            ends in prop::collection::vec((0_u64..40, 0_u8..3), 0..400),
+        ) {
+            let mut side = Side::default();
+            let mut worst = std::collections::BTreeMap::new();
+            for (message, mark) in ends {
+                let outcome = match mark {
+                    0 => Outcome::Ack,
+                    1 => Outcome::NackRequeue(None),
+                    _ => fault(),
+                };
+                side.count(id(message), &outcome);
+                let before = worst.entry(message).or_insert(0);
+                *before = mark.max(*before);
+            }
+            let of = |wanted: u8| worst.values().filter(|mark| **mark == wanted).count() as u64;
+            let tally = Tally {
+                messages: worst.len() as u64,
+                faults: of(2),
+                nacks: of(1),
+            };
+            prop_assert_eq!(side.tally(), tally);
         }
 
         #[test]
         fn failing_more_never_helps(canary in tally(), current in tally(), secs in 0_u64..120) {
             let age = Duration::from_secs(secs);
             let worse = Tally {
-                attempts: canary.attempts + 1,
+                messages: canary.messages + 1,
                 faults: canary.faults + 1,
                 ..canary
             };
@@ -285,7 +456,8 @@ mod tests {
             canary in tally(), current in tally(),
         ) {
             let decision = decide(&RULE, RULE.window, &canary, &current);
-            prop_assert_eq!(decision == Decision::Wait, canary.attempts < RULE.min);
+            let few = canary.messages.min(current.messages) < RULE.min;
+            prop_assert_eq!(decision == Decision::Wait, few);
         }
     }
 }

@@ -140,6 +140,7 @@ impl Settings {
                 window: Duration::from_secs(10),
                 min: 50,
                 rate: 0.95,
+                timeout: Duration::from_secs(5),
             }),
             on_break: OnBreak::default(),
         }

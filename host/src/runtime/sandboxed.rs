@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tracing::info;
 
 use crate::delivery::batch::Pieces;
-use crate::delivery::outcome::Fault;
+use crate::delivery::outcome::{Fault, Outcome};
 use crate::runtime::executor::{Call, Handler, Report, panicked};
 use crate::runtime::gather::{Batching, Verdicts};
 use crate::runtime::versions::{Origin, Versions};
@@ -56,12 +56,22 @@ impl Sandboxed {
         }
     }
 
+    /// Run a message on one version. A panic of the host is caught here, where it is known which one
+    /// it was.
     async fn run_on(&self, sandbox: &Sandbox, slot: &mut sandbox::Slot, call: &Call<'_>) -> Report {
-        let report = sandbox.call(slot, self.call(call)).await;
+        let ran = AssertUnwindSafe(sandbox.call(slot, self.call(call)));
+        let (outcome, log_bytes_dropped) = match ran.catch_unwind().await {
+            Ok(report) => (report.outcome, report.log_bytes_dropped),
+            Err(_) => {
+                // Whatever the slot kept may be half-changed.
+                *slot = sandbox::Slot::default();
+                (Outcome::Fault(panicked()), 0)
+            }
+        };
         Report {
-            outcome: report.outcome,
+            outcome,
             digest: Arc::clone(sandbox.digest()),
-            log_bytes_dropped: report.log_bytes_dropped,
+            log_bytes_dropped,
         }
     }
 

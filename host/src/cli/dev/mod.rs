@@ -23,7 +23,7 @@ use crate::cli::{Variables, check, output};
 use crate::config::{Config, SummaryFormat};
 use crate::runtime::Driver;
 use crate::runtime::versions::{Origin, Version, Versions};
-use crate::sandbox::{Sandbox, World};
+use crate::sandbox::Sandbox;
 use crate::telemetry::health::Health;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
@@ -120,7 +120,7 @@ async fn develop(
         queue,
         &Arc::new(Told::new(Arc::clone(&versions), json)),
         // Each message is told for itself: a handler of batches gets batches of one.
-        run::settings(config, World::Message),
+        run::settings(config),
         Arc::clone(&metrics),
         health,
         attempts,

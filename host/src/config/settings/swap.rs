@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::config::choices::BreakAt;
 use crate::config::selftest::SelfTests;
 use crate::config::setting::Setting;
-use crate::config::settings::{DAY, Section, at_most, between};
+use crate::config::settings::{DAY, Section, at_most, between, bounded};
+use crate::config::value::{Invalid, Value};
 use crate::delivery::breaker::OnBreak;
 use crate::delivery::canary::Share;
 
@@ -49,7 +50,19 @@ pub(in crate::config) static CANARY: Setting<Share> = Setting::new(
     "The share of messages, by their ids, that a new version gets at first. It is then kept or \
      given up by comparing how often it faults and requeues with the version that serves the rest.",
 )
-.unset("a new version gets all messages at once");
+.unset("a new version gets all messages at once")
+.check(some_and_not_all);
+
+/// With no messages, or with all of them, there is nothing to compare.
+fn some_and_not_all(share: &Share) -> Result<(), Invalid> {
+    bounded(
+        share.show(),
+        *share > Share::NONE,
+        "0.01%",
+        *share < Share::ALL,
+        "99.99%",
+    )
+}
 
 pub(in crate::config) static CANARY_WINDOW: Setting<Duration> = Setting::new(
     "canary_window",
@@ -62,7 +75,8 @@ pub(in crate::config) static CANARY_WINDOW: Setting<Duration> = Setting::new(
 pub(in crate::config) static CANARY_MIN_MESSAGES: Setting<NonZeroU32> = Setting::new(
     "canary_min_messages",
     "N",
-    "How many attempts of the canary must have ended before it is kept or given up.",
+    "How many different messages must have been tried on the canary, and on the other version, before \
+     it is kept or given up.",
 )
 .default("100");
 
@@ -95,7 +109,8 @@ pub(in crate::config) static BREAKER_MIN_MESSAGES: Setting<NonZeroU32> = Setting
     "breaker_min_messages",
     "N",
     "How many different messages must have faulted within that time, so that a few poisonous ones \
-     stop nothing.",
+     stop nothing. For a handler that hangs: of how many attempts in a row `breaker` ran out of time, \
+     whatever the window is.",
 )
 .default("50")
 .check(|n| at_most(n, 10_000));
@@ -107,3 +122,26 @@ pub(in crate::config) static ON_BREAK: Setting<OnBreak> = Setting::new(
      one (else `stop`).",
 )
 .default("stop");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_canary_gets_some_messages_and_not_all() {
+        for share in ["0%", "0.004%", "100%", "99.999%"] {
+            let error = CANARY.parse(share).unwrap_err();
+            assert!(
+                format!("{error:?}").contains("0.01% to 99.99%"),
+                "{error:?}"
+            );
+        }
+        for share in ["0.01%", "10%", "99.99%"] {
+            assert!(CANARY.parse(share).is_ok(), "{share}");
+        }
+        // These compare with no share of messages.
+        for share in ["0%", "100%"] {
+            assert!(CANARY_MAX_EXCESS.parse(share).is_ok(), "{share}");
+        }
+    }
+}

@@ -12,21 +12,30 @@ impl<M> Ledger<M> {
         self.halt.is_some()
     }
 
-    /// An attempt has ended while the handler counts as one that cannot be run.
-    pub(super) fn tried(&mut self, now: Time, key: Key, outcome: &Outcome) {
+    /// Whether this holding is tried to see whether a handler that faulted on everything works.
+    pub fn is_probe(&self, key: Key) -> bool {
+        self.halt.is_some_and(|halt| {
+            // What ran before says nothing about now.
+            let is_new = key.generation > halt.after || !self.hands_back();
+            halt.cause == HaltCause::Broken && halt.probing && is_new
+        })
+    }
+
+    /// An attempt has ended while the handler counts as one that cannot be run. Only the version that
+    /// serves shows that it can be; one that faults on any version is enough for now.
+    pub(super) fn tried(&mut self, now: Time, key: Key, outcome: &Outcome, is_current: bool) {
         let Some(halt) = self.halt else {
             return;
         };
         match (halt.cause, outcome) {
-            // It ran before: that says nothing about now.
             (HaltCause::Panics, _) => {}
-            (HaltCause::Broken, _) if !halt.probing => {}
-            (HaltCause::Broken, _) if key.generation <= halt.after && self.hands_back() => {}
+            (HaltCause::Broken, _) if !self.is_probe(key) => {}
             (HaltCause::Broken, Outcome::Fault(fault)) => {
                 let detail = format!("the message that was tried faulted: {fault}");
                 self.halt(now, HaltCause::Broken, detail);
             }
-            _ => self.resume(),
+            _ if is_current => self.resume(),
+            _ => {}
         }
     }
 
@@ -146,6 +155,17 @@ mod tests {
         Event::Finished {
             key,
             outcome,
+            is_current: true,
+            jitter: 0.5,
+        }
+    }
+
+    /// The same, on a canary.
+    fn finished_aside(key: Key, outcome: Outcome) -> Event<()> {
+        Event::Finished {
+            key,
+            outcome,
+            is_current: false,
             jitter: 0.5,
         }
     }
@@ -295,6 +315,64 @@ mod tests {
         assert!(matches!(actions[0], Action::Note(Note::Resumed)));
         assert!(!ledger.cannot_run());
         assert!(fetches(&actions) > 1);
+    }
+
+    #[test]
+    fn a_canary_that_works_does_not_show_that_the_version_that_serves_does() {
+        let mut ledger = ledger();
+        step(&mut ledger, broken());
+        step(&mut ledger, fetched(1, 0));
+        let later = NOW + Duration::from_secs(1);
+        ledger.poll(later, &mut Vec::new());
+        let tried = releases(&at(&mut ledger, later, fetched(10, 1)));
+        assert!(ledger.is_probe(tried[0]));
+        let actions = at(&mut ledger, later, finished_aside(tried[0], Outcome::Ack));
+        assert!(ledger.cannot_run());
+        assert!(actions.iter().any(|a| matches!(a, Action::Acknowledge(_))));
+        // Another one is tried at once.
+        assert_eq!(fetches(&actions), 1);
+        let tried = releases(&at(&mut ledger, later, fetched(20, 1)));
+        // One that faults is charged: the next one waits its time, whichever version that was.
+        let actions = at(&mut ledger, later, finished_aside(tried[0], trap()));
+        assert_eq!(halted(&actions), Some(Duration::from_secs(2)));
+        assert_eq!(fetches(&actions), 0);
+        let later = later + Duration::from_secs(2);
+        ledger.poll(later, &mut Vec::new());
+        let tried = releases(&at(&mut ledger, later, fetched(30, 1)));
+        at(&mut ledger, later, finished(tried[0], Outcome::Ack));
+        assert!(!ledger.cannot_run());
+    }
+
+    #[test]
+    fn a_canary_without_instances_hands_back_its_message_and_stops_nothing() {
+        let mut ledger = ledger();
+        let keys = releases(&step(&mut ledger, fetched(1, 3)));
+        let fault = || Outcome::Fault(Fault::new(FaultKind::Instantiation, "no memory"));
+        let actions = step(&mut ledger, finished_aside(keys[0], fault()));
+        assert_eq!(handed_back(&actions), [(keys[0], 0)]);
+        assert!(!actions.iter().any(|a| matches!(a, Action::Revoke(_))));
+        assert!(!ledger.cannot_run());
+        let actions = step(&mut ledger, finished(keys[1], fault()));
+        assert!(ledger.cannot_run());
+        let revoked = |a: &Action<()>| matches!(a, Action::Revoke(key) if *key == keys[2]);
+        assert!(actions.iter().any(revoked));
+        // And one that works there shows nothing about the version that has none.
+        let later = NOW + Duration::from_secs(4);
+        ledger.poll(later, &mut Vec::new());
+        let tried = releases(&at(&mut ledger, later, fetched(10, 1)));
+        for key in tried {
+            at(&mut ledger, later, finished_aside(key, Outcome::Ack));
+        }
+        assert!(ledger.cannot_run());
+    }
+
+    #[test]
+    fn what_is_held_follows_how_many_one_call_takes() {
+        for (batch, want) in [(1, 4), (3, 12), (100, 16)] {
+            let mut ledger = ledger();
+            let actions = step(&mut ledger, Event::BatchChanged(batch));
+            assert_eq!(fetches(&actions), want);
+        }
     }
 
     #[test]

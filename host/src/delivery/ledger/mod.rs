@@ -306,10 +306,11 @@ impl<M> Ledger<M> {
             Event::Finished {
                 key,
                 outcome,
+                is_current,
                 jitter,
             } => {
                 self.intake.finished(now);
-                self.finished(now, key, outcome, jitter);
+                self.finished(now, key, outcome, is_current, jitter);
             }
             Event::Acknowledged(keys) => {
                 for key in keys {
@@ -326,6 +327,7 @@ impl<M> Ledger<M> {
             Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
             Event::Broken { detail } => self.broken(now, detail),
             Event::HandlerChanged => self.resume(),
+            Event::BatchChanged(batch) => self.settings.batch = batch,
             Event::Panicked { detail } => self.panicked(now, detail),
             Event::PolicyChanged(policy) => self.change_policy(now, *policy),
             Event::Drain => self.drain(),

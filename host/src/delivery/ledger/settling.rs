@@ -16,7 +16,14 @@ pub(super) const REFUSED_FIRST: Duration = Duration::from_millis(100);
 const REFUSED_MAX: Duration = Duration::from_secs(4);
 
 impl<M> Ledger<M> {
-    pub(super) fn finished(&mut self, now: Time, key: Key, outcome: Outcome, jitter: f64) {
+    pub(super) fn finished(
+        &mut self,
+        now: Time,
+        key: Key,
+        outcome: Outcome,
+        is_current: bool,
+        jitter: f64,
+    ) {
         let allowance = self.settings.policy.allowance;
         let Some(held) = self.find_in(key, |state| {
             matches!(state, State::Released | State::Running { .. })
@@ -38,13 +45,17 @@ impl<M> Ledger<M> {
         if let Outcome::Fault(fault) = &outcome
             && fault.kind == FaultKind::Instantiation
         {
-            self.halt(now, HaltCause::Instance, fault.detail.clone());
+            if is_current {
+                self.halt(now, HaltCause::Instance, fault.detail.clone());
+            }
             self.hand_back(key);
-            self.give_back_waiting();
+            if is_current {
+                self.give_back_waiting();
+            }
             self.suspect_done(now, key);
             return;
         }
-        self.tried(now, key, &outcome);
+        self.tried(now, key, &outcome, is_current);
         if let Some(held) = self.find_mut(key) {
             // The start is charged now; without a suspicion from here on.
             held.tally.fresh = false;

@@ -92,6 +92,7 @@ fn what_cannot_go_back_is_run_before_the_drain_is_over() {
             let finished = Event::Finished {
                 key,
                 outcome: Outcome::NackRequeue(None),
+                is_current: true,
                 jitter: 0.5,
             };
             actions.extend(step(&mut ledger, finished));
@@ -125,6 +126,7 @@ fn without_an_instance_what_cannot_go_back_waits() {
     let finished = Event::Finished {
         key: keys[0],
         outcome: Outcome::Fault(fault),
+        is_current: true,
         jitter: 0.5,
     };
     let actions = step(&mut ledger, finished);
@@ -176,6 +178,7 @@ fn finished(key: Key, outcome: Outcome) -> Event<()> {
     Event::Finished {
         key,
         outcome,
+        is_current: true,
         jitter: 0.5,
     }
 }

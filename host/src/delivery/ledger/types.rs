@@ -160,6 +160,9 @@ pub enum Event<M> {
         key: Key,
         /// What it produced.
         outcome: Outcome,
+        /// Whether it ran on the version that serves now. Others, a canary say, show nothing about
+        /// whether that one can be run.
+        is_current: bool,
         /// A random number in `0.0..1.0`, for the backoff.
         jitter: f64,
     },
@@ -192,6 +195,8 @@ pub enum Event<M> {
     },
     /// Another version of the handler runs from now on.
     HandlerChanged,
+    /// One call takes so many messages from now on.
+    BatchChanged(usize),
     /// Several messages have made the host panic: no further one is started.
     Panicked {
         /// Text for people, bounded.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 
-use super::{Driver, PANICS_MAX};
+use super::Driver;
 use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedAway};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
@@ -121,31 +121,18 @@ impl Driver {
                         "the handler answered"
                     );
                 }
-                job.ran_on(report.digest);
+                job.ran_on(Arc::clone(&report.digest));
             }
         }
         let event = Event::Finished {
             key,
             outcome: report.outcome,
+            is_current: self.is_current(&report.digest),
             jitter: fastrand::f64(),
         };
         self.ledger.apply(now, event);
         if let Some((id, detail)) = panicked {
-            self.panicked(now, id, &detail);
-        }
-    }
-
-    /// This message made the host panic: it is charged. One may do so as often as it has attempts;
-    /// several are no accident.
-    fn panicked(&mut self, now: Time, id: Arc<str>, last: &str) {
-        if self.panicked.len() >= PANICS_MAX || self.panicked.contains(&id) {
-            return;
-        }
-        self.panicked.push(id);
-        if self.panicked.len() == PANICS_MAX {
-            let ids = self.panicked.join(", ");
-            let detail = format!("{PANICS_MAX} messages made the host panic ({ids}): {last}");
-            self.ledger.apply(now, Event::Panicked { detail });
+            self.panicked(now, &report.digest, id, &detail);
         }
     }
 

@@ -73,6 +73,8 @@ pub struct Driver {
     ledger: Ledger<Arc<Job>>,
     /// How the versions of the handler do, if it has any.
     judge: Option<swapped::Judge>,
+    /// How many messages one call takes now.
+    batch: Box<dyn Fn() -> usize + Send + Sync>,
     errands: Errands,
     /// Released and not finished, by holding.
     tickets: HashMap<Key, Arc<Ticket>, FxBuildHasher>,
@@ -100,8 +102,9 @@ pub struct Driver {
     refusing: bool,
     /// Redis refuses housekeeping: said once.
     house_refused: bool,
-    /// Different messages that made the host panic in a call, at most [`PANICS_MAX`].
-    panicked: Vec<Arc<str>>,
+    /// Different messages that made the host panic in a call, and on which version: at most
+    /// [`PANICS_MAX`] for each of those that run now.
+    panicked: Vec<(Arc<str>, Arc<str>)>,
     /// What happens to many deliveries at once is said once a second.
     throttle: Throttle,
     /// Of what is told of each fault.
@@ -131,7 +134,7 @@ impl Driver {
         health: Health,
         attempts: &tokio::runtime::Handle,
     ) -> Self {
-        let settings = settings.on(queue.guarantee());
+        let mut settings = settings.on(queue.guarantee());
         let clock = Clock::start();
         let concurrency = settings.ledger.concurrency;
         // What the ledger releases at once is bounded by the prefetch and a few reserved places.
@@ -155,8 +158,13 @@ impl Driver {
         let versions = handler.versions();
         let judge = versions.map(|versions| swapped::Judge::new(versions, &settings));
         let deadline = settings.until_empty.and_then(|until| until.timeout);
+        let handler = Arc::clone(handler);
+        let batch: Box<dyn Fn() -> usize + Send + Sync> =
+            Box::new(move || handler.batching().map_or(1, |batching| batching.size));
+        settings.ledger.batch = batch();
         Self {
             ledger: Ledger::new(clock.now(), settings.ledger.clone()),
+            batch,
             errands: Errands::start(&queue, clock, &told_tx, &online_rx),
             empty: Emptiness {
                 deadline: deadline.map(|after| clock.now() + after),
@@ -212,6 +220,8 @@ impl Driver {
         let mut actions = Vec::new();
         let mut control_open = true;
         let mut swaps = self.swaps();
+        // What came before that is heard of now: a canary of the start is on trial as any other.
+        self.swapped(self.clock.now());
         loop {
             let now = self.clock.now();
             // Carrying out an action can make another (a revoked delivery is handed back).

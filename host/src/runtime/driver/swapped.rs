@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::Driver;
+use super::{Driver, PANICS_MAX};
 use crate::delivery::breaker::{Breaker, Broken, OnBreak};
-use crate::delivery::canary::{self, Decision, Tally};
+use crate::delivery::canary::{self, Decision, Side};
 use crate::delivery::ledger::{Event, Key, Time};
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::runtime::Settings;
@@ -46,8 +46,10 @@ pub(super) struct Judge {
 struct Trial {
     digest: Arc<str>,
     since: Time,
-    canary: Tally,
-    current: Tally,
+    canary: Side,
+    current: Side,
+    /// One that faults on everything goes, whatever the other version does.
+    breaker: Option<Breaker>,
 }
 
 impl Judge {
@@ -62,6 +64,10 @@ impl Judge {
             broken: None,
         }
     }
+
+    fn is_on_trial(&self, digest: &str) -> bool {
+        self.trial.as_ref().is_some_and(|t| *t.digest == *digest)
+    }
 }
 
 impl Driver {
@@ -69,40 +75,61 @@ impl Driver {
         Swaps(self.judge.as_ref().map(|judge| judge.versions.changes()))
     }
 
-    /// Another version runs, or is tried out.
+    /// Another version runs, or is tried out. Also called once at the start, for what there is then.
     pub(super) fn swapped(&mut self, now: Time) {
         let Some(judge) = &mut self.judge else {
             return;
         };
-        let lineup = judge.versions.lineup();
+        let mut lineup = judge.versions.lineup();
+        // Where nothing runs there is nothing to compare it with, and nobody to spare.
+        if self.ledger.cannot_run()
+            && let Some(canary) = &lineup.canary
+            && !judge.is_on_trial(canary.version.digest())
+            && judge.versions.promote(canary.version.digest())
+        {
+            let digest = &**canary.version.digest();
+            self.metrics.swaps.promoted.inc();
+            info!(digest, "the canary was promoted: the queue is stopped");
+            lineup = judge.versions.lineup();
+        }
         let canary = lineup.canary.as_ref().map(|c| c.version.digest());
         if judge.trial.as_ref().map(|trial| &trial.digest) != canary {
             judge.trial = canary.map(|digest| Trial {
                 digest: Arc::clone(digest),
                 since: now,
-                canary: Tally::default(),
-                current: Tally::default(),
+                canary: Side::default(),
+                current: Side::default(),
+                breaker: self.settings.breaker.map(Breaker::new),
             });
         }
         self.metrics.swaps.canary(canary.cloned());
         let current = lineup.current.digest();
         let is_another = judge.lineup.current.digest() != current;
-        if is_another {
-            if let Some(breaker) = &mut judge.breaker {
-                breaker.reset();
-            }
-            self.metrics.handler(Arc::clone(current));
-            self.status.handler(current);
+        if is_another && let Some(breaker) = &mut judge.breaker {
+            breaker.reset();
         }
+        self.metrics.handler(Arc::clone(current));
+        self.status.handler(current);
+        self.panicked
+            .retain(|(of, _)| of == current || Some(of) == canary);
         judge.lineup = lineup;
         let swaps = judge.lineup.swaps.saturating_sub(judge.counted);
         judge.counted = judge.lineup.swaps;
         self.metrics.swaps.taken.inc_by(swaps);
+        let batch = (self.batch)();
+        self.ledger.apply(now, Event::BatchChanged(batch));
         if is_another || swaps > 0 {
             // Whatever stopped the one before: this one is tried at once.
             self.panicked.clear();
             self.ledger.apply(now, Event::HandlerChanged);
         }
+    }
+
+    /// Whether this is the version that serves.
+    pub(super) fn is_current(&self, digest: &Arc<str>) -> bool {
+        self.judge
+            .as_ref()
+            .is_none_or(|judge| judge.lineup.current.digest() == digest)
     }
 
     /// An attempt on the version with this digest has ended.
@@ -112,18 +139,31 @@ impl Driver {
         };
         let is_instance =
             matches!(outcome, Outcome::Fault(fault) if fault.kind == FaultKind::Instantiation);
+        let is_stopped = self.ledger.cannot_run();
         if let Some(trial) = &mut judge.trial
             && trial.digest == *digest
         {
             self.metrics.swaps.attempt(true, outcome);
-            trial.canary.count(outcome);
-            if is_instance && judge.versions.drop_canary(digest) {
-                warn!(
-                    digest = &**digest,
-                    "the canary was rolled back: no instance of it can be made"
-                );
-                self.metrics.swaps.rolled_back.inc();
-                self.swapped(now);
+            if is_instance {
+                self.give_up(now, digest, "no instance of it can be made");
+                return;
+            }
+            trial.canary.count(key.id, outcome);
+            let is_fault = matches!(outcome, Outcome::Fault(_));
+            let breaker = trial.breaker.as_mut();
+            if is_stopped {
+                // It works where the version that serves faults on everything.
+                if !is_fault && self.ledger.is_probe(key) && judge.versions.promote(digest) {
+                    let digest = &**digest;
+                    self.metrics.swaps.promoted.inc();
+                    info!(digest, "the canary was promoted: the queue is stopped");
+                    self.swapped(now);
+                }
+            } else if breaker
+                .and_then(|b| b.count(now, key.id, outcome))
+                .is_some()
+            {
+                self.give_up(now, digest, "it faults on everything");
             }
             return;
         }
@@ -132,9 +172,9 @@ impl Driver {
         }
         self.metrics.swaps.attempt(false, outcome);
         if let Some(trial) = &mut judge.trial {
-            trial.current.count(outcome);
+            trial.current.count(key.id, outcome);
         }
-        if is_instance || self.ledger.cannot_run() {
+        if is_instance || is_stopped {
             return;
         }
         let broken = judge
@@ -143,6 +183,43 @@ impl Driver {
             .and_then(|breaker| breaker.count(now, key.id, outcome));
         if let Some(broken) = broken {
             self.broke(now, &broken, outcome);
+        }
+    }
+
+    /// The canary has shown that it cannot be kept, without any comparison.
+    fn give_up(&mut self, now: Time, digest: &Arc<str>, why: &'static str) {
+        if let Some(judge) = &self.judge
+            && judge.versions.drop_canary(digest)
+        {
+            let digest = &**digest;
+            warn!(digest, "the canary was rolled back: {why}");
+            self.metrics.swaps.rolled_back.inc();
+            self.swapped(now);
+        }
+    }
+
+    /// This message made the host panic on this version: it is charged. One may do so as often as it
+    /// has attempts; several are no accident.
+    pub(super) fn panicked(&mut self, now: Time, digest: &Arc<str>, id: Arc<str>, last: &str) {
+        let is_current = self.is_current(digest);
+        let judge = self.judge.as_ref();
+        let is_here = is_current || judge.is_some_and(|judge| judge.is_on_trial(digest));
+        let known = self.panicked.iter().filter(|(of, _)| of == digest);
+        let mut ids: Vec<Arc<str>> = known.map(|(_, id)| Arc::clone(id)).collect();
+        if !is_here || ids.len() >= PANICS_MAX || ids.contains(&id) {
+            return;
+        }
+        ids.push(Arc::clone(&id));
+        self.panicked.push((Arc::clone(digest), id));
+        if ids.len() < PANICS_MAX {
+            return;
+        }
+        if is_current {
+            let ids = ids.join(", ");
+            let detail = format!("{PANICS_MAX} messages made the host panic ({ids}): {last}");
+            self.ledger.apply(now, Event::Panicked { detail });
+        } else {
+            self.give_up(now, digest, "the host panics");
         }
     }
 
@@ -187,8 +264,8 @@ impl Driver {
             return;
         };
         let age = now.saturating_sub(trial.since);
-        let (ours, theirs) = (&trial.canary, &trial.current);
-        let (digest, attempts) = (&*trial.digest, ours.attempts);
+        let (ours, theirs) = (&trial.canary.tally(), &trial.current.tally());
+        let (digest, messages) = (&*trial.digest, ours.messages);
         let excess = ours.excess_over(theirs);
         let (faults, nacks) = (ours.fault_rate(), ours.nack_rate());
         match canary::decide(rule, age, ours, theirs) {
@@ -198,7 +275,7 @@ impl Driver {
                     self.metrics.swaps.promoted.inc();
                     info!(
                         digest,
-                        attempts, faults, nacks, excess, "the canary was promoted"
+                        messages, faults, nacks, excess, "the canary was promoted"
                     );
                 }
             }
@@ -207,7 +284,7 @@ impl Driver {
                     self.metrics.swaps.rolled_back.inc();
                     warn!(
                         digest,
-                        attempts,
+                        messages,
                         faults,
                         nacks,
                         excess,

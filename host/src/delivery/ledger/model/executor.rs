@@ -197,6 +197,7 @@ impl World<'_> {
             Event::Finished {
                 key,
                 outcome,
+                is_current: true,
                 jitter,
             },
         );
