@@ -78,6 +78,16 @@ pub fn handler(items: &str, body: &str) -> Vec<u8> {
     handler_version("1.0.0", items, body)
 }
 
+/// A handler that acknowledges, in a component that has these items beside its core module.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn handler_beside(items: &str) -> Vec<u8> {
+    let module = module(&HANDLE, "", "i32.const 0");
+    exporting(&HANDLE, "1.0.0", &format!("{module}{items}"))
+}
+
 /// As [`handler`], for another version of the interface.
 ///
 /// # Panics

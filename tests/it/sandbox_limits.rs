@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Allocation, Limits, Settings};
-use hostler_tests::guests::handler;
+use hostler::sandbox::swap::{Refusal, Step};
+use hostler::sandbox::{Allocation, Limits, LoadError, Sandbox, Settings};
+use hostler_tests::guests::{handler, handler_beside};
 use hostler_tests::rig::Rig;
 
 const MIB: usize = 1 << 20;
@@ -346,4 +347,57 @@ async fn long_delays_are_passed_on() {
         report.outcome,
         Outcome::NackRequeue(Some(Duration::from_millis(u64::MAX)))
     );
+}
+
+/// A component with so many core instances beside its handler's, each with so many globals.
+fn crowd(instances: usize, globals: usize) -> Vec<u8> {
+    let globals = "(global (mut i64) (i64.const 1))".repeat(globals);
+    let instances = "(core instance (instantiate $crowd))".repeat(instances);
+    handler_beside(&format!("(core module $crowd {globals}) {instances}"))
+}
+
+/// Memory for every instance of its own, or from a pool.
+fn both_allocations() -> [Settings; 2] {
+    [Allocation::Auto, Allocation::OnDemand].map(|allocation| Settings {
+        allocation,
+        ..Settings::default()
+    })
+}
+
+#[tokio::test]
+async fn what_an_instance_takes_beside_its_memory() {
+    for settings in both_allocations() {
+        let report = Rig::bytes(&crowd(40, 20_000), &settings).run("").await;
+        assert_eq!(report.outcome, Outcome::Ack);
+        // 80 instances of 20,000 globals of 16 bytes.
+        let refused = Sandbox::load_bytes(&crowd(80, 20_000), &settings).unwrap_err();
+        assert!(matches!(refused, LoadError::TooMuch { .. }), "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("16777216 bytes"), "{text}");
+        assert_eq!(Refusal::from(refused).step(), Step::Limits);
+    }
+}
+
+#[tokio::test]
+async fn core_instances() {
+    for settings in both_allocations() {
+        let report = Rig::bytes(&crowd(200, 1), &settings).run("").await;
+        assert_eq!(report.outcome, Outcome::Ack);
+        let refused = Sandbox::load_bytes(&crowd(300, 1), &settings).unwrap_err();
+        assert!(matches!(refused, LoadError::Start(_)), "{refused}");
+        assert!(refused.to_string().contains("instance count"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn modules_that_are_never_instantiated_hold_no_files() {
+    let modules = r#"(core module (memory 1) (data (i32.const 0) "x"))"#.repeat(500);
+    let files = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let before = files();
+    let report = Rig::bytes(&handler_beside(&modules), &Settings::default())
+        .run("")
+        .await;
+    assert_eq!(report.outcome, Outcome::Ack);
+    // Other tests of this process open and close some as well.
+    assert!(files() < before + 400, "{before} before, {} now", files());
 }

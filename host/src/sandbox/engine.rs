@@ -131,6 +131,22 @@ pub(super) fn runner(
     })
 }
 
+/// An engine to load a component with, and nothing else: with a pool for one instance, for a
+/// component that was compiled to run without.
+pub(super) fn pool_of_one(
+    settings: &Settings,
+    allocation: Allocation,
+    required: &ResourcesRequired,
+) -> wasmtime::Result<Engine> {
+    let one = Settings {
+        concurrency: 1,
+        ..settings.clone()
+    };
+    let mut config = base(settings, allocation)?;
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(&one, required)));
+    Engine::new(&config)
+}
+
 /// The largest memory that can be: a 32-bit one has four gibibytes.
 fn memory_max(settings: &Settings) -> usize {
     settings.limits.memory.min(1 << 32)

@@ -170,6 +170,13 @@ pub enum LoadError {
         setting: &'static str,
     },
 
+    /// An instance of it takes more of the host beside its memories and tables than any may.
+    #[error("an instance takes more than any may: {detail}")]
+    TooMuch {
+        /// What, in wasmtime's words.
+        detail: String,
+    },
+
     /// No instance could be made of it within the limits.
     #[error("does not start: {0}")]
     Start(Fault),

@@ -4,6 +4,10 @@ use wasmtime::ResourceLimiter;
 
 use super::limits::Limits;
 
+/// Core instances of one component. Interpreters and adapters have some dozen; each may cost the
+/// host memory that no other limit counts.
+pub(super) const CORE_INSTANCES: usize = 256;
+
 /// What an instance was denied during a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Denied {
@@ -89,6 +93,10 @@ impl ResourceLimiter for Limiter {
                 self.denied = Some(Denied::Memory { wanted });
                 Ok(false)
             })
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES
     }
 
     fn table_growing(

@@ -96,14 +96,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
         });
     }
     format::check(bytes)?;
-    match build(bytes, settings, settings.allocation) {
-        // No room for a pool: without one it is slower, but it runs.
-        Err(LoadError::Engine { detail }) if settings.allocation == Allocation::Auto => {
-            tracing::warn!(reason = %detail, "no pool for instances, memory is mapped for each");
-            build(bytes, settings, Allocation::OnDemand)
-        }
-        built => built,
-    }
+    build(bytes, settings, settings.allocation)
 }
 
 /// Whether its code is kept.
@@ -134,8 +127,25 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     drop(component);
 
     // The pool is made for this component, so its engine comes after a first look at it.
-    let built = engine::runner(settings, allocation, &required).map_err(unusable)?;
-    let component = artifact.load(&built.engine).map_err(unusable)?;
+    let built = match engine::runner(settings, allocation, &required) {
+        Ok(built) => built,
+        // No room for a pool: without one it is slower, but it runs.
+        Err(error) if allocation == Allocation::Auto => {
+            let reason = said(&error);
+            tracing::warn!(reason, "no pool for instances, memory is mapped for each");
+            return build(bytes, settings, Allocation::OnDemand);
+        }
+        Err(error) => return Err(unusable(error)),
+    };
+    let too_much = |error| LoadError::TooMuch {
+        detail: said(&error),
+    };
+    if !built.pooling {
+        // Only a pool looks at what an instance takes beside its memories and tables.
+        let one = engine::pool_of_one(settings, allocation, &required).map_err(unusable)?;
+        artifact.load(&one).map_err(too_much)?;
+    }
+    let component = artifact.load(&built.engine).map_err(too_much)?;
     // The export's index belongs to one loaded component.
     let export = world::probe(&built.engine, &component)
         .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
@@ -145,9 +155,6 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         .map_err(|error| LoadError::WrongImport {
             detail: said(&error),
         })?;
-    component
-        .initialize_copy_on_write_image()
-        .map_err(unusable)?;
     let loaded = Loaded {
         description: Description {
             interface: export.interface.clone(),

@@ -197,7 +197,7 @@ fn step(error: &LoadError) -> Step {
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
         LoadError::NotGranted { .. } | LoadError::WrongImport { .. } => Step::Imports,
-        LoadError::NeedsMore { .. } => Step::Limits,
+        LoadError::NeedsMore { .. } | LoadError::TooMuch { .. } => Step::Limits,
         LoadError::Start(_) | LoadError::Engine { .. } => Step::Instance,
     }
 }
