@@ -11,6 +11,7 @@ use hostler::queue::stream::{DeadLetterQueue, OnFull, Routes};
 use hostler::runtime::{Exit, Settings, wall_clock_ms};
 use hostler::telemetry::health::Cause;
 use hostler::wire::codec::BodyCodec;
+use hostler_tests::command::run;
 use hostler_tests::redis::{RedisOptions, eventually};
 use serde_json::json;
 
@@ -29,8 +30,10 @@ on_both! {
     a_host_is_not_ready_while_what_is_over_the_length_is_refused
     a_running_host_cuts_its_queue_and_counts_it
     what_the_handler_itself_does
+    what_no_handler_may_see_by_the_settings
     faults_are_failed_attempts_by_default
     each_reason_goes_its_way_and_trimming_is_counted
+    inspect_shows_how_full_every_target_is
     cycles_of_two_three_and_one_end
     a_cycle_is_counted_and_logged_with_its_history
     with_a_rejection_or_a_replay_in_between_it_goes_on
@@ -369,6 +372,46 @@ async fn what_the_handler_itself_does(kind: Kind) {
     }
 }
 
+/// What the gate turns away, as operators set it.
+async fn what_no_handler_may_see_by_the_settings(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let key = scene.key();
+    let tenant = ("x-tenant", "7");
+    scene.put(key, "ack", &[tenant]).await;
+    scene.put(key, "x".repeat(2000), &[tenant]).await;
+    scene.put(key, b"ack\xff", &[tenant]).await;
+    scene.put(key, "ack", &[("other", "7")]).await;
+    scene
+        .put(key, "ack", &[tenant, ("x-expires-at", "1000")])
+        .await;
+    let options = match kind {
+        Kind::Stream => scene.binary().flag("missing-body", "malformed"),
+        Kind::List => scene.binary().flag("framing", "frame"),
+    };
+    match kind {
+        Kind::Stream => drop(scene.raw.ask("XADD orders * id 1").await),
+        Kind::List => scene.push(key, b"no frame").await,
+    }
+    let ended = options
+        .flag("max-payload", "1KB")
+        .flag("codec", "utf8")
+        .flag("require-headers", "x-tenant")
+        .until_empty()
+        .end()
+        .await;
+    ended.expect_code(0);
+    let summary = ended.json();
+    assert_eq!(summary["attempts"], 1);
+    assert_eq!(summary["acked"], 1);
+    assert_eq!(
+        summary["dead_lettered"],
+        json!({"oversize": 1, "decode-failed": 1, "malformed": 2, "expired": 1})
+    );
+    for dead in scene.dead().await {
+        assert_eq!(dead.attempts(), "0", "{dead:?}");
+    }
+}
+
 /// Otherwise a fault is a failed attempt, and ends with the last one as its detail.
 async fn faults_are_failed_attempts_by_default(kind: Kind) {
     let scene = Scene::new(kind).await;
@@ -427,6 +470,43 @@ async fn each_reason_goes_its_way_and_trimming_is_counted(kind: Kind) {
     assert_eq!(
         (summary.discarded, summary.dead_lettered["dropped"]),
         (1, 300)
+    );
+}
+
+async fn inspect_shows_how_full_every_target_is(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let dead = scene.dead_key();
+    if kind == Kind::Stream {
+        scene
+            .raw
+            .ask("XGROUP CREATE orders workers 0 MKSTREAM")
+            .await;
+    }
+    scene.letter("x", Reason::Trap).await;
+    for _ in 0..3 {
+        scene.put("slow", "x", &[]).await;
+    }
+    let more = [
+        "--dead-letter",
+        dead,
+        "--dead-letter-routes",
+        "timeout=slow",
+    ];
+    let more = [&more[..], &["--dead-letter-max-len", "4"]].concat();
+    let text = run(scene.inspecting(&more)).ok().stdout;
+    for row in [
+        format!("1 of 4 in {dead} (25 % full)"),
+        "3 of 4 in slow (75 % full)".to_owned(),
+        format!("0 of 4 in {{{}}}:cycle (0 % full)", scene.key()),
+    ] {
+        assert!(text.contains(&row), "{row} in\n{text}");
+    }
+    let json = run(scene.inspecting(&[&more[..], &["--json"]].concat()))
+        .ok()
+        .json();
+    assert_eq!(
+        json["dead_letter_targets"][1],
+        json!({"key": "slow", "length": 3, "max_len": 4})
     );
 }
 

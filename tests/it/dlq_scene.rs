@@ -440,6 +440,18 @@ impl Scene {
         run(self.words(command, more))
     }
 
+    /// The words of `hostler inspect ...` on the queue of most tests.
+    pub(crate) fn inspecting(&self, more: &[&str]) -> Vec<String> {
+        let url = self.server.url();
+        let queue: &[&str] = match self.kind {
+            Kind::Stream => &["--stream", "orders", "--group", "workers"],
+            Kind::List => &["--list", "jobs", "--reliable"],
+        };
+        let first = ["inspect", "--redis", &url];
+        let words = first.iter().chain(queue).chain(more);
+        words.map(|word| (*word).to_owned()).collect()
+    }
+
     /// Every key and what it holds, as Redis would write it to a file.
     pub(crate) async fn dump(&self) -> std::collections::BTreeMap<String, Vec<u8>> {
         let keys: Vec<String> = redis::from_redis_value(self.raw.ask("KEYS *").await).unwrap();

@@ -68,11 +68,19 @@ async fn moving(scene: &Scene) -> Vec<String> {
     redis::from_redis_value(scene.raw.ask(&pattern).await).unwrap()
 }
 
-/// As if the time for which entries are held had passed.
-async fn let_holds_lapse(scene: &Scene) {
+/// As if the time for which entries are held had passed, or would never pass on a slow machine.
+async fn hold_until(scene: &Scene, epoch_ms: u64) {
     for key in moving(scene).await {
-        scene.raw.ask(&format!("HSET {key} until 1")).await;
+        scene.raw.ask(&format!("HSET {key} until {epoch_ms}")).await;
     }
+}
+
+async fn let_holds_lapse(scene: &Scene) {
+    hold_until(scene, 1).await;
+}
+
+async fn let_holds_last(scene: &Scene) {
+    hold_until(scene, 9_999_999_999_999).await;
 }
 
 async fn two_at_once_across_slots_move_nothing_twice(kind: Kind) {
@@ -95,6 +103,7 @@ async fn what_another_moves_is_left_and_told(kind: Kind) {
     let scene = across(kind).await;
     numbered(&scene, 100).await;
     interrupt(&scene, Script::MoveCopy).await;
+    let_holds_last(&scene).await;
     // Whoever was interrupted might still be on its way. What is left is counted once, also by a
     // walk through many pages.
     let report = replay(&scene.letters()).await;
@@ -179,6 +188,7 @@ async fn a_move_that_was_interrupted_is_finished_though_it_was_to_go_elsewhere(k
             };
             numbered(&scene, 1).await;
             interrupt(&scene, step).await;
+            let_holds_last(&scene).await;
             let early = replay_to(&scene.letters(), Some(&attic)).await.unwrap();
             assert_eq!(
                 (early.replayed, skipped(&early)),

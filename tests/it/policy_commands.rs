@@ -1,10 +1,8 @@
 //! `hostler policy set|get|unset`, and what `inspect` says of rules.
 
-use hostler_tests::command::{end, hostler, run};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::e2e_scene::Scene;
-use crate::policy_scene::File;
 
 #[tokio::test]
 async fn what_is_wrong_is_refused_where_it_is_set() {
@@ -125,82 +123,4 @@ async fn rules_are_shown_overruled_and_taken_back() {
             .await,
         0
     );
-}
-
-#[tokio::test]
-async fn inspect_says_what_holds_and_where_it_comes_from() {
-    let scene = Scene::new().await;
-    scene
-        .raw
-        .ask("XGROUP CREATE orders workers 0 MKSTREAM")
-        .await;
-    for n in 0..3 {
-        scene.raw.add("orders:elsewhere", &n.to_string()).await;
-    }
-    let file = File::of("[backoff]\nfirst = \"1s\"\n");
-    let path = file.path.to_str().unwrap();
-    scene.set(&[
-        "max_deliveries=4",
-        "dead_letter.key=orders:elsewhere",
-        "backoff.first=2s",
-    ]);
-    scene
-        .policy("set", &["--match", "*", "backoff.max=1m"])
-        .ok();
-    let url = scene.server.url();
-    let inspect = [
-        "inspect", "--redis", &url, "--stream", "orders", "--group", "workers", "--config", path,
-    ];
-    let all = |more: &[&str]| {
-        let mut command = hostler(inspect.iter().chain(more));
-        end(command.env("HOSTLER_BACKOFF_FACTOR", "3")).ok()
-    };
-    let json = all(&["--json", "--max-length", "100"]).json();
-    let rules = json["rules"].as_array().unwrap();
-    let rule = |setting: &str| {
-        let found = rules
-            .iter()
-            .find(|rule| rule["setting"] == setting)
-            .unwrap();
-        (
-            found["value"].clone(),
-            found["from"].as_str().unwrap().to_owned(),
-        )
-    };
-    assert_eq!(
-        rule("queue.max_length"),
-        (json!("100"), "--max-length".to_owned())
-    );
-    assert_eq!(
-        rule("backoff.factor"),
-        (json!("3"), "HOSTLER_BACKOFF_FACTOR".to_owned())
-    );
-    assert_eq!(rule("backoff.first"), (json!("1s"), format!("{path}:2")));
-    assert_eq!(
-        rule("max_deliveries"),
-        (json!("4"), "policy:orders".to_owned())
-    );
-    assert_eq!(rule("backoff.max"), (json!("1m"), "policy:*".to_owned()));
-    assert_eq!(rule("on_cap"), (json!("dead-letter"), "default".to_owned()));
-    assert_eq!(rule("queue.ttl"), (Value::Null, "default".to_owned()));
-    assert_eq!(json["policies_ignored"], Value::Null);
-    assert_eq!(
-        json["dead_letters"], 3,
-        "the dead-letter key is the policy's"
-    );
-
-    let text = all(&[]).stdout;
-    let has = |words: &[&str]| {
-        text.lines()
-            .any(|l| l.split_whitespace().eq(words.iter().copied()))
-    };
-    assert!(has(&["max_deliveries", "4", "policy:orders"]), "{text}");
-
-    scene
-        .raw
-        .ask("HSET {orders}:policy max_deliveries many")
-        .await;
-    let json = run(inspect.iter().chain(&["--json"])).ok().json();
-    let why = json["policies_ignored"].as_str().unwrap();
-    assert!(why.contains("many"), "{why}");
 }

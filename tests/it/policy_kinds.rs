@@ -5,16 +5,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hostler_tests::command::run;
+use hostler_tests::command::{end, hostler, run};
 use hostler_tests::host::Host;
 use hostler_tests::redis::{RedisServer, eventually};
+use serde_json::json;
 
 use crate::dlq_scene::{Kind, Scene, on_both};
-use crate::policy_scene::{HELD, IGNORED, held};
+use crate::policy_scene::{File, HELD, IGNORED, held};
 
 on_both! {
     each_rule_of_a_policy_holds_under_a_running_host
     a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read
+    inspect_says_what_holds_and_where_it_comes_from
     a_policy_holds_from_the_next_look_on_and_looks_are_often_enough
 }
 
@@ -31,7 +33,7 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     let scene = Scene::new(kind).await;
     let options = scene.binary().without("dead-letter");
     let options = options.flag("concurrency", "1").flag("prefetch", "1");
-    let host = options.ready().await;
+    let host = options.flag("timeout", "60s").ready().await;
     let died = async |key: &str, count: usize, reason: &str, attempts: &str| {
         eventually(&format!("{key} has {count}"), async || {
             scene.all(key).await.len() == count
@@ -54,7 +56,7 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     died("first", 2, "trap", "1").await;
 
     // While one runs, the others are unread.
-    scene.send("sleep:3000").await;
+    scene.send("sleep:10000").await;
     let before = host.witness().total();
     eventually("it runs", async || host.witness().total() > before).await;
     for _ in 0..40 {
@@ -148,6 +150,85 @@ async fn a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read(ki
         })
         .await;
     }
+}
+
+/// Flag, variable, file, the policy of the queue, one by pattern, default.
+async fn inspect_says_what_holds_and_where_it_comes_from(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let key = scene.key();
+    if kind == Kind::Stream {
+        scene
+            .raw
+            .ask("XGROUP CREATE orders workers 0 MKSTREAM")
+            .await;
+    }
+    for n in 0..3 {
+        scene.put("elsewhere", n.to_string(), &[]).await;
+    }
+    let file = File::of("[backoff]\nfirst = \"1s\"\n");
+    let path = file.path.to_str().unwrap();
+    set(
+        &scene,
+        &[
+            "max_deliveries=4",
+            "dead_letter.key=elsewhere",
+            "backoff.first=2s",
+        ],
+    );
+    let url = scene.server.url();
+    let pattern = ["policy", "set", "--redis", &url, "--match", "*"];
+    run(pattern
+        .iter()
+        .chain(&["backoff.max=1m", "max_deliveries=9"]))
+    .ok();
+    let inspect = scene.inspecting(&["--config", path]);
+    let all = |more: &[&str]| {
+        let more = more.iter().map(|word| (*word).to_owned());
+        let mut command = hostler(inspect.iter().cloned().chain(more));
+        end(command.env("HOSTLER_BACKOFF_FACTOR", "3")).ok()
+    };
+    let report = all(&["--json", "--max-length", "100"]).json();
+    let rules = report["rules"].as_array().unwrap();
+    for (setting, value, from) in [
+        ("queue.max_length", json!("100"), "--max-length"),
+        ("backoff.factor", json!("3"), "HOSTLER_BACKOFF_FACTOR"),
+        ("backoff.first", json!("1s"), &*format!("{path}:2")),
+        ("max_deliveries", json!("4"), &*format!("policy:{key}")),
+        ("backoff.max", json!("1m"), "policy:*"),
+        ("on_cap", json!("dead-letter"), "default"),
+        ("queue.ttl", json!(null), "default"),
+    ] {
+        let rule = rules
+            .iter()
+            .find(|rule| rule["setting"] == setting)
+            .unwrap();
+        assert_eq!(
+            (&rule["value"], &rule["from"]),
+            (&value, &json!(from)),
+            "{setting}"
+        );
+    }
+    assert_eq!(report["policies_ignored"], json!(null));
+    assert_eq!(
+        report["dead_letters"], 3,
+        "the dead-letter key is the policy's"
+    );
+    let text = all(&[]).stdout;
+    let expected = ["max_deliveries", "4", &*format!("policy:{key}")];
+    let has = text
+        .lines()
+        .any(|line| line.split_whitespace().eq(expected));
+    assert!(has, "{text}");
+
+    scene
+        .raw
+        .ask(&format!("HSET {{{key}}}:policy max_deliveries many"))
+        .await;
+    let report = run(inspect.iter().cloned().chain(["--json".to_owned()]))
+        .ok()
+        .json();
+    let why = report["policies_ignored"].as_str().unwrap();
+    assert!(why.contains("many"), "{why}");
 }
 
 /// What a server is asked, as it comes: when (seconds of the day), and the words.

@@ -12,6 +12,7 @@ use crate::dlq_scene::{Kind, Scene, on_both};
 on_both! {
     the_progress_of_a_replay_is_drawn_on_a_terminal_and_only_there
     watch_draws_the_queue_again_and_again_until_a_key_ends_it
+    watch_shows_what_hosts_tell
     watch_leaves_the_terminal_as_it_was_when_it_is_told_to_stop
 }
 
@@ -119,6 +120,29 @@ async fn watch_draws_the_queue_again_and_again_until_a_key_ends_it(kind: Kind) {
         (&7.into(), &4.into())
     );
     assert_eq!(look["dead_by_reason"]["timeout"], 2);
+}
+
+/// What runs, since when, which handler, and the faults of late.
+async fn watch_shows_what_hosts_tell(kind: Kind) {
+    let scene = watched(kind).await;
+    let options = scene.binary().flag("max-deliveries", "1").admin();
+    let host = options.ready().await;
+    scene.send("trap").await;
+    scene.send("sleep:60000").await;
+    host.starts(9).await;
+    let log = host.log();
+    let told = |name: &str| log.iter().find_map(|line| line.text(name)).unwrap();
+    let digest = told("handler").trim_start_matches("sha256:").to_owned();
+    let address = told("address").to_owned();
+    let mut terminal = Terminal::spawn(hostler(watch(&scene, &["--admin", &address])));
+    terminal.shows("unread 0");
+    terminal.shows(&format!("{address} {} ", &digest[..12]));
+    terminal.shows("faults of late");
+    terminal.shows("unreachable");
+    terminal.shows("max-deliveries 1");
+    terminal.types("q");
+    assert_eq!(terminal.end(), 0, "{}", terminal.text());
+    host.kill().await;
 }
 
 async fn watch_leaves_the_terminal_as_it_was_when_it_is_told_to_stop(kind: Kind) {
