@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use hostler_tests::command::{self, Ended};
 use hostler_tests::guests::{guest, variant};
-use hostler_tests::host::{HostOptions, Line};
+use hostler_tests::host::{Host, HostOptions, Line};
 use hostler_tests::redis::{RawRedis, RedisOptions, eventually};
 use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
@@ -386,6 +386,191 @@ async fn a_canary_is_promoted_and_given_up_by_hand() {
     for host in [host, later] {
         host.drain().await.expect_code(0);
     }
+}
+
+/// What a host misses while it stands still, it makes up for: what is wanted is a state.
+#[tokio::test]
+async fn a_host_that_missed_a_deploy_takes_it_when_it_is_promoted() {
+    let scene = Scene::new(&good("old")).await;
+    let trying = accepting(&scene).flag("canary", "10%").ready().await;
+    let plain = accepting(&scene).ready().await;
+    let one = good("one");
+    for host in [&trying, &plain] {
+        host.pause().await;
+    }
+    deploy(&scene, &one).ok();
+    of_queue(&scene, &["promote"]).ok();
+    for host in [&trying, &plain] {
+        host.signal(Signal::SIGCONT);
+        runs(host, &one).await;
+        assert!(versions(host)["canary"].is_null());
+        assert!(said(host, "a canary begins").is_empty());
+    }
+    for host in [trying, plain] {
+        host.drain().await.expect_code(0);
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_of_the_only_deploy_leaves_hosts_alone_that_never_ran_it() {
+    let (first, second) = (good("first"), good("second"));
+    let scene = Scene::new(&first).await;
+    let host = accepting(&scene).ready().await;
+    scene.put(&second);
+    runs(&host, &second).await;
+    host.pause().await;
+    deploy(&scene, &good("deployed")).ok();
+    of_queue(&scene, &["rollback"]).ok();
+    host.signal(Signal::SIGCONT);
+    host.logs("another version is wanted").await;
+    // Later wishes are carried out later.
+    let next = good("next");
+    deploy(&scene, &next).ok();
+    runs(&host, &next).await;
+    let previous = versions(&host)["previous"].clone();
+    assert_eq!(previous["digest"], *digest(&second), "{previous}");
+    assert_eq!(host.metric("hostler_swaps_total"), 2);
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_host_that_missed_the_way_back_to_its_file_still_finds_it() {
+    let first = good("first");
+    let scene = Scene::new(&first).await;
+    let host = accepting(&scene).ready().await;
+    let (one, two) = (good("one"), good("two"));
+    deploy(&scene, &one).ok();
+    runs(&host, &one).await;
+    host.pause().await;
+    of_queue(&scene, &["rollback"]).ok();
+    deploy(&scene, &two).ok();
+    host.signal(Signal::SIGCONT);
+    runs(&host, &two).await;
+    // What ran before is `one`, which was taken back.
+    of_queue(&scene, &["rollback"]).ok();
+    runs(&host, &first).await;
+    assert_eq!(versions(&host)["current"]["origin"], "file");
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_rollback_to_the_canary_takes_it_whole() {
+    let scene = Scene::new(&good("old")).await;
+    let host = accepting(&scene).flag("canary", "10%").ready().await;
+    let one = good("one");
+    deploy(&scene, &one).ok();
+    host.logs("a canary begins").await;
+    of_queue(&scene, &["rollback", "--to", "1"]).ok();
+    runs(&host, &one).await;
+    assert!(versions(&host)["canary"].is_null());
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_canary_from_the_file_is_promoted_by_hand_and_one_that_is_deployed_is_not_meant() {
+    let scene = Scene::new(&good("old")).await;
+    let host = accepting(&scene).flag("canary", "10%").ready().await;
+    let one = good("one");
+    deploy(&scene, &one).ok();
+    host.logs("a canary begins").await;
+    of_queue(&scene, &["promote"]).ok();
+    runs(&host, &one).await;
+    let file = good("file");
+    scene.put(&file);
+    host.logs_times("a canary begins", 2).await;
+    of_queue(&scene, &["promote"]).ok();
+    runs(&host, &file).await;
+    host.drain().await.expect_code(0);
+}
+
+/// A Redis without persistence counts from the start again.
+#[tokio::test]
+async fn a_deploy_after_redis_lost_its_data_is_no_old_one() {
+    let scene = Scene::new(&good("file")).await;
+    let host = accepting(&scene).ready().await;
+    let (one, other) = (good("one"), good("other"));
+    deploy(&scene, &one).ok();
+    runs(&host, &one).await;
+    // Lost, and deployed again, between two looks.
+    host.pause().await;
+    let lost = "UNLINK {orders}:versions {orders}:version:1";
+    assert_eq!(scene.raw.number(lost).await, 2);
+    let deployed = deploy(&scene, &other).ok().json();
+    assert_eq!(deployed["version"], 1);
+    host.signal(Signal::SIGCONT);
+    runs(&host, &other).await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_queue_without_deploys_has_nothing_to_go_back_to_or_to_promote() {
+    let scene = Scene::new(&good("one")).await;
+    for command in [&["rollback"][..], &["rollback", "--to", "1"], &["promote"]] {
+        let refused = of_queue(&scene, command);
+        assert_eq!(refused.code, 64, "{refused:?}");
+        let what = "nothing was ever deployed to orders";
+        assert!(refused.stderr.contains(what), "{refused:?}");
+    }
+    // A mistyped key is not made a queue with versions.
+    assert_eq!(scene.raw.number("EXISTS {orders}:versions").await, 0);
+}
+
+/// Wait until it says that its file is gone, put it there again, and wait until it has seen that.
+async fn away_and_back(scene: &Scene, host: &Host) {
+    let content = std::fs::read(&scene.file).unwrap();
+    std::fs::remove_file(&scene.file).unwrap();
+    eventually("its file is gone", async || {
+        versions(host)["refused"]["step"] == "source"
+    })
+    .await;
+    scene.put(&content);
+    eventually("its file is back", async || {
+        versions(host)["refused"].is_null()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_was_away_and_is_what_it_was_undoes_no_deploy() {
+    let first = good("file");
+    let scene = Scene::new(&first).await;
+    let host = accepting(&scene).ready().await;
+    let next = good("deployed");
+    deploy(&scene, &next).ok();
+    runs(&host, &next).await;
+    away_and_back(&scene, &host).await;
+    // A wish that it had made would be carried out before this one.
+    let later = good("later");
+    deploy(&scene, &later).ok();
+    runs(&host, &later).await;
+    assert_eq!(host.metric("hostler_swaps_total"), 2);
+    // Other content is a change, as ever.
+    std::fs::remove_file(&scene.file).unwrap();
+    eventually("its file is gone", async || {
+        versions(&host)["refused"]["step"] == "source"
+    })
+    .await;
+    let other = good("other");
+    scene.put(&other);
+    runs(&host, &other).await;
+    host.drain().await.expect_code(0);
+}
+
+#[tokio::test]
+async fn a_file_that_was_away_and_is_what_it_was_ends_no_trial() {
+    let scene = Scene::new(&good("file")).await;
+    let host = accepting(&scene).flag("canary", "10%").ready().await;
+    let next = good("deployed");
+    deploy(&scene, &next).ok();
+    host.logs("a canary begins").await;
+    away_and_back(&scene, &host).await;
+    host.logs("the handler's file can be read again, and is what it was")
+        .await;
+    of_queue(&scene, &["promote"]).ok();
+    runs(&host, &next).await;
+    assert!(said(&host, "the canary was given up by hand").is_empty());
+    assert_eq!(said(&host, "the canary was promoted by hand").len(), 1);
+    host.drain().await.expect_code(0);
 }
 
 #[tokio::test]

@@ -218,7 +218,7 @@ async fn whoever_goes_back_gets_nothing_of_what_was_to_come() {
     scene.deploy("two").await;
     scene.gate.begins(2).await;
     // To the one before: at once, whatever is being compiled.
-    scene.wish(Wish::RollBack).await;
+    scene.wish(Wish::Withdraw).await;
     scene.runs("first", 2).await;
     scene.gate.pass();
     scene.deploy("three").await;

@@ -102,6 +102,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// Why neither `rollback` nor `promote` means anything to a queue.
+pub(super) fn nothing(queue: &str) -> Failure {
+    let what = format!("nothing was ever deployed to {queue}");
+    Failure::new(Exit::Usage, what).hint("`--queue-key` takes the key of a stream or list")
+}
+
 /// Tells one wish from every other.
 pub(super) fn token() -> String {
     format!("{:032x}", fastrand::u128(..))

@@ -154,6 +154,10 @@ impl Keeper {
                 }
                 Err(_) => "it is not UTF-8".to_owned(),
             },
+            Change::Back => {
+                info!("the configuration file can be read again, and is what it was");
+                return false;
+            }
             Change::Unreadable(reason) | Change::TooLarge(reason) => reason,
         };
         error!(

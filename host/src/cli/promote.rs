@@ -1,16 +1,17 @@
 //! `hostler promote`: keep a canary without waiting for the end of its window.
 
 use crate::cli::connect::{Connected, ask, patiently};
-use crate::cli::deploy::{token, whoever};
+use crate::cli::deploy::{nothing, token, whoever};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
-use crate::queue::versions::Store;
+use crate::queue::versions::{Done, Store};
 
 /// Let the canary take over, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Hosts without a canary change nothing. To give a canary up: `hostler rollback`.
+What is deployed takes over whole, also on hosts that have given it up. To give a canary up:
+`hostler rollback`.
 
 Examples:
   hostler promote --redis redis://localhost --queue-key orders")]
@@ -33,13 +34,17 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let redis = loaded.value;
     let by = args.by.unwrap_or_else(whoever);
     let token = token();
-    ask(async {
+    let done = ask(async {
         let connected = Connected::new(&redis, "promote").await?;
         let store = Store::new(connected.connector.link("promote"), &args.queue_key);
         let done = patiently(redis.wait, async || store.promote(&token, &by).await).await;
         connected.close().await;
         done
     })?;
-    output::line(&format!("the canary of {} takes over", args.queue_key))?;
+    let queue = &args.queue_key;
+    if done == Done::Nothing {
+        return Err(nothing(queue));
+    }
+    output::line(&format!("the canary of {queue} takes over"))?;
     Ok(Exit::Ok)
 }

@@ -1,7 +1,7 @@
 //! `hostler rollback`: back to the version before, at once.
 
 use crate::cli::connect::{Connected, ask, patiently};
-use crate::cli::deploy::{token, whoever};
+use crate::cli::deploy::{nothing, token, whoever};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
@@ -11,8 +11,8 @@ use crate::queue::versions::{Done, Store};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A host keeps the version before compiled, so it goes back within a second, and compiles nothing. A
-canary is given up. Where only one version was ever deployed, each host goes back to what it ran
-before. Again, it takes itself back.
+canary is given up. Where only one version was ever deployed, each host that runs it goes back to
+what it ran before, and the others change nothing. Again, it takes itself back.
 
 Examples:
   hostler rollback --redis redis://localhost --queue-key orders
@@ -54,6 +54,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })?;
     let queue = &args.queue_key;
     match done {
+        Done::Nothing => Err(nothing(queue)),
         Done::Gone => {
             let what = format!("that version of {queue} is not stored");
             let hint = "`hostler versions` lists those that are";

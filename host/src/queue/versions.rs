@@ -58,8 +58,8 @@ impl std::fmt::Debug for Store {
 /// What is wanted of the hosts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
-    /// Counts the wishes.
-    pub serial: u64,
+    /// Tells this wish from every other, also from those of a Redis that has lost its data since.
+    pub token: String,
     /// The version; 0 = none that is stored.
     pub number: u64,
     /// How it came to be wanted.
@@ -110,6 +110,8 @@ pub struct Report {
 pub enum Done {
     /// This version is wanted now.
     Wanted(u64),
+    /// Nothing was ever deployed to this queue.
+    Nothing,
     /// What was uploaded, or what was to go back to, is not there (any more).
     Gone,
 }
@@ -193,7 +195,7 @@ impl Store {
     /// What Redis refuses.
     pub async fn wanted(&self) -> Result<Option<Wanted>, Error> {
         let mut pipeline = redis::Pipeline::new();
-        let fields = ["serial", "wanted", "action", "at"];
+        let fields = ["token", "wanted", "action", "at"];
         pipeline
             .cmd("HMGET")
             .arg(keys::versions(&self.key))
@@ -201,15 +203,15 @@ impl Store {
         pipeline.cmd("TIME");
         let replies = Value::Array(self.link.pipeline(COMMAND, &pipeline).await?);
         let [found, time] = reply::tuple(COMMAND, replies)?;
-        let [serial, number, action, at] = reply::tuple(COMMAND, reply::accepted(COMMAND, found)?)?;
-        if serial == Value::Nil {
+        let [token, number, action, at] = reply::tuple(COMMAND, reply::accepted(COMMAND, found)?)?;
+        if token == Value::Nil {
             return Ok(None);
         }
         let [seconds, _] = reply::tuple(COMMAND, reply::accepted(COMMAND, time)?)?;
         let now_ms = reply::count(COMMAND, &seconds)?.saturating_mul(1_000);
         let at_ms = reply::count(COMMAND, &at)?;
         Ok(Some(Wanted {
-            serial: reply::count(COMMAND, &serial)?,
+            token: reply::text(COMMAND, token)?,
             number: reply::count(COMMAND, &number)?,
             action: match &*reply::text(COMMAND, action)? {
                 "rollback" => Action::RollBack,
@@ -393,6 +395,7 @@ fn done(script: Script, value: Value) -> Result<Done, Error> {
         Value::Int(number) => Ok(Done::Wanted(u64::try_from(number).unwrap_or(0))),
         other => match &*reply::text(script.name(), other)? {
             "gone" => Ok(Done::Gone),
+            "nothing" => Ok(Done::Nothing),
             _ => Err(Error::Reply {
                 command: script.name(),
                 detail: "a word that we do not know".to_owned(),

@@ -2,6 +2,10 @@
 //! if it accepts deploys; and it shows what it runs.
 //!
 //! Both only look, or say what lapses by itself: while Redis is away nothing is lost but news.
+//!
+//! What is wanted is a state, not a step from the one before: a host looks now and then, and may have
+//! been away, so it can miss any number of wishes. Whatever the last one was, it then does what a
+//! host does that has heard them all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +45,8 @@ pub struct Follower {
     max: u64,
     /// Younger ones may be a canary at the start of a host as well.
     trial: Option<Duration>,
-    serial: u64,
+    /// What was passed on last.
+    followed: Option<Wanted>,
     refused: bool,
 }
 
@@ -58,7 +63,7 @@ impl Follower {
             versions,
             max,
             trial,
-            serial: 0,
+            followed: None,
             refused: false,
         }
     }
@@ -77,7 +82,7 @@ impl Follower {
             0 => None,
             _ => Some(self.fetch(&wanted, trial).await?),
         };
-        self.serial = wanted.serial;
+        self.followed = Some(wanted);
         Ok(wish)
     }
 
@@ -109,22 +114,33 @@ impl Follower {
     async fn look(&mut self) -> Result<Option<Wish>, Error> {
         let Some(wanted) = self.store.wanted().await? else {
             // Lost with its Redis: what runs goes on.
-            self.serial = 0;
+            self.followed = None;
             return Ok(None);
         };
-        if wanted.serial == self.serial {
+        let followed = self.followed.as_ref();
+        if followed.is_some_and(|followed| followed.token == wanted.token) {
             return Ok(None);
         }
         let number = wanted.number;
         info!(number, action = ?wanted.action, "another version is wanted");
         let wish = match wanted.action {
-            Action::Promote => Wish::Promote,
-            Action::RollBack if number == 0 => Wish::RollBack,
-            Action::RollBack => self.fetch(&wanted, false).await?,
+            Action::Promote if self.means_the_file(&wanted) => Wish::PromoteFile,
+            _ if number == 0 => Wish::Withdraw,
+            // Its canary is kept; a host that has none takes the version all the same.
+            Action::Promote | Action::RollBack => self.fetch(&wanted, false).await?,
             Action::Deploy => self.fetch(&wanted, true).await?,
         };
-        self.serial = wanted.serial;
+        self.followed = Some(wanted);
         Ok(Some(wish))
+    }
+
+    /// Whether the canary to promote is one from the file: it came after the deploy, which this host
+    /// knows.
+    fn means_the_file(&self, wanted: &Wanted) -> bool {
+        let lineup = self.versions.lineup();
+        let canary = lineup.canary.as_ref().map(|canary| canary.version.origin);
+        let known = self.followed.as_ref().map_or(0, |known| known.number);
+        canary == Some(Origin::File) && [0, known].contains(&wanted.number)
     }
 
     /// The wish for a stored version: at once, if it is at hand.

@@ -77,10 +77,13 @@ pub enum Wish {
         /// Why, for people.
         reason: String,
     },
-    /// Back to the version before; a canary is given up.
-    RollBack,
-    /// The canary takes over.
-    Promote,
+    /// No deploy is wanted any more: a host that runs one goes back to what ran before, and one that
+    /// tries one gives it up. Where none ever came to, nothing changes.
+    Withdraw,
+    /// The canary from the file takes over, if there is one.
+    PromoteFile,
+    /// The file can be read again, and is what it was. It is no wish: what was said of it is history.
+    Readable,
 }
 
 /// Swaps the versions of one host: see the module.
@@ -95,6 +98,10 @@ pub struct Swapper {
     heard: u64,
     /// The newest version that was refused, and the wish that it was for.
     refused: Option<(u64, RefusedSeen)>,
+    /// The same of a file that cannot be read, until it can be.
+    unreadable: Option<(u64, RefusedSeen)>,
+    /// Asks for what the file holds.
+    reload: Option<mpsc::Sender<()>>,
     seen: watch::Sender<VersionsSeen>,
 }
 
@@ -122,9 +129,18 @@ impl Swapper {
             line: Line::default(),
             heard: 0,
             refused: None,
+            unreadable: None,
+            reload: None,
         };
         swapper.show();
         swapper
+    }
+
+    /// Ask here for what the file holds, if nothing of it is at hand any more.
+    #[must_use]
+    pub fn reloading(mut self, reload: mpsc::Sender<()>) -> Self {
+        self.reload = Some(reload);
+        self
     }
 
     /// What there is to see, as it changes.
@@ -191,7 +207,7 @@ impl Swapper {
             }
             Wish::AtHand { version, trial } => {
                 let digest = Arc::clone(version.digest());
-                if !self.take(version.origin, &digest) {
+                if !self.take(version.origin, &digest, trial) {
                     // Another one took its place since it was looked for.
                     self.line.forget();
                     self.put(version, trial, self.heard);
@@ -211,15 +227,18 @@ impl Swapper {
                 };
                 self.refuse(&candidate, step, &reason);
             }
-            Wish::RollBack => self.roll_back(),
-            Wish::Promote => {
+            Wish::Withdraw => self.withdraw(),
+            Wish::PromoteFile => {
                 let lineup = self.versions.lineup();
-                if let Some(canary) = &lineup.canary {
-                    let digest = canary.version.digest();
-                    if self.versions.promote(digest) {
-                        info!(digest = &**digest, "the canary was promoted by hand");
-                    }
+                let canary = lineup.canary.as_ref().map(|canary| &canary.version);
+                if let Some(canary) = canary.filter(|canary| canary.origin == Origin::File) {
+                    self.promote(canary.digest());
                 }
+            }
+            Wish::Readable => {
+                self.unreadable = None;
+                info!("the handler's file can be read again, and is what it was");
+                self.show();
             }
         }
     }
@@ -231,7 +250,7 @@ impl Swapper {
         }
         if let Err(refusal) = swap::accept(&candidate.digest, &self.settings.terms) {
             self.refuse(&candidate, refusal.step(), &refusal.to_string());
-        } else if !self.take(candidate.origin, &candidate.digest) {
+        } else if !self.take(candidate.origin, &candidate.digest, candidate.trial) {
             self.line.add(Found {
                 candidate,
                 bytes,
@@ -240,8 +259,8 @@ impl Swapper {
         }
     }
 
-    /// Take a version that is at hand; false = it is not.
-    fn take(&mut self, origin: Origin, digest: &Arc<str>) -> bool {
+    /// Take a version that is at hand: whole, unless it may be tried. False = it is not at hand.
+    fn take(&mut self, origin: Origin, digest: &Arc<str>, trial: bool) -> bool {
         let lineup = self.versions.lineup();
         let canary = lineup.canary.as_ref().map(|canary| canary.version.digest());
         let previous = lineup.previous.as_ref().filter(|v| v.digest() == digest);
@@ -252,6 +271,9 @@ impl Swapper {
             self.taken(self.heard);
         } else if canary == Some(digest) {
             self.line.forget();
+            if !trial {
+                self.promote(digest);
+            }
             self.taken(self.heard);
         } else if let Some(previous) = previous {
             self.line.forget();
@@ -263,21 +285,34 @@ impl Swapper {
         true
     }
 
-    fn roll_back(&mut self) {
+    fn promote(&self, digest: &str) {
+        if self.versions.promote(digest) {
+            info!(digest, "the canary was promoted by hand");
+        }
+    }
+
+    fn withdraw(&mut self) {
         self.line.forget();
         let lineup = self.versions.lineup();
-        if lineup.canary.is_some() {
-            self.drop_canary(&lineup);
-            return;
-        }
         let from = lineup.current.digest();
-        if self.versions.roll_back(from) {
+        let is_deploy = |version: &Version| version.origin != Origin::File;
+        if !is_deploy(&lineup.current) {
+            if lineup
+                .canary
+                .as_ref()
+                .is_some_and(|c| is_deploy(&c.version))
+            {
+                self.drop_canary(&lineup);
+            }
+        } else if lineup.previous.as_ref().is_none_or(is_deploy) {
+            // It has followed several deploys, and not what was wanted in between.
+            let told = self.reload.as_ref().map(|reload| reload.try_send(()));
+            warn!(asked = told.is_some(), "what the file held is not at hand");
+        } else if self.versions.roll_back(from) {
             let to = self.versions.digest();
             info!(from = &**from, to = &*to, "rolled back by hand");
-            self.taken(self.heard);
-        } else {
-            warn!("there is no version to go back to");
         }
+        self.taken(self.heard);
     }
 
     fn drop_canary(&self, lineup: &Lineup) {
@@ -331,7 +366,9 @@ impl Swapper {
 
     /// This wish is fulfilled: what was refused before it is history.
     fn taken(&mut self, wish: u64) {
-        self.refused.take_if(|(refused, _)| *refused <= wish);
+        for said in [&mut self.refused, &mut self.unreadable] {
+            said.take_if(|(refused, _)| *refused <= wish);
+        }
         self.show();
     }
 
@@ -348,7 +385,11 @@ impl Swapper {
             reason,
             at_ms: wall_clock_ms(),
         };
-        self.refused = Some((candidate.wish, seen));
+        let said = match candidate.origin {
+            Origin::File if digest.is_empty() => &mut self.unreadable,
+            _ => &mut self.refused,
+        };
+        *said = Some((candidate.wish, seen));
         self.show();
     }
 
@@ -358,6 +399,8 @@ impl Swapper {
             digest: version.digest().to_string(),
             origin: version.origin.to_string(),
         };
+        let said = [&self.refused, &self.unreadable].into_iter().flatten();
+        let newest = said.max_by_key(|(wish, _)| *wish);
         let now = VersionsSeen {
             current: seen(&lineup.current),
             previous: lineup.previous.as_ref().map(seen),
@@ -366,7 +409,7 @@ impl Swapper {
                 origin: canary.version.origin.to_string(),
                 share: canary.share.to_string(),
             }),
-            refused: self.refused.as_ref().map(|(_, seen)| seen.clone()),
+            refused: newest.map(|(_, seen)| seen.clone()),
         };
         self.health.runs(now.clone());
         self.seen.send_if_modified(|before| {

@@ -6,7 +6,7 @@
 //! waited for: it counts once two looks in a row and the reading in between find the same.
 //!
 //! What the reader makes of the content is its own affair; content that is the same as before is
-//! no change, however often it is written.
+//! no change, however often it is written, and however long it was away.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
-use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, sleep_until};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(250);
@@ -33,6 +33,8 @@ const COARSE: Duration = Duration::from_secs(1);
 pub enum Change {
     /// Its content is another one: this.
     Content(Vec<u8>),
+    /// It can be read again, which it could not, and its content is what it was.
+    Back,
     /// It cannot be read, and why; told once, until it can be read again.
     Unreadable(String),
     /// It is larger than is read; told as often.
@@ -52,6 +54,10 @@ pub struct FileWatch {
     /// What the last look found.
     seen: Option<Stamp>,
     misses: u32,
+    /// When the next look is due.
+    due: Option<Instant>,
+    /// The look that is under way. There is never a second one, however long a file system takes.
+    looking: Option<JoinHandle<Look>>,
 }
 
 /// What tells one state of a file from another, short of its content.
@@ -65,6 +71,7 @@ struct Stamp {
 }
 
 /// What a look found.
+#[derive(Debug)]
 enum Look {
     /// Nothing to report yet.
     Nothing,
@@ -88,6 +95,8 @@ impl FileWatch {
             read: None,
             seen: None,
             misses: 0,
+            due: None,
+            looking: None,
         }
     }
 
@@ -105,20 +114,31 @@ impl FileWatch {
         self
     }
 
-    /// The path.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Nothing of it is known any more: what it holds is a change.
+    pub fn forget(&mut self) {
+        self.known = None;
+        self.read = None;
+        self.misses = 0;
     }
 
-    /// Wait for the next change. May be given up at any time: nothing is missed.
+    /// Wait for the next change. May be given up at any time, however often: nothing is missed, and
+    /// a look that is under way goes on.
     pub async fn changed(&mut self) -> Change {
         loop {
-            sleep(self.every).await;
-            let (path, max) = (self.path.clone(), self.max);
-            let (read, seen) = (self.read, self.seen);
-            // A file system may hang; nobody else waits for it.
-            let looked = spawn_blocking(move || look(&path, max, read, seen)).await;
-            let found = looked.unwrap_or_else(|error| unreadable(&error));
+            let looking = if let Some(looking) = &mut self.looking {
+                looking
+            } else {
+                let every = self.every;
+                sleep_until(*self.due.get_or_insert_with(|| Instant::now() + every)).await;
+                self.due = None;
+                let (path, max) = (self.path.clone(), self.max);
+                let (read, seen) = (self.read, self.seen);
+                // A file system may hang; nobody else waits for it.
+                let look = spawn_blocking(move || look(&path, max, read, seen));
+                self.looking.insert(look)
+            };
+            let found = looking.await.unwrap_or_else(|error| unreadable(&error));
+            self.looking = None;
             if let Some(change) = self.take(found) {
                 return change;
             }
@@ -140,10 +160,11 @@ impl FileWatch {
                 self.read = Some((stamp, settled));
                 let digest = Sha256::digest(&content).into();
                 let was_lost = std::mem::take(&mut self.misses) >= MISSES;
-                if self.known != Some(digest) || was_lost {
+                if self.known != Some(digest) {
                     self.known = Some(digest);
                     return Some(Change::Content(content));
                 }
+                return was_lost.then_some(Change::Back);
             }
         }
         None
@@ -158,6 +179,10 @@ fn look(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>)
     };
     if read == Some((stamp, true)) {
         return Look::Nothing;
+    }
+    // Not even opened: as long as it is that large, a look stays as cheap as any other.
+    if stamp.size > max {
+        return Look::Failed(Change::TooLarge(too_large(max)));
     }
     if seen != Some(stamp) {
         return Look::Restless(stamp);
@@ -176,6 +201,10 @@ fn unreadable(why: &dyn fmt::Display) -> Look {
     Look::Failed(Change::Unreadable(why.to_string()))
 }
 
+fn too_large(max: u64) -> String {
+    format!("is larger than {max} bytes")
+}
+
 /// The content, and whether a change since would show; `None` if it changed meanwhile.
 fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>)>> {
     let file = File::open(path)?;
@@ -189,8 +218,7 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
         .take(max.saturating_add(1))
         .read_to_end(&mut content)?;
     if content.len() as u64 > max {
-        let what = format!("is larger than {max} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, too_large(max)));
     }
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
@@ -325,9 +353,11 @@ mod tests {
         assert!(matches!(next(&mut watch).await, Change::Unreadable(_)));
         let waited = timeout(Duration::from_millis(60), watch.changed()).await;
         assert!(waited.is_err(), "{waited:?}");
-        // It is told that it is back, even as it was.
+        // It is told that it is back; as it is what it was, that is no other content.
         fs::write(&path, "one").unwrap();
-        content(&mut watch, b"one").await;
+        assert_eq!(next(&mut watch).await, Change::Back);
+        let waited = timeout(Duration::from_millis(60), watch.changed()).await;
+        assert!(waited.is_err(), "{waited:?}");
         fs::write(&path, vec![b'x'; 1001]).unwrap();
         let Change::TooLarge(reason) = next(&mut watch).await else {
             panic!("it is too large");
@@ -338,5 +368,71 @@ mod tests {
         fs::remove_dir(&path).unwrap();
         fs::write(&path, "two").unwrap();
         content(&mut watch, b"two").await;
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_known_by_its_size_and_never_read() {
+        let (_dir, path) = place();
+        File::create(&path).unwrap().set_len(1_001).unwrap();
+        let mut watch = watch(&path);
+        // A file is read by the second look at the earliest.
+        for _ in 0..2 {
+            let found = look(&path, 1_000, watch.read, watch.seen);
+            assert!(
+                matches!(found, Look::Failed(Change::TooLarge(_))),
+                "{found:?}"
+            );
+            assert_eq!(watch.take(found), None);
+        }
+        assert!(matches!(next(&mut watch).await, Change::TooLarge(_)));
+        fs::write(&path, "one").unwrap();
+        content(&mut watch, b"one").await;
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_waiting_time_and_again_misses_nothing() {
+        let (_dir, path) = place();
+        fs::write(&path, "one").unwrap();
+        let mut watch = watch(&path).knowing(b"one");
+        fs::write(&path, "two").unwrap();
+        let found = timeout(PATIENCE, async {
+            loop {
+                // Asked once, and given up at once.
+                if let Ok(change) = timeout(Duration::ZERO, watch.changed()).await {
+                    return change;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        assert_eq!(found.await.unwrap(), Change::Content(b"two".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_lasts_is_the_only_one() {
+        let (_dir, path) = place();
+        fs::write(&path, "one").unwrap();
+        let mut watch = watch(&path);
+        let (end, hangs) = std::sync::mpsc::channel::<()>();
+        watch.looking = Some(spawn_blocking(move || {
+            assert!(hangs.recv().is_err());
+            Look::Nothing
+        }));
+        for _ in 0..10 {
+            let waited = timeout(Duration::from_millis(10), watch.changed()).await;
+            assert!(waited.is_err(), "{waited:?}");
+        }
+        drop(end);
+        content(&mut watch, b"one").await;
+    }
+
+    #[tokio::test]
+    async fn what_is_forgotten_is_a_change_again() {
+        let (_dir, path) = place();
+        fs::write(&path, "one").unwrap();
+        let mut watch = watch(&path).knowing(b"one");
+        let waited = timeout(Duration::from_millis(60), watch.changed()).await;
+        assert!(waited.is_err(), "{waited:?}");
+        watch.forget();
+        content(&mut watch, b"one").await;
     }
 }

@@ -64,6 +64,8 @@ impl Swapping {
         let link = connected.connector.link("versions");
         let store = Arc::new(Store::new(link, config.queue.name()));
         let (wishes, inbox) = mpsc::channel(WISHES_MAX);
+        let (reload, reloads) = mpsc::channel(1);
+        swapper = swapper.reloading(reload.clone());
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
             let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
@@ -75,11 +77,10 @@ impl Swapping {
             }
             attempts.spawn(follower.run(wishes.clone()));
         }
-        let (reload, reloads) = mpsc::channel(1);
         // What was loaded at the start is no change.
         let watch = FileWatch::new(config.handler.file.clone(), max).knowing(loaded);
         attempts.spawn(swapper.run(inbox));
-        attempts.spawn(watch_file(watch, max, wishes, reloads));
+        attempts.spawn(watch_file(watch, wishes, reloads));
         let mut hangups = signal(SignalKind::hangup())
             .map_err(|error| Failure::io("cannot wait for signals", &error))?;
         tokio::spawn(async move {

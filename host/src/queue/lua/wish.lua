@@ -3,10 +3,13 @@
 -- KEYS  1 versions (hash)
 -- ARGV  1 token of this wish, 2 rollback | promote, 3 who, 4 the version to go back to ('' = the
 --       one before)
--- reply number of the version that is wanted now | gone
+-- reply number of the version that is wanted now | gone | nothing: nothing was ever deployed
 --
--- Atomicity: the look comes before the first write. A repeat finds its own token, and answers as
+-- Atomicity: the looks come before the first write. A repeat finds its own token, and answers as
 -- before: it does not go back twice.
+if redis.call('HEXISTS', KEYS[1], 'last') == 0 then
+  return 'nothing'
+end
 local wanted = redis.call('HGET', KEYS[1], 'wanted') or '0'
 if redis.call('HGET', KEYS[1], 'token') == ARGV[1] then
   return tonumber(wanted)

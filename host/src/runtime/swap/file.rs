@@ -1,4 +1,6 @@
-//! The handler's file as a source of versions.
+//! The handler's file as a source of versions. Only a change of what it holds is a wish: a file that
+//! was away for a while and is what it was (a network file system, a mount that is renewed) undoes
+//! no deploy.
 
 use tokio::sync::mpsc;
 use tracing::info;
@@ -8,11 +10,10 @@ use crate::runtime::versions::Origin;
 use crate::runtime::watch::{Change, FileWatch};
 use crate::sandbox::swap::Step;
 
-/// Watch the handler's file, of at most `max` bytes, until nobody listens. Whenever `reload` says so,
-/// what it holds is wished for, whether it has changed or not.
+/// Watch the handler's file until nobody listens. Whenever `reload` says so, what it holds is wished
+/// for, whether it has changed or not.
 pub async fn watch_file(
     mut watch: FileWatch,
-    max: u64,
     wishes: mpsc::Sender<Wish>,
     mut reload: mpsc::Receiver<()>,
 ) {
@@ -28,8 +29,7 @@ pub async fn watch_file(
             change = watch.changed() => change,
             Some(()) = reload.recv() => {
                 info!("told to look at the handler's file");
-                // Nothing of it is known: what it holds is a change.
-                watch = FileWatch::new(watch.path().to_owned(), max);
+                watch.forget();
                 continue;
             }
         };
@@ -39,6 +39,7 @@ pub async fn watch_file(
                 bytes,
                 trial: true,
             },
+            Change::Back => Wish::Readable,
             Change::Unreadable(reason) => unusable(Step::Source, reason),
             Change::TooLarge(reason) => unusable(Step::Size, reason),
         };
