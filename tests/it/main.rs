@@ -183,6 +183,8 @@ mod swap_storm;
 #[cfg(test)]
 mod swap_trials;
 #[cfg(test)]
+mod swap_verdicts;
+#[cfg(test)]
 mod swap_versions;
 #[cfg(test)]
 mod terminal_views;

@@ -25,7 +25,7 @@ pub(crate) fn written(dir: &Path, component: &[u8]) -> PathBuf {
     path
 }
 
-fn of_queue(scene: &Scene, arguments: &[&str]) -> Ended {
+pub(crate) fn of_queue(scene: &Scene, arguments: &[&str]) -> Ended {
     let url = scene.server.url();
     let queue = ["--redis", &url, "--queue-key", "orders"];
     command::run(arguments.iter().chain(&queue))
@@ -40,12 +40,12 @@ pub(crate) fn deploy(scene: &Scene, component: &[u8]) -> Ended {
     )
 }
 
-fn listed(scene: &Scene) -> Value {
+pub(crate) fn listed(scene: &Scene) -> Value {
     of_queue(scene, &["versions", "--json"]).ok().json()
 }
 
 /// The clock of Redis, in epoch milliseconds.
-async fn redis_ms(scene: &Scene) -> u64 {
+pub(crate) async fn redis_ms(scene: &Scene) -> u64 {
     let (seconds, micros): (String, String) =
         redis::from_redis_value(scene.raw.ask("TIME").await).unwrap();
     seconds.parse::<u64>().unwrap() * 1_000 + micros.parse::<u64>().unwrap() / 1_000
@@ -59,7 +59,7 @@ async fn asked(scene: &Scene, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-fn accepting(scene: &Scene) -> HostOptions {
+pub(crate) fn accepting(scene: &Scene) -> HostOptions {
     scene.host().flag("accept-deploys", "true")
 }
 
@@ -577,6 +577,11 @@ async fn a_file_that_was_away_and_is_what_it_was_ends_no_trial() {
 async fn only_the_newest_versions_are_kept() {
     let scene = Scene::new(&good("file")).await;
     for number in 1..=13 {
+        // What hosts found out about one goes with it.
+        for word in ["kept", "given-up"] {
+            let judged = format!("SET {{orders}}:version:{number}:{word} x");
+            scene.raw.ask(&judged).await;
+        }
         let deployed = deploy(&scene, &good(&format!("v{number}"))).ok();
         assert_eq!(deployed.json()["version"], number);
         // Whoever deploys hears that nobody takes it.
@@ -591,6 +596,12 @@ async fn only_the_newest_versions_are_kept() {
         .collect();
     assert_eq!(numbers, (4..=13).rev().collect::<Vec<_>>());
     assert_eq!(scene.raw.number("EXISTS {orders}:version:3").await, 0);
+    for word in ["kept", "given-up"] {
+        for (version, there) in [(3, 0), (4, 1)] {
+            let look = format!("EXISTS {{orders}}:version:{version}:{word}");
+            assert_eq!(scene.raw.number(&look).await, there, "{look}");
+        }
+    }
     assert_eq!(scene.raw.number("EXISTS {orders}:version:4").await, 1);
     // What was wanted before stays, however old it is.
     of_queue(&scene, &["rollback", "--to", "4"]).ok();

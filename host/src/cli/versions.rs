@@ -9,7 +9,7 @@ use crate::cli::connect::{Connected, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
-use crate::queue::versions::{Report, Store, Stored};
+use crate::queue::versions::{Report, Store, Stored, Verdicts};
 use crate::runtime::deploys::HostSeen;
 
 /// List the versions stored for a queue, and what each host runs
@@ -48,16 +48,23 @@ struct Version<'a> {
     size_bytes: u64,
     at_ms: u64,
     by: &'a str,
+    /// Which host has kept it after its trial, and which one has given it up, and why.
+    kept: Option<&'a str>,
+    given_up: Option<&'a str>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let loaded = args.flags.collect(variables).redis()?;
     flags::warn(&loaded.warnings);
     let redis = loaded.value;
-    let (report, hosts) = ask(async {
+    let (report, verdicts, hosts) = ask(async {
         let connected = Connected::new(&redis, "versions").await?;
         let store = Store::new(connected.connector.link("versions"), &args.queue_key);
-        let asked = async || Ok((store.report().await?, store.hosts().await?));
+        let asked = async || {
+            let report = store.report().await?;
+            let verdicts = store.verdicts(&report.stored).await?;
+            Ok((report, verdicts, store.hosts().await?))
+        };
         let found = patiently::<_, crate::queue::Error>(redis.wait, asked).await;
         connected.close().await;
         found
@@ -65,12 +72,15 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let hosts = read(&hosts);
     let known = |number: u64| (number > 0).then_some(number);
     if args.json {
-        let stored = report.stored.iter().map(|stored| Version {
+        let stored = report.stored.iter().zip(&verdicts);
+        let stored = stored.map(|(stored, verdicts)| Version {
             version: stored.number,
             digest: &stored.digest,
             size_bytes: stored.size,
             at_ms: stored.at_ms,
             by: &stored.by,
+            kept: verdicts.kept.as_deref(),
+            given_up: verdicts.given_up.as_deref(),
         });
         output::json(&Shown {
             queue: &args.queue_key,
@@ -80,7 +90,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             hosts: &hosts,
         })?;
     } else {
-        output::line(&text(&report, &hosts))?;
+        output::line(&text(&report, &verdicts, &hosts))?;
     }
     Ok(Exit::Ok)
 }
@@ -93,12 +103,13 @@ pub(super) fn read(hosts: &[String]) -> Vec<HostSeen> {
         .collect()
 }
 
-fn text(report: &Report, hosts: &[HostSeen]) -> String {
+fn text(report: &Report, verdicts: &[Verdicts], hosts: &[HostSeen]) -> String {
     let mut text = if report.stored.is_empty() {
         "nothing was deployed".to_owned()
     } else {
         let head = ["version", "digest", "size", "when", "by", ""].map(str::to_owned);
-        let rows = report.stored.iter().map(|stored| row(report, stored));
+        let rows = report.stored.iter().zip(verdicts);
+        let rows = rows.map(|(stored, verdicts)| row(report, stored, verdicts));
         output::table(std::iter::once(head).chain(rows))
     };
     if !hosts.is_empty() {
@@ -108,12 +119,15 @@ fn text(report: &Report, hosts: &[HostSeen]) -> String {
     text
 }
 
-fn row(report: &Report, stored: &Stored) -> [String; 6] {
-    let what = match stored.number {
-        number if number == report.wanted => "wanted",
-        number if number == report.before => "before",
-        _ => "",
-    };
+fn row(report: &Report, stored: &Stored, verdicts: &Verdicts) -> [String; 6] {
+    let is_wanted = (stored.number == report.wanted).then_some("wanted");
+    let is_before = (stored.number == report.before).then_some("before");
+    let mut what = Vec::from_iter(is_wanted.or(is_before).map(str::to_owned));
+    if let Some(given_up) = &verdicts.given_up {
+        what.push(format!("given up by {given_up}"));
+    } else if let Some(kept) = &verdicts.kept {
+        what.push(format!("kept by {kept}"));
+    }
     let at = UNIX_EPOCH + Duration::from_millis(stored.at_ms);
     [
         stored.number.to_string(),
@@ -121,7 +135,7 @@ fn row(report: &Report, stored: &Stored) -> [String; 6] {
         people_size(stored.size),
         humantime::format_rfc3339_seconds(at).to_string(),
         stored.by.clone(),
-        what.to_owned(),
+        what.join(", "),
     ]
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `{orders}:versions` | a hash: which version is wanted, since when, by whom; what each one is |
 //! | `{orders}:version:N` | the bytes of version N |
+//! | `{orders}:version:N:kept`, `:given-up` | what a host has found out about it ([`Verdicts`]) |
 //! | `{orders}:upload:TOKEN` | a component on its way; it lapses by itself |
 //! | `{orders}:hosts`, `{orders}:host:NAME` | what each host looks like: it lapses as well |
 //!
@@ -25,6 +26,10 @@ use super::error::Error;
 use super::reply;
 use super::script::{self, Script};
 use crate::wire::keys;
+
+mod verdicts;
+
+pub use verdicts::Verdicts;
 
 /// Bytes that are sent or fetched at once.
 const CHUNK: usize = 1 << 20;

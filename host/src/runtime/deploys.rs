@@ -1,7 +1,9 @@
-//! What the host has to do with the versions stored beside its queue: it follows what is wanted,
-//! if it accepts deploys; and it shows what it runs.
+//! What the host has to do with the versions stored beside its queue: it follows what is wanted, and
+//! says what it found out about it, if it accepts deploys; and it shows what it runs.
 //!
-//! Both only look, or say what lapses by itself: while Redis is away nothing is lost but news.
+//! All this only looks, or says what no message waits for: while Redis is away nothing is lost but
+//! news. A host that dies between a verdict and its record leaves a version that nobody has judged:
+//! the next one that starts tries it with a share, which is what it then does without a verdict.
 //!
 //! What is wanted is a state, not a step from the one before: a host looks now and then, and may have
 //! been away, so it can miss any number of wishes. Whatever the last one was, it then does what a
@@ -15,10 +17,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use crate::queue::versions::{Action, Fetched, Store, Wanted};
+use crate::queue::versions::{Action, Fetched, Store, Verdicts, Wanted};
 use crate::queue::{Class, Error};
 use crate::runtime::swap::Wish;
-use crate::runtime::versions::{Origin, Version, Versions};
+use crate::runtime::versions::{Origin, Verdict, Version, Versions};
 use crate::runtime::wall_clock_ms;
 use crate::sandbox::swap::Step;
 use crate::telemetry::health::Health;
@@ -43,7 +45,7 @@ pub struct Follower {
     versions: Arc<Versions>,
     /// The largest component that is fetched, in bytes.
     max: u64,
-    /// Younger ones may be a canary at the start of a host as well.
+    /// For how long a canary lasts at least, if there is one.
     trial: Option<Duration>,
     /// What was passed on last.
     followed: Option<Wanted>,
@@ -51,7 +53,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follow what is wanted of this queue. `trial` is how long a canary lasts, if there is one.
+    /// Follow what is wanted of this queue. `trial` is how long a canary lasts at least, if there is
+    /// one.
     pub fn new(
         store: Arc<Store>,
         versions: Arc<Versions>,
@@ -76,14 +79,32 @@ impl Follower {
         let Some(wanted) = self.store.wanted().await? else {
             return Ok(None);
         };
-        let is_young = self.trial.is_some_and(|trial| wanted.age < trial);
-        let trial = wanted.action == Action::Deploy && is_young;
         let wish = match wanted.number {
             0 => None,
-            _ => Some(self.fetch(&wanted, trial).await?),
+            _ => {
+                let trial = self.is_on_trial(&wanted).await?;
+                Some(self.fetch(&wanted, trial).await?)
+            }
         };
         self.followed = Some(wanted);
         Ok(wish)
+    }
+
+    /// Whether a host that starts tries this version with a share first, if it tries any: until
+    /// somebody has promoted it, or gone back to it, or a host has kept it and none has given it up.
+    /// How long ago it was deployed says nothing about that, only that it is too early for it.
+    async fn is_on_trial(&self, wanted: &Wanted) -> Result<bool, Error> {
+        let Some(trial) = self.trial else {
+            return Ok(false);
+        };
+        if wanted.action != Action::Deploy || wanted.age < trial {
+            return Ok(wanted.action == Action::Deploy);
+        }
+        let Some(stored) = self.store.stored(wanted.number).await? else {
+            return Ok(false);
+        };
+        let verdicts = self.store.verdicts(&[stored]).await?;
+        Ok(!verdicts.iter().any(Verdicts::is_proven))
     }
 
     /// Pass on whatever is wanted, until nobody listens.
@@ -169,6 +190,42 @@ impl Follower {
             Fetched::TooLarge(reason) => unusable(&stored.digest, Step::Size, reason),
             Fetched::Damaged(reason) => unusable(&stored.digest, Step::Source, reason),
         })
+    }
+}
+
+/// Record what this host, of this name in the queue, finds out about deployed versions, for as long as
+/// it can find out anything. What Redis does not take now is told again, or the next thing is.
+pub async fn record(
+    store: Arc<Store>,
+    name: String,
+    mut verdicts: watch::Receiver<Option<Verdict>>,
+) {
+    while verdicts.changed().await.is_ok() {
+        loop {
+            let verdict = verdicts.borrow_and_update().clone();
+            let Some(Verdict {
+                digest,
+                origin: Origin::Deploy(number),
+                given_up,
+            }) = verdict
+            else {
+                break;
+            };
+            let is_kept = given_up.is_none();
+            let words = match given_up {
+                None => name.clone(),
+                Some((rule, reason)) => format!("{name}: {}: {reason}", rule.label()),
+            };
+            match store.judge(number, &digest, is_kept, &words).await {
+                Ok(()) => break,
+                Err(error) if error.class() == Class::Configuration => {
+                    warn!(%error, number, "redis refuses what this host found out about a deploy");
+                    break;
+                }
+                Err(error) => debug!(%error, "could not record what this host found out"),
+            }
+            sleep(EVERY).await;
+        }
     }
 }
 

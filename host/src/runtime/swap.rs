@@ -21,19 +21,20 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use crate::delivery::canary::Share;
-use crate::runtime::versions::{Lineup, Origin, Version, Versions};
-use crate::runtime::wall_clock_ms;
+use crate::runtime::versions::{Lineup, Origin, Verdict, Version, Versions};
 use crate::sandbox;
 use crate::sandbox::swap::{self, Step, Terms};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::versions::{CanarySeen, RefusedSeen, VersionSeen, VersionsSeen};
+use crate::telemetry::versions::{CanarySeen, VersionSeen, VersionsSeen};
 
 mod file;
 mod line;
+mod notices;
 
 pub use file::watch_file;
 use line::{Candidate, Found, Line, Verified};
+use notices::Notices;
 
 /// How versions are taken.
 #[derive(Clone, Debug)]
@@ -96,10 +97,8 @@ pub struct Swapper {
     line: Line,
     /// How many wishes were heard: the number of the last one.
     heard: u64,
-    /// The newest version that was refused, and the wish that it was for.
-    refused: Option<(u64, RefusedSeen)>,
-    /// The same of a file that cannot be read, until it can be.
-    unreadable: Option<(u64, RefusedSeen)>,
+    notices: Notices,
+    verdicts: watch::Receiver<Option<Verdict>>,
     /// Asks for what the file holds.
     reload: Option<mpsc::Sender<()>>,
     seen: watch::Sender<VersionsSeen>,
@@ -122,14 +121,14 @@ impl Swapper {
         };
         let swapper = Self {
             seen: watch::Sender::new(VersionsSeen::default()),
+            verdicts: versions.verdicts(),
             versions,
             settings,
             metrics,
             health,
             line: Line::default(),
             heard: 0,
-            refused: None,
-            unreadable: None,
+            notices: Notices::default(),
             reload: None,
         };
         swapper.show();
@@ -151,6 +150,7 @@ impl Swapper {
     /// Carry out wishes until nobody can have any.
     pub async fn run(mut self, mut wishes: mpsc::Receiver<Wish>) {
         let mut changes = self.versions.changes();
+        let mut verdicts = self.versions.verdicts();
         loop {
             self.begin();
             tokio::select! {
@@ -160,6 +160,7 @@ impl Swapper {
                 },
                 verified = self.line.verified() => self.verified(verified),
                 Ok(()) = changes.changed() => self.show(),
+                Ok(()) = verdicts.changed() => self.judged(),
             }
         }
     }
@@ -181,6 +182,8 @@ impl Swapper {
     }
 
     async fn hear(&mut self, wish: Wish) {
+        // What was found out before belongs to the wish before.
+        self.judged();
         self.heard += 1;
         match wish {
             Wish::Component {
@@ -236,7 +239,7 @@ impl Swapper {
                 }
             }
             Wish::Readable => {
-                self.unreadable = None;
+                self.notices.readable();
                 info!("the handler's file can be read again, and is what it was");
                 self.show();
             }
@@ -366,8 +369,17 @@ impl Swapper {
 
     /// This wish is fulfilled: what was refused before it is history.
     fn taken(&mut self, wish: u64) {
-        for said in [&mut self.refused, &mut self.unreadable] {
-            said.take_if(|(refused, _)| *refused <= wish);
+        self.notices.taken(wish);
+        self.show();
+    }
+
+    /// This host may have found out what a version is.
+    fn judged(&mut self) {
+        if !self.verdicts.has_changed().unwrap_or(false) {
+            return;
+        }
+        if let Some(verdict) = &*self.verdicts.borrow_and_update() {
+            self.notices.judged(self.heard, verdict);
         }
         self.show();
     }
@@ -376,20 +388,8 @@ impl Swapper {
         let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
         error!(digest, %origin, step, reason, "a new version was refused; what runs goes on");
         self.metrics.swaps.refused(step);
-        let mut reason = reason.to_owned();
-        crate::delivery::policy::truncate_utf8(&mut reason, REASON_MAX);
-        let seen = RefusedSeen {
-            digest: digest.to_owned(),
-            origin: origin.to_string(),
-            step: step.to_owned(),
-            reason,
-            at_ms: wall_clock_ms(),
-        };
-        let said = match candidate.origin {
-            Origin::File if digest.is_empty() => &mut self.unreadable,
-            _ => &mut self.refused,
-        };
-        *said = Some((candidate.wish, seen));
+        self.notices
+            .refused(candidate.wish, digest, origin, step, reason);
         self.show();
     }
 
@@ -399,8 +399,6 @@ impl Swapper {
             digest: version.digest().to_string(),
             origin: version.origin.to_string(),
         };
-        let said = [&self.refused, &self.unreadable].into_iter().flatten();
-        let newest = said.max_by_key(|(wish, _)| *wish);
         let now = VersionsSeen {
             current: seen(&lineup.current),
             previous: lineup.previous.as_ref().map(seen),
@@ -409,7 +407,7 @@ impl Swapper {
                 origin: canary.version.origin.to_string(),
                 share: canary.share.to_string(),
             }),
-            refused: newest.map(|(_, seen)| seen.clone()),
+            refused: self.notices.newest().cloned(),
         };
         self.health.runs(now.clone());
         self.seen.send_if_modified(|before| {
@@ -419,9 +417,6 @@ impl Swapper {
         });
     }
 }
-
-/// Bytes of a reason that are kept.
-const REASON_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,36 @@ impl fmt::Display for Origin {
     }
 }
 
+/// What this host has found out about a version by itself: never what somebody told it.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The version's digest.
+    pub digest: Arc<str>,
+    /// Where it came from.
+    pub origin: Origin,
+    /// By which rule it was given up, and why, in words; `None` = it was kept.
+    pub given_up: Option<(Rule, String)>,
+}
+
+/// What a version is given up by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rule {
+    /// As a canary, it failed more often than the other version.
+    Canary,
+    /// It faulted on everything, and another one took its place.
+    Breaker,
+}
+
+impl Rule {
+    /// The word that stands where else the step of a verification does.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Canary => "canary",
+            Self::Breaker => "breaker",
+        }
+    }
+}
+
 /// A version that can be run. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Version {
@@ -95,6 +125,8 @@ impl Lineup {
 pub struct Versions {
     lineup: RwLock<Arc<Lineup>>,
     changes: watch::Sender<u64>,
+    /// The last one. They are minutes apart: who is late for one is late for one that is outdated.
+    verdicts: watch::Sender<Option<Verdict>>,
 }
 
 impl Versions {
@@ -109,6 +141,7 @@ impl Versions {
         Self {
             lineup: RwLock::new(Arc::new(lineup)),
             changes: watch::Sender::new(0),
+            verdicts: watch::Sender::new(None),
         }
     }
 
@@ -149,6 +182,11 @@ impl Versions {
     /// Tells of every change, by its number.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// What this host finds out about its versions, the last of it.
+    pub fn verdicts(&self) -> watch::Receiver<Option<Verdict>> {
+        self.verdicts.subscribe()
     }
 
     /// Run this version from now on; a canary's trial is over. Returns whether anything changed.
@@ -213,6 +251,36 @@ impl Versions {
             }
             went
         })
+    }
+
+    /// [`Versions::promote`], as this host has found the canary to be no worse.
+    pub fn keep(&self, digest: &str) -> bool {
+        let canary = self.lineup().canary.clone();
+        self.promote(digest) && self.judged(canary.map(|canary| canary.version), None)
+    }
+
+    /// [`Versions::drop_canary`], as this host has found it to be worse, and why.
+    pub fn give_up(&self, digest: &str, reason: &str) -> bool {
+        let canary = self.lineup().canary.clone();
+        let given_up = Some((Rule::Canary, reason.to_owned()));
+        self.drop_canary(digest) && self.judged(canary.map(|canary| canary.version), given_up)
+    }
+
+    /// [`Versions::roll_back`], as this host has found the version to be broken, and how.
+    pub fn flee(&self, digest: &str, reason: &str) -> bool {
+        let current = self.lineup().current.clone();
+        let given_up = Some((Rule::Breaker, reason.to_owned()));
+        self.roll_back(digest) && self.judged(Some(current), given_up)
+    }
+
+    fn judged(&self, version: Option<Version>, given_up: Option<(Rule, String)>) -> bool {
+        let verdict = version.map(|version| Verdict {
+            digest: Arc::clone(version.digest()),
+            origin: version.origin,
+            given_up,
+        });
+        self.verdicts.send_replace(verdict);
+        true
     }
 
     /// One step: attempts see the lineup from before or the one from after.

@@ -12,7 +12,7 @@ pub struct VersionsSeen {
     pub previous: Option<VersionSeen>,
     /// What a share of the messages gets.
     pub canary: Option<CanarySeen>,
-    /// The newest version that was refused, unless a later one was taken.
+    /// The newest version that was refused, or given up, unless a later one was taken.
     pub refused: Option<RefusedSeen>,
 }
 
@@ -36,14 +36,14 @@ pub struct CanarySeen {
     pub share: String,
 }
 
-/// A version that was refused.
+/// A version that was refused, or given up.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RefusedSeen {
     /// Its digest; empty if nothing could be read.
     pub digest: String,
     /// Where it came from.
     pub origin: String,
-    /// At which step.
+    /// At which step of its verification; `canary` or `breaker` = it was given up by that.
     pub step: String,
     /// Why, for people.
     pub reason: String,

@@ -14,9 +14,9 @@ use crate::cli::connect::Connected;
 use crate::cli::exit::Failure;
 use crate::config::Config;
 use crate::queue::versions::Store;
-use crate::runtime::deploys::{Follower, HostSeen, show};
+use crate::runtime::deploys::{Follower, HostSeen, record, show};
 use crate::runtime::swap::{self, Swapper, watch_file};
-use crate::runtime::versions::Versions;
+use crate::runtime::versions::{Verdict, Versions};
 use crate::runtime::watch::FileWatch;
 use crate::sandbox;
 use crate::telemetry::health::Health;
@@ -29,6 +29,7 @@ const WISHES_MAX: usize = 4;
 /// What takes new versions: runs for as long as the threads of attempts live.
 pub(super) struct Swapping {
     seen: watch::Receiver<VersionsSeen>,
+    verdicts: watch::Receiver<Option<Verdict>>,
     store: Arc<Store>,
 }
 
@@ -89,10 +90,16 @@ impl Swapping {
                 let _waiting = reload.try_send(()).is_err();
             }
         });
-        Ok(Self { seen, store })
+        let verdicts = versions.verdicts();
+        Ok(Self {
+            seen,
+            verdicts,
+            store,
+        })
     }
 
-    /// Show what this host runs, under its name in the queue, until `stop`.
+    /// Show what this host runs, under its name in the queue, until `stop`; and record what it finds
+    /// out about what is deployed.
     pub(super) fn show(
         &self,
         config: &Config,
@@ -110,6 +117,10 @@ impl Swapping {
             handler: VersionsSeen::default(),
         };
         let store = Arc::clone(&self.store);
+        if config.swap.accept_deploys {
+            let (name, verdicts) = (consumer.to_owned(), self.verdicts.clone());
+            tokio::spawn(record(Arc::clone(&store), name, verdicts));
+        }
         tokio::spawn(show(store, host, health.clone(), self.seen.clone(), stop))
     }
 }

@@ -5,7 +5,7 @@
 --       version begins with, 6 how many versions are kept
 -- reply number of the version | gone
 --
--- Keys of versions are not declared: all are in the slot of KEYS[1].
+-- Keys of versions, and of what was found out about them, are not declared: all are in the slot of KEYS[1].
 -- Atomicity: a version is there with all its bytes, or not at all; the look at the length comes
 -- before the first write. A repeat finds its own token, and answers as before.
 if redis.call('HGET', KEYS[1], 'token') == ARGV[1] then
@@ -27,7 +27,8 @@ for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   local old = string.match(field, '^v:(%d+)$')
   if old and tonumber(old) <= number - tonumber(ARGV[6]) and old ~= before then
     redis.call('HDEL', KEYS[1], field)
-    redis.call('UNLINK', ARGV[5] .. old)
+    local key = ARGV[5] .. old
+    redis.call('UNLINK', key, key .. ':kept', key .. ':given-up')
   end
 end
 return number

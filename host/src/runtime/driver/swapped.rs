@@ -189,7 +189,7 @@ impl Driver {
     /// The canary has shown that it cannot be kept, without any comparison.
     fn give_up(&mut self, now: Time, digest: &Arc<str>, why: &'static str) {
         if let Some(judge) = &self.judge
-            && judge.versions.drop_canary(digest)
+            && judge.versions.give_up(digest, why)
         {
             let digest = &**digest;
             warn!(digest, "the canary was rolled back: {why}");
@@ -241,7 +241,7 @@ impl Driver {
         // Back and forth between two broken ones would be no rest.
         let before = judge.lineup.previous.as_ref().map(|v| v.digest());
         let may = self.settings.on_break == OnBreak::Rollback && before != judge.broken.as_ref();
-        if may && judge.versions.roll_back(&digest) {
+        if may && judge.versions.flee(&digest, &detail) {
             judge.broken = Some(digest);
             let to = judge.versions.digest();
             error!(
@@ -271,7 +271,7 @@ impl Driver {
         match canary::decide(rule, age, ours, theirs) {
             Decision::Wait => return,
             Decision::Promote => {
-                if judge.versions.promote(digest) {
+                if judge.versions.keep(digest) {
                     self.metrics.swaps.promoted.inc();
                     info!(
                         digest,
@@ -280,7 +280,8 @@ impl Driver {
                 }
             }
             Decision::RollBack => {
-                if judge.versions.drop_canary(digest) {
+                let why = format!("it failed more often, by {:.1} %", excess * 100.0);
+                if judge.versions.give_up(digest, &why) {
                     self.metrics.swaps.rolled_back.inc();
                     warn!(
                         digest,
