@@ -412,7 +412,7 @@ mod tests {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path);
-        let (end, hangs) = std::sync::mpsc::channel::<()>();
+        let (end, hangs) = std::sync::mpsc::sync_channel::<()>(1);
         watch.looking = Some(spawn_blocking(move || {
             assert!(hangs.recv().is_err());
             Look::Nothing
