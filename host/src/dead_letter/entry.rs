@@ -87,8 +87,7 @@ impl Entry {
         }
     }
 
-    /// When it died, in epoch milliseconds: in a stream by Redis' clock, in a list by its host's;
-    /// 0 if nothing says.
+    /// When it died, in epoch milliseconds, by Redis' clock; 0 if nothing says.
     pub fn died_ms(&self) -> u64 {
         match self.value {
             None => Self::time_of(&self.id),

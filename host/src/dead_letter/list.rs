@@ -57,20 +57,40 @@ pub(super) fn read(value: &Bytes) -> (Headers, Bytes, Codec) {
     }
 }
 
-/// The value of a replayed copy.
-pub(super) fn copy_of(value: &Bytes) -> Result<Bytes, list::Error> {
+/// The value of a replayed copy in `target`. What was raw has headers beside its own list only: in
+/// any other it is the payload, as it was published.
+pub(super) fn copy_of(value: &Bytes, target: &str) -> Result<Bytes, list::Error> {
     let (headers, payload, codec) = read(value);
+    if is_bare(&headers, target) {
+        return Ok(payload);
+    }
     list::encode(&replay::headers(&headers, None), &payload, codec)
 }
 
-/// Where a dead letter goes back to: values without headers come from a list whose headers live
-/// beside it.
-pub(super) fn home(headers: &Headers) -> Option<String> {
+/// Whether its copy in this list has no headers.
+pub(super) fn is_bare(headers: &Headers, target: &str) -> bool {
+    is_raw(headers) && home(headers).as_deref() != Some(target)
+}
+
+/// Where a dead letter goes, if it is to go `to` this list, or else home: the list that it died in.
+/// Values without headers come from a list whose headers live beside it.
+pub(super) fn target(headers: &Headers, to: Option<&str>) -> Option<String> {
+    match to {
+        Some(to) if headers.find_str(SOURCE) != Some(to) => Some(to.to_owned()),
+        _ => home(headers),
+    }
+}
+
+fn home(headers: &Headers) -> Option<String> {
     let source = headers.find_str(SOURCE).filter(|key| !key.is_empty())?;
-    Some(match headers.find_str(FRAMING) {
-        Some("raw") => keys::retry(source),
-        _ => source.to_owned(),
+    Some(match is_raw(headers) {
+        true => keys::retry(source),
+        false => source.to_owned(),
     })
+}
+
+fn is_raw(headers: &Headers) -> bool {
+    headers.find_str(FRAMING) == Some("raw")
 }
 
 /// A stretch of a list, oldest first.

@@ -50,6 +50,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use crate::delivery::message::Headers;
 use crate::queue::connection::{Connector, Link};
 use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
 use crate::queue::{Error as RedisError, reply};
@@ -156,13 +157,18 @@ impl DeadLetters {
     /// The message that a handler gets when this dead letter is replayed to `to`, or else to the
     /// queue that it died in; `enqueued_ms` is when that is, in epoch milliseconds.
     pub fn replayed(&self, entry: &Entry, to: Option<&str>, enqueued_ms: u64) -> Decoded {
-        let fields = header::replay::stream_fields(&entry.fields, &entry.headers, None);
         let queue = to.or(entry.source.as_deref()).unwrap_or_default();
         // The fields of a list's entry are ours, however streams are read.
         let ours = stream::Options::default();
         let options = match entry.value {
             None => &self.options,
             Some(_) => &ours,
+        };
+        let is_home = to.is_none() || to == entry.source.as_deref();
+        let fields = if entry.value.is_some() && !is_home && list::is_bare(&entry.headers, queue) {
+            stream::encode(entry.body.clone(), &Headers::default(), &options.body_field)
+        } else {
+            header::replay::stream_fields(&entry.fields, &entry.headers, None)
         };
         stream::decode(&queue.into(), &entry.id, enqueued_ms, &fields, options)
     }

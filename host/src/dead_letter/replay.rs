@@ -254,7 +254,7 @@ impl Replay<'_> {
                 let groups = targets.get(&target).map(Result::as_ref);
                 match groups {
                     Some(Ok(groups)) => match only_group(entry, &target, groups) {
-                        Ok(only) => match copy_of(entry, only) {
+                        Ok(only) => match copy_of(entry, &target, only) {
                             Ok(copy) => moves.push(Move {
                                 entry,
                                 target,
@@ -289,12 +289,12 @@ impl Replay<'_> {
         if replay::count(&entry.headers) >= self.options.max_replays {
             return Err(Skip::MaxReplays);
         }
-        let home = match entry.value {
-            Some(_) => list::home(&entry.headers),
-            None => entry.headers.find_str(SOURCE).map(str::to_owned),
+        let target = match entry.value {
+            Some(_) => list::target(&entry.headers, to),
+            None => to.or(entry.headers.find_str(SOURCE)).map(str::to_owned),
         };
-        let home = home.filter(|home| !home.is_empty());
-        to.map(str::to_owned).or(home).ok_or(Skip::NoSource)
+        let target = target.filter(|target| !target.is_empty());
+        target.ok_or(Skip::NoSource)
     }
 
     async fn carry_out(&mut self, moves: &[Move<'_>]) -> Result<(), Error> {
@@ -414,9 +414,13 @@ fn only_group<'e>(
 }
 
 /// What a replay writes.
-fn copy_of(entry: &Entry, only: Option<&str>) -> Result<Written, crate::wire::list::Error> {
+fn copy_of(
+    entry: &Entry,
+    target: &str,
+    only: Option<&str>,
+) -> Result<Written, crate::wire::list::Error> {
     Ok(match &entry.value {
-        Some(value) => Written::Value(list::copy_of(value)?),
+        Some(value) => Written::Value(list::copy_of(value, target)?),
         None => Written::Fields(replay::stream_fields(&entry.fields, &entry.headers, only)),
     })
 }

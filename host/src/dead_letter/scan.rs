@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::peek::UNKNOWN;
 use super::{DeadLetters, Entry, Error, Kind, list};
-use crate::queue::reply;
+use crate::queue::{reply, server_ms};
 
 /// How many entries are read at first, and at most at once.
 const PAGE_FIRST: usize = 16;
@@ -194,14 +194,8 @@ impl DeadLetters {
     }
 
     async fn now_ms(&self) -> Result<u64, Error> {
-        const COMMAND: &str = "TIME";
-        let time = async {
-            let time = self.link.call(COMMAND, &redis::cmd(COMMAND)).await?;
-            let [seconds, micros] = reply::tuple(COMMAND, time)?;
-            let seconds = reply::count(COMMAND, &seconds)?;
-            Ok(seconds * 1000 + reply::count(COMMAND, &micros)? / 1000)
-        };
-        time.await.map_err(|error| self.failed(error))
+        let time = server_ms(&self.link).await;
+        time.map_err(|error| self.failed(error))
     }
 }
 

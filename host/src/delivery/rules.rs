@@ -38,6 +38,9 @@ pub(crate) enum Rule {
     /// 13: a parked delivery that the set does not name is due now.
     #[cfg(test)]
     StrandedParkedAreDue,
+    /// 15: what sends a delivery away and is asked again voids what was asked before (`fence.lua`).
+    #[cfg(test)]
+    RepeatsVoid,
 }
 
 #[cfg(not(test))]

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tracing::warn;
@@ -44,13 +43,6 @@ impl Destination {
             damaged,
         }
     }
-}
-
-/// Now, in epoch milliseconds by this machine's clock.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
 /// The settlement of a message beyond the length that its queue may have.

@@ -30,6 +30,7 @@ pub(crate) mod reply;
 mod rights;
 pub mod rules;
 pub mod script;
+mod server_time;
 pub mod simple_list;
 pub mod startup;
 pub mod stream;
@@ -40,6 +41,8 @@ mod words;
 
 pub use error::{Class, Error};
 pub use rules::Rules;
+pub use server_time::ServerTime;
+pub(crate) use server_time::server_ms;
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
 #[derive(Clone, Debug)]
@@ -201,6 +204,8 @@ pub struct Maintenance {
     /// More is unread than may be, and its dead letters cannot be written: why. It is left where it
     /// is.
     pub dead_letters_refused: Option<String>,
+    /// How many of them were tried, or looked for, and refused.
+    pub refusals: u64,
 }
 
 /// What a queue looks like from outside: for gauges.
@@ -284,6 +289,12 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// done as soon as it is asked, and nothing is parked, left or dead-lettered.
     fn guarantee(&self) -> Guarantee {
         Guarantee::AtLeastOnce
+    }
+
+    /// The time of day that messages expire by: the server's, where something is kept there for
+    /// more than one host to judge.
+    fn time(&self) -> Arc<ServerTime> {
+        Arc::default()
     }
 
     /// Take nothing more from the server: the host drains. What was taken before is still

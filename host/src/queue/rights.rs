@@ -37,6 +37,7 @@ impl Need {
 /// Every command that serving this stream needs.
 pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     let parked = keys::parked(&options.key, &options.group);
+    let fences = keys::fences(&options.key, &options.group);
     let mut needs = Vec::new();
     let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
     let key = options.key.as_str();
@@ -70,6 +71,9 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("ZSCORE", &[&parked, "0-1"]);
     need("ZRANGE", &[&parked, "0", "0"]);
     need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
+    need("ZADD", &[&fences, "GT", "1", "c"]);
+    need("ZREM", &[&fences, "c"]);
+    need("ZSCORE", &[&fences, "c"]);
     let delayed = keys::delayed(&options.key);
     need("XADD", &[key, "*", "name", "value"]);
     need("ZREM", &[&delayed, "m"]);
@@ -78,6 +82,7 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("ZRANGEBYSCORE", &[&delayed, "0", "1"]);
     need("EVALSHA", &["0", "2", key, &parked]);
     need("EVALSHA", &["0", "2", key, &delayed]);
+    need("EVALSHA", &["0", "3", key, &parked, &fences]);
     if let Some(dead_letter) = &options.dead_letter {
         for dead in dead_letter.targets(key) {
             let dead = dead.as_str();

@@ -43,6 +43,8 @@ scripts! {
     Park = "park";
     /// Leave suspects to other hosts.
     Leave = "leave";
+    /// Void what was asked before.
+    Fence = "fence";
     /// Discard deliveries.
     Discard = "discard";
     /// Dead-letter one delivery.
@@ -81,6 +83,8 @@ scripts! {
     ListReturn = "list_return";
     /// Dead-letter one delivery of a list.
     ListDeadLetter = "list_dead_letter";
+    /// Whether a list's delivery is held.
+    ListHolds = "list_holds";
     /// Which instances of a list may hold orphans.
     ListLapsed = "list_lapsed";
     /// Look at the orphans of one instance of a list.

@@ -171,10 +171,12 @@ pub async fn check(
 ) -> Result<Vec<StartWarning>, StartError> {
     let parked = keys::parked(&options.key, &options.group);
     let delayed = keys::delayed(&options.key);
+    let fences = keys::fences(&options.key, &options.group);
     let mut keys = vec![
         Key::new(&options.key, "stream", "the queue"),
         Key::new(&parked, "zset", "what waits for its time"),
         Key::new(&delayed, "zset", "what was published for later"),
+        Key::new(&fences, "zset", "what hosts have asked again"),
     ];
     let targets = targets(options.dead_letter.as_ref(), &options.key);
     keys.extend(

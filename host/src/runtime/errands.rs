@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
 use crate::queue::{
-    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repair, Settlement, Step, Taken,
+    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repair, Settlement, Taken,
 };
 use crate::runtime::Clock;
 
@@ -261,10 +261,7 @@ impl Errands {
                         async move { replies.await.map(|replies| (first, replies)) }
                     })
                     .await;
-                let replies = settlements
-                    .iter()
-                    .zip(replies)
-                    .map(|(settlement, reply)| carried_out(first, &settlement.step, reply));
+                let replies = replies.into_iter().map(|reply| carried_out(first, reply));
                 Told::Settled(keys.into_iter().zip(replies).collect())
             }),
             renew: office.errand(move |insist, asks: Vec<(Key, Arc<Claim>)>| async move {
@@ -367,10 +364,11 @@ impl Insist {
 
 /// What a reply says once earlier tries are taken into account: a delivery that an unanswered try
 /// took off the queue is no longer pending when it is asked again. It is gone by our own hand: had
-/// another host taken it over, it would be theirs.
-fn carried_out(first: bool, step: &Step, reply: Reply) -> Reply {
-    match (step, reply) {
-        (Step::DeadLetter { .. } | Step::Discard, Reply::Gone) if !first => Reply::Done,
-        (_, reply) => reply,
+/// another host taken it over, it would be theirs. (Or, on a stream, that host has settled it since:
+/// that takes a settlement without an answer for `min_idle`.)
+fn carried_out(first: bool, reply: Reply) -> Reply {
+    match reply {
+        Reply::Gone if !first => Reply::Done,
+        reply => reply,
     }
 }

@@ -22,11 +22,12 @@ use crate::delivery::message::Message;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
+use crate::queue::ServerTime;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gather::{Batching, Counter, Verdicts};
 use crate::runtime::job::Ticket;
 use crate::runtime::versions::Versions;
-use crate::runtime::{Clock, gate, wall_clock_ms};
+use crate::runtime::{Clock, gate};
 
 /// One call of a handler.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +146,8 @@ pub struct Shared {
     pub min_idle: Time,
     /// The driver's clock.
     pub clock: Clock,
+    /// The time of day that messages expire by.
+    pub time: Arc<ServerTime>,
     /// What no handler may see.
     pub gate: gate::Limits,
 }
@@ -199,13 +202,13 @@ impl Shared {
         job.is_decoded.store(true, Ordering::Relaxed);
         None
     }
-}
 
-/// The word to the driver, if its time has passed since it was claimed.
-fn turned_away(ticket: &Ticket) -> Option<Word> {
-    let expires_at_ms = ticket.job.expires_at_ms?;
-    let (reason, detail) = gate::expired(expires_at_ms, wall_clock_ms())?;
-    Some(Word::TurnedAway(ticket.key, reason, detail))
+    /// The word to the driver, if its time has passed since it was claimed.
+    fn turned_away(&self, ticket: &Ticket) -> Option<Word> {
+        let expires_at_ms = ticket.job.expires_at_ms?;
+        let (reason, detail) = gate::expired(expires_at_ms, self.time.now_ms())?;
+        Some(Word::TurnedAway(ticket.key, reason, detail))
+    }
 }
 
 struct Slot<H: Handler> {
@@ -329,7 +332,7 @@ impl<H: Handler> Slot<H> {
         }
         let mut admitted = Vec::with_capacity(sure.len() + granted.len());
         for ticket in sure {
-            match (turned_away(&ticket), ticket.attempt) {
+            match (shared.turned_away(&ticket), ticket.attempt) {
                 (Some(word), _) => self.words.send(word).await.ok()?,
                 (None, Some(attempt)) => admitted.push((ticket, attempt)),
                 (None, None) => {}
@@ -356,7 +359,7 @@ impl<H: Handler> Slot<H> {
         }
         let attempt = match ticket.attempt.filter(|_| self.shared.has_lease(ticket)) {
             Some(attempt) => {
-                if let Some(word) = turned_away(ticket) {
+                if let Some(word) = self.shared.turned_away(ticket) {
                     return Some(word);
                 }
                 attempt

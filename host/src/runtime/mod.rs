@@ -167,7 +167,8 @@ impl Clock {
     }
 }
 
-/// Epoch milliseconds by this machine's clock: for time to live and for records, never for leases.
+/// Epoch milliseconds by this machine's clock: for what people see of a host, never for leases, nor
+/// for what expires.
 pub fn wall_clock_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -38,6 +38,12 @@ pub fn parked(key: &str, group: &str) -> String {
     derived(key, &format!("parked:{group}"))
 }
 
+/// The ZSET of the calls with which the hosts of a group have voided what they sent before, by
+/// consumer.
+pub fn fences(key: &str, group: &str) -> String {
+    derived(key, &format!("fences:{group}"))
+}
+
 /// The list of what one instance has taken from a reliable list.
 pub fn processing(key: &str, instance: &str) -> String {
     derived(key, &format!("processing:{instance}"))
@@ -147,6 +153,7 @@ mod tests {
     fn names() {
         assert_eq!(parked("orders", "g"), "{orders}:parked:g");
         assert_eq!(parked("shop:{eu}:orders", "g"), "shop:{eu}:orders:parked:g");
+        assert_eq!(fences("orders", "g"), "{orders}:fences:g");
         assert_eq!(processing("jobs", "host-1"), "{jobs}:processing:host-1");
         assert_eq!(started("jobs", "host-1"), "{jobs}:started:host-1");
         assert_eq!(instances("jobs"), "{jobs}:instances");

@@ -85,6 +85,17 @@ fn every_promise_holds_while_the_rules_change() {
     }
 }
 
+/// Runs that have found something: a lower cap that comes while a lease is being confirmed.
+#[test]
+fn runs_that_broke_a_promise_once_hold() {
+    for seed in [2425] {
+        let scenario = Scenario::changing(&mut Rng::with_seed(seed));
+        if let Err(violation) = run(&scenario, seed, false) {
+            panic!("HOSTLER_MODEL_SEED={seed}: {}", violation.what);
+        }
+    }
+}
+
 #[test]
 fn every_promise_holds_where_nothing_fails() {
     let all = holds(200, Scenario::quiet);

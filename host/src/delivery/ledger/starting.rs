@@ -95,12 +95,16 @@ impl<M> Ledger<M> {
                     self.started(key);
                 } else if self.is_old(now, leased) {
                     self.record(key, start);
-                } else if let Standing::Start(start) = allowance.standing(tally)
-                    && start.record.is_some()
-                {
-                    self.record(key, start);
                 } else {
-                    self.started(key);
+                    match allowance.standing(tally) {
+                        Standing::Start(start) if start.record.is_some() => self.record(key, start),
+                        Standing::Start(_) => self.started(key),
+                        // A lower cap holds since it asked.
+                        Standing::Exhausted { attempts } => {
+                            self.out.push(Action::Deny(key));
+                            self.exhausted(now, key, attempts);
+                        }
+                    }
                 }
             }
             Reply::Refused(cause) => {

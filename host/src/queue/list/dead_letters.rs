@@ -10,7 +10,7 @@ use super::settle::Replies;
 use super::token::Token;
 use super::value::entry_of;
 use crate::delivery::policy::Rejection;
-use crate::queue::dead_letters::{Destination, now_ms};
+use crate::queue::dead_letters::Destination;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -41,7 +41,7 @@ impl ListQueue {
             }
             return Ok(());
         };
-        let now_ms = now_ms();
+        let now_ms = self.values.time.now_ms();
         let (mut calls, mut copies, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (place, rejection, handler) in dead_letters {
             let settlement = &settlements[*place];
@@ -169,9 +169,9 @@ impl ListQueue {
         if target.on_full == OnFull::Stop && most.is_some_and(|most| before >= most) {
             return Ok(full());
         }
-        match self.confirm(claim).await? {
+        match self.holds(claim, most.map_or("", |_| key)).await? {
             Reply::Done => {}
-            _ => return Ok(Reply::Gone),
+            other => return Ok(other),
         }
         let mut push = Cmd::new();
         push.arg("LPUSH").arg(key).arg(&copy[..]);
@@ -185,5 +185,16 @@ impl ListQueue {
             self.counts.dropped(length - most);
         }
         self.remove(claim).await
+    }
+
+    /// Whether this instance holds a delivery, and may do all that comes behind its copy; `trimmed`
+    /// is the dead-letter queue, if it has a bound.
+    async fn holds(&self, claim: &Arc<Claim>, trimmed: &str) -> Result<Reply, Error> {
+        let script = Script::ListHolds;
+        let keys = &self.keys;
+        let mut call = script.on(&[&keys.processing, &keys.started]);
+        call.arg(entry_of(claim)).arg(trimmed);
+        let word = script::run(&self.commands, script, &call).await?;
+        word_reply(script.name(), word)
     }
 }

@@ -28,7 +28,7 @@ use super::script::Script;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
-    Rules, Settlement, Taken,
+    Rules, ServerTime, Settlement, Taken,
 };
 use crate::delivery::message::DeliveryId;
 use crate::wire::keys;
@@ -136,6 +136,7 @@ impl ListQueue {
                 framing: options.framing,
                 accounting: options.accounting,
                 ttl: Lasting::new(options.ttl),
+                time: Arc::default(),
             },
             keys: Keys {
                 retry: keys::retry(&options.key),
@@ -158,8 +159,11 @@ impl ListQueue {
             rules: InForce::new(options.rules()),
             options,
         };
-        queue
-            .join()
+        let joined = async {
+            queue.values.time.read(&queue.commands).await?;
+            queue.join().await
+        };
+        joined
             .await
             .map_err(|error| StartError::from_error(error, &queue.options.key))?;
         Ok(queue)
@@ -205,6 +209,10 @@ impl ListQueue {
 impl Queue for ListQueue {
     fn consumer(&self) -> &str {
         self.instance()
+    }
+
+    fn time(&self) -> Arc<ServerTime> {
+        Arc::clone(&self.values.time)
     }
 
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {

@@ -27,7 +27,7 @@ impl ListQueue {
         };
         let overflow = &self.counts.overflow;
         // Each value is claimed under a token of its own: what an earlier try has settled is gone.
-        if !self.give_up(overflow.open(), done).await? {
+        if !self.give_up(overflow.open(), true, done).await? {
             return Ok(());
         }
         for _ in 0..CALLS_MAX {
@@ -43,7 +43,7 @@ impl ListQueue {
                     over_length(Arc::new(claim), attempts, most, target)
                 })
                 .collect();
-            let all_taken = self.give_up(settlements, done).await?;
+            let all_taken = self.give_up(settlements, false, done).await?;
             done.overflows = all_taken && left > 0;
             if !done.overflows {
                 return Ok(());
@@ -52,10 +52,12 @@ impl ListQueue {
         Ok(())
     }
 
-    /// Settle what was claimed; what is refused goes back. Returns whether nothing was.
+    /// Settle what was claimed; what is refused goes back. Returns whether nothing was. Asked
+    /// `again`, what is gone was settled by the try whose answer was lost.
     async fn give_up(
         &self,
         settlements: Vec<Settlement>,
+        again: bool,
         done: &mut Maintenance,
     ) -> Result<bool, Error> {
         if settlements.is_empty() {
@@ -66,9 +68,14 @@ impl ListQueue {
         let replies = self.settle_all(&settlements).await?;
         let mut back = Vec::new();
         for (settlement, reply) in settlements.iter().zip(replies) {
+            let reply = match reply {
+                Reply::Gone if again => Reply::Done,
+                reply => reply,
+            };
             match (reply, &settlement.step) {
                 (Reply::Refused(why), _) => {
                     done.dead_letters_refused = Some(why);
+                    done.refusals += 1;
                     back.push(handed_back(settlement));
                 }
                 (Reply::Done, Step::DeadLetter { .. } | Step::Discard) => {

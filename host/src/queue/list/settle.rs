@@ -76,15 +76,6 @@ impl ListQueue {
         all(Script::ListHold, replies)
     }
 
-    /// Whether one delivery is on the processing list.
-    pub(super) async fn confirm(&self, claim: &Arc<Claim>) -> Result<Reply, Error> {
-        let starts = None;
-        let mut replies = vec![None];
-        self.hold_these(&[Hold { claim, starts }], &[0], true, &mut replies)
-            .await?;
-        Ok(all(Script::ListHold, replies)?.remove(0))
-    }
-
     async fn hold_these(
         &self,
         held: &[Hold<'_>],

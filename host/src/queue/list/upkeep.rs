@@ -33,6 +33,7 @@ impl ListQueue {
     }
 
     async fn keep_house_into(&self, done: &mut Maintenance) -> Result<(), Error> {
+        self.values.time.read(&self.commands).await?;
         self.shorten(done).await?;
         done.consumers_removed = self.forget(INSTANCE_IDLE_MS, "").await?;
         Ok(())

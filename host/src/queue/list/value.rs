@@ -23,8 +23,7 @@ use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
 };
-use crate::queue::dead_letters::now_ms;
-use crate::queue::{Claim, Defect, Origin};
+use crate::queue::{Claim, Defect, Origin, ServerTime};
 use crate::wire::dead_letter::CRASHES;
 use crate::wire::decoded::message_id;
 use crate::wire::list::{self, Framing};
@@ -39,6 +38,8 @@ pub(super) struct Values {
     pub(super) accounting: Accounting,
     /// How long after its first claim a message is worth handling.
     pub(super) ttl: Lasting,
+    /// What the time of day is.
+    pub(super) time: Arc<ServerTime>,
 }
 
 /// A time to live that rules may change: for what is claimed from then on.
@@ -116,7 +117,7 @@ impl Values {
             expires_at_ms: self
                 .ttl
                 .now()
-                .map(|ttl| expires_at(&decoded.message.headers, ttl)),
+                .map(|ttl| expires_at(&decoded.message.headers, self.time.now_ms(), ttl)),
             message: decoded.message,
             raw: Raw::Value(value),
             defect: decoded.defect.map(|defect| Defect {
@@ -246,8 +247,8 @@ impl Values {
 }
 
 /// When a message that is claimed now expires: after its first claim, it says so itself.
-fn expires_at(headers: &Headers, ttl: u64) -> u64 {
-    let by_ttl = now_ms().saturating_add(ttl);
+fn expires_at(headers: &Headers, now_ms: u64, ttl: u64) -> u64 {
+    let by_ttl = now_ms.saturating_add(ttl);
     let by_header = headers.find_number(EXPIRES_AT);
     by_header.map_or(by_ttl, |at| at.min(by_ttl))
 }

@@ -1,7 +1,7 @@
 -- Delete consumers that hold nothing and have not been seen for long. (Deleting one that holds
 -- deliveries would lose them silently.)
 --
--- KEYS  1 stream
+-- KEYS  1 stream, 2 fences (sorted set: consumer -> number of a call)
 -- ARGV  1 group, 2 idle time, ms, 3 at most how many, 4 only this one ('' = any);
 --       then consumers to spare
 -- reply how many were deleted
@@ -24,6 +24,7 @@ for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local name = consumer['name']
   if consumer['pending'] == 0 and consumer['idle'] >= tonumber(ARGV[2])
     and (ARGV[4] == '' or ARGV[4] == name) and not spared[name] then
+    redis.call('ZREM', KEYS[2], name)
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
     deleted = deleted + 1
   end

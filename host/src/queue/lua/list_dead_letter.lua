@@ -5,13 +5,14 @@
 --       4 recovery set, if there is one
 -- ARGV  1 instance (self), 2 its entry on the processing list (token .. value), 3 the copy,
 --       4 most entries in the dead-letter queue (0 = no bound), 5 'drop-oldest' | 'stop' at that bound
--- reply { done | gone | full, entries dropped from the dead-letter queue }
+-- reply { done | gone | stolen (taken over) | full, entries dropped from the dead-letter queue }
 --
 -- Atomicity: the copy is the first write. Where it fails (wrong type, no right), the delivery is as
 -- it was. Neutral in memory but for the headers of the copy, so it runs out of memory, too.
 -- A repeat finds nothing on the processing list: gone, and no second copy.
+local token = string.sub(ARGV[2], 1, 16)
 if not redis.call('LPOS', KEYS[1], ARGV[2], 'RANK', -1) then
-  return { 'gone', 0 }
+  return { redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone', 0 }
 end
 -- A user that may copy but not remove would leave one copy for every try.
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
@@ -26,7 +27,6 @@ if most > 0 and length > most then
   redis.call('LTRIM', KEYS[3], 0, most - 1)
   dropped = length - most
 end
-local token = string.sub(ARGV[2], 1, 16)
 redis.call('LREM', KEYS[1], -1, ARGV[2])
 redis.call('HDEL', KEYS[2], token)
 if KEYS[4] then

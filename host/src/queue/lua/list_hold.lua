@@ -37,8 +37,12 @@ for i = 3, #ARGV, 3 do
       redis.call('ZADD', KEYS[4], now, ARGV[1] .. token)
     end
     out[#out + 1] = 'done'
+  elseif entry == '' then
+    out[#out + 1] = 'unsure'
   else
-    out[#out + 1] = entry == '' and 'unsure' or 'stolen'
+    -- It knows now: the mark of whoever has taken it goes.
+    redis.call('HDEL', KEYS[2], token)
+    out[#out + 1] = 'stolen'
   end
 end
 if KEYS[4] and ARGV[2] ~= '0' then

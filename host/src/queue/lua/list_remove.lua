@@ -3,7 +3,7 @@
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 recovery set, if there is one
 -- ARGV  1 instance (self); then per delivery: its entry on the processing list (token .. value)
--- reply one word per delivery: done | gone
+-- reply one word per delivery: done | gone | stolen (another instance has taken it over)
 --
 -- Atomicity: only the first command can fail (wrong type, no right), before anything is written.
 -- Frees memory only, so it runs out of memory, too.
@@ -11,12 +11,19 @@
 local out, tokens, members = {}, {}, {}
 for i = 2, #ARGV do
   local token = string.sub(ARGV[i], 1, 16)
-  local removed = redis.call('LREM', KEYS[1], -1, ARGV[i])
-  out[#out + 1] = removed == 1 and 'done' or 'gone'
-  tokens[#tokens + 1] = token
+  if redis.call('LREM', KEYS[1], -1, ARGV[i]) == 1 then
+    out[#out + 1] = 'done'
+  else
+    out[#out + 1] = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
+  end
+  if out[#out] ~= 'stolen' then
+    tokens[#tokens + 1] = token
+  end
   members[#members + 1] = ARGV[1] .. token
 end
-redis.call('HDEL', KEYS[2], unpack(tokens))
+if #tokens > 0 then
+  redis.call('HDEL', KEYS[2], unpack(tokens))
+end
 if KEYS[3] then
   redis.call('ZREM', KEYS[3], unpack(members))
 end

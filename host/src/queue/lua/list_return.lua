@@ -6,7 +6,7 @@
 --       6 recovery set, if there is one
 -- ARGV  1 instance (self); then per delivery: its entry on the processing list (token .. value),
 --       where: 'front' | 'back' | 'retry-front' | 'retry-back' | delay in ms, the value to put back
--- reply one word per delivery: done | gone
+-- reply one word per delivery: done | gone | stolen (another instance has taken it over)
 --
 -- Atomicity: written where it goes before it leaves the processing list; where that fails (wrong
 -- type, no right), it has not left. Neutral in memory but for the headers that it now carries, so
@@ -44,7 +44,7 @@ for i = 2, #ARGV, 3 do
   elseif delay and redis.call('ZSCORE', KEYS[5], token .. value) then
     out[#out + 1] = 'done'
   else
-    out[#out + 1] = 'gone'
+    out[#out + 1] = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
   end
 end
 return out

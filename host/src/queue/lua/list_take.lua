@@ -10,9 +10,11 @@
 --
 -- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
 -- each is taken once, however many sweep. Without a recovery set the instance is given up first
--- (score 0): if it lives, it finds that out at its next renewal.
+-- (score 0): if it lives, it finds that out at its next renewal. What was taken from it is marked in
+-- its hash of starts, until it is forgotten: so it can tell what it has settled, and asks again for
+-- the lost reply, from what it was robbed of.
 -- Atomicity: on the processing list here before it leaves the one there. Neutral in memory but for
--- the headers that it now carries, so it runs out of memory, too.
+-- the mark and the headers that it now carries, so it runs out of memory, too.
 -- A repeat finds them taken: gone; they are on this instance's processing list, and found there.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,7 +46,11 @@ for i = 5, #ARGV, 3 do
     end
     redis.call('LPUSH', KEYS[3], new)
     redis.call('LREM', KEYS[1], -1, entry)
-    redis.call('HDEL', KEYS[2], token)
+    if own or not seen then
+      redis.call('HDEL', KEYS[2], token)
+    else
+      redis.call('HSET', KEYS[2], token, 'taken')
+    end
     if KEYS[5] then
       redis.call('ZREM', KEYS[5], ARGV[1] .. token)
     end

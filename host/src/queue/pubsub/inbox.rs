@@ -122,8 +122,9 @@ impl Inbox {
         let size = size(&value);
         while state.values.len() >= self.buffer.messages || state.bytes + size > self.buffer.bytes {
             state.contact.buffer_dropped += 1;
-            // One that is larger than the whole buffer is dropped by either rule.
-            let is_hopeless = size > self.buffer.bytes;
+            // One that is larger than the whole buffer is dropped by either rule, and so is every
+            // one where the buffer holds none.
+            let is_hopeless = size > self.buffer.bytes || self.buffer.messages == 0;
             if self.buffer.on_overflow == OnOverflow::DropNewest || is_hopeless {
                 return;
             }
@@ -307,6 +308,19 @@ mod tests {
             assert_eq!((inbox.len(), inbox.contact().buffer_dropped), (2, 2));
             assert_eq!(taken(&inbox).len(), 2);
             assert_eq!(inbox.lock().bytes, 0);
+        }
+    }
+
+    #[test]
+    fn a_buffer_without_room_drops_everything_and_counts() {
+        for rule in [OnOverflow::DropNewest, OnOverflow::DropOldest] {
+            for (messages, bytes) in [(0, 1 << 20), (3, 0), (0, 0)] {
+                let inbox = inbox(messages, bytes, rule);
+                for dropped in 1..4 {
+                    inbox.put(b"news", Bytes::from_static(b"a"));
+                    assert_eq!((inbox.len(), inbox.contact().buffer_dropped), (0, dropped));
+                }
+            }
         }
     }
 

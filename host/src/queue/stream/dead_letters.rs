@@ -8,7 +8,7 @@ use redis::Cmd;
 use super::settle::Replies;
 use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
 use crate::delivery::policy::Rejection;
-use crate::queue::dead_letters::{Destination, now_ms};
+use crate::queue::dead_letters::Destination;
 use crate::queue::error::Error;
 use crate::queue::reply;
 use crate::queue::script::{self, Script};
@@ -43,7 +43,7 @@ impl StreamQueue {
             }
             return Ok(());
         };
-        let now_ms = now_ms();
+        let now_ms = self.time.now_ms();
         let mut apart = Vec::new();
         let mut ways = Vec::new();
         let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);

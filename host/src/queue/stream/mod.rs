@@ -24,7 +24,7 @@ use super::rules::InForce;
 use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
-    Reply, Rules, Settlement, Taken, inspect, script,
+    Reply, Rules, ServerTime, Settlement, Taken, inspect, script,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::wire::{self, Raw, keys};
@@ -50,6 +50,10 @@ pub struct StreamQueue {
     parked: String,
     /// What was published for later, for all groups.
     delayed: String,
+    /// Which calls of a host are void, by consumer.
+    fences: String,
+    /// The calls that send deliveries away.
+    calls: settle::Calls,
     /// For everything but fetching.
     commands: Link,
     /// Fetching only: it blocks.
@@ -60,6 +64,7 @@ pub struct StreamQueue {
     rotation: AtomicUsize,
     counts: Counts,
     rules: InForce,
+    time: Arc<ServerTime>,
 }
 
 impl fmt::Debug for StreamQueue {
@@ -100,6 +105,8 @@ impl StreamQueue {
             consumer: format!("{base}-{:08x}", fastrand::u32(..)),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
+            fences: keys::fences(&options.key, &options.group),
+            calls: settle::Calls::default(),
             commands: connector.link("commands"),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),
@@ -111,6 +118,7 @@ impl StreamQueue {
             rotation: AtomicUsize::new(0),
             counts: Counts::default(),
             rules: InForce::new(options.rules()),
+            time: Arc::default(),
             options,
         };
         let seen = queue
@@ -120,6 +128,7 @@ impl StreamQueue {
         queue.saw(seen);
         let prepared = async {
             script::load(&queue.commands).await?;
+            queue.time.read(&queue.commands).await?;
             queue.fetches.reach().await
         };
         prepared
@@ -220,6 +229,10 @@ pub fn entry_id(id: DeliveryId) -> String {
 impl Queue for StreamQueue {
     fn consumer(&self) -> &str {
         Self::consumer(self)
+    }
+
+    fn time(&self) -> Arc<ServerTime> {
+        Arc::clone(&self.time)
     }
 
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {

@@ -2,8 +2,10 @@
 //!
 //! Nothing is trimmed, and what is pending is not touched. As long as the target takes no dead
 //! letter, nothing is claimed. What it refuses although it seemed to take some is handed back: held
-//! for later by no host, due now, uncharged. A host that dies between the claim and the dead letter
-//! leaves a pending delivery, which is handled like any other orphan.
+//! for later by no host, due now, uncharged. What was claimed when the answer to its settlement was
+//! lost is remembered, and settled before anything else is claimed. A host that dies between the
+//! claim and the dead letter, or loses the answer to the claim, leaves pending deliveries, at most
+//! [`CLAIMS_MAX`]: they are handled like any other orphans, charged one attempt, and run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +37,11 @@ impl StreamQueue {
         let Some(most) = rules.max_length else {
             return Ok(());
         };
+        let overflow = &self.counts.overflow;
+        // The ledger may have adopted some of them: one that it has started has another count.
+        if !self.give_up(overflow.open(), true, done).await? {
+            return Ok(());
+        }
         let (_, over) = self.claim_over(most, 0).await?;
         if over == 0 {
             return Ok(());
@@ -45,18 +52,28 @@ impl StreamQueue {
             let looked = looked.or_else(|error| refused(self.about(error)))?;
             if let Reply::Refused(why) = looked {
                 done.dead_letters_refused = Some(why);
+                done.refusals += 1;
                 return Ok(());
             }
         }
         for _ in 0..CALLS_MAX {
-            let is_refusing = self.counts.overflow.is_refusing();
+            let is_refusing = overflow.is_refusing();
             let want = if is_refusing { 1 } else { CLAIMS_MAX };
             let (claims, left) = self.claim_over(most, want).await?;
             if claims.is_empty() {
                 done.overflows = false;
                 return Ok(());
             }
-            let all_taken = self.give_up(claims, most, target, done).await?;
+            let settlements: Vec<Settlement> = claims
+                .into_iter()
+                .map(|claim| {
+                    // No dead letter of ours: its own group has it.
+                    let target = target.filter(|_| !self.is_for_others(&claim));
+                    let attempts = claim.header;
+                    over_length(Arc::new(claim), attempts, most, target)
+                })
+                .collect();
+            let all_taken = self.give_up(settlements, false, done).await?;
             done.overflows = all_taken && left > 0;
             if !done.overflows {
                 return Ok(());
@@ -90,28 +107,29 @@ impl StreamQueue {
         Ok((claims, left))
     }
 
-    /// Settle what was claimed. Returns whether nothing of it was refused.
+    /// Settle what was claimed; what is refused goes back. Returns whether nothing was. Asked
+    /// `again`, what is gone was settled by the try whose answer was lost.
     async fn give_up(
         &self,
-        claims: Vec<Claim>,
-        most: u64,
-        target: Option<&DeadLetterQueue>,
+        settlements: Vec<Settlement>,
+        again: bool,
         done: &mut Maintenance,
     ) -> Result<bool, Error> {
-        let settlements: Vec<Settlement> = claims
-            .into_iter()
-            .map(|claim| {
-                // No dead letter of ours: its own group has it.
-                let target = target.filter(|_| !self.is_for_others(&claim));
-                let attempts = claim.header;
-                over_length(Arc::new(claim), attempts, most, target)
-            })
-            .collect();
+        if settlements.is_empty() {
+            return Ok(true);
+        }
         let overflow = &self.counts.overflow;
+        overflow.keep(settlements.clone());
         let replies = self.settle_all(&settlements).await?;
         let mut back = Vec::new();
         for (settlement, reply) in settlements.iter().zip(replies) {
+            let reply = match reply {
+                Reply::Gone if again => Reply::Done,
+                reply => reply,
+            };
             match reply {
+                // Handed back, in the end.
+                Reply::Done if matches!(settlement.step, Step::Park { .. }) => {}
                 Reply::Done if self.is_for_others(&settlement.claim) => done.other_group += 1,
                 Reply::Done => {
                     done.overflowed += 1;
@@ -119,16 +137,21 @@ impl StreamQueue {
                 }
                 Reply::Refused(why) => {
                     done.dead_letters_refused = Some(why);
+                    done.refusals += 1;
                     back.push(handed_back(settlement));
                 }
                 Reply::Gone | Reply::Trimmed | Reply::Stolen => {}
             }
         }
+        overflow.keep(back.clone());
         if back.is_empty() {
             return Ok(true);
         }
         overflow.refuses(true);
-        self.settle_all(&back).await?;
+        let replies = self.settle_all(&back).await?;
+        let stays = back.into_iter().zip(replies);
+        let stays = stays.filter(|(_, reply)| matches!(reply, Reply::Refused(_)));
+        overflow.keep(stays.map(|(settlement, _)| settlement).collect());
         Ok(false)
     }
 

@@ -1,7 +1,7 @@
 //! What becomes of claims: starts recorded, leases renewed, deliveries settled.
 
 use std::sync::Arc;
-
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
@@ -20,6 +20,31 @@ const PER_CALL: usize = 100;
 const PER_PIPELINE: usize = 20;
 /// Most ids in one `XACK`.
 const PER_XACK: usize = 1000;
+
+/// The calls that send deliveries away, by number, and up to which of them there was an answer.
+///
+/// A call without an answer may still be carried out, at any time: it is stuck in a connection that
+/// this host has given up. Asked again, the deliveries may be back here soon, owner and count as
+/// they were; if the first call came then, they would go again, and this host would not know. So
+/// whatever comes behind a call without an answer voids it first.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    begun: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Calls {
+    /// The number of the next call, and whether one before it had no answer.
+    fn begin(&self) -> (u64, bool) {
+        let before = self.begun.fetch_add(1, Ordering::Relaxed);
+        (before + 1, self.answered.load(Ordering::Relaxed) < before)
+    }
+
+    /// It was answered; what was sent before was as well, or is void.
+    fn end(&self, number: u64) {
+        self.answered.fetch_max(number, Ordering::Relaxed);
+    }
+}
 
 /// A call of a script about several deliveries, and which ones.
 struct Batch {
@@ -86,32 +111,13 @@ impl StreamQueue {
         }
         let mut replies: Replies = vec![None; settlements.len()];
 
-        let batches = self.batches(Script::Park, &park, &[PARKED_CONSUMER], |place, call| {
-            let settlement = &settlements[place];
-            if let Step::Park { keep, after } = settlement.step {
-                call.arg(entry_id(settlement.claim.id))
-                    .arg(settlement.count)
-                    .arg(keep)
-                    .arg(round_up_millis(after));
-            }
-        });
-        self.run(Script::Park, batches, &mut replies, refused)
+        self.send_away(settlements, &park, &leave, &mut replies)
             .await?;
-
         let id_and_count = |place: usize, call: &mut Cmd| {
             let settlement = &settlements[place];
             call.arg(entry_id(settlement.claim.id))
                 .arg(settlement.count);
         };
-        let idle = round_up_millis(self.options.min_idle).to_string();
-        let batches = self.batches(Script::Leave, &leave, &[&idle], |place, call| {
-            id_and_count(place, call);
-            if let Step::Leave { keep } = settlements[place].step {
-                call.arg(keep);
-            }
-        });
-        self.run(Script::Leave, batches, &mut replies, refused)
-            .await?;
         let batches = self.batches(Script::Discard, &discard, &[], id_and_count);
         self.run(Script::Discard, batches, &mut replies, refused)
             .await?;
@@ -119,6 +125,72 @@ impl StreamQueue {
         self.dead_letter_all(settlements, &dead_letters, &mut replies)
             .await?;
         all(Script::DeadLetter, replies)
+    }
+
+    /// Park deliveries, or leave them to others.
+    async fn send_away(
+        &self,
+        settlements: &[Settlement],
+        park: &[usize],
+        leave: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        if park.is_empty() && leave.is_empty() {
+            return Ok(());
+        }
+        let number = match self.void_unanswered().await {
+            Ok(number) => number,
+            Err(error) => {
+                let reply = refused(self.about(error))?;
+                for &place in park.iter().chain(leave) {
+                    replies[place] = Some(reply.clone());
+                }
+                return Ok(());
+            }
+        };
+        let written = number.to_string();
+        let batches = self.batches(
+            Script::Park,
+            park,
+            &[&written, PARKED_CONSUMER],
+            |place, call| {
+                let settlement = &settlements[place];
+                if let Step::Park { keep, after } = settlement.step {
+                    call.arg(entry_id(settlement.claim.id))
+                        .arg(settlement.count)
+                        .arg(keep)
+                        .arg(round_up_millis(after));
+                }
+            },
+        );
+        self.run(Script::Park, batches, replies, refused).await?;
+        let idle = round_up_millis(self.options.min_idle).to_string();
+        let batches = self.batches(Script::Leave, leave, &[&written, &idle], |place, call| {
+            let settlement = &settlements[place];
+            if let Step::Leave { keep } = settlement.step {
+                call.arg(entry_id(settlement.claim.id))
+                    .arg(settlement.count)
+                    .arg(keep);
+            }
+        });
+        self.run(Script::Leave, batches, replies, refused).await?;
+        self.calls.end(number);
+        Ok(())
+    }
+
+    /// The number of the next call that sends deliveries away. What was sent before and had no
+    /// answer is void from here on.
+    ///
+    /// Dies here: nothing was sent yet.
+    async fn void_unanswered(&self) -> Result<u64, Error> {
+        let (number, is_owed) = self.calls.begin();
+        if is_owed {
+            let script = Script::Fence;
+            let mut call = script.on(&[&self.fences]);
+            call.arg(&self.consumer).arg(number);
+            script::run(&self.commands, script, &call).await?;
+        }
+        Ok(number)
     }
 
     /// Calls of a script about at most [`PER_CALL`] deliveries each.
@@ -129,16 +201,15 @@ impl StreamQueue {
         more: &[&str],
         each: impl Fn(usize, &mut Cmd),
     ) -> Vec<Batch> {
-        let keys = [self.key(), self.parked.as_str()];
-        let keys = if matches!(script, Script::Park) {
-            &keys[..]
-        } else {
-            &keys[..1]
+        let keys = match script {
+            Script::Park => vec![self.key(), &self.parked, &self.fences],
+            Script::Leave => vec![self.key(), &self.fences],
+            _ => vec![self.key()],
         };
         places
             .chunks(PER_CALL)
             .map(|places| {
-                let mut call = script.on(keys);
+                let mut call = script.on(&keys);
                 call.arg(self.group()).arg(&self.consumer).arg(more);
                 for &place in places {
                     each(place, &mut call);

@@ -78,6 +78,7 @@ impl StreamQueue {
     }
 
     async fn keep_house_into(&self, done: &mut Maintenance) -> Result<(), Error> {
+        self.time.read(&self.commands).await?;
         self.shorten(done).await?;
         let retention = match self.options.retention {
             Retention::Keep => None,
@@ -93,7 +94,7 @@ impl StreamQueue {
             done.held_back = reply::integer(script.name(), &held)? == 1;
         }
         let script = Script::Consumers;
-        let mut call = script.on(&[self.key()]);
+        let mut call = script.on(&[self.key(), &self.fences]);
         call.arg(self.group())
             .arg(CONSUMER_IDLE_MS)
             .arg(CONSUMERS_MAX)
@@ -189,7 +190,7 @@ impl StreamQueue {
 
     pub(super) async fn remove_self(&self) -> Result<(), Error> {
         let script = Script::Consumers;
-        let mut call = script.on(&[self.key()]);
+        let mut call = script.on(&[self.key(), &self.fences]);
         call.arg(self.group()).arg(0).arg(1).arg(&self.consumer);
         script::run(&self.commands, script, &call).await.map(|_| ())
     }

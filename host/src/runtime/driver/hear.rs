@@ -25,7 +25,7 @@ impl Driver {
             Word::Ready(key) => {
                 let turned_away = self.ledger.cargo(key).and_then(|job| {
                     let expires_at_ms = job.expires_at_ms?;
-                    gate::expired(expires_at_ms, wall_clock_ms())
+                    gate::expired(expires_at_ms, self.shared.time.now_ms())
                 });
                 let event = match turned_away {
                     Some((reason, detail)) => {
@@ -323,6 +323,7 @@ impl Driver {
             let messages = done.other_group;
             debug!(messages, "replayed for another group");
         }
+        self.metrics.settlements_refused.inc_by(done.refusals);
         self.overflow_refused(done.dead_letters_refused.as_deref());
         if done.consumers_removed > 0 {
             let consumers = done.consumers_removed;
@@ -370,7 +371,7 @@ impl Driver {
         if claims.is_empty() {
             return Vec::new();
         }
-        let now_ms = wall_clock_ms();
+        let now_ms = self.shared.time.now_ms();
         claims
             .into_iter()
             .map(|claim| {

@@ -151,6 +151,7 @@ impl Driver {
             splits: AtomicU64::new(0),
             min_idle: settings.ledger.min_idle,
             clock,
+            time: queue.time(),
             gate: settings.gate.clone(),
         });
         metrics.handler(handler.digest());

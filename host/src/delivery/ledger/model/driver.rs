@@ -62,18 +62,6 @@ impl Command {
 }
 
 impl Command {
-    /// It lowers a count, because a start that was written down never came.
-    fn takes_back(&self) -> bool {
-        match self {
-            Self::Settle {
-                count,
-                parting: Parting::HandBack { keep } | Parting::Leave { keep },
-                ..
-            } => keep < count,
-            _ => false,
-        }
-    }
-
     /// What is asked if the answer was lost: a repeat takes no charge back.
     fn again(self) -> Self {
         match self {
@@ -331,19 +319,13 @@ impl World<'_> {
                 0 => is_lost = true,
                 // Its answer never comes back.
                 1 => {}
-                // A limit that `docs/attempts.md` states: a host that lives on takes a charge back
-                // only when no instance could be made, and that must not come late.
-                2 if command.takes_back() && !self.hosts[host].draining => {}
                 // It reaches Redis when nobody waits for it anymore.
                 _ => reach = wait + timeout + self.jitter(self.scenario.min_idle),
             }
             let h = &mut self.hosts[host];
             h.disturbed = h.disturbed.max(deadline + self.scenario.min_idle * 2);
             self.after(deadline.saturating_sub(self.now), Step::GiveUp(id));
-        } else if !self.healed
-            && self.rng.u32(0..1000) < faults.slow
-            && (!command.takes_back() || self.hosts[host].draining)
-        {
+        } else if !self.healed && self.rng.u32(0..1000) < faults.slow {
             let late = self.jitter(self.scenario.min_idle * 2);
             if self.rng.bool() {
                 reach = late;
@@ -408,7 +390,7 @@ impl World<'_> {
             self.audit.let_go(entry_of(*key));
         }
         let command = call.command.clone();
-        let answer = self.perform_command(host, &command);
+        let answer = self.perform_command(id, host, &command);
         if !matches!(
             command,
             Command::TakeDue { .. }
@@ -440,7 +422,7 @@ impl World<'_> {
         }
     }
 
-    fn perform_command(&mut self, host: HostId, command: &Command) -> Answer {
+    fn perform_command(&mut self, id: u64, host: HostId, command: &Command) -> Answer {
         let now = self.now;
         let salt = self.rng.u64(..);
         // Consumers are listed by name, and names are random.
@@ -509,6 +491,16 @@ impl World<'_> {
                 again,
             } => {
                 let entry = entry_of(*key);
+                let sends_away = matches!(
+                    parting,
+                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
+                );
+                if sends_away && self.store.is_void(host, entry, id) {
+                    return Answer::Reply(Reply::Refused("it was asked again since".to_owned()));
+                }
+                if sends_away && *again {
+                    self.store.void_before(host, entry, id);
+                }
                 let reply = self.store.settle(now, host, entry, *count, parting);
                 if reply == Reply::Done {
                     match parting {
@@ -728,7 +720,7 @@ impl World<'_> {
     }
 
     fn interrupt(&mut self, host: HostId) {
-        let fetches: Vec<_> = self
+        let mut fetches: Vec<_> = self
             .calls
             .iter_mut()
             .filter(|(_, call)| call.host == host && matches!(call.command, Command::Fetch { .. }))
@@ -737,6 +729,7 @@ impl World<'_> {
                 id
             })
             .collect();
+        fetches.sort_unstable();
         for id in fetches {
             let delay = self.hop();
             self.after(delay, Step::Execute(id));

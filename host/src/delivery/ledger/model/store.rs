@@ -54,6 +54,9 @@ pub(super) struct Store {
     pub(super) unread: VecDeque<Entry>,
     pub(super) pending: BTreeMap<Entry, Pending>,
     pub(super) due: BTreeMap<Entry, Time>,
+    /// Calls that send deliveries away and are void if their number is lower. In Redis one number
+    /// for each host does it, because a host sends one such call at a time.
+    pub(super) fences: BTreeMap<(HostId, Entry), u64>,
     pub(super) deleted: BTreeSet<Entry>,
     pub(super) settled: Vec<(Entry, Fate)>,
     /// The dead-letter queue takes nothing.
@@ -362,6 +365,18 @@ impl Store {
             }
         }
         Reply::Done
+    }
+
+    /// `fence.lua`: not even a server out of memory refuses it.
+    pub(super) fn void_before(&mut self, host: HostId, entry: Entry, call: u64) {
+        let fence = self.fences.entry((host, entry)).or_default();
+        *fence = call.max(*fence);
+    }
+
+    /// What `park.lua` and `leave.lua` ask first.
+    pub(super) fn is_void(&self, host: HostId, entry: Entry, call: u64) -> bool {
+        let fence = self.fences.get(&(host, entry));
+        Rule::RepeatsVoid.holds() && fence.is_some_and(|&fence| call < fence)
     }
 
     /// `renew.lua`.

@@ -325,3 +325,14 @@ fn what_was_parked_and_lost_its_due_time_is_stranded() {
         )
     });
 }
+
+/// It takes several things at once to need this rule: few runs do, and this is one of them.
+#[test]
+fn what_was_asked_again_and_comes_late_sends_away_what_the_host_believes_to_have() {
+    let seed = 1520;
+    let scenario = Scenario::changing(&mut Rng::with_seed(seed));
+    let without = Rule::taken_out(Some(Rule::RepeatsVoid), || run(&scenario, seed, false));
+    let what = without.expect_err("a promise breaks without it").what;
+    assert!(what.contains("two starts were both"), "{what}");
+    run(&scenario, seed, false).expect("no promise breaks with it");
+}

@@ -13,6 +13,7 @@ fn values(framing: Framing, accounting: Accounting) -> Values {
         framing,
         accounting,
         ttl: Lasting::new(None),
+        time: Arc::default(),
     }
 }
 
