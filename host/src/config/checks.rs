@@ -39,12 +39,7 @@ impl Collected {
             self.only_subscribed(&queue::BUFFER_MEMORY);
             self.only_subscribed(&queue::ON_OVERFLOW);
         }
-        if self.source(&queue::STREAM).is_some() {
-            self.not_on_streams(&queue::FRAMING);
-        } else if set.len() == 1 {
-            self.only_on_streams(&queue::BODY_FIELD);
-            self.only_on_streams(&queue::MISSING_BODY);
-        }
+        self.check_form();
         let group = self.value(&queue::GROUP);
         if set == ["stream"] && self.source(&queue::GROUP).is_none() {
             let hint = "give `--group NAME`: hosts with the same group share the stream";
@@ -78,6 +73,16 @@ impl Collected {
                 on_overflow: self.or_default(&queue::ON_OVERFLOW),
             },
         })
+    }
+
+    /// Streams have fields, all other queues have values.
+    pub(super) fn check_form(&mut self) {
+        if self.source(&queue::STREAM).is_some() {
+            self.not_on_streams(&queue::FRAMING);
+        } else if self.queues_set().len() == 1 {
+            self.only_on_streams(&queue::BODY_FIELD);
+            self.only_on_streams(&queue::MISSING_BODY);
+        }
     }
 
     /// How values are read: `codec = "json"` alone says it for both directions.

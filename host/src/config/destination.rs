@@ -8,6 +8,9 @@ use crate::wire::list::{Codec, Framing};
 impl Collected {
     pub(super) fn check_destination(&mut self) -> Option<Destination> {
         self.only_with(&queue::RELIABLE, &queue::LIST);
+        self.check_form();
+        // What contradicts itself is told as `run` tells it; bodies are not looked at.
+        self.check_codec();
         // As hosts with the same configuration read.
         let codec = match self.check_framing() {
             Framing::Raw => Codec::Raw,

@@ -7,12 +7,15 @@ use crate::config::setting::Setting;
 use crate::config::settings::{dead_letters, failures, queue};
 use crate::config::value::Value;
 use crate::delivery::policy::{OnFault, Reason};
+use crate::wire::list::Framing;
+use crate::wire::stream::MissingBody;
 
 impl Collected {
     /// Without a dead-letter queue a setting gives up only what may be lost on purpose. Whether
     /// bodies must parse is known by who has read the codec.
     ///
-    /// What is turned away by default (too large, malformed) is discarded, with a warning.
+    /// What is turned away by default (too large, malformed whatever the settings are) is discarded,
+    /// with a warning.
     pub(super) fn check_losses(&mut self, queue: Option<&QueueKind>, bodies_must_parse: bool) {
         let forgets = queue.is_some_and(QueueKind::is_at_most_once);
         if forgets || self.source(&dead_letters::DEAD_LETTER_KEY).is_some() {
@@ -39,6 +42,18 @@ impl Collected {
         }
         if bodies_must_parse {
             self.may_not_lose(&queue::CODEC, &[Reason::DecodeFailed], &routes);
+        }
+        if self.or_default(&queue::MISSING_BODY) == MissingBody::Malformed {
+            self.may_not_lose(&queue::MISSING_BODY, &[Reason::Malformed], &routes);
+        }
+        if self.source(&queue::STREAM).is_none()
+            && matches!(self.check_framing(), Framing::Frame | Framing::Json)
+        {
+            // `codec = "json"` alone says it as well.
+            match self.source(&queue::FRAMING) {
+                Some(_) => self.may_not_lose(&queue::FRAMING, &[Reason::Malformed], &routes),
+                None => self.may_not_lose(&queue::CODEC, &[Reason::Malformed], &routes),
+            }
         }
         self.may_not_lose(&queue::REQUIRE_HEADERS, &[Reason::Malformed], &routes);
         self.may_not_lose(&queue::TTL, &[Reason::Expired], &routes);

@@ -344,7 +344,7 @@ fn a_cap_without_a_key_is_fine_where_the_message_is_given_up_on_purpose() {
 }
 
 /// What gives messages up, and the reasons that it gives.
-const GIVES_UP: [(&str, &str, &[&str]); 8] = [
+const GIVES_UP: [(&str, &str, &[&str]); 9] = [
     (
         "on_fault",
         "on_fault = 'dead-letter'",
@@ -356,6 +356,7 @@ const GIVES_UP: [(&str, &str, &[&str]); 8] = [
     ("codec", "codec = 'msgpack'", &["decode-failed"]),
     ("codec", "codec = 'utf8'", &["decode-failed"]),
     ("require_headers", "require_headers = 'a'", &["malformed"]),
+    ("missing_body", "missing_body = 'malformed'", &["malformed"]),
     ("max_deliveries", "max_deliveries = 3", &["max-deliveries"]),
 ];
 
@@ -416,21 +417,48 @@ fn a_queue_that_forgets_may_turn_messages_away_without_a_key() {
     for more in [
         "channel = 'c'\nqueue.ttl = '5s'\nrequire_headers = 'a'\ncodec = 'utf8'\n",
         "list = 'l'\nrequire_headers = 'a'\ncodec = 'msgpack'\n",
+        "list = 'l'\nframing = 'frame'\n",
+        "channel = 'c'\ncodec = 'json'\n",
     ] {
         of(&format!("redis = 'redis://db'\nhandler = 'h'\n{more}")).unwrap();
     }
 }
 
+/// A reliable list.
+const RELIABLE: &str = "redis = 'redis://db'\nlist = 'jobs'\nreliable = true\nhandler = 'h'\n";
+
 #[test]
-fn a_readable_list_without_a_key_checks_no_bodies() {
-    let file = "redis = 'redis://db'\nlist = 'jobs'\nreliable = true\nhandler = 'h'\n\
-                codec = 'json'\n";
-    assert_eq!(of(file).unwrap().codec, None);
+fn a_readable_list_checks_no_bodies() {
+    let routed = "dead_letter.routes = 'malformed=discard'\n";
+    let file = format!("{RELIABLE}{routed}codec = 'json'\n");
+    assert_eq!(of(&file).unwrap().codec, None);
     let problems = of(&format!("{file}framing = 'raw'\n")).unwrap_err();
     assert!(
         problems.len() == 1 && problems[0].contains("`codec` needs `dead_letter.key`"),
         "{problems:?}"
     );
+}
+
+#[test]
+fn a_reliable_list_loses_nothing_because_of_its_form_unless_that_is_meant() {
+    for (more, key) in [
+        ("framing = 'frame'", "framing"),
+        ("framing = 'json'", "framing"),
+        ("codec = 'json'", "codec"),
+    ] {
+        let file = format!("{RELIABLE}{more}\n");
+        let problems = of(&file).unwrap_err();
+        let told = format!("orders.toml:5: `{key}` needs `dead_letter.key`: what it gives up");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with(&told), "{problems:?}");
+        assert!(problems[0].contains("malformed=discard"), "{problems:?}");
+        of(&format!("{file}dead_letter.key = 'dead'\n")).unwrap();
+        of(&format!("{file}dead_letter.routes = 'malformed=discard'\n")).unwrap();
+    }
+    // What is read as it is cannot be malformed.
+    for more in ["", "framing = 'auto'", "framing = 'raw'", "codec = 'frame'"] {
+        of(&format!("{RELIABLE}{more}\n")).unwrap();
+    }
 }
 
 #[test]
@@ -464,7 +492,8 @@ fn a_route_may_lead_back_to_the_queue_and_the_cycle_key_may_not() {
 
 #[test]
 fn what_would_be_ignored_is_refused() {
-    for queue in ["list = 'q'\nreliable = true", "list = 'q'", "channel = 'q'"] {
+    let reliable = "list = 'q'\nreliable = true\ndead_letter.key = 'd'";
+    for queue in [reliable, "list = 'q'", "channel = 'q'"] {
         for (more, expected) in [
             ("body_field = 'data'", "`body_field` means nothing here"),
             ("missing_body = 'json'", "`missing_body` means nothing here"),
@@ -487,6 +516,46 @@ fn what_would_be_ignored_is_refused() {
             of(&format!("redis = 'redis://db'\nhandler = 'h'\n{more}")).unwrap();
         }
     }
+}
+
+#[test]
+fn where_messages_go_is_told_what_a_host_there_is_told() {
+    let problems = |text: &str| {
+        let file = format!("redis = 'redis://db'\n{text}\n");
+        let given = Given {
+            file: &file,
+            ..Given::default()
+        };
+        let (collected, _dir) = given.collect();
+        match collected.redis_and_destination() {
+            Ok(_) => Vec::new(),
+            Err(error) => error.problems.iter().map(ToString::to_string).collect(),
+        }
+    };
+    for queue in ["list = 'q'", "channel = 'q'", "sharded_channel = 'q'"] {
+        for (more, expected) in [
+            ("body_field = 'data'", "`body_field` means nothing here"),
+            ("missing_body = 'json'", "`missing_body` means nothing here"),
+            (
+                "codec = 'frame'\nframing = 'raw'",
+                "`codec` `frame` contradicts `framing` `raw`",
+            ),
+        ] {
+            let found = problems(&format!("{queue}\n{more}"));
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains(expected), "{found:?}");
+        }
+        for more in ["", "framing = 'raw'", "codec = 'json'", "codec = 'utf8'"] {
+            let found = problems(&format!("{queue}\n{more}"));
+            assert!(found.is_empty(), "{found:?}");
+        }
+    }
+    let found = problems("stream = 'q'\nframing = 'raw'");
+    assert!(
+        found[0].contains("`framing` means nothing to a stream"),
+        "{found:?}"
+    );
+    assert!(problems("stream = 'q'\nbody_field = 'data'\ncodec = 'json'").is_empty());
 }
 
 #[test]
@@ -560,7 +629,8 @@ fn what_a_list_is_told_must_go_together() {
         "{problems:?}"
     );
     let file = format!(
-        "{base}reliable = true\ncodec = 'json'\nrecovery_zset = 'z'\nrecovery_ttl = '31s'\n"
+        "{base}reliable = true\ncodec = 'json'\nrecovery_zset = 'z'\nrecovery_ttl = '31s'\n\
+         dead_letter.key = 'd'\n"
     );
     let config = Given {
         file: &file,

@@ -199,7 +199,8 @@ pub(in crate::config) static FRAMING: Setting<Framing> = Setting::new(
     "FORM",
     "How values of lists and channels are read: `auto` = as frames, and what is none as a body without headers, \
      `frame` or `json` = what is neither frame nor (with `json`) envelope is malformed, `raw` = as \
-     bodies, whatever they look like.",
+     bodies, whatever they look like. On reliable lists, `frame` and `json` need `dead_letter.key`, or \
+     a route to `discard`.",
 )
 .default("auto");
 
@@ -209,7 +210,8 @@ pub(in crate::config) static CODEC: Setting<Codec> = Setting::new(
     "What every body must parse as: `json`, `msgpack` or `utf8`; one that does not is dead-lettered \
      as `decode-failed`, unrun. On streams and reliable lists this needs `dead_letter.key`, or a route \
      to `discard`. On lists and channels, where `framing` is not set, `json` means the readable \
-     envelope instead, read and written, and `frame` the binary frame.",
+     envelope instead, read and written (on a reliable list, with the same need), and `frame` the \
+     binary frame.",
 )
 .unset("bodies are not looked at; lists and channels are written as frames");
 
@@ -224,8 +226,8 @@ pub(in crate::config) static MISSING_BODY: Setting<MissingBody> = Setting::new(
     "missing_body",
     "RULE",
     "What a stream entry without that field means: `json` = its fields are the body, as a JSON \
-     object of strings, `malformed` = it is dead-lettered as `malformed`; without `dead_letter.key` \
-     it is discarded, with a warning.",
+     object of strings, `malformed` = it is dead-lettered as `malformed`, unrun; this needs \
+     `dead_letter.key`, or a route to `discard`.",
 )
 .default("json");
 
