@@ -39,7 +39,7 @@ impl Script {
     }
 
     /// The body's steps, separated by commas: step `n` for attempt `n`, the last one repeats.
-    /// `ack`, `nack`, `nack:<ms>`, `drop`, `sleep:<ms>` (then ack).
+    /// `ack`, `nack`, `nack:<ms>`, `drop`, `drop:<ms>` (after a sleep), `sleep:<ms>` (then ack).
     async fn act(&self, call: Call<'_>) -> Outcome {
         let id = call.message.id.to_string();
         self.lock().push((id, call.attempt));
@@ -57,7 +57,12 @@ impl Script {
         match word {
             "nack" if argument.is_empty() => Outcome::NackRequeue(None),
             "nack" => Outcome::NackRequeue(Some(duration())),
-            "drop" => Outcome::Drop(Some("unwanted".to_owned())),
+            "drop" => {
+                if !argument.is_empty() {
+                    tokio::time::sleep(duration()).await;
+                }
+                Outcome::Drop(Some("unwanted".to_owned()))
+            }
             "sleep" => {
                 tokio::time::sleep(duration()).await;
                 Outcome::Ack

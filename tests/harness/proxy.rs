@@ -31,6 +31,8 @@ struct Weather {
     pieces: usize,
     /// Connections of an earlier era are closed.
     era: u64,
+    /// What the first so many connections ask is held back.
+    stalled: u64,
 }
 
 /// A request whose reply is to be cut: armed until it is seen.
@@ -139,6 +141,18 @@ impl Proxy {
         self.change(|weather| weather.paused = false);
     }
 
+    /// Hold back whatever the connections that are open now ask. New ones are served: a client that
+    /// gives one of those up is served at once, and what it had asked there comes late.
+    pub fn stall(&self) {
+        let open = self.connections();
+        self.change(|weather| weather.stalled = open);
+    }
+
+    /// Let pass what [`Proxy::stall`] has held back.
+    pub fn release(&self) {
+        self.change(|weather| weather.stalled = 0);
+    }
+
     /// Hold each piece back for `base`, and up to `jitter` longer.
     pub fn delay(&self, base: Duration, jitter: Duration) {
         self.change(|weather| weather.delay = (base, jitter));
@@ -224,14 +238,14 @@ async fn serve<C, S>(
         let refusing = shared.weather.borrow().refusing;
         // A server that is away hangs up, too.
         if !refusing && let Ok(server) = connect().await {
-            shared.connections.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(pass(Arc::clone(&shared), client, server));
+            let number = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
+            tokio::spawn(pass(Arc::clone(&shared), number, client, server));
         }
     }
 }
 
 /// One connection, until either side ends or the weather says so.
-async fn pass<C, S>(shared: Arc<Shared>, client: C, server: S)
+async fn pass<C, S>(shared: Arc<Shared>, number: u64, client: C, server: S)
 where
     C: AsyncRead + AsyncWrite + Send + 'static,
     S: AsyncRead + AsyncWrite + Send + 'static,
@@ -243,7 +257,7 @@ where
     let (from_client, to_client) = tokio::io::split(client);
     let (from_server, to_server) = tokio::io::split(server);
     tokio::select! {
-        () = requests(&shared, from_client, to_server, &left) => {}
+        () = requests(&shared, number, from_client, to_server, &left) => {}
         () = replies(&shared, from_server, to_client, &left) => {}
         _ = weather.wait_for(|weather| weather.era != era) => {}
     }
@@ -251,6 +265,7 @@ where
 
 async fn requests<C: AsyncRead, S: AsyncWrite>(
     shared: &Shared,
+    number: u64,
     mut from: ReadHalf<C>,
     mut to: WriteHalf<S>,
     left: &watch::Sender<Option<u64>>,
@@ -258,7 +273,12 @@ async fn requests<C: AsyncRead, S: AsyncWrite>(
     let mut chunk = vec![0; CHUNK];
     // The end of what has passed: a needle may lie across two reads.
     let mut passed: Vec<u8> = Vec::new();
+    let mut weather = shared.weather.subscribe();
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        let is_open = |weather: &Weather| number > weather.stalled;
+        if weather.wait_for(is_open).await.is_err() {
+            return;
+        }
         passed.extend_from_slice(&chunk[..length]);
         if let Some(reply_bytes) = shared.sprung_by(&passed, length) {
             // Before the request passes: its reply cannot slip through.

@@ -7,11 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 
+use bytes::Bytes;
 use hostler::publish::{self, Codec, Destination, List, Outgoing, Receipt};
+use hostler::queue::kind::QueueOptions;
+use hostler::queue::pubsub::PubSubOptions;
 use hostler::wire::frame;
 use hostler_tests::host::{Ended, HostOptions};
 use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventually};
 use serde_json::{Value as Json, json};
+
+use crate::queue_scene::connector;
 
 /// What headers may hold: text, and bytes that are none.
 const HEADERS: [(&str, &[u8]); 3] = [
@@ -249,14 +254,38 @@ async fn what_the_peer_publishes_to_a_list_arrives_whole_in_both_framings() {
 async fn what_the_peer_publishes_to_a_channel_arrives_whole() {
     let scene = Scene::new().await;
     let host = scene.host("channel", "news").ready().await;
+    // A host has the very bytes; another listens as a host does.
+    let listens = QueueOptions::PubSub(PubSubOptions::new("news"));
+    let listener = listens.open(connector(&scene.server.url())).await.unwrap();
     // Guests' logs name a message by the id that its header gives it.
-    let id = [("x-message-id", "from-a-peer")];
-    scene.peer_publishes("channel", "news", b"text:whole+ack", &id);
-    host.starts(1).await;
-    assert_eq!(host.witness().attempts("from-a-peer"), [1]);
-    let ended = host.drain().await;
-    ended.expect_code(0);
-    assert_eq!(ended.json()["acked"], 1);
+    for (n, body) in [&b"echo"[..], NOT_TEXT, b""].into_iter().enumerate() {
+        let id = format!("from-a-peer-{n}");
+        scene.peer_publishes("channel", "news", body, &[("x-message-id", &id)]);
+        let claims = listener.fetch(9, PATIENCE).await.unwrap();
+        assert_eq!(claims.len(), 1);
+        let message = &claims[0].message;
+        assert_eq!((&*message.queue, &*message.id), ("news", &*id));
+        assert_eq!(message.body, body);
+        let mut headers: Vec<_> = message.headers.iter().cloned().collect();
+        headers.sort();
+        let mut written: Vec<(Bytes, Bytes)> = HEADERS
+            .iter()
+            .map(|(name, value)| (Bytes::from_static(name.as_bytes()), (*value).into()))
+            .collect();
+        written.push(("x-message-id".into(), id.clone().into()));
+        written.sort();
+        assert_eq!(headers, written);
+        host.starts(n + 1).await;
+        assert_eq!(host.witness().attempts(&id), [1]);
+    }
+    // And its guest has seen all of it: what it says is lost on a channel, but told.
+    host.logs("lost: ").await;
+    let lost = host.log();
+    let lost = lost
+        .iter()
+        .find(|line| line.message().starts_with("lost: "));
+    expect_seen(lost.and_then(|line| line.text("detail")).unwrap(), "news");
+    host.drain().await.expect_code(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,23 +315,49 @@ async fn what_hostler_publishes_is_read_by_the_peer_on_every_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_letters_of_a_stream_are_read_by_the_peer() {
+async fn dead_letters_of_requeued_messages_are_read_by_the_peer_on_every_kind_that_has_them() {
     let scene = Scene::new().await;
-    scene
-        .publish(Destination::stream("orders"), b"nack:0")
-        .await;
-    emptied(scene.host("stream", "orders").cap(3)).await;
-    let message = scene.peer_reads("stream", "orders:dead", "ack").reads();
-    message.expect_whole(b"nack:0");
-    assert_eq!(
-        message.header("x-dead-letter-reason"),
-        Some("max-deliveries")
-    );
-    assert_eq!(message.header("x-dead-letter-attempts"), Some("3"));
-    // It starts fresh where it is read next.
-    assert_eq!(message.header(THEIR_COUNT), None);
-    let death: Json = serde_json::from_str(message.header("x-death").unwrap()).unwrap();
-    assert_eq!(death[0]["queue"], "orders");
+    for (theirs, queue, to) in [
+        ("stream", "orders", Destination::stream("orders")),
+        ("list", "jobs", List::new("jobs").into()),
+        (
+            "json",
+            "readable",
+            List::new("readable").codec(Codec::Json).into(),
+        ),
+    ] {
+        let kind = if theirs == "stream" { "stream" } else { "list" };
+        let host = || match theirs {
+            "json" => scene.host(kind, queue).flag("codec", "json"),
+            _ => scene.host(kind, queue),
+        };
+        let dead = format!("{queue}:dead");
+        // Put back at once, and after a while.
+        for body in [&b"nack:0"[..], b"nack:5"] {
+            scene.publish(to.clone(), body).await;
+            emptied(host().flag("max-deliveries", "3")).await;
+            let message = scene.peer_reads(theirs, &dead, "ack").reads();
+            message.expect_whole(body);
+            for (name, value) in [
+                ("x-dead-letter-reason", "max-deliveries"),
+                ("x-dead-letter-attempts", "3"),
+                ("x-dead-letter-source", queue),
+            ] {
+                assert_eq!(message.header(name), Some(value), "{theirs}");
+            }
+            // It starts fresh where it is read next.
+            assert_eq!(message.header(THEIR_COUNT), None);
+            assert_eq!(message.header("x-retry-count"), None);
+            let death: Json = serde_json::from_str(message.header("x-death").unwrap()).unwrap();
+            assert_eq!(death[0]["queue"], queue);
+        }
+        // Bytes that are no text, and no handler has seen.
+        scene.publish(to.clone(), NOT_TEXT).await;
+        emptied(host().flag("max-payload", "4B")).await;
+        let message = scene.peer_reads(theirs, &dead, "ack").reads();
+        message.expect_whole(NOT_TEXT);
+        assert_eq!(message.header("x-dead-letter-reason"), Some("oversize"));
+    }
     assert!(scene.raw.pending("orders:dead", "workers").await.is_empty());
 }
 

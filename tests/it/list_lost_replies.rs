@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Claim, Class, Queue, Reply, Step};
+use hostler::queue::script::Script;
+use hostler::queue::{Claim, Class, Queue, Reply, Settlement, Step};
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
-use crate::list_scene::{DEAD, DELAYED, KEY, Scene, options, orphans, record, recovering, settle};
+use crate::list_scene::{
+    DEAD, DELAYED, KEY, Scene, framed, options, orphans, record, recovering, settle,
+};
 use crate::queue_scene::{connector, dead_letter, park};
 
 /// Where replies are cut.
@@ -27,6 +30,15 @@ async fn claim(scene: &Scene, host: &ListQueue, value: &str) -> Arc<Claim> {
     let claims = scene.claim(host, &[value]).await;
     host.renew(&claims).await.unwrap();
     Arc::clone(&claims[0])
+}
+
+/// What a call of this script has in it, and no other call.
+fn digest(script: Script) -> Vec<u8> {
+    let call = script.on(&[]);
+    let Some(redis::Arg::Simple(digest)) = call.args_iter().nth(1) else {
+        panic!("a script is called by its digest")
+    };
+    digest.to_vec()
 }
 
 #[tokio::test]
@@ -88,7 +100,7 @@ async fn what_is_asked_again_is_done_once() {
                 scene.raw.ask(&format!("DEL {KEY}")).await;
                 let delivery = claim(&scene, &host, body).await;
                 proxy.cut_reply("EVALSHA", after);
-                let settlement = hostler::queue::Settlement {
+                let settlement = Settlement {
                     claim: Arc::clone(&delivery),
                     count: 1,
                     step: step.clone(),
@@ -129,12 +141,7 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
         scene.age(&dead).await;
         scene.age_claims().await;
         // The script that takes over, not those that look.
-        let digest = hostler::queue::script::Script::ListTake.on(&[]);
-        let digest = digest.args_iter().nth(1);
-        let Some(redis::Arg::Simple(digest)) = digest else {
-            panic!("a script is called by its digest")
-        };
-        proxy.cut_reply(digest.to_vec(), 0);
+        proxy.cut_reply(digest(Script::ListTake), 0);
         let nothing = heir.take_orphans(9, &|_| false).await;
         // The first call may find the script unknown, and then it is the second that is cut.
         assert!(nothing.is_err() || proxy.replies_cut() > 0);
@@ -150,5 +157,158 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
             found.iter().all(|c| c.message.headers.retry_count() == 1),
             "{found:?}"
         );
+    }
+}
+
+/// Whoever is asked for a settlement is cut off, and asks again when another one has taken over:
+/// what is gone was not settled here.
+#[tokio::test]
+async fn what_was_taken_over_meanwhile_is_not_what_was_settled_before() {
+    for options in [options(), recovering()] {
+        for step in [dead_letter(), Step::Discard, park(1, Duration::ZERO)] {
+            let (scene, _proxy, host) = cut_off(options.clone()).await;
+            let heir = scene.host_with(options.clone()).await;
+            let robbed = claim(&scene, &host, "robbed").await;
+            let settled = claim(&scene, &host, "settled").await;
+            assert_eq!(settle(&host, &settled, 1, step.clone()).await, Reply::Done);
+            scene.raw.ask(&format!("DEL {KEY} {DEAD}")).await;
+            scene.age(&host).await;
+            scene.age_claims().await;
+            let taken = orphans(&heir, 9).await;
+            assert_eq!(taken.len(), 1);
+            // Asked twice, for the answer may be lost once more; and when it is long settled.
+            for _ in 0..2 {
+                let again = settle(&host, &robbed, 1, step.clone()).await;
+                assert_eq!(again, Reply::Stolen, "{step:?}");
+            }
+            heir.acknowledge(&taken).await.unwrap();
+            assert_eq!(settle(&host, &robbed, 1, step.clone()).await, Reply::Stolen);
+            assert_eq!(settle(&host, &settled, 1, step.clone()).await, Reply::Gone);
+            assert_eq!(scene.raw.number(&format!("EXISTS {KEY} {DEAD}")).await, 0);
+            // Told so, it needs to be told no more; and nothing stays when it has left.
+            let held = [Arc::clone(&robbed)];
+            assert_eq!(host.renew(&held).await.unwrap(), [Reply::Stolen]);
+            assert_eq!(scene.mark(&host, &robbed).await, None);
+            for host in [host, heir] {
+                host.leave().await.unwrap();
+            }
+            assert_eq!(scene.raw.number("DBSIZE").await, 0);
+        }
+    }
+}
+
+/// A value that is claimed again has another token: what was asked for the first one finds nothing.
+#[tokio::test]
+async fn what_was_asked_again_does_nothing_when_it_comes_late() {
+    for options in [options(), recovering()] {
+        let scene = Scene::new().await;
+        let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
+        let connector = connector(&proxy.url()).with_deadline(Duration::from_secs(1));
+        let host = ListQueue::open(connector, options).await.unwrap();
+        let delivery = claim(&scene, &host, "asked twice").await;
+        let settlement = [Settlement {
+            claim: Arc::clone(&delivery),
+            count: 1,
+            step: park(1, Duration::ZERO),
+        }];
+        proxy.stall();
+        assert!(host.settle(&settlement).await.is_err());
+        eventually("it is asked again, and done", async || {
+            host.settle(&settlement)
+                .await
+                .is_ok_and(|replies| replies == [Reply::Done])
+        })
+        .await;
+        let mut back = Vec::new();
+        eventually("it is here again", async || {
+            back = host.fetch(9, Duration::ZERO).await.unwrap_or_default();
+            !back.is_empty()
+        })
+        .await;
+        let calls = async || {
+            let stats = scene.raw.text("INFO commandstats").await;
+            let line = stats.lines().find(|l| l.starts_with("cmdstat_evalsha:"));
+            line.map(str::to_owned)
+        };
+        let before = calls().await;
+        let held = scene.processing(&host).await;
+        proxy.release();
+        eventually("it has come", async || calls().await != before).await;
+        assert_eq!(scene.processing(&host).await, held);
+        assert!(scene.list(KEY).await.is_empty());
+        let back: Vec<_> = back.into_iter().map(Arc::new).collect();
+        assert_eq!(back[0].message.id, delivery.message.id);
+        eventually("it is acknowledged", async || {
+            host.acknowledge(&back).await.is_ok()
+        })
+        .await;
+        assert!(scene.processing(&host).await.is_empty());
+    }
+}
+
+/// The oldest beyond a length are claimed, and their settlement has no answer.
+#[tokio::test]
+async fn a_length_limit_whose_settlement_has_no_answer_loses_nothing_and_repeats_nothing() {
+    for after in [0, 1, 11, 40, 90] {
+        for options in [options(), recovering()] {
+            let options = ListOptions {
+                max_length: Some(2),
+                ..options
+            };
+            let (scene, proxy, host) = cut_off(options).await;
+            let bodies: Vec<String> = (0..10).map(|n| format!("body {n}")).collect();
+            let values: Vec<&[u8]> = bodies.iter().map(|body| body.as_bytes()).collect();
+            scene.push(&values).await;
+            proxy.cut_reply(digest(Script::ListDeadLetter), after);
+            host.maintain().await.unwrap_err();
+            assert_eq!(proxy.replies_cut(), 1);
+            // Not counted as long as it is not known, then once.
+            let done = host.maintain().await.unwrap();
+            assert_eq!(
+                (done.overflowed, done.refusals),
+                (8, 0),
+                "cut after {after}"
+            );
+            assert_eq!(host.maintain().await.unwrap().overflowed, 0);
+            let mut dead: Vec<_> = scene.list(DEAD).await;
+            dead.reverse();
+            let dead: Vec<_> = dead.iter().map(|value| framed(value).1).collect();
+            assert_eq!(dead, bodies[..8]);
+            let mut left = scene.list(KEY).await;
+            left.reverse();
+            assert_eq!(left, values[8..]);
+            assert!(scene.processing(&host).await.is_empty());
+        }
+    }
+}
+
+/// The claim itself has no answer: what it took is found like any other unknown delivery.
+#[tokio::test]
+async fn a_length_limit_whose_claim_has_no_answer_loses_nothing() {
+    for options in [options(), recovering()] {
+        let options = ListOptions {
+            max_length: Some(2),
+            min_idle: Duration::from_millis(200),
+            ..options
+        };
+        let (scene, proxy, host) = cut_off(options).await;
+        let values: [&[u8]; 5] = [b"0", b"1", b"2", b"3", b"4"];
+        scene.push(&values).await;
+        proxy.cut_reply(digest(Script::ListClaim), 4);
+        host.maintain().await.unwrap_err();
+        assert_eq!(scene.processing(&host).await.len(), 3);
+        assert_eq!(host.maintain().await.unwrap().overflowed, 0);
+        let mut found: Vec<Arc<Claim>> = Vec::new();
+        eventually("they are adopted", async || {
+            let taken = host.take_orphans(9, &|_| false).await.unwrap();
+            found.extend(taken.claims.into_iter().map(Arc::new));
+            found.len() == 3
+        })
+        .await;
+        let mut bodies: Vec<_> = found.iter().map(|c| c.message.body.clone()).collect();
+        bodies.sort();
+        assert_eq!(bodies, values[..3]);
+        assert!(scene.list(DEAD).await.is_empty());
+        assert_eq!(scene.list(KEY).await.len(), 2);
     }
 }

@@ -99,7 +99,15 @@ mod list_lost_replies;
 #[cfg(test)]
 mod list_queue;
 #[cfg(test)]
+mod list_recovery;
+#[cfg(test)]
 mod list_scene;
+#[cfg(test)]
+mod list_settle;
+#[cfg(test)]
+mod list_skew;
+#[cfg(test)]
+mod list_values;
 #[cfg(test)]
 mod loop_stream;
 #[cfg(test)]

@@ -312,7 +312,7 @@ async fn policies_hold_from_the_first_message_on_and_what_was_refused_follows() 
 async fn the_documented_user_sees_policies_and_one_without_the_right_serves_without() {
     let server = RedisOptions::default()
         .user(&documented_user("hostler-orders"))
-        .user("blind on >change-me ~orders ~orders:dead ~{orders}:parked* ~{orders}:delayed* ~{orders}:cycle* +@all")
+        .user("blind on >change-me ~orders ~orders:dead ~{orders}:parked* ~{orders}:fences* ~{orders}:delayed* ~{orders}:cycle* +@all")
         .start();
     let raw = server.raw().await;
     let as_user = |user: &str| {

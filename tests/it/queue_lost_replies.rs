@@ -10,7 +10,7 @@ use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
 use crate::queue_scene::{
-    DEAD, KEY, PARKED, Scene, connector, dead_letter, holds_nothing, options, park,
+    DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, holds_nothing, options, park, settle,
 };
 
 /// Where replies are cut: before the first byte, inside, and wherever a short reply has an end.
@@ -196,4 +196,79 @@ async fn what_a_lost_reply_claimed_is_found_again() {
         assert_eq!(cut.host.backlog().await.unwrap(), Backlog::default());
     }
     cut.assert_cut(16);
+}
+
+#[tokio::test]
+async fn what_was_asked_again_is_void_when_it_comes_late() {
+    for step in [park(1, Duration::ZERO), Step::Leave { keep: 1 }] {
+        let scene = Scene::new().await;
+        let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
+        let deadline = Duration::from_secs(1);
+        let connector = connector(&proxy.url()).with_deadline(deadline);
+        let host = StreamQueue::open(connector, options()).await.unwrap();
+        // One that is answered voids nothing.
+        let claim = scene.read(&host, &["another"]).await.remove(0);
+        assert_eq!(settle(&host, &claim, 1, step.clone()).await, Reply::Done);
+        host.acknowledge(&[claim]).await.unwrap();
+        assert_eq!(scene.raw.number(&format!("EXISTS {FENCES}")).await, 0);
+
+        let claim = scene.read(&host, &["asked twice"]).await.remove(0);
+        let settlement = [Settlement {
+            claim: Arc::clone(&claim),
+            count: 1,
+            step: step.clone(),
+        }];
+        proxy.stall();
+        let error = host.settle(&settlement).await.unwrap_err();
+        assert_eq!(error.class(), Class::Reconnect, "{error}");
+        eventually("it is asked again, and done", async || {
+            host.settle(&settlement)
+                .await
+                .is_ok_and(|replies| replies == [Reply::Done])
+        })
+        .await;
+        // It comes back here, with the same count.
+        let mut back = Vec::new();
+        eventually("it is here again", async || {
+            back = match &step {
+                Step::Park { .. } => host.take_due(9).await,
+                _ => host.take_orphans(9, &holds_nothing).await,
+            }
+            .map_or(Vec::new(), |taken| taken.claims);
+            !back.is_empty()
+        })
+        .await;
+        let ours = Some((host.consumer().to_owned(), 1));
+        assert_eq!((back[0].id, back[0].native), (claim.id, 1));
+        assert_eq!(scene.held(claim.id).await, ours);
+
+        // And now the first one comes.
+        let errors = scene.raw.text("INFO errorstats").await;
+        assert!(!errors.contains("errorstat_VOID"), "{errors}");
+        proxy.release();
+        eventually("it has come", async || {
+            let errors = scene.raw.text("INFO errorstats").await;
+            errors.contains("errorstat_VOID:count=1")
+        })
+        .await;
+        assert_eq!(scene.held(claim.id).await, ours);
+        assert_eq!(scene.raw.number(&format!("EXISTS {PARKED}")).await, 0);
+        let record = [Record {
+            claim: Arc::clone(&claim),
+            expect: 1,
+            write: 2,
+        }];
+        eventually("its start is recorded", async || {
+            host.record(&record)
+                .await
+                .is_ok_and(|replies| replies == [Reply::Done])
+        })
+        .await;
+
+        // The name goes with the host.
+        assert_eq!(scene.raw.number(&format!("ZCARD {FENCES}")).await, 1);
+        host.acknowledge(&[claim]).await.unwrap();
+        host.leave().await.unwrap();
+        assert_eq!(scene.raw.number(&format!("EXISTS {FENCES}")).await, 0);
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) const KEY: &str = "orders";
 pub(crate) const GROUP: &str = "g";
 pub(crate) const DEAD: &str = "orders:dead";
 pub(crate) const PARKED: &str = "{orders}:parked:g";
+pub(crate) const FENCES: &str = "{orders}:fences:g";
 /// After how long a delivery is an orphan: nothing gets there by waiting in these tests.
 pub(crate) const MIN_IDLE: Duration = Duration::from_secs(30);
 

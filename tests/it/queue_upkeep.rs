@@ -8,7 +8,8 @@ use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions};
 use hostler::queue::{Backlog, Class, Queue, Repaired, Reply};
 
 use crate::queue_scene::{
-    DEAD, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, orphans, park, settle, text,
+    DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, orphans, park,
+    settle, text,
 };
 
 fn retaining(retention: Retention) -> StreamOptions {
@@ -190,7 +191,7 @@ async fn an_hour_of_absence_removes_an_empty_consumer() {
         .await;
     let script = hostler::queue::script::Script::Consumers.source();
     let words = |max: &'static str, only: &'static str| {
-        let mut words: Vec<Vec<u8>> = ["EVAL", script, "1", KEY, GROUP, "0", max, only]
+        let mut words: Vec<Vec<u8>> = ["EVAL", script, "2", KEY, FENCES, GROUP, "0", max, only]
             .iter()
             .map(|word| word.as_bytes().to_vec())
             .collect();

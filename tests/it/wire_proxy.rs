@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hostler_tests::proxy::Proxy;
-use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer};
+use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventually};
 use redis::Value;
 use tokio::time::timeout;
 
@@ -92,6 +92,29 @@ async fn a_pause_holds_everything_back_and_loses_nothing() {
     assert!(timeout(A_WHILE, &mut asked).await.is_err());
     proxy.cut();
     assert!(timeout(PATIENCE, asked).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn what_a_stalled_connection_asks_comes_late_even_if_nobody_waits_for_it() {
+    let server = RedisServer::start();
+    let direct = server.raw().await;
+    let proxy = Proxy::to_socket(&server.socket(), 1).unwrap();
+    let redis = through(&proxy).await;
+    redis.ask("PING").await;
+    proxy.stall();
+    {
+        let asked = redis.ask("INCR n");
+        tokio::pin!(asked);
+        assert!(timeout(A_WHILE, &mut asked).await.is_err());
+    }
+    drop(redis);
+    through(&proxy).await.ask("SET m 1").await;
+    assert_eq!(direct.ask("EXISTS n").await, Value::Int(0));
+    proxy.release();
+    eventually("it has come", async || {
+        direct.ask("EXISTS n").await == Value::Int(1)
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,0 +1,267 @@
+//! Hosts whose clocks are wrong by hours: every score is the server's time, and so is the time of
+//! day that messages expire by.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use hostler::delivery::message::Headers;
+use hostler::wire::frame;
+use hostler_tests::host::{Host, HostOptions};
+use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
+
+use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, framed};
+
+const HOUR_MS: i64 = 3_600_000;
+/// Where clocks are, in hours.
+const SKEWS: [i64; 3] = [7, -7, 0];
+/// What a score may differ from the server's time, and no clock of a host that is wrong does.
+const TOLERANCE_MS: i64 = HOUR_MS;
+
+/// A library that turns a process's clock.
+struct Skewed {
+    library: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Skewed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("skew.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/it/skew.c");
+        // Whoever links Rust has a C compiler.
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(source)
+            .status()
+            .unwrap();
+        assert!(built.success());
+        Self { library, _dir: dir }
+    }
+
+    /// This host, with a clock that is wrong by so many hours.
+    fn turn(&self, host: HostOptions, hours: i64) -> HostOptions {
+        let library = self.library.display().to_string();
+        host.variable("LD_PRELOAD", &library)
+            .variable("TEST_CLOCK_SKEW", &(hours * 3600).to_string())
+    }
+}
+
+fn list(scene: &Scene) -> HostOptions {
+    HostOptions::new(&scene.server)
+        .without("stream")
+        .without("group")
+        .flag("list", KEY)
+        .flag("reliable", "true")
+        .flag("recovery-zset", CLAIMS)
+        .flag("dead-letter", DEAD)
+        .flag("min-idle", "1s")
+        .flag("orphan-scan", "100ms")
+        .flag("ttl", "1h")
+}
+
+fn value(id: &str, expires_at_ms: Option<i64>, body: &str) -> Vec<u8> {
+    let mut headers = vec![("x-message-id".into(), id.to_owned().into())];
+    if let Some(at) = expires_at_ms {
+        headers.push(("x-expires-at".into(), at.to_string().into()));
+    }
+    let value = frame::encode(&Headers::new(headers), body.as_bytes()).unwrap();
+    value.to_vec()
+}
+
+/// Every score of a sorted set.
+async fn scores(scene: &Scene, key: &str) -> Vec<i64> {
+    let reply = scene
+        .raw
+        .ask(&format!("ZRANGE {key} 0 -1 WITHSCORES"))
+        .await;
+    let pairs: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap();
+    pairs
+        .chunks(2)
+        .map(|pair| {
+            std::str::from_utf8(&pair[1])
+                .unwrap()
+                .parse::<f64>()
+                .unwrap() as i64
+        })
+        .collect()
+}
+
+/// All scores are about what the server says, plus so much at most.
+async fn are_of_the_server(scene: &Scene, key: &str, ahead_ms: i64) {
+    let now = scene.now_ms().await;
+    for score in scores(scene, key).await {
+        let late = score - now;
+        assert!(
+            (-TOLERANCE_MS..=ahead_ms + TOLERANCE_MS).contains(&late),
+            "{key}: {late} ms from now"
+        );
+    }
+}
+
+fn has_told(host: &Host) -> bool {
+    host.count(|line| line.message().contains("the server's counts")) > 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
+    let scene = Scene::new().await;
+    let skewed = Skewed::new();
+    let now = scene.now_ms().await;
+    let mut hosts = Vec::new();
+    for (n, hours) in SKEWS.into_iter().enumerate() {
+        let options = list(&scene)
+            .flag("consumer", &format!("h{n}"))
+            .flag("concurrency", "4")
+            .flag("prefetch", "4")
+            .flag("recovery-ttl", "60s")
+            .flag("max-deliveries", "4");
+        hosts.push(skewed.turn(options, hours).ready().await);
+    }
+    for (host, hours) in hosts.iter().zip(SKEWS) {
+        assert_eq!(has_told(host), hours != 0, "the clock is as it should be");
+    }
+    // Each host parks some, and runs some for longer than `min_idle`.
+    let mut ids = Vec::new();
+    for n in 0..45 {
+        let (id, body) = match n % 3 {
+            0 => (format!("long{n}"), "sleep:2500"),
+            1 => (format!("late{n}"), "sleep:100+nack:3000,ack"),
+            _ => (format!("soon{n}"), "sleep:100+nack:20,ack"),
+        };
+        let expires = (n % 2 == 0).then_some(now + HOUR_MS);
+        scene.push(&[&value(&id, expires, body)]).await;
+        ids.push(id);
+    }
+    for host in &hosts {
+        host.starts(5).await;
+    }
+    eventually("some wait for their time", async || {
+        scores(&scene, DELAYED).await.len() >= 3
+    })
+    .await;
+    let now = scene.now_ms().await;
+    for due in scores(&scene, DELAYED).await {
+        // None is due for longer than it takes to be looked for, and none in more than it asked for.
+        let wait = due - now;
+        assert!((-TOLERANCE_MS..=3100).contains(&wait), "due in {wait} ms");
+    }
+    are_of_the_server(&scene, CLAIMS, 0).await;
+    are_of_the_server(&scene, INSTANCES, 0).await;
+    let ttl = scene.raw.number(&format!("PTTL {CLAIMS}")).await;
+    assert!((1..=60_000).contains(&ttl), "{ttl}");
+
+    // The host that is ahead dies; what it held comes back, once, and nobody else is robbed.
+    let dead = hosts.remove(0);
+    let instance = dead.consumer();
+    let dead = dead.kill().await;
+    let left = format!("LLEN {{jobs}}:processing:{instance}");
+    let orphans = scene.raw.number(&left).await;
+    eventually("all is done", async || {
+        let mut left = 0;
+        for key in ["LLEN jobs", "ZCARD jobs:claims", "ZCARD {jobs}:delayed"] {
+            left += scene.raw.number(key).await;
+        }
+        left == 0
+    })
+    .await;
+    let (mut ended, mut recovered, mut acked) = (vec![dead], 0, 0);
+    for host in hosts {
+        let host = host.drain().await;
+        host.expect_code(0);
+        let summary = host.json();
+        recovered += summary["orphans_recovered"].as_i64().unwrap();
+        acked += summary["acked"].as_i64().unwrap();
+        ended.push(host);
+    }
+    assert_eq!(recovered, orphans);
+    assert!(acked > 0 && scene.list(DEAD).await.is_empty());
+    let witness = Witness::of_all(&ended);
+    let mut again = 0;
+    for id in &ids {
+        let (least, starts) = (1 + u32::from(!id.starts_with("long")), witness.starts(id));
+        let starts = u32::try_from(starts).unwrap();
+        assert!((least..=least + 1).contains(&starts), "{id}: {starts}");
+        again += i64::from(starts - least);
+    }
+    assert!(again <= orphans, "{again} more starts, {orphans} orphans");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_expire_by_the_server_s_clock() {
+    let skewed = Skewed::new();
+    for hours in SKEWS {
+        let scene = Scene::new().await;
+        let now = scene.now_ms().await;
+        for (id, at, body) in [
+            ("over", Some(now - 1), "ack"),
+            ("good", Some(now + HOUR_MS), "ack"),
+            // It has its time from its first claim, and is claimed again.
+            ("again", None, "nack:1,ack"),
+        ] {
+            scene.push(&[&value(id, at, body)]).await;
+        }
+        let host = skewed.turn(list(&scene), hours).until_empty();
+        host.end().await.expect_code(0);
+        let dead = scene.list(DEAD).await;
+        assert_eq!(dead.len(), 1, "{hours} hours");
+        let (headers, _) = framed(&dead[0]);
+        assert_eq!(headers.find_str("x-message-id"), Some("over"));
+        assert_eq!(headers.find_str("x-dead-letter-reason"), Some("expired"));
+        // Its death is dated by the server's clock, too.
+        let death: serde_json::Value =
+            serde_json::from_str(headers.find_str("x-death").unwrap()).unwrap();
+        let died = death[0]["last-time"].as_i64().unwrap();
+        assert!((died - now).abs() < TOLERANCE_MS, "{}", died - now);
+
+        // A stream says when its messages were enqueued.
+        scene.raw.add("orders", "ack").await;
+        let past = now - 2 * HOUR_MS;
+        let old = format!("XADD old {past}-0 _payload ack");
+        scene.raw.ask(&old).await;
+        for (stream, acked) in [("orders", 1), ("old", 0)] {
+            let host = HostOptions::new(&scene.server)
+                .flag("stream", stream)
+                .flag("dead-letter", "orders:dead")
+                .flag("ttl", "1h");
+            let ended = skewed.turn(host, hours).until_empty().end().await;
+            ended.expect_code(0);
+            assert_eq!(ended.json()["acked"], acked, "{stream}, {hours} hours");
+        }
+        assert_eq!(scene.raw.number("XLEN orders:dead").await, 1);
+    }
+}
+
+/// Whoever adds a clock to what decides about deliveries has to add it here, with a reason.
+#[test]
+fn nothing_that_decides_about_a_delivery_reads_this_machine_s_clock() {
+    let queue = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../host/src/queue");
+    let mut found = Vec::new();
+    let mut open = vec![queue.clone()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs")
+                && std::fs::read_to_string(&path)
+                    .unwrap()
+                    .contains("SystemTime")
+            {
+                let path = path.strip_prefix(&queue).unwrap();
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found.sort();
+    let allowed = [
+        // What was published says when.
+        "publish/outgoing.rs",
+        // When it came: a channel keeps nothing that others judge.
+        "pubsub/inbox.rs",
+        // Until the server was asked; and to tell how wrong this machine's clock is.
+        "server_time.rs",
+    ];
+    assert_eq!(found, allowed);
+}
