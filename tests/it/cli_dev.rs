@@ -214,6 +214,13 @@ fn what_it_says_itself_is_no_source() {
     says("dev: serving the stream", 1);
     project.publish(r#"{"id":"1","amount":1}"#);
     says("  ack  (", 1);
+    // Nothing that it has said since is a reason to build.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        let text = fs::read_to_string(&log).unwrap();
+        assert_eq!(text.matches("dev: building").count(), 2, "{text}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     project.change("refuses");
     says("dev: swapped", 1);
     let pid = Pid::from_raw(i32::try_from(dev.0.id()).unwrap());
