@@ -420,7 +420,16 @@ pub(crate) fn again(ms: u64) -> Answer {
 }
 
 pub(crate) fn drop(reason: &str) -> Answer {
-    Answer::Is(Outcome::Drop(Some(reason.to_owned())), reason.to_owned())
+    // What could act on a terminal is told escaped.
+    let acts = |c: &char| c.is_control() && *c != '\t';
+    let mut told = String::new();
+    for c in reason.chars() {
+        match Some(c).filter(acts) {
+            Some(c) => told.extend(c.escape_default()),
+            None => told.push(c),
+        }
+    }
+    Answer::Is(Outcome::Drop(Some(told)), reason.to_owned())
 }
 
 pub(crate) fn not_an_order() -> Answer {

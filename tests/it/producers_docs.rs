@@ -115,7 +115,12 @@ async fn check(server: &RedisServer, delayed: u64, command: &mut Command) {
     for (host, expected) in [
         (host, 2 + delayed),
         (list.clone().flag("list", "jobs"), 2 + delayed),
-        (list.flag("list", "letters").flag("codec", "json"), 1),
+        (
+            list.flag("list", "letters")
+                .flag("codec", "json")
+                .flag("dead-letter", "letters:dead"),
+            1,
+        ),
     ] {
         let ended = host.end().await;
         ended.expect_code(0);

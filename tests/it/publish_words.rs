@@ -37,6 +37,7 @@ async fn the_example_of_the_documentation_works() {
         .flag("list", "jobs")
         .flag("reliable", "true")
         .flag("codec", "json")
+        .flag("dead-letter", "jobs:dead")
         .flag("handler", &guest("ack").display().to_string())
         .until_empty()
         .end()

@@ -43,13 +43,15 @@ const COMMANDS: [&str; 27] = [
     "+acl|whoami",
     "+acl|dryrun",
 ];
-const KEYS: [&str; 5] = [
+const KEYS: [&str; 6] = [
     "~orders",
     "~orders:dead",
     "~{orders}:parked:*",
+    "~{orders}:fences:g",
     "~{orders}:delayed",
     "~{orders}:cycle",
 ];
+const FENCES: &str = "{orders}:fences:g";
 const DELAYED: &str = "{orders}:delayed";
 const CYCLE: &str = "{orders}:cycle";
 
@@ -168,7 +170,14 @@ async fn the_least_privileged_user_passes_and_every_right_it_lacks_is_named() {
         named += 1;
     }
     assert_eq!(named, COMMANDS.len() - 2);
-    for (lacking, name) in [(0, KEY), (1, DEAD), (2, PARKED), (3, DELAYED), (4, CYCLE)] {
+    for (lacking, name) in [
+        (0, KEY),
+        (1, DEAD),
+        (2, PARKED),
+        (3, FENCES),
+        (4, DELAYED),
+        (5, CYCLE),
+    ] {
         let mut rules: Vec<&str> = KEYS.to_vec();
         rules.remove(lacking);
         scene

@@ -2,6 +2,8 @@
 //! version that hangs, one message that comes back all the time, another kind of handler.
 
 use hostler::delivery::canary::Share;
+use hostler::delivery::message::Headers;
+use hostler::wire::frame;
 use hostler_tests::guests::{guest, variant};
 use hostler_tests::host::{Host, HostOptions};
 use hostler_tests::redis::eventually;
@@ -224,6 +226,46 @@ async fn one_poisonous_message_does_not_decide_a_canary() {
     let line = &said(&host, "the canary was promoted")[0];
     let messages = line.number("messages").unwrap();
     assert!(messages <= 401, "{messages} of 401 were tried on it");
+    host.drain().await.expect_code(0);
+}
+
+/// A list gives what comes back after a delay as another delivery.
+#[tokio::test]
+async fn one_poisonous_message_of_a_list_does_not_decide_a_canary() {
+    let old = std::fs::read(guest("scripted")).unwrap();
+    let scene = Scene::new(&old).await;
+    let host = scene
+        .host()
+        .without("stream")
+        .without("group")
+        .flag("list", "jobs")
+        .flag("reliable", "true")
+        .flag("canary", "50%")
+        .flag("canary-window", "2s")
+        .flag("canary-min-messages", "50")
+        .flag("breaker", "off")
+        .ready()
+        .await;
+    scene.put(&variant(&old, "new"));
+    host.logs("a canary begins").await;
+    let share = Share::from_basis_points(5_000).unwrap();
+    let id = (0..)
+        .map(|n| format!("poison-{n}"))
+        .find(|id| share.has(id));
+    let headers = Headers::new(vec![("x-message-id".into(), id.unwrap().into())]);
+    let value = frame::encode(&headers, b"nack:1").unwrap();
+    scene.raw.ask_words(&[b"LPUSH", b"jobs", &value]).await;
+    let came_back = "hostler_version_attempts_total{version=\"canary\",outcome=\"nack-requeue\"}";
+    eventually("it has come back often", async || {
+        host.metric(came_back) > 300
+    })
+    .await;
+    for _ in 0..400 {
+        scene.raw.ask("LPUSH jobs ack").await;
+    }
+    host.logs("the canary was promoted").await;
+    let decided = host.count(|line| line.message().starts_with("the canary was rolled back"));
+    assert_eq!(decided, 0);
     host.drain().await.expect_code(0);
 }
 

@@ -10,8 +10,8 @@ use crate::queue::versions::{Done, Store};
 /// Let the canary take over, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What is deployed takes over whole, also on hosts that have given it up. To give a canary up:
-`hostler rollback`.
+What is deployed takes over whole, also on hosts that have given it up. To give up one that is deployed:
+`hostler rollback`; one that came from the handler's file: put the old file back.
 
 Examples:
   hostler promote --redis redis://localhost --queue-key orders")]

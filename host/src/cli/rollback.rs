@@ -11,7 +11,8 @@ use crate::queue::versions::{Done, Store};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A host keeps the version before compiled, so it goes back within a second, and compiles nothing. A
-canary is given up. Where only one version was ever deployed, each host that runs it goes back to
+canary is given up; one that came from the handler's file, with what was deployed before it: to be rid of
+that one alone put the old file back. Where only one version was ever deployed, each host that runs it goes back to
 what it ran before, and the others change nothing. Again, it takes itself back.
 
 Examples:

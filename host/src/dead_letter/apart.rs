@@ -81,9 +81,13 @@ impl DeadLetters {
                 return Ok(Moved::Held);
             }
             if let Err(error) = self.copy(one, &hold).await {
-                // Unless the reply was lost: then the hold goes by itself.
-                if error.class() != Class::Reconnect {
-                    self.forget(&keys::moving(&self.key, &one.entry.id)).await?;
+                // Where it will never be written, nothing is to be finished, and another target may
+                // be tried at once. Else who comes next finishes it: the hold goes by itself.
+                if error.class() == Class::Configuration {
+                    let record = keys::moving(&self.key, &one.entry.id);
+                    if let Err(error) = self.forget(&record).await {
+                        tracing::debug!(%error, record, "the hold of an entry stays for a while");
+                    }
                 }
                 return Err(error);
             }

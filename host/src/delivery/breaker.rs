@@ -102,7 +102,7 @@ impl Breaker {
         self.late = Late::default();
     }
 
-    /// An attempt at this message has ended. Says whether that opens it; it has forgotten
+    /// An attempt at this message has ended. `id` is the same for all attempts at it. Says whether that opens it; it has forgotten
     /// everything then.
     pub fn count(&mut self, now: Time, id: DeliveryId, outcome: &Outcome) -> Option<Broken> {
         let within = self.count_within(now, id, outcome);

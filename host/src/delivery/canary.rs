@@ -103,7 +103,7 @@ pub struct Side {
 const KNOWN_MAX: usize = 32_768;
 
 impl Side {
-    /// An attempt at this message has ended.
+    /// An attempt at this message has ended. `id` is the same for all attempts at it.
     pub fn count(&mut self, id: DeliveryId, outcome: &Outcome) {
         let mark = match outcome {
             Outcome::Fault(_) => Mark::Fault,

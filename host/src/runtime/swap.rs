@@ -32,7 +32,7 @@ mod file;
 mod line;
 mod notices;
 
-pub use file::watch_file;
+pub use file::{Reload, watch_file};
 use line::{Candidate, Found, Line, Verified};
 use notices::Notices;
 
@@ -100,7 +100,7 @@ pub struct Swapper {
     notices: Notices,
     verdicts: watch::Receiver<Option<Verdict>>,
     /// Asks for what the file holds.
-    reload: Option<mpsc::Sender<()>>,
+    reload: Option<mpsc::Sender<Reload>>,
     seen: watch::Sender<VersionsSeen>,
 }
 
@@ -137,7 +137,7 @@ impl Swapper {
 
     /// Ask here for what the file holds, if nothing of it is at hand any more.
     #[must_use]
-    pub fn reloading(mut self, reload: mpsc::Sender<()>) -> Self {
+    pub fn reloading(mut self, reload: mpsc::Sender<Reload>) -> Self {
         self.reload = Some(reload);
         self
     }
@@ -309,7 +309,10 @@ impl Swapper {
             }
         } else if lineup.previous.as_ref().is_none_or(is_deploy) {
             // It has followed several deploys, and not what was wanted in between.
-            let told = self.reload.as_ref().map(|reload| reload.try_send(()));
+            let told = self
+                .reload
+                .as_ref()
+                .map(|reload| reload.try_send(Reload::Whole));
             warn!(asked = told.is_some(), "what the file held is not at hand");
         } else if self.versions.roll_back(from) {
             let to = self.versions.digest();

@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// How long a line waits for its reader, once.
+/// How long all lines of a [`SPELL`] wait for their reader, together.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A reader that is slow all the time costs [`PATIENCE`] of each.
+const SPELL: Duration = Duration::from_secs(1);
 
 /// Bytes that a pipe with any room takes without blocking: `PIPE_BUF` of Linux.
 const CHUNK: usize = 4096;
@@ -32,6 +35,27 @@ struct State {
     is_stalled: bool,
     /// The last line was cut: the next one begins a new one.
     is_cut: bool,
+    /// When this spell began, and how long lines have waited in it.
+    spell: Option<Instant>,
+    waited: Duration,
+}
+
+impl State {
+    /// How long this line may wait.
+    fn patience(&mut self, now: Instant) -> Duration {
+        if self
+            .spell
+            .is_none_or(|spell| now.duration_since(spell) >= SPELL)
+        {
+            self.spell = Some(now);
+            self.waited = Duration::ZERO;
+        }
+        if self.is_stalled {
+            Duration::ZERO
+        } else {
+            PATIENCE.saturating_sub(self.waited)
+        }
+    }
 }
 
 impl Stall {
@@ -40,6 +64,8 @@ impl Stall {
             state: Mutex::new(State {
                 is_stalled: false,
                 is_cut: false,
+                spell: None,
+                waited: Duration::ZERO,
             }),
             dropped: AtomicU64::new(0),
         }
@@ -71,12 +97,8 @@ impl<W: Write + AsFd> Write for Patient<'_, W> {
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let patience = if state.is_stalled {
-            Duration::ZERO
-        } else {
-            PATIENCE
-        };
-        let until = Instant::now() + patience;
+        let now = Instant::now();
+        let until = now + state.patience(now);
         let begin: &[u8] = if state.is_cut { b"\n" } else { b"" };
         for (place, chunk) in [begin].into_iter().chain(line.chunks(CHUNK)).enumerate() {
             if chunk.is_empty() {
@@ -92,6 +114,7 @@ impl<W: Write + AsFd> Write for Patient<'_, W> {
             self.out.write_all(chunk)?;
             state.is_cut = false;
         }
+        state.waited += now.elapsed();
         state.is_stalled = false;
         Ok(line.len())
     }

@@ -15,7 +15,7 @@ use crate::cli::exit::Failure;
 use crate::config::Config;
 use crate::queue::versions::Store;
 use crate::runtime::deploys::{Follower, HostSeen, record, show};
-use crate::runtime::swap::{self, Swapper, watch_file};
+use crate::runtime::swap::{self, Reload, Swapper, watch_file};
 use crate::runtime::versions::{Verdict, Versions};
 use crate::runtime::watch::FileWatch;
 use crate::sandbox;
@@ -87,7 +87,7 @@ impl Swapping {
         tokio::spawn(async move {
             while hangups.recv().await.is_some() {
                 // One that is not heard yet stands for this one as well.
-                let _waiting = reload.try_send(()).is_err();
+                let _waiting = reload.try_send(Reload::Trial).is_err();
             }
         });
         let verdicts = versions.verdicts();

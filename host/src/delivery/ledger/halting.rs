@@ -12,6 +12,12 @@ impl<M> Ledger<M> {
         self.halt.is_some()
     }
 
+    /// Whether the version that runs has been found to be unfit: a shortage of instances may pass.
+    pub fn needs_another_version(&self) -> bool {
+        let unfit = |cause| matches!(cause, HaltCause::Broken | HaltCause::Panics);
+        self.halt.is_some_and(|halt| unfit(halt.cause))
+    }
+
     /// Whether this holding is tried to see whether a handler that faulted on everything works.
     pub fn is_probe(&self, key: Key) -> bool {
         self.halt.is_some_and(|halt| {

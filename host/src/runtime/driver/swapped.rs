@@ -2,8 +2,10 @@
 //! judged: by the canary's rule, and by the breaker.
 
 use std::future::pending;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use rustc_hash::FxBuildHasher;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -11,8 +13,10 @@ use super::{Driver, PANICS_MAX};
 use crate::delivery::breaker::{Breaker, Broken, OnBreak};
 use crate::delivery::canary::{self, Decision, Side};
 use crate::delivery::ledger::{Event, Key, Time};
+use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::runtime::Settings;
+use crate::runtime::job::Job;
 use crate::runtime::versions::{Lineup, Versions};
 
 /// The changes of the versions, one after the other; none, ever, where nothing can be swapped.
@@ -82,7 +86,7 @@ impl Driver {
         };
         let mut lineup = judge.versions.lineup();
         // Where nothing runs there is nothing to compare it with, and nobody to spare.
-        if self.ledger.cannot_run()
+        if self.ledger.needs_another_version()
             && let Some(canary) = &lineup.canary
             && !judge.is_on_trial(canary.version.digest())
             && judge.versions.promote(canary.version.digest())
@@ -140,6 +144,7 @@ impl Driver {
         let is_instance =
             matches!(outcome, Outcome::Fault(fault) if fault.kind == FaultKind::Instantiation);
         let is_stopped = self.ledger.cannot_run();
+        let id = self.ledger.cargo(key).map_or(key.id, told_apart);
         if let Some(trial) = &mut judge.trial
             && trial.digest == *digest
         {
@@ -148,7 +153,7 @@ impl Driver {
                 self.give_up(now, digest, "no instance of it can be made");
                 return;
             }
-            trial.canary.count(key.id, outcome);
+            trial.canary.count(id, outcome);
             let is_fault = matches!(outcome, Outcome::Fault(_));
             let breaker = trial.breaker.as_mut();
             if is_stopped {
@@ -159,10 +164,7 @@ impl Driver {
                     info!(digest, "the canary was promoted: the queue is stopped");
                     self.swapped(now);
                 }
-            } else if breaker
-                .and_then(|b| b.count(now, key.id, outcome))
-                .is_some()
-            {
+            } else if breaker.and_then(|b| b.count(now, id, outcome)).is_some() {
                 self.give_up(now, digest, "it faults on everything");
             }
             return;
@@ -172,7 +174,7 @@ impl Driver {
         }
         self.metrics.swaps.attempt(false, outcome);
         if let Some(trial) = &mut judge.trial {
-            trial.current.count(key.id, outcome);
+            trial.current.count(id, outcome);
         }
         if is_instance || is_stopped {
             return;
@@ -180,7 +182,7 @@ impl Driver {
         let broken = judge
             .breaker
             .as_mut()
-            .and_then(|breaker| breaker.count(now, key.id, outcome));
+            .and_then(|breaker| breaker.count(now, id, outcome));
         if let Some(broken) = broken {
             self.broke(now, &broken, outcome);
         }
@@ -298,4 +300,10 @@ impl Driver {
         }
         self.swapped(now);
     }
+}
+
+/// What tells messages apart for whoever judges a version: a list gives a message that comes back
+/// another delivery, but its id stays.
+fn told_apart(job: &Arc<Job>) -> DeliveryId {
+    DeliveryId(FxBuildHasher.hash_one(&*job.claim.message.id).into())
 }

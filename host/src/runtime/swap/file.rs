@@ -10,12 +10,21 @@ use crate::runtime::versions::Origin;
 use crate::runtime::watch::{Change, FileWatch};
 use crate::sandbox::swap::Step;
 
+/// How a file is taken that somebody is told to look at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reload {
+    /// As any new version: with a share first, where versions are tried.
+    Trial,
+    /// Whole, at once: what runs is wanted no more.
+    Whole,
+}
+
 /// Watch the handler's file until nobody listens. Whenever `reload` says so, what it holds is wished
-/// for, whether it has changed or not.
+/// for, whether it has changed or not, and tried with a share first only where that is allowed.
 pub async fn watch_file(
     mut watch: FileWatch,
     wishes: mpsc::Sender<Wish>,
-    mut reload: mpsc::Receiver<()>,
+    mut reload: mpsc::Receiver<Reload>,
 ) {
     let origin = Origin::File;
     let unusable = |step, reason| Wish::Unusable {
@@ -24,11 +33,13 @@ pub async fn watch_file(
         step,
         reason,
     };
+    let mut trial = true;
     loop {
         let change = tokio::select! {
             change = watch.changed() => change,
-            Some(()) = reload.recv() => {
+            Some(told) = reload.recv() => {
                 info!("told to look at the handler's file");
+                trial = told == Reload::Trial;
                 watch.forget();
                 continue;
             }
@@ -37,7 +48,7 @@ pub async fn watch_file(
             Change::Content(bytes) => Wish::Component {
                 origin,
                 bytes,
-                trial: true,
+                trial: std::mem::replace(&mut trial, true),
             },
             Change::Back => Wish::Readable,
             Change::Unreadable(reason) => unusable(Step::Source, reason),
