@@ -56,8 +56,8 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     died("first", 2, "trap", "1").await;
 
     // While one runs, the others are unread.
-    scene.send("sleep:10000").await;
     let before = host.witness().total();
+    scene.send("sleep:10000").await;
     eventually("it runs", async || host.witness().total() > before).await;
     for _ in 0..40 {
         scene.send("ack").await;
