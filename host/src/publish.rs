@@ -9,11 +9,11 @@
 //! ```
 //!
 //! A message is published at least once if the caller repeats what has failed: after an error of
-//! class [`crate::queue::Class::Reconnect`] nobody knows whether Redis has taken it. Give it an `x-message-id`
+//! class [`crate::redis::Class::Reconnect`] nobody knows whether Redis has taken it. Give it an `x-message-id`
 //! of your own, and its handler can tell.
 
-use crate::queue::connection::Connector;
-use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
+use crate::redis::connection::Connector;
+use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 
 pub use crate::queue::publish::{
     BATCH_BYTES, BATCH_MESSAGES, Batch, Channel, DELAY_MAX, Destination, Error, Incomplete, List,
@@ -30,7 +30,7 @@ pub enum ConnectError {
     Url(#[from] TargetError),
     /// The server cannot be reached, or does not let us in.
     #[error(transparent)]
-    Redis(#[from] crate::queue::Error),
+    Redis(#[from] crate::redis::Error),
 }
 
 /// A publisher to one destination of the server at `url`: `redis://`, `rediss://` or `unix://`, as

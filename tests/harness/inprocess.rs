@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hostler::delivery::outcome::Outcome;
 use hostler::queue::Queue;
-use hostler::queue::connection::Connector;
 use hostler::queue::stream::{StreamOptions, StreamQueue};
-use hostler::queue::target::{PasswordSource, Target, TlsFiles};
+use hostler::redis::connection::Connector;
+use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::{Call, Control, Driver, Exit, Handler, Report, Settings};
 use hostler::telemetry::health::Health;
 use hostler::telemetry::metrics::Metrics;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler::queue::script::Script;
+use hostler::redis::script::Script;
 use hostler::telemetry::health::Cause;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use hostler::delivery::attempt::Allowance;
 use hostler::delivery::backoff::Backoff;
 use hostler::delivery::policy::{OnCap, OnFault, Policy};
-use hostler::queue::connection::Connector;
-use hostler::queue::stream::{DeadLetterQueue, OnFull, StreamOptions, StreamQueue};
-use hostler::queue::target::{PasswordSource, Target, TlsFiles};
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::stream::{StreamOptions, StreamQueue};
+use hostler::redis::connection::Connector;
+use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::Settings;
 use hostler::telemetry::health::{Cause, Health};
 use hostler::telemetry::metrics::Metrics;
@@ -313,7 +314,7 @@ pub(crate) fn options(how: &How) -> StreamOptions {
             key: DEAD.to_owned(),
             max_len: Some(100_000),
             on_full: OnFull::DropOldest,
-            routes: hostler::queue::stream::Routes::default(),
+            routes: hostler::queue::dead_letter_queue::Routes::default(),
         }),
         ..StreamOptions::new(KEY, GROUP)
     }

@@ -1,7 +1,8 @@
 //! The length limit of streams: what only they have, entries that stay, groups, and ids that are gone.
 
 use hostler::queue::Queue;
-use hostler::queue::stream::{DeadLetterQueue, StreamOptions, StreamQueue};
+use hostler::queue::dead_letter_queue::DeadLetterQueue;
+use hostler::queue::stream::{StreamOptions, StreamQueue};
 
 use crate::dlq_scene::{Kind, Scene, three};
 use crate::queue_scene::connector;

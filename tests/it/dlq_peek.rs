@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use hostler::dead_letter::{DeadLetters, Error};
 use hostler::delivery::policy::{Reason, Rejection};
-use hostler::queue::connection::Connector;
-use hostler::queue::target::{PasswordSource, Target, TlsFiles};
+use hostler::redis::connection::Connector;
+use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::wire::dead_letter::{Context, stream_fields};
 use hostler::wire::stream::{self, MissingBody, Options};
 use hostler_tests::redis::{RawRedis, RedisServer};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hostler::delivery::policy::{DeadLetterRules, Reason, Reasons};
 use hostler::queue::Queue;
-use hostler::queue::stream::{DeadLetterQueue, OnFull, Routes};
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull, Routes};
 use hostler::runtime::{Exit, Settings, wall_clock_ms};
 use hostler::telemetry::health::Cause;
 use hostler::wire::codec::BodyCodec;

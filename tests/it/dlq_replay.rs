@@ -8,9 +8,10 @@ use bytes::Bytes;
 use hostler::dead_letter::{DeadLetters, Error, Filter, ReplayOptions, Replayed, Skip};
 use hostler::delivery::message::Headers;
 use hostler::delivery::policy::{Reason, Rejection};
-use hostler::queue::connection::Connector;
-use hostler::queue::stream::{DeadLetterQueue, OnFull, StreamOptions};
-use hostler::queue::target::{PasswordSource, Target, TlsFiles};
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::stream::StreamOptions;
+use hostler::redis::connection::Connector;
+use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::{Settings, UntilEmpty};
 use hostler::wire::dead_letter::{Context, stream_fields};
 use hostler::wire::stream;
@@ -423,7 +424,7 @@ async fn of_several_groups_only_the_one_it_died_in_runs_it() {
             key: DEAD.to_owned(),
             max_len: None,
             on_full: OnFull::DropOldest,
-            routes: hostler::queue::stream::Routes::default(),
+            routes: hostler::queue::dead_letter_queue::Routes::default(),
         }),
         ..StreamOptions::new("orders", group)
     };

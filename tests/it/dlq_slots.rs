@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hostler::dead_letter::{DeadLetters, Error, Filter, ReplayOptions, Replayed, Skip};
 use hostler::delivery::policy::Reason;
-use hostler::queue::script::Script;
+use hostler::redis::script::Script;
 use hostler_tests::command::{Host, hostler};
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::{PATIENCE, RedisOptions, eventually};

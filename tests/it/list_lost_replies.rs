@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::script::Script;
 use hostler::queue::{Claim, Class, Queue, Reply, Settlement, Step};
+use hostler::redis::script::Script;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler::delivery::message::{DeliveryId, Headers};
+use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::list::token::Token;
 use hostler::queue::list::{ListOptions, ListQueue, Recovery};
-use hostler::queue::stream::DeadLetterQueue;
 use hostler::queue::{Claim, Queue, Record, Reply, Settlement, Step};
 use hostler::wire::{Raw, frame};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};

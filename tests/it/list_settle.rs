@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::stream::{DeadLetterQueue, OnFull};
 use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, Settlement, Step};
 use hostler::wire::frame;
 use hostler_tests::redis::{RedisOptions, eventually};

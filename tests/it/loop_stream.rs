@@ -8,7 +8,8 @@ use hostler::delivery::attempt::Allowance;
 use hostler::delivery::backoff::Backoff;
 use hostler::delivery::outcome::Outcome;
 use hostler::delivery::policy::{OnCap, OnFault, Policy};
-use hostler::queue::stream::{DeadLetterQueue, OnFull, StreamOptions};
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::stream::StreamOptions;
 use hostler::runtime::{Call, Exit, Handler, Report, Settings, UntilEmpty};
 use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::{PATIENCE, RedisServer};
@@ -42,7 +43,7 @@ pub(crate) fn options() -> StreamOptions {
             key: "orders:dead".to_owned(),
             max_len: Some(100_000),
             on_full: OnFull::DropOldest,
-            routes: hostler::queue::stream::Routes::default(),
+            routes: hostler::queue::dead_letter_queue::Routes::default(),
         }),
         ..StreamOptions::new("orders", "workers")
     }

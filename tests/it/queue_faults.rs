@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::queue::stream::{
-    DeadLetterQueue, OnFull, PARKED_CONSUMER, StreamOptions, StreamQueue,
-};
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
 use hostler::queue::{Backlog, Claim, Class, Error, Queue, Record, Reply, Settlement, Step};
 use hostler_tests::redis::RedisOptions;
 
@@ -345,7 +344,7 @@ async fn a_full_dead_letter_queue_stops_or_drops_the_oldest() {
             key: DEAD.to_owned(),
             max_len: Some(100),
             on_full,
-            routes: hostler::queue::stream::Routes::default(),
+            routes: hostler::queue::dead_letter_queue::Routes::default(),
         }),
         ..options()
     };

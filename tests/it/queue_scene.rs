@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler::delivery::message::DeliveryId;
 use hostler::delivery::policy::{Reason, Rejection};
-use hostler::queue::connection::Connector;
-use hostler::queue::stream::{DeadLetterQueue, OnFull, StreamOptions, StreamQueue};
-use hostler::queue::target::{PasswordSource, Target, TlsFiles};
+use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::stream::{StreamOptions, StreamQueue};
 use hostler::queue::{Claim, Queue, Reply, Settlement, Step, Taken};
+use hostler::redis::connection::Connector;
+use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
 
 /// The stream, the group and the dead-letter queue of most tests.
@@ -96,7 +97,7 @@ pub(crate) fn options() -> StreamOptions {
             key: DEAD.to_owned(),
             max_len: None,
             on_full: OnFull::DropOldest,
-            routes: hostler::queue::stream::Routes::default(),
+            routes: hostler::queue::dead_letter_queue::Routes::default(),
         }),
         ..StreamOptions::new(KEY, GROUP)
     }

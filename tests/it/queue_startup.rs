@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::queue::startup::{StartError, StartWarning, check};
 use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
 use hostler::queue::{Backlog, Queue, Record, Reply, Step};
+use hostler::redis::startup::{StartError, StartWarning, check};
 use hostler_tests::redis::RedisOptions;
 
 use crate::queue_scene::{

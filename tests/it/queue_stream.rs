@@ -495,7 +495,7 @@ async fn what_was_renewed_since_it_was_listed_is_not_adopted() {
     let host = scene.host().await;
     let claims = scene.read(&host, &["young", "old"]).await;
     scene.give(host.consumer(), claims[1].id, 1, 9000).await;
-    let script = hostler::queue::script::Script::Adopt.source();
+    let script = hostler::redis::script::Script::Adopt.source();
     let (young, old) = (text(claims[0].id), text(claims[1].id));
     let words = [
         "EVAL",

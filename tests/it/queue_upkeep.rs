@@ -189,7 +189,7 @@ async fn an_hour_of_absence_removes_an_empty_consumer() {
             "XGROUP CREATECONSUMER {KEY} {GROUP} {PARKED_CONSUMER}"
         ))
         .await;
-    let script = hostler::queue::script::Script::Consumers.source();
+    let script = hostler::redis::script::Script::Consumers.source();
     let words = |max: &'static str, only: &'static str| {
         let mut words: Vec<Vec<u8>> = ["EVAL", script, "2", KEY, FENCES, GROUP, "0", max, only]
             .iter()

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::swap::{Refusal, Step};
+use hostler::rollout::verify::{Refusal, Step};
 use hostler::sandbox::{Allocation, Limits, LoadError, Sandbox, Settings};
 use hostler_tests::guests::{handler, handler_beside};
 use hostler_tests::rig::Rig;

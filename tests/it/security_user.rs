@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::policy::Reason;
+use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::list::{ListOptions, Recovery};
 use hostler::queue::pubsub::PubSubOptions;
 use hostler::queue::simple_list::SimpleListOptions;
-use hostler::queue::stream::{DeadLetterQueue, Retention, StreamOptions};
+use hostler::queue::stream::{Retention, StreamOptions};
 use hostler::runtime::{Exit, Settings};
 use hostler_tests::command::{Ended, run};
 use hostler_tests::inprocess::{Host, Script};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use hostler::delivery::canary::Share;
+use hostler::rollout::canary::Share;
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::guests::{guest, marked};
 use hostler_tests::host::Ended;

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::runtime::swap::{Settings, Swapper, Wish};
-use hostler::runtime::versions::{Origin, Version, Versions};
-use hostler::sandbox::swap::{Step, Terms};
+use hostler::rollout::swap::{Settings, Swapper, Wish};
+use hostler::rollout::verify::{Step, Terms};
+use hostler::rollout::versions::{Origin, Version, Versions};
 use hostler::sandbox::{self, Cache, Compiler, Limits, Sandbox};
 use hostler::telemetry::health::Health;
 use hostler::telemetry::metrics::Metrics;

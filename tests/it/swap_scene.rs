@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hostler::sandbox::swap;
+use hostler::rollout::verify;
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::command;
 use hostler_tests::host::{Host, HostOptions, Line, eventually_or};

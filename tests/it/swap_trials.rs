@@ -1,8 +1,8 @@
 //! Canary and breaker where they meet something else: the start of a host, a queue that is stopped, a
 //! version that hangs, one message that comes back all the time, another kind of handler.
 
-use hostler::delivery::canary::Share;
 use hostler::delivery::message::Headers;
+use hostler::rollout::canary::Share;
 use hostler::wire::frame;
 use hostler_tests::guests::{guest, variant};
 use hostler_tests::host::{Host, HostOptions};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::delivery::canary::Share;
+use hostler::rollout::canary::Share;
+use hostler::rollout::versions::{Origin, Version, Versions};
 use hostler::runtime::sandboxed::Sandboxed;
-use hostler::runtime::versions::{Origin, Version, Versions};
 use hostler::runtime::{Exit, Settings};
 use hostler::sandbox::{self, Sandbox};
 use hostler_tests::checker::DeadLetter;

@@ -7,11 +7,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::config::{Redis, Server, Value};
-use crate::queue::connection::Connector;
-use crate::queue::embedded::Embedded;
-use crate::queue::startup::StartError;
-use crate::queue::target::{PasswordSource, Target, TlsFiles};
-use crate::queue::{self, Class};
+use crate::redis::Class;
+use crate::redis::connection::Connector;
+use crate::redis::embedded::Embedded;
+use crate::redis::startup::StartError;
+use crate::redis::target::{PasswordSource, Target, TlsFiles};
 use crate::telemetry::logging::{self, LogFilter, LogFormat};
 
 /// Where the embedded server keeps its data.
@@ -76,7 +76,7 @@ impl Passing for StartError {
     }
 }
 
-impl Passing for queue::Error {
+impl Passing for crate::redis::Error {
     fn may_pass(&self) -> bool {
         matches!(self.class(), Class::Reconnect | Class::Retry)
     }
@@ -138,7 +138,7 @@ fn start_failure(error: &StartError) -> Failure {
 }
 
 /// Why a command that asks one thing was not answered.
-fn refused(error: &queue::Error) -> Failure {
+fn refused(error: &crate::redis::Error) -> Failure {
     match error.class() {
         Class::Reconnect | Class::Retry => Failure::new(Exit::Unavailable, error)
             .hint("start Redis, correct the URL, or try again later"),

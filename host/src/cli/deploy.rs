@@ -8,8 +8,8 @@ use crate::cli::connect::{Connected, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Deploying, Flags};
 use crate::cli::{Variables, check, flags, output, versions};
-use crate::queue::versions::{Done, Store};
-use crate::sandbox::swap;
+use crate::rollout::store::{Done, Store};
+use crate::rollout::verify;
 
 /// Store a component beside its queue, for every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
@@ -81,7 +81,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let what = "redis lost what was uploaded before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };
-    let digest = swap::digest(&component);
+    let digest = verify::digest(&component);
     let queue = &*args.queue_key;
     let takes = |hosts: Vec<String>| versions::read(&hosts).iter().any(|h| h.accepts_deploys);
     if hosts.is_some_and(|hosts| !takes(hosts)) {

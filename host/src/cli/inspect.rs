@@ -9,10 +9,11 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::{Variables, flags, output, versions};
 use crate::config::{DeadLetter, QueueKind, Value};
+use crate::queue::inspect;
 use crate::queue::stream::PARKED_CONSUMER;
-use crate::queue::versions::Store;
-use crate::queue::{Error, inspect};
-use crate::runtime::deploys::HostSeen;
+use crate::redis::Error;
+use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
 
 mod ruled;
 

@@ -13,11 +13,11 @@ use tracing::{debug, error, info, warn};
 use crate::cli::flags::Sources;
 use crate::cli::run::{queue_options, rules};
 use crate::config::{self, Config, Effective, FILE_MAX, PolicyValue};
-use crate::queue::connection::Connector;
+use crate::file_watch::{Change, FileWatch};
+use crate::policies::{Found, Policies};
 use crate::queue::kind::QueueOptions;
-use crate::queue::policies::{Found, Policies};
-use crate::queue::startup::StartError;
-use crate::runtime::watch::{Change, FileWatch};
+use crate::redis::connection::Connector;
+use crate::redis::startup::StartError;
 use crate::runtime::{Control, Rules};
 use crate::telemetry::status::Status;
 
@@ -177,7 +177,7 @@ impl Keeper {
             Err(error) => {
                 // A Redis that is away is told of by the loop.
                 debug!(%error, "could not look up policies");
-                if error.class() == crate::queue::Class::Configuration {
+                if error.class() == crate::redis::Class::Configuration {
                     self.cannot_see(&error.to_string());
                 }
                 return false;
@@ -346,7 +346,7 @@ impl Keeper {
 
 /// The policies that count for a queue, as settings.
 pub(super) fn values(found: &Found) -> Vec<PolicyValue> {
-    let value = |stored: &crate::queue::policies::Stored| PolicyValue {
+    let value = |stored: &crate::policies::Stored| PolicyValue {
         key: stored.setting.clone(),
         text: stored.text.clone(),
         target: Arc::clone(stored.scope.text()),

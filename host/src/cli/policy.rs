@@ -12,7 +12,7 @@ use crate::cli::flags::{self, Flags, Reach};
 use crate::cli::{Variables, output};
 use crate::config::settings::{self, live_keys};
 use crate::config::{Collected, Input, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
-use crate::queue::policies::{Found, Policies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
+use crate::policies::{Found, Policies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
 
 /// Change rules of queues under their running hosts
 #[derive(Debug, clap::Args)]

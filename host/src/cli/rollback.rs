@@ -5,7 +5,7 @@ use crate::cli::deploy::{nothing, token, whoever};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
-use crate::queue::versions::{Done, Store};
+use crate::rollout::store::{Done, Store};
 
 /// Go back to the version before, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]

@@ -18,12 +18,13 @@ use crate::cli::{Variables, check, output};
 use crate::config::{Config, SummaryFormat, Value};
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
-use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
+use crate::redis::startup::StartError;
+use crate::rollout::verify;
+use crate::rollout::versions::{Origin, Versions};
 use crate::runtime::sandboxed::Sandboxed;
-use crate::runtime::versions::{Origin, Versions};
 use crate::runtime::{self, Control, Driver, Rules, UntilEmpty, gate};
-use crate::sandbox::{Sandbox, swap};
+use crate::sandbox::Sandbox;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
@@ -96,7 +97,7 @@ fn load(config: &Config) -> Result<(Sandbox, Vec<u8>), Failure> {
             Err(Failure::new(Exit::Component, what).hint("deploy that version, or change the pin"))
         }
         _ => {
-            let tested = swap::selftest(&sandbox, &config.swap.terms.selftests);
+            let tested = verify::selftest(&sandbox, &config.swap.terms.selftests);
             tested.map_err(|refusal| {
                 let what = format!("{}: {refusal}", config.handler.file.display());
                 Failure::new(Exit::Component, what)

@@ -9,8 +9,8 @@ use crate::cli::connect::{Connected, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
-use crate::queue::versions::{Report, Store, Stored, Verdicts};
-use crate::runtime::deploys::HostSeen;
+use crate::rollout::follower::HostSeen;
+use crate::rollout::store::{Report, Store, Stored, Verdicts};
 
 /// List the versions stored for a queue, and what each host runs
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             let verdicts = store.verdicts(&report.stored).await?;
             Ok((report, verdicts, store.hosts().await?))
         };
-        let found = patiently::<_, crate::queue::Error>(redis.wait, asked).await;
+        let found = patiently::<_, crate::redis::Error>(redis.wait, asked).await;
         connected.close().await;
         found
     })?;

@@ -9,10 +9,10 @@ use crate::config::setting::Setting;
 use crate::config::settings::{self, handler, process, queue};
 use crate::config::value::Value;
 use crate::config::{Handler, Process, QueueKind, Swap};
-use crate::delivery::breaker;
-use crate::delivery::canary::{self, Share};
 use crate::queue::pubsub::Buffer;
-use crate::sandbox::swap;
+use crate::rollout::breaker;
+use crate::rollout::canary::{self, Share};
+use crate::rollout::verify;
 use crate::wire::codec::BodyCodec;
 use crate::wire::list::Framing;
 
@@ -188,7 +188,7 @@ impl Collected {
         let at_least = |setting| self.or_default::<NonZeroU32>(setting).get();
         Swap {
             accept_deploys: self.or_default(&settings::swap::ACCEPT_DEPLOYS),
-            terms: swap::Terms {
+            terms: verify::Terms {
                 pin: pin.map(|digest| digest.as_str().into()),
                 selftests: self.value(&settings::swap::SELFTEST).unwrap_or_default().0,
             },

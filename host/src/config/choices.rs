@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
-use crate::delivery::breaker::OnBreak;
-use crate::delivery::canary::Share;
 use crate::delivery::policy::{OnCap, OnFault, Reason, Reasons};
+use crate::queue::dead_letter_queue::OnFull;
 use crate::queue::pubsub::OnOverflow;
-use crate::queue::stream::{GroupStart, OnFull, Retention};
+use crate::queue::stream::{GroupStart, Retention};
+use crate::rollout::breaker::OnBreak;
+use crate::rollout::canary::Share;
 use crate::sandbox::Values;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire::list::Framing;

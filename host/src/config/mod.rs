@@ -22,16 +22,18 @@ pub use secret::{RedisUrl, Secret};
 pub use setting::{Definition, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
-use crate::delivery::breaker::{self, OnBreak};
-use crate::delivery::canary::{self, Share};
 use crate::delivery::policy::Policy;
+use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
-use crate::queue::stream::{GroupStart, OnFull, Retention, Routes};
-use crate::queue::target::Target;
+use crate::queue::stream::{GroupStart, Retention};
+use crate::redis::target::Target;
+use crate::rollout::breaker::{self, OnBreak};
+use crate::rollout::canary::{self, Share};
+use crate::rollout::verify;
 use crate::runtime::Batching;
-use crate::sandbox::{self, swap};
+use crate::sandbox;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::wire;
 use crate::wire::codec::BodyCodec;
@@ -311,7 +313,7 @@ pub struct Swap {
     /// Whether deployed versions are taken.
     pub accept_deploys: bool,
     /// What a version must stand.
-    pub terms: swap::Terms,
+    pub terms: verify::Terms,
     /// The trial of a new version; `None` = it gets all messages at once.
     pub canary: Option<(Share, canary::Rule)>,
     /// When the queue is stopped; `None` = never.

@@ -7,11 +7,12 @@ use crate::config::collect::Collected;
 use crate::config::settings::{dead_letters, queue};
 use crate::config::value::Value;
 use crate::config::{Config, QueueKind, Reliable};
+use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::kind::QueueOptions;
 use crate::queue::list::{ListOptions, Recovery};
 use crate::queue::pubsub::{PubSubOptions, Subscription};
 use crate::queue::simple_list::SimpleListOptions;
-use crate::queue::stream::{DeadLetterQueue, GroupStart, StreamOptions};
+use crate::queue::stream::{GroupStart, StreamOptions};
 use crate::wire;
 use crate::wire::list::Framing;
 

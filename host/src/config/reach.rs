@@ -11,7 +11,7 @@ use crate::config::setting::Setting;
 use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
-use crate::queue::target::{PasswordSource, Secret, Target, TlsFiles};
+use crate::redis::target::{PasswordSource, Secret, Target, TlsFiles};
 
 /// A password file is one line.
 const PASSWORD_MAX: u64 = 4096;

@@ -7,7 +7,7 @@ use crate::config::{DeadLetter, QueueKind};
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
-use crate::queue::stream::{OnFull, Routes};
+use crate::queue::dead_letter_queue::{OnFull, Routes};
 
 impl Collected {
     pub(super) fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {

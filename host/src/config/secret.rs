@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
+use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 
 /// What stands where a secret was.
 const MASK: &str = "***";

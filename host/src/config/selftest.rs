@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::config::value::{Invalid, Shape, Value};
-use crate::sandbox::swap::{Expect, SelfTest};
+use crate::rollout::verify::{Expect, SelfTest};
 
 /// More would make every swap wait.
 const MAX: usize = 100;

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::replay::{Move, Written};
 use super::{DeadLetters, Entry};
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::{Class, Error as RedisError};
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::{Class, Error as RedisError};
 use crate::wire::keys;
 
 /// For how long an entry is held for who moves it in steps.

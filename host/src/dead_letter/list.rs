@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error};
 use crate::delivery::message::Headers;
-use crate::queue::Error as RedisError;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
+use crate::redis::Error as RedisError;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
 use crate::wire::dead_letter::{FRAMING, REASON, SOURCE, replay};
 use crate::wire::list::{self, Codec};
 use crate::wire::{envelope, frame, keys};

@@ -51,9 +51,9 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use crate::delivery::message::Headers;
-use crate::queue::connection::{Connector, Link};
-use crate::queue::target::{PasswordSource, Target, TargetError, TlsFiles};
-use crate::queue::{Error as RedisError, reply};
+use crate::redis::connection::{Connector, Link};
+use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
+use crate::redis::{Error as RedisError, reply};
 use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
 

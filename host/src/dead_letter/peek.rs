@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{DeadLetters, Entry, Error, Filter, Kind};
 use crate::delivery::policy::truncate_utf8;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
 use crate::wire::dead_letter::REASON;
 
 /// The most different reasons that are told apart; what hostler writes are ten.

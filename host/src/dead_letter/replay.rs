@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::apart::Moved;
 use super::{DeadLetters, Entry, Error, Filter, Kind, list};
-use crate::queue::reply::{self, Info};
-use crate::queue::script::{self, Script};
-use crate::queue::{Class, Error as RedisError};
+use crate::redis::reply::{self, Info};
+use crate::redis::script::{self, Script};
+use crate::redis::{Class, Error as RedisError};
 use crate::wire::dead_letter::{GROUP, SOURCE, replay};
 use crate::wire::keys;
 

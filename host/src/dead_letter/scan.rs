@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::peek::UNKNOWN;
 use super::{DeadLetters, Entry, Error, Kind, list};
-use crate::queue::{reply, server_ms};
+use crate::redis::{reply, server_ms};
 
 /// How many entries are read at first, and at most at once.
 const PAGE_FIRST: usize = 16;

@@ -18,8 +18,6 @@
 pub mod attempt;
 pub mod backoff;
 pub mod batch;
-pub mod breaker;
-pub mod canary;
 pub mod death;
 pub mod ledger;
 pub mod message;

@@ -14,12 +14,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::error::Error;
 use super::{
     Backlog, Claim, Contact, Defect, Guarantee, Maintenance, Observation, Origin, Queue, Record,
     Repair, Repaired, Reply, Settlement, Step, Taken,
 };
 use crate::delivery::message::DeliveryId;
+use crate::redis::error::Error;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 

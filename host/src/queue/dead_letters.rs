@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tracing::warn;
 
-use super::stream::DeadLetterQueue;
 use super::{Claim, Maintenance, Settlement, Step};
 use crate::delivery::message::Headers;
 use crate::delivery::policy::{DETAIL_MAX, Reason, Rejection, truncate_utf8};
+use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::death;
 

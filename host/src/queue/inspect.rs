@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 
-use super::connection::Link;
-use super::error::Error;
-use super::reply::{self, Info};
-use super::script::{self, Script};
-use super::stream::parse_entry_id;
 use crate::delivery::message::DeliveryId;
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply::{self, Info};
+use crate::redis::script::{self, Script};
+use crate::wire::entry_id::parse_entry_id;
 use crate::wire::keys;
 
 const COMMAND: &str = "inspect";

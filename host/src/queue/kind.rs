@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use super::connection::{Connector, Link};
 use super::inspect::{self, Report};
 use super::list::{self, ListOptions, ListQueue};
 use super::pubsub::{PubSub, PubSubOptions};
 use super::simple_list::{self, SimpleList, SimpleListOptions};
-use super::startup::{self, StartError, StartWarning};
 use super::stream::{StreamOptions, StreamQueue};
-use super::{Error, Queue, Rules};
+use super::{Queue, Rules};
+use crate::queue::requirements;
+use crate::redis::Error;
+use crate::redis::connection::{Connector, Link};
+use crate::redis::startup::{StartError, StartWarning};
 
 /// A queue, and how this host serves it.
 #[derive(Clone, Debug)]
@@ -113,10 +115,10 @@ impl QueueOptions {
     /// The first [`StartError`].
     pub async fn check(&self, connector: &Connector) -> Result<Vec<StartWarning>, StartError> {
         match self {
-            Self::Stream(options) => startup::check(connector, options).await,
-            Self::List(options) => startup::check_list(connector, options).await,
-            Self::SimpleList(options) => startup::check_simple_list(connector, options).await,
-            Self::PubSub(options) => startup::check_pubsub(connector, options).await,
+            Self::Stream(options) => requirements::check_stream(connector, options).await,
+            Self::List(options) => requirements::check_list(connector, options).await,
+            Self::SimpleList(options) => requirements::check_simple_list(connector, options).await,
+            Self::PubSub(options) => requirements::check_pubsub(connector, options).await,
         }
     }
 

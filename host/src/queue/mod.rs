@@ -1,8 +1,6 @@
-//! The only room with Redis in it: claim and settle.
+//! Queues: claim and settle.
 //!
 //! [`Queue`] is the contract that every queue kind keeps; `runtime` knows nothing else of a queue.
-//! Scripts are files (`*.lua`) that state their KEYS, ARGV, reply and atomicity; Rust never builds
-//! script text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,37 +10,22 @@ use async_trait::async_trait;
 pub use crate::delivery::ledger::{Origin, Reply};
 use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::policy::{Reason, Rejection};
+use crate::redis::{Error, ServerTime};
 use crate::wire::Raw;
 
 pub mod at_most_once;
-pub mod connection;
+pub mod dead_letter_queue;
 mod dead_letters;
-pub mod embedded;
-mod error;
 pub mod inspect;
-mod interruption;
 pub mod kind;
 pub mod list;
-pub mod policies;
 pub mod publish;
 pub mod pubsub;
-pub(crate) mod reply;
-mod rights;
+mod requirements;
 pub mod rules;
-pub mod script;
-mod server_time;
 pub mod simple_list;
-pub mod startup;
 pub mod stream;
-pub mod target;
-pub mod usage;
-pub mod versions;
-mod words;
-
-pub use error::{Class, Error};
 pub use rules::Rules;
-pub use server_time::ServerTime;
-pub(crate) use server_time::server_ms;
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
 #[derive(Clone, Debug)]
@@ -345,7 +328,7 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Housekeeping that may be late: retention, consumers long gone.
     async fn maintain(&self) -> Result<Maintenance, Error>;
 
-    /// After [`Class::Missing`]: make again what is gone, and adopt what this host still holds
+    /// After [`Class::Missing`](crate::redis::Class::Missing): make again what is gone, and adopt what this host still holds
     /// (with these native counts) where its entry is still there.
     async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error>;
 

@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::stream::DeadLetterQueue;
+use crate::queue::dead_letter_queue::DeadLetterQueue;
 
 /// See the module.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

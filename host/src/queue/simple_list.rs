@@ -18,12 +18,12 @@ use redis::Cmd;
 
 use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
-use super::connection::{Connector, Link, PROBE_DEADLINE};
-use super::error::Error;
-use super::interruption::Interruption;
-use super::reply;
-use super::startup::StartError;
-use super::words::unless_forbidden;
+use crate::redis::connection::{Connector, Link, PROBE_DEADLINE};
+use crate::redis::error::Error;
+use crate::redis::interruption::Interruption;
+use crate::redis::reply;
+use crate::redis::script_reply::unless_forbidden;
+use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
 /// About how many bytes of values are taken at once: where they are large, fewer of them.

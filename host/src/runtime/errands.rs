@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
 use crate::queue::{
-    Backlog, Claim, Error, Maintenance, Observation, Queue, Record, Repair, Settlement, Taken,
+    Backlog, Claim, Maintenance, Observation, Queue, Record, Repair, Settlement, Taken,
 };
+use crate::redis::Error;
 use crate::runtime::Clock;
 
 /// Between a failure and the next try, at the least: the driver needs a moment to say that Redis

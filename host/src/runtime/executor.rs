@@ -22,11 +22,11 @@ use crate::delivery::message::Message;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
-use crate::queue::ServerTime;
+use crate::redis::ServerTime;
+use crate::rollout::versions::Versions;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gather::{Batching, Counter, Verdicts};
 use crate::runtime::job::Ticket;
-use crate::runtime::versions::Versions;
 use crate::runtime::{Clock, gate};
 
 /// One call of a handler.

@@ -22,7 +22,6 @@
 //! Every channel is bounded, and the driver never waits for one: what an errand is too busy to
 //! take stays with the driver, bounded by what the ledger holds.
 
-pub mod deploys;
 pub mod driver;
 pub mod errands;
 pub mod executor;
@@ -32,18 +31,15 @@ pub mod gather;
 pub mod job;
 pub mod native;
 pub mod sandboxed;
-pub mod swap;
-pub mod versions;
-pub mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::delivery::breaker::{self, OnBreak};
-use crate::delivery::canary;
 use crate::delivery::ledger::{Settings as LedgerSettings, Time};
 use crate::delivery::policy::Policy;
 use crate::queue::{self, Guarantee};
+use crate::rollout::breaker::{self, OnBreak};
+use crate::rollout::canary;
 
 pub use driver::{Control, Driver, Exit};
 pub use executor::{Call, Handler, Report};
@@ -165,16 +161,6 @@ impl Clock {
     fn at(&self, time: Time) -> Instant {
         self.0 + time
     }
-}
-
-/// Epoch milliseconds by this machine's clock: for what people see of a host, never for leases, nor
-/// for what expires.
-pub fn wall_clock_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |elapsed| {
-            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
-        })
 }
 
 /// The digest that stands for "no handler ran".

@@ -9,9 +9,9 @@ use tracing::info;
 
 use crate::delivery::batch::Pieces;
 use crate::delivery::outcome::{Fault, Outcome};
+use crate::rollout::versions::{Origin, Versions};
 use crate::runtime::executor::{Call, Handler, Report, panicked};
 use crate::runtime::gather::{Batching, Verdicts};
-use crate::runtime::versions::{Origin, Versions};
 use crate::sandbox::{self, LogSink, Sandbox, World};
 
 /// The handler in its versions: each attempt is called in the one that it picks at its start.

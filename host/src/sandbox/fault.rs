@@ -130,7 +130,7 @@ impl Circumstances<'_> {
 
 /// The fault of a panic of our own. Charged even while there is no instance: what panics must
 /// not be tried for ever.
-pub(super) fn host_panic(payload: &(dyn Any + Send)) -> Fault {
+pub(crate) fn host_panic(payload: &(dyn Any + Send)) -> Fault {
     let text = payload
         .downcast_ref::<&str>()
         .copied()

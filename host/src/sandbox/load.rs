@@ -100,7 +100,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
 }
 
 /// Whether its code is kept.
-pub(super) fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
+pub(crate) fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     engine::compiler(settings, settings.allocation)
         .is_ok_and(|compiler| compile::is_kept(&compiler, &digest, settings))
@@ -269,7 +269,7 @@ fn trial(loaded: &Loaded) -> Result<(), LoadError> {
 }
 
 /// A digest as people see it.
-pub(super) fn name(digest: &[u8; 32]) -> Arc<str> {
+pub(crate) fn name(digest: &[u8; 32]) -> Arc<str> {
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}").into()
 }

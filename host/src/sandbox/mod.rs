@@ -8,7 +8,6 @@
 //! - `load`: from a file to a handler; refuses with a [`LoadError`]. `format` and `world` say what
 //!   a file and a component are.
 //! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
-//! - [`swap`]: everything that a new version must stand before it takes over.
 //! - `grants`: which imports a handler may have, the one place that decides; a file for each.
 //! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
 //! - `call`: one attempt, run by `supervise`. `instance`: what it runs in, and how long that lasts.
@@ -21,8 +20,8 @@
 mod call;
 pub mod compile;
 mod engine;
-mod error;
-mod fault;
+pub(crate) mod error;
+pub(crate) mod fault;
 #[cfg(feature = "fault-points")]
 mod fault_point;
 mod format;
@@ -31,11 +30,10 @@ mod host;
 mod instance;
 mod limiter;
 mod limits;
-mod load;
+pub(crate) mod load;
 mod log;
 mod meter;
 mod supervise;
-pub mod swap;
 mod world;
 
 use std::path::Path;

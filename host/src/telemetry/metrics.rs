@@ -21,7 +21,6 @@ pub use summary::Summary;
 
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason};
-use crate::queue;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
@@ -369,7 +368,7 @@ impl Metrics {
     }
 
     /// Count an error of Redis by its code. Codes that we do not know are `other`.
-    pub fn redis_error(&self, error: &queue::Error) {
+    pub fn redis_error(&self, error: &crate::redis::Error) {
         let code = error.code();
         REDIS_CODES
             .iter()
@@ -531,7 +530,7 @@ mod tests {
     fn unknown_codes_of_redis_share_a_series() {
         let metrics = Metrics::new();
         for code in ["OOM", "MADEUP"] {
-            metrics.redis_error(&queue::Error::Unavailable {
+            metrics.redis_error(&crate::redis::Error::Unavailable {
                 command: "XADD",
                 code: code.to_owned(),
                 detail: String::new(),

@@ -14,3 +14,13 @@ mod patient;
 pub mod status;
 pub mod swaps;
 pub mod versions;
+
+/// Epoch milliseconds by this machine's clock: for what people see of a host, never for leases, nor
+/// for what expires.
+pub fn wall_clock_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |elapsed| {
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        })
+}

@@ -17,6 +17,7 @@ pub mod dead_letter;
 pub mod death;
 pub mod decoded;
 pub mod delayed;
+pub mod entry_id;
 pub mod envelope;
 pub mod frame;
 pub mod keys;

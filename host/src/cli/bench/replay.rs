@@ -16,10 +16,10 @@ use crate::config::{ByteSize, Redis, Value};
 use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
 use crate::delivery::message::Headers;
 use crate::delivery::policy::{Reason, Rejection};
-use crate::queue::connection::{Connector, Link};
 use crate::queue::publish::{BATCH_MESSAGES, Destination, Outgoing, Publisher};
-use crate::queue::usage;
-use crate::runtime::wall_clock_ms;
+use crate::redis::connection::{Connector, Link};
+use crate::redis::usage;
+use crate::telemetry::wall_clock_ms;
 use crate::wire::dead_letter::{Context, stream_fields};
 use crate::wire::stream;
 

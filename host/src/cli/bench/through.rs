@@ -8,13 +8,13 @@ use serde::Serialize;
 use crate::cli::connect::Passing;
 use crate::cli::exit::Failure;
 use crate::queue::Queue;
-use crate::queue::connection::Connector;
 use crate::queue::kind::QueueOptions;
 use crate::queue::list::{ListOptions, Recovery};
 use crate::queue::publish::Destination;
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::StreamOptions;
+use crate::redis::connection::Connector;
 use crate::wire::keys;
 
 /// A kind of queue.

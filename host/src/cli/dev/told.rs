@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cli::dlq::{line, shown};
 use crate::cli::invoke::Verdict;
 use crate::cli::output;
-use crate::runtime::versions::Versions;
+use crate::rollout::versions::Versions;
 use crate::runtime::{Call, Handler, Report};
 use crate::sandbox::{self, Capture, LogSink};
 

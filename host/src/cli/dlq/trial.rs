@@ -16,8 +16,8 @@ use crate::config::Trying;
 use crate::dead_letter::peek::{OTHER, UNKNOWN};
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::outcome::Outcome;
-use crate::runtime::wall_clock_ms;
 use crate::sandbox::{Call, Capture, LogSink, Sandbox};
+use crate::telemetry::wall_clock_ms;
 use crate::wire::stream::Decoded;
 
 /// How many different reasons the table tells apart; what hostler writes are ten.

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::cli::flags::Sources;
 use crate::cli::{keeper, output};
 use crate::config::{DeadLetter, Effective, QueueKind};
-use crate::queue::connection::Link;
-use crate::queue::policies::Policies;
+use crate::policies::Policies;
+use crate::redis::connection::Link;
 
 /// What holds for a host with these settings.
 #[derive(Debug, Default, Serialize)]

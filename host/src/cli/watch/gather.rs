@@ -14,10 +14,10 @@ use crate::cli::flags::Sources;
 use crate::cli::inspect::Ruled;
 use crate::config::{DeadLetter, QueueKind};
 use crate::dead_letter::DeadLetters;
-use crate::queue::connection::{Connector, Link};
 use crate::queue::inspect::Report;
 use crate::queue::stream::PARKED_CONSUMER;
-use crate::runtime::wall_clock_ms;
+use crate::redis::connection::{Connector, Link};
+use crate::telemetry::wall_clock_ms;
 
 /// How long a host has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use crate::config::choices::RouteTable;
 use crate::config::setting::Setting;
 use crate::config::settings::Section;
-use crate::queue::stream::OnFull;
+use crate::queue::dead_letter_queue::OnFull;
 
 pub(super) static SECTION: Section = Section {
     title: "Dead letters",

@@ -8,8 +8,8 @@ use crate::config::selftest::SelfTests;
 use crate::config::setting::Setting;
 use crate::config::settings::{DAY, Section, at_most, between, bounded};
 use crate::config::value::{Invalid, Value};
-use crate::delivery::breaker::OnBreak;
-use crate::delivery::canary::Share;
+use crate::rollout::breaker::OnBreak;
+use crate::rollout::canary::Share;
 
 pub(super) static SECTION: Section = Section {
     title: "Swap",

@@ -8,11 +8,11 @@ use redis::{Cmd, Value};
 
 use super::token::Token;
 use super::{BYTES_MAX, CLAIMS_MAX, ListQueue};
-use crate::queue::connection::Link;
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
 use crate::queue::{Claim, Taken};
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
 use crate::wire::list::Framing;
 
 /// Between two looks where Redis does not let us wait, or cannot wake us; jittered.

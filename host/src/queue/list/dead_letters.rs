@@ -10,13 +10,13 @@ use super::settle::Replies;
 use super::token::Token;
 use super::value::entry_of;
 use crate::delivery::policy::Rejection;
+use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::dead_letters::Destination;
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::stream::{DeadLetterQueue, OnFull};
-use crate::queue::words::{full, refused, word_reply};
 use crate::queue::{Claim, Reply, Settlement};
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{full, refused, word_reply};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::list::{self, Framing};
 

@@ -19,18 +19,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Cmd;
 
-use super::connection::{Connector, Link};
 use super::dead_letters::Counts;
-use super::error::Error;
-use super::interruption::Interruption;
 use super::rules::InForce;
-use super::script::Script;
-use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
-    Rules, ServerTime, Settlement, Taken,
+    Rules, Settlement, Taken,
 };
 use crate::delivery::message::DeliveryId;
+use crate::redis::ServerTime;
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::Error;
+use crate::redis::interruption::Interruption;
+use crate::redis::script::Script;
+use crate::redis::startup::StartError;
 use crate::wire::keys;
 
 mod claims;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
 use crate::queue::Rules;
-use crate::queue::stream::DeadLetterQueue;
+use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire::list::Framing;
 
 /// A reliable list, and how this host serves it.

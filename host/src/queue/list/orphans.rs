@@ -9,12 +9,12 @@ use super::claims::token_of;
 use super::token::{TOKEN_LEN, Token};
 use super::{BYTES_MAX, ListQueue, millis};
 use crate::delivery::message::DeliveryId;
-use crate::queue::connection::DEADLINE;
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::words::{incomplete, word_reply};
 use crate::queue::{Reply, Taken};
+use crate::redis::connection::DEADLINE;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{incomplete, word_reply};
 use crate::wire::keys;
 
 /// Most deliveries that one script takes over.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::ListQueue;
 use crate::queue::dead_letters::over_length;
-use crate::queue::error::Error;
 use crate::queue::{Maintenance, Origin, Reply, Settlement, Step};
+use crate::redis::error::Error;
 
 /// Most values that one script claims.
 const CLAIMS_MAX: usize = 100;

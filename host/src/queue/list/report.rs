@@ -1,11 +1,11 @@
 //! What a list looks like from outside: the data of `hostler inspect`. Changes nothing.
 
-use crate::queue::connection::Link;
-use crate::queue::error::Error;
 use crate::queue::inspect::{ConsumerReport, Report};
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
 use crate::queue::simple_list;
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
 use crate::wire::keys;
 
 /// Look at a list.

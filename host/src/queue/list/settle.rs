@@ -7,11 +7,11 @@ use redis::Cmd;
 use super::token::Token;
 use super::value::{Back, Written, entry_of, value_of};
 use super::{ListQueue, round_up_millis};
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::words::{incomplete, refused, word_reply};
 use crate::queue::{Claim, Record, Reply, Settlement, Step};
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{incomplete, refused, word_reply};
 
 /// Most deliveries in one call of a script: they block Redis.
 const PER_CALL: usize = 100;

@@ -3,12 +3,12 @@
 use redis::Cmd;
 
 use super::ListQueue;
-use crate::queue::connection::PROBE_DEADLINE;
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::words::unless_forbidden;
 use crate::queue::{Backlog, Maintenance};
+use crate::redis::connection::PROBE_DEADLINE;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::unless_forbidden;
 
 /// For how long an instance must not have been seen before it is forgotten.
 const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;

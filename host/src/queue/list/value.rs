@@ -23,7 +23,8 @@ use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
 };
-use crate::queue::{Claim, Defect, Origin, ServerTime};
+use crate::queue::{Claim, Defect, Origin};
+use crate::redis::ServerTime;
 use crate::wire::dead_letter::CRASHES;
 use crate::wire::decoded::message_id;
 use crate::wire::list::{self, Framing};

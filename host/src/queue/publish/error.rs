@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Receipt;
-use crate::queue::Error as RedisError;
+use crate::redis::Error as RedisError;
 use crate::wire::{delayed, frame, list};
 
 /// The longest delay of a message that is published.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 
-use super::connection::{Connector, Link};
-use super::error::Error as RedisError;
-use super::reply;
-use super::script::{self, Script};
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::Error as RedisError;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
 use crate::wire::list::{self, Codec};
 use crate::wire::{delayed, keys, stream};
 

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::{Buffer, OnOverflow};
 use crate::queue::Contact;
 use crate::queue::at_most_once::Value;
-use crate::queue::error::Error;
+use crate::redis::error::Error;
 
 /// What a message takes beyond its bytes.
 const OVERHEAD: usize = 64;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use super::PubSubOptions;
 use super::inbox::Inbox;
 use crate::delivery::backoff::Backoff;
-use crate::queue::connection::{Connector, Subscribed};
-use crate::queue::error::Error;
+use crate::redis::connection::{Connector, Subscribed};
+use crate::redis::error::Error;
 
 /// How often a silent server is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_secs(5);

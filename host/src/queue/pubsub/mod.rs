@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 
 use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
-use super::connection::Connector;
-use super::error::Error;
-use super::startup::StartError;
+use crate::redis::connection::Connector;
+use crate::redis::error::Error;
+use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
 mod inbox;

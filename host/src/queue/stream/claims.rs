@@ -1,5 +1,6 @@
 //! Claiming: what is new, what is due, what was orphaned.
 
+use crate::wire::entry_id::parse_entry_id;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use redis::{Cmd, Value};
 
 use super::{FROM_START, PARKED_CONSUMER, StreamQueue, words};
 use crate::delivery::message::DeliveryId;
-use crate::queue::error::Error;
-use crate::queue::reply::{self, Info};
-use crate::queue::script::{self, Script};
 use crate::queue::{Claim, Origin, Taken};
+use crate::redis::error::Error;
+use crate::redis::reply::{self, Info};
+use crate::redis::script::{self, Script};
 
 /// Most deliveries that one script claims.
 const CLAIMS_MAX: usize = 100;
@@ -207,7 +208,7 @@ impl StreamQueue {
         for held in page {
             let [id, ..] = reply::tuple::<4>(COMMAND, held)?;
             let id = reply::text(COMMAND, id)?;
-            let parsed = super::parse_entry_id(&id);
+            let parsed = parse_entry_id(&id);
             if parsed.is_some_and(|(parsed, _)| !holds(&parsed)) {
                 if unknown.len() == max - taken.claims.len() {
                     next = id;

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redis::Cmd;
 
+use super::StreamQueue;
 use super::settle::Replies;
-use super::{DeadLetterQueue, OnFull, StreamQueue, entry_id};
 use crate::delivery::policy::Rejection;
+use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::dead_letters::Destination;
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::words::{full, refused, word_reply};
 use crate::queue::{Claim, Reply, Settlement};
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{full, refused, word_reply};
 use crate::wire::Raw;
 use crate::wire::dead_letter::{self, Context};
+use crate::wire::entry_id::entry_id;
 
 /// Most dead letters, and about how many bytes of them, in one round trip.
 const DEAD_LETTERS_PER_PIPELINE: usize = 100;

@@ -16,17 +16,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::Cmd;
 
-use super::connection::{Connector, Link};
 use super::dead_letters::Counts;
-use super::error::Error;
-use super::interruption::Interruption;
 use super::rules::InForce;
-use super::startup::StartError;
 use super::{
     Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
-    Reply, Rules, ServerTime, Settlement, Taken, inspect, script,
+    Reply, Rules, Settlement, Taken, inspect,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::Error;
+use crate::redis::interruption::Interruption;
+use crate::redis::startup::StartError;
+use crate::redis::{ServerTime, script};
+use crate::wire::entry_id::parse_entry_id;
 use crate::wire::{self, Raw, keys};
 
 mod claims;
@@ -36,7 +38,7 @@ mod overflow;
 mod settle;
 mod upkeep;
 
-pub use options::{DeadLetterQueue, GroupStart, OnFull, Retention, Routes, StreamOptions};
+pub use options::{GroupStart, Retention, StreamOptions};
 
 /// The consumer that owns what is held for later. No host has this name: theirs end in a random
 /// part.
@@ -211,20 +213,6 @@ impl StreamQueue {
     }
 }
 
-/// An entry's id, and the epoch milliseconds in it.
-pub(super) fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
-    let (ms, seq) = entry.split_once('-')?;
-    let ms: u64 = ms.parse().ok()?;
-    let seq: u64 = seq.parse().ok()?;
-    Some((DeliveryId(u128::from(ms) << 64 | u128::from(seq)), ms))
-}
-
-/// The id as Redis writes it.
-pub fn entry_id(id: DeliveryId) -> String {
-    let seq = id.0 & u128::from(u64::MAX);
-    format!("{}-{seq}", id.0 >> 64)
-}
-
 #[async_trait]
 impl Queue for StreamQueue {
     fn consumer(&self) -> &str {
@@ -340,28 +328,4 @@ fn words(text: &str) -> Cmd {
         cmd.arg(word);
     }
     cmd
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entry_ids_keep_all_their_bits() {
-        for text in [
-            "0-0",
-            "1700000000000-5",
-            "18446744073709551615-18446744073709551615",
-        ] {
-            let (id, _) = parse_entry_id(text).unwrap();
-            assert_eq!(entry_id(id), text);
-        }
-        assert!(parse_entry_id("1-0").unwrap().0 < parse_entry_id("2-0").unwrap().0);
-        assert!(
-            parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0
-        );
-        for text in ["", "-", "1", "1-", "-1", "a-b", "18446744073709551616-0"] {
-            assert_eq!(parse_entry_id(text), None, "{text}");
-        }
-    }
 }

@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::{DeadLetterQueue, OnFull, StreamQueue};
+use super::StreamQueue;
 use crate::delivery::policy::Reason;
+use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::dead_letters::over_length;
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::words::{full, refused};
 use crate::queue::{Claim, Maintenance, Origin, Reply, Settlement, Step};
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{full, refused};
 use crate::wire::dead_letter::only_group;
 
 /// Most entries, and about how many bytes of them, that one script claims.

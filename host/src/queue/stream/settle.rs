@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::{PARKED_CONSUMER, StreamQueue, entry_id};
+use super::{PARKED_CONSUMER, StreamQueue};
+use crate::wire::entry_id::entry_id;
 
-use crate::queue::error::Error;
-use crate::queue::reply;
-use crate::queue::script::{self, Script};
-use crate::queue::words::{incomplete, refused, word_reply};
 use crate::queue::{Claim, Record, Reply, Settlement, Step};
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{incomplete, refused, word_reply};
 
 /// Most deliveries in one call of a script: they block Redis.
 const PER_CALL: usize = 100;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use redis::Cmd;
 
-use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, entry_id, parse_entry_id, words};
+use super::{GroupStart, PARKED_CONSUMER, Retention, StreamQueue, words};
 use crate::delivery::message::DeliveryId;
-use crate::queue::connection::PROBE_DEADLINE;
-use crate::queue::error::Error;
-use crate::queue::reply::{self, Info};
-use crate::queue::script::{self, Script};
-use crate::queue::words::{unless_forbidden, word_reply};
 use crate::queue::{Backlog, Claim, Maintenance, Repair, Repaired, Reply};
+use crate::redis::connection::PROBE_DEADLINE;
+use crate::redis::error::Error;
+use crate::redis::reply::{self, Info};
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{unless_forbidden, word_reply};
+use crate::wire::entry_id::{entry_id, parse_entry_id};
 
 /// For how long a consumer must not have been seen before it is removed.
 const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;

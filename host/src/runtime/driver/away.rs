@@ -15,7 +15,8 @@ use tracing::{info, warn};
 
 use super::Driver;
 use crate::delivery::ledger::{Event, Key, Time};
-use crate::queue::{Backlog, Class, Contact, Error, Repair, Repaired};
+use crate::queue::{Backlog, Contact, Repair, Repaired};
+use crate::redis::{Class, Error};
 use crate::runtime::errands::{Kind, Look};
 use crate::telemetry::health::Cause;
 

@@ -10,14 +10,16 @@ use crate::delivery::ledger::{Delivery, Event, Key, Origin, Reply, Time, TurnedA
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
 use crate::delivery::trace::Trace;
-use crate::queue::{Claim, Class, Error, Guarantee, Maintenance, Observation, Taken};
+use crate::queue::{Claim, Guarantee, Maintenance, Observation, Taken};
+use crate::redis::{Class, Error};
 use crate::runtime::errands::{Kind, Told};
 use crate::runtime::executor::{Report, Word};
+use crate::runtime::gate;
 use crate::runtime::job::Job;
-use crate::runtime::{gate, wall_clock_ms};
 use crate::telemetry::health::Cause;
 use crate::telemetry::metrics::Gauge;
 use crate::telemetry::status::Fault as Faulted;
+use crate::telemetry::wall_clock_ms;
 
 impl Driver {
     pub(super) fn take_word(&mut self, now: Time, word: Word) {

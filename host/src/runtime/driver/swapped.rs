@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{Driver, PANICS_MAX};
-use crate::delivery::breaker::{Breaker, Broken, OnBreak};
-use crate::delivery::canary::{self, Decision, Side};
 use crate::delivery::ledger::{Event, Key, Time};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::rollout::breaker::{Breaker, Broken, OnBreak};
+use crate::rollout::canary::{self, Decision, Side};
+use crate::rollout::versions::{Lineup, Versions};
 use crate::runtime::Settings;
 use crate::runtime::job::Job;
-use crate::runtime::versions::{Lineup, Versions};
 
 /// The changes of the versions, one after the other; none, ever, where nothing can be swapped.
 pub(super) struct Swaps(Option<watch::Receiver<u64>>);

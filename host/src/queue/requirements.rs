@@ -1,0 +1,315 @@
+//! What serving each kind of queue needs of Redis: the types of its keys, and the rights of its user.
+//!
+//! The rights name every command that is sent to Redis, by Rust or by a script, with the keys it is
+//! sent for. Commands that only make things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
+//! `ACL DRYRUN` itself) are left out.
+
+use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::list::ListOptions;
+use crate::queue::pubsub::PubSubOptions;
+use crate::queue::simple_list::SimpleListOptions;
+use crate::queue::stream::{Retention, StreamOptions};
+use crate::redis::connection::Connector;
+use crate::redis::rights::Need;
+use crate::redis::startup::{Key, StartError, StartWarning, check_all};
+use crate::wire::keys;
+
+/// Check all that serving this stream needs; nothing is changed.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub(super) async fn check_stream(
+    connector: &Connector,
+    options: &StreamOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    let parked = keys::parked(&options.key, &options.group);
+    let delayed = keys::delayed(&options.key);
+    let fences = keys::fences(&options.key, &options.group);
+    let mut keys = vec![
+        Key::new(&options.key, "stream", "the queue"),
+        Key::new(&parked, "zset", "what waits for its time"),
+        Key::new(&delayed, "zset", "what was published for later"),
+        Key::new(&fences, "zset", "what hosts have asked again"),
+    ];
+    let targets = targets(options.dead_letter.as_ref(), &options.key);
+    keys.extend(
+        targets
+            .iter()
+            .map(|key| Key::new(key, "stream", DEAD_LETTERS)),
+    );
+    check_all(connector, &keys, &stream(options)).await
+}
+
+/// Check all that serving this reliable list needs; nothing is changed.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub(super) async fn check_list(
+    connector: &Connector,
+    options: &ListOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    let key = &options.key;
+    let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
+    let mut keys = vec![
+        Key::new(key, "list", "the queue"),
+        Key::new(&retry, "list", "what is tried again"),
+        Key::new(&delayed, "zset", "what waits for its time"),
+        Key::new(&instances, "zset", "the instances"),
+    ];
+    if let Some(recovery) = &options.recovery {
+        keys.push(Key::new(&recovery.key, "zset", "the recovery set"));
+    }
+    let targets = targets(options.dead_letter.as_ref(), key);
+    keys.extend(
+        targets
+            .iter()
+            .map(|key| Key::new(key, "list", DEAD_LETTERS)),
+    );
+    check_all(connector, &keys, &list(options)).await
+}
+
+/// Check all that serving this simple list needs; nothing is changed.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub(super) async fn check_simple_list(
+    connector: &Connector,
+    options: &SimpleListOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    let keys = [Key::new(&options.key, "list", "the queue")];
+    check_all(connector, &keys, &simple_list(options)).await
+}
+
+/// Check all that serving this subscription needs; nothing is changed. A replica will do: it passes
+/// on what is published on its primary.
+///
+/// # Errors
+/// The first [`StartError`], the cheapest ones first.
+pub(super) async fn check_pubsub(
+    connector: &Connector,
+    options: &PubSubOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    check_all(connector, &[], &pubsub(options)).await?;
+    // Nothing is kept: that a server could lose it does not matter.
+    Ok(Vec::new())
+}
+
+const DEAD_LETTERS: &str = "the dead-letter queue";
+
+/// Every key that a dead letter may go to, as far as it is not known. A single reason may lead back
+/// to the queue: what no handler has seen ends in the cycle key then.
+fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
+    let Some(dead_letter) = dead_letter else {
+        return Vec::new();
+    };
+    let refused = dead_letter.key == source || dead_letter.cycle(source) == source;
+    let mut targets = dead_letter.targets(source);
+    targets.retain(|key| key != source || refused);
+    targets
+}
+
+/// Every command that serving this stream needs.
+fn stream(options: &StreamOptions) -> Vec<Need> {
+    let parked = keys::parked(&options.key, &options.group);
+    let fences = keys::fences(&options.key, &options.group);
+    let mut needs = Vec::new();
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    let key = options.key.as_str();
+    need("INFO", &[]);
+    need("TIME", &[]);
+    need("SCRIPT LOAD", &["return 1"]);
+    need("TYPE", &[key]);
+    need("EXISTS", &[key]);
+    need(
+        "XREADGROUP",
+        &["GROUP", "g", "c", "COUNT", "1", "STREAMS", key, ">"],
+    );
+    need("XACK", &[key, "g", "0-1"]);
+    need("XPENDING", &[key, "g"]);
+    need("XCLAIM", &[key, "g", "c", "0", "0-1"]);
+    need("XRANGE", &[key, "-", "+"]);
+    need("XGROUP CREATE", &[key, "g", "0"]);
+    need("XGROUP DELCONSUMER", &[key, "g", "c"]);
+    need("XINFO GROUPS", &[key]);
+    need("XINFO CONSUMERS", &[key, "g"]);
+    need("XINFO STREAM", &[key]);
+    if options.retention != Retention::Keep {
+        need("XTRIM", &[key, "MINID", "0-1"]);
+        need("XLEN", &[key]);
+    }
+    if options.max_length.is_some() {
+        need("XLEN", &[key]);
+    }
+    need("ZADD", &[&parked, "1", "0-1"]);
+    need("ZREM", &[&parked, "0-1"]);
+    need("ZSCORE", &[&parked, "0-1"]);
+    need("ZRANGE", &[&parked, "0", "0"]);
+    need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
+    need("ZADD", &[&fences, "GT", "1", "c"]);
+    need("ZREM", &[&fences, "c"]);
+    need("ZSCORE", &[&fences, "c"]);
+    let delayed = keys::delayed(&options.key);
+    need("XADD", &[key, "*", "name", "value"]);
+    need("ZREM", &[&delayed, "m"]);
+    need("ZCARD", &[&delayed]);
+    need("ZRANGE", &[&delayed, "0", "0"]);
+    need("ZRANGEBYSCORE", &[&delayed, "0", "1"]);
+    need("EVALSHA", &["0", "2", key, &parked]);
+    need("EVALSHA", &["0", "2", key, &delayed]);
+    need("EVALSHA", &["0", "3", key, &parked, &fences]);
+    if let Some(dead_letter) = &options.dead_letter {
+        for dead in dead_letter.targets(key) {
+            let dead = dead.as_str();
+            need("TYPE", &[dead]);
+            need("XADD", &[dead, "*", "name", "value"]);
+            need("XLEN", &[dead]);
+            need("EVALSHA", &["0", "2", key, dead]);
+        }
+    }
+    needs
+}
+
+/// Every command that serving this reliable list needs. `BLMOVE` is not among them: without it, a
+/// host polls.
+fn list(options: &ListOptions) -> Vec<Need> {
+    let key = options.key.as_str();
+    let retry = keys::retry(key);
+    let delayed = keys::delayed(key);
+    let instances = keys::instances(key);
+    // Every instance has its own: any name will do.
+    let processing = keys::processing(key, "i");
+    let started = keys::started(key, "i");
+    let mut needs = Vec::new();
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    need("INFO", &[]);
+    need("TIME", &[]);
+    need("SCRIPT LOAD", &["return 1"]);
+    for list in [key, &retry, &processing] {
+        need("TYPE", &[list]);
+        need("LLEN", &[list]);
+        need("LRANGE", &[list, "0", "1"]);
+    }
+    for list in [key, &retry] {
+        need("LTRIM", &[list, "0", "1"]);
+        need("LPUSH", &[list, "v"]);
+        need("RPUSH", &[list, "v"]);
+    }
+    need("LPUSH", &[&processing, "v"]);
+    need("LREM", &[&processing, "1", "v"]);
+    need("LPOS", &[&processing, "v"]);
+    need("HSET", &[&started, "t", "1"]);
+    need("HGET", &[&started, "t"]);
+    need("HDEL", &[&started, "t"]);
+    need("DEL", &[&started]);
+    let sets = [
+        Some(&delayed),
+        Some(&instances),
+        options.recovery.as_ref().map(|r| &r.key),
+    ];
+    for set in sets.into_iter().flatten() {
+        need("TYPE", &[set]);
+        need("ZADD", &[set, "1", "m"]);
+        need("ZREM", &[set, "m"]);
+        need("ZSCORE", &[set, "m"]);
+        need("ZCARD", &[set]);
+        need("ZRANGE", &[set, "0", "0"]);
+        need("ZRANGEBYSCORE", &[set, "0", "1"]);
+    }
+    if let Some(recovery) = &options.recovery {
+        need("PEXPIRE", &[&recovery.key, "1"]);
+    }
+    need("EVALSHA", &["0", "2", key, &processing]);
+    if let Some(dead_letter) = &options.dead_letter {
+        for dead in dead_letter.targets(key) {
+            let dead = dead.as_str();
+            need("TYPE", &[dead]);
+            need("LPUSH", &[dead, "v"]);
+            need("LLEN", &[dead]);
+            need("LTRIM", &[dead, "0", "1"]);
+            need("EVALSHA", &["0", "2", &processing, dead]);
+        }
+    }
+    needs
+}
+
+/// Every command that serving this simple list needs.
+fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
+    let key = options.key.as_str();
+    vec![
+        Need::new("INFO", &[]),
+        Need::new("TYPE", &[key]),
+        Need::new("LLEN", &[key]),
+        Need::new("LMPOP", &["1", key, "RIGHT"]),
+        Need::new("BLMPOP", &["1", "1", key, "RIGHT"]),
+    ]
+}
+
+/// Every command that serving this subscription needs.
+fn pubsub(options: &PubSubOptions) -> Vec<Need> {
+    let command = options.subscription.command();
+    vec![Need::new("INFO", &[]), Need::new(command, &[&options.name])]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+    use crate::queue::list::Recovery;
+    use crate::redis::script::Script;
+
+    /// Every command that a script sends is asked for.
+    #[test]
+    fn scripts_need_nothing_else() {
+        let mut options = StreamOptions::new("orders", "g");
+        options.retention = Retention::Acked;
+        options.dead_letter = Some(DeadLetterQueue {
+            key: "dead".to_owned(),
+            max_len: None,
+            on_full: OnFull::Stop,
+            routes: Default::default(),
+        });
+        let lists = ListOptions {
+            recovery: Some(Recovery {
+                key: "claims".to_owned(),
+                ttl: None,
+            }),
+            dead_letter: options.dead_letter.clone(),
+            ..ListOptions::new("jobs")
+        };
+        let grants = |needs: Vec<Need>| needs.into_iter().map(|n| n.grant).collect();
+        let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
+            (grants(stream(&options)), grants(list(&lists)));
+        let mut sent = 0;
+        // A host replays nothing, publishes nothing and deploys nothing; and it serves as well if
+        // it may not show what it runs.
+        let serving = |script: &&Script| {
+            use Script::{
+                Deploy, MoveCopy, MoveDone, MoveHold, PageList, PublishLapsing, PublishLater,
+                Replay, ReplayList, Seen, Wish,
+            };
+            let in_steps = matches!(script, MoveHold | MoveCopy | MoveDone);
+            let brings_back = in_steps || matches!(script, Replay | ReplayList | PageList);
+            let deploys = matches!(script, Deploy | Wish | Seen);
+            !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
+        };
+        for script in Script::ALL.iter().filter(serving) {
+            let asked = if script.name().starts_with("list_") {
+                &lists
+            } else {
+                &streams
+            };
+            for call in script.source().split("redis.call('").skip(1) {
+                let mut parts = call.split('\'');
+                let mut grant = parts.next().unwrap().to_lowercase();
+                if grant == "xgroup" || grant == "xinfo" {
+                    grant = format!("{grant}|{}", parts.nth(1).unwrap().to_lowercase());
+                }
+                assert!(asked.contains(&grant), "{} sends {grant}", script.name());
+                sent += 1;
+            }
+        }
+        assert!(sent > 50, "only {sent} calls found");
+    }
+}

@@ -1,0 +1,464 @@
+//! Connections: opened with a deadline, asked with a deadline, dropped when they fail.
+//!
+//! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    Value,
+};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::redis::error::{Error, bounded};
+use crate::redis::reply;
+use crate::redis::target::{Secret, Target};
+
+mod credentials;
+mod subscribed;
+
+pub(crate) use subscribed::Subscribed;
+
+/// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
+/// included, may take as long.
+pub const DEADLINE: Duration = Duration::from_secs(5);
+/// How long a look at whether the server works may take: with the longest pause between two of them,
+/// one that answers again is found within five seconds.
+pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(2);
+/// After how long a silent peer is probed, how often, and how many probes it may miss.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+
+/// Opens connections to one [`Target`].
+#[derive(Clone, Debug)]
+pub struct Connector {
+    target: Arc<Target>,
+    name: Arc<str>,
+    deadline: Duration,
+}
+
+impl Connector {
+    /// Connections to `target` that call themselves `name` (`CLIENT LIST` shows it; characters
+    /// that Redis refuses there are replaced).
+    pub fn new(target: Target, name: &str) -> Self {
+        let name: String = name
+            .chars()
+            .map(|c| if c.is_ascii_graphic() { c } else { '_' })
+            .take(64)
+            .collect();
+        Self {
+            target: Arc::new(target),
+            name: name.into(),
+            deadline: DEADLINE,
+        }
+    }
+
+    /// The same with another deadline than [`DEADLINE`].
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The server.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// A connection for `purpose`, opened when it is first used.
+    pub fn link(&self, purpose: &str) -> Link {
+        Link {
+            connector: self.clone(),
+            name: format!("{}:{purpose}", self.name),
+            session: Mutex::new(None),
+            opened: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
+            client_id: AtomicI64::new(NO_CLIENT_ID),
+        }
+    }
+
+    fn late(&self, command: &'static str) -> Error {
+        Error::Deadline {
+            target: self.target.address(),
+            command,
+            after: self.deadline,
+        }
+    }
+
+    async fn open(&self, name: &str, serial: u64) -> Result<Opened, Error> {
+        let opening = self.open_and_log_in(name, serial, no_timeouts(), false);
+        match timeout(self.deadline, opening).await {
+            Ok(result) => result,
+            Err(_) => Err(self.late("CONNECT")),
+        }
+    }
+
+    async fn open_and_log_in(
+        &self,
+        name: &str,
+        serial: u64,
+        config: AsyncConnectionConfig,
+        subscribes: bool,
+    ) -> Result<Opened, Error> {
+        let target = &self.target;
+        let password = self.password()?;
+        let (idle, interval, retries) = KEEPALIVE;
+        let keepalive = TcpKeepalive::new()
+            .with_time(idle)
+            .with_interval(interval)
+            .with_retries(retries);
+        // No login, no database, no `CLIENT SETINFO` by the library: its errors hide Redis' code.
+        let mut settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
+        if subscribes {
+            // Messages only come by RESP3, which the library wants to ask for itself; a server
+            // with a password takes that with a login only.
+            settings = settings.set_protocol(ProtocolVersion::RESP3);
+            if let Some(password) = &password {
+                let username = target.username.as_deref().unwrap_or("default");
+                settings = settings
+                    .set_username(username)
+                    .set_password(password.reveal());
+            }
+        }
+        let info = target
+            .address
+            .clone()
+            .into_connection_info()
+            .map_err(|error| self.broken(&error))?
+            .set_tcp_settings(
+                TcpSettings::default()
+                    .set_nodelay(true)
+                    .set_keepalive(keepalive),
+            )
+            .set_redis_settings(settings);
+        let client = match &target.address {
+            ConnectionAddr::TcpTls { .. } => {
+                redis::Client::build_with_tls(info, self.certificates()?)
+            }
+            _ => redis::Client::open(info),
+        }
+        .map_err(|error| self.broken(&error))?;
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|error| self.broken(&error))?;
+        let client_id = self.log_in(&mut connection, password, name).await?;
+        Ok((Session { connection, serial }, client_id))
+    }
+
+    /// Log in, choose the database, say our name, in one round trip. Returns the client id, if the
+    /// user may know it.
+    async fn log_in(
+        &self,
+        connection: &mut MultiplexedConnection,
+        password: Option<Secret>,
+        name: &str,
+    ) -> Result<Option<i64>, Error> {
+        let mut pipeline = Pipeline::new();
+        let mut login = 0;
+        let username = self.target.username.as_deref();
+        if self.target.resp3 {
+            let hello = pipeline.cmd("HELLO").arg(3);
+            if let Some(password) = &password {
+                hello
+                    .arg("AUTH")
+                    .arg(username.unwrap_or("default"))
+                    .arg(password.reveal());
+            }
+            login += 1;
+        } else if let Some(password) = &password {
+            pipeline.cmd("AUTH");
+            if let Some(username) = username {
+                pipeline.arg(username);
+            }
+            pipeline.arg(password.reveal());
+            login += 1;
+        }
+        let select = login;
+        let selects = usize::from(self.target.database != 0);
+        if selects == 1 {
+            pipeline.cmd("SELECT").arg(self.target.database);
+        }
+        pipeline.cmd("CLIENT").arg("SETNAME").arg(name);
+        pipeline.cmd("CLIENT").arg("ID");
+        let count = pipeline.len();
+        let mut replies = connection
+            .send_packed_commands(&pipeline, 0, count)
+            .await
+            .map_err(|error| self.broken(&error))?;
+        let id = replies.pop();
+        for (index, reply) in replies.iter().enumerate().take(select + selects) {
+            if let Value::ServerError(error) = reply {
+                let (command, detail) = if index < select {
+                    // An old server repeats the arguments of a command that it does not know.
+                    ("AUTH", login_detail(error.code(), error.details()))
+                } else {
+                    ("SELECT", error.details().unwrap_or_default())
+                };
+                return Err(Error::refused(command, error.code(), detail));
+            }
+        }
+        match id {
+            Some(Value::Int(id)) => Ok(Some(id)),
+            // Without any login, this is the first command that Redis answers.
+            Some(Value::ServerError(error)) if error.code() == "NOAUTH" => Err(Error::refused(
+                "AUTH",
+                "NOAUTH",
+                "the server wants a password",
+            )),
+            Some(Value::ServerError(error))
+                if error
+                    .details()
+                    .is_some_and(|d| d.contains("max number of clients")) =>
+            {
+                Err(Error::refused(
+                    "CONNECT",
+                    "MAXCLIENTS",
+                    "max number of clients reached",
+                ))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn broken(&self, error: &redis::RedisError) -> Error {
+        Error::Connection {
+            target: self.target.address(),
+            detail: bounded(&error.to_string()),
+        }
+    }
+}
+
+/// The library's own timeouts are off: its response timeout would cut blocking reads.
+fn no_timeouts() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+}
+
+/// What a refused login may show.
+fn login_detail<'a>(code: &str, detail: Option<&'a str>) -> &'a str {
+    match (code, detail) {
+        ("WRONGPASS" | "NOAUTH" | "NOPERM" | "LOADING" | "NOPROTO", Some(detail)) => detail,
+        (_, Some(detail)) if detail.contains("max number of clients") => {
+            "max number of clients reached"
+        }
+        (_, Some(detail)) if detail.contains("without any password configured") => {
+            "the server has no password for this user, but one is given"
+        }
+        _ => "login refused",
+    }
+}
+
+/// A new connection, and its id if the user may know it.
+type Opened = (Session, Option<i64>);
+
+/// An open connection.
+#[derive(Clone)]
+struct Session {
+    connection: MultiplexedConnection,
+    serial: u64,
+}
+
+/// A connection that is opened when it is used, and opened anew by the first use after a failure.
+///
+/// Commands of concurrent callers share it, in pipelines.
+pub struct Link {
+    connector: Connector,
+    name: String,
+    session: Mutex<Option<Session>>,
+    opened: AtomicU64,
+    /// How often Redis had forgotten a script.
+    forgotten: AtomicU64,
+    /// Of the last connection that was opened.
+    client_id: AtomicI64,
+}
+
+/// Redis counts clients from 1.
+const NO_CLIENT_ID: i64 = 0;
+
+impl Link {
+    /// Open the connection if it is not open: whether the server can be reached, and lets us in.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub async fn reach(&self) -> Result<(), Error> {
+        self.session().await.map(drop)
+    }
+
+    /// Ask one command; Redis' refusal is an error.
+    ///
+    /// # Errors
+    /// Any of [`Error`] but `Missing`; after one of class `Reconnect` the next call connects anew.
+    pub async fn call(&self, command: &'static str, cmd: &Cmd) -> Result<Value, Error> {
+        self.call_waiting(command, cmd, Duration::ZERO).await
+    }
+
+    /// The same for a command that may block for `wait`.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub async fn call_waiting(
+        &self,
+        command: &'static str,
+        cmd: &Cmd,
+        wait: Duration,
+    ) -> Result<Value, Error> {
+        let deadline = wait + self.connector.deadline;
+        let asked = async |mut session: Session| {
+            let reply = session.connection.send_packed_command(cmd).await;
+            reply::accepted(command, reply.map_err(|e| self.connector.broken(&e))?)
+        };
+        self.ask(command, deadline, asked).await
+    }
+
+    /// Ask several commands in one round trip. What Redis refuses stands in its place as
+    /// [`Value::ServerError`].
+    ///
+    /// # Errors
+    /// `Connection` or `Deadline`: nothing is known about any of them.
+    pub async fn pipeline(
+        &self,
+        command: &'static str,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Value>, Error> {
+        let count = pipeline.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let asked = async |mut session: Session| {
+            let sent = session.connection.send_packed_commands(pipeline, 0, count);
+            let values = sent.await.map_err(|e| self.connector.broken(&e))?;
+            if values.len() != count {
+                return Err(Error::Connection {
+                    target: self.connector.target.address(),
+                    detail: format!("{} replies to {count} commands", values.len()),
+                });
+            }
+            Ok((values, session.serial))
+        };
+        let (values, serial) = self.ask(command, self.connector.deadline, asked).await?;
+        let refusals = values.iter().filter_map(|value| match value {
+            Value::ServerError(error) => Some(Error::refused(command, error.code(), "")),
+            _ => None,
+        });
+        if refusals
+            .into_iter()
+            .any(|error| error.wants_new_connection())
+        {
+            self.forget(serial).await;
+        }
+        Ok(values)
+    }
+
+    /// Ask on an open connection. Waiting for others who open it, opening it, and the reply have
+    /// one deadline together: one that hangs makes nobody else wait longer.
+    async fn ask<T>(
+        &self,
+        command: &'static str,
+        deadline: Duration,
+        asked: impl AsyncFnOnce(Session) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut serial = None;
+        let reply = timeout(deadline, async {
+            let session = self.session().await?;
+            serial = Some(session.serial);
+            asked(session).await
+        })
+        .await;
+        let reply = reply.unwrap_or_else(|_| {
+            let command = serial.map_or("CONNECT", |_| command);
+            Err(self.late(command, deadline))
+        });
+        // After an error that a new connection may not have. A replica that was a primary keeps
+        // refusing on the old connection while the name already leads to the new primary; a
+        // password that was changed is read again.
+        if let (Err(error), Some(serial)) = (&reply, serial)
+            && error.wants_new_connection()
+        {
+            self.forget(serial).await;
+        }
+        reply
+    }
+
+    /// Everything that `asked` does on this connection, with a shorter deadline than each of its
+    /// commands has. When that has passed, the next call opens a new connection.
+    ///
+    /// # Errors
+    /// `Deadline`, and what `asked` says.
+    pub async fn within<T>(
+        &self,
+        command: &'static str,
+        deadline: Duration,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if let Ok(reply) = timeout(deadline, asked).await {
+            return reply;
+        }
+        // Held by somebody else: they are opening a new one.
+        if let Ok(mut slot) = self.session.try_lock() {
+            *slot = None;
+        }
+        Err(self.late(command, deadline))
+    }
+
+    /// The id of the connection, if one was opened and the user may know it.
+    pub fn client_id(&self) -> Option<i64> {
+        let id = self.client_id.load(Ordering::Acquire);
+        (id != NO_CLIENT_ID).then_some(id)
+    }
+
+    /// How often a connection was opened.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// How often Redis had forgotten a script that was to be run here.
+    pub fn scripts_forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    /// Redis had forgotten a script.
+    pub(crate) fn script_was_forgotten(&self) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forget the connection: the next call opens a new one.
+    pub async fn drop_connection(&self) {
+        *self.session.lock().await = None;
+    }
+
+    async fn session(&self) -> Result<Session, Error> {
+        let mut slot = self.session.lock().await;
+        if let Some(session) = &*slot {
+            return Ok(session.clone());
+        }
+        let serial = self.opened();
+        let (session, client_id) = self.connector.open(&self.name, serial).await?;
+        self.client_id
+            .store(client_id.unwrap_or(NO_CLIENT_ID), Ordering::Release);
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        *slot = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Forget this connection, unless there is another one already.
+    async fn forget(&self, serial: u64) {
+        let mut slot = self.session.lock().await;
+        if slot.as_ref().is_some_and(|s| s.serial == serial) {
+            *slot = None;
+        }
+    }
+
+    fn late(&self, command: &'static str, after: Duration) -> Error {
+        Error::Deadline {
+            target: self.connector.target.address(),
+            command,
+            after,
+        }
+    }
+}

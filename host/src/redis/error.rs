@@ -1,0 +1,223 @@
+//! What can go wrong with Redis.
+
+use std::time::Duration;
+
+use crate::delivery::policy::truncate_utf8;
+
+/// An operation on the queue failed as a whole; nothing is known about what it did.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No connection, or it broke, or a reply could not be read.
+    #[error("redis at {target}: {detail}")]
+    Connection {
+        /// Host and port or socket path: never credentials.
+        target: String,
+        /// What happened.
+        detail: String,
+    },
+    /// No answer within the deadline of the command.
+    #[error("redis at {target} did not answer {command} within {}", humantime::format_duration(*.after))]
+    Deadline {
+        /// Host and port or socket path.
+        target: String,
+        /// The command.
+        command: &'static str,
+        /// How long we waited.
+        after: Duration,
+    },
+    /// Redis answered with an error that stands for its state: it may pass
+    /// (`LOADING`, `READONLY`, `MASTERDOWN`, `OOM`, `BUSY`, ...).
+    #[error("redis refused {command}: {code} {detail}")]
+    Unavailable {
+        /// The command.
+        command: &'static str,
+        /// The error code: a bounded word.
+        code: String,
+        /// What Redis said, bounded.
+        detail: String,
+    },
+    /// The stream or its group is gone.
+    #[error("the stream `{key}` or its group `{group}` does not exist (anymore)")]
+    Missing {
+        /// The stream.
+        key: String,
+        /// The group.
+        group: String,
+    },
+    /// A user without a right, a key of the wrong type, an option Redis does not know: somebody
+    /// must change something.
+    #[error("redis refused {command}: {code} {detail}")]
+    Configuration {
+        /// The command.
+        command: &'static str,
+        /// The error code: a bounded word.
+        code: String,
+        /// What Redis said, bounded.
+        detail: String,
+    },
+    /// A file that a connection needs cannot be read.
+    #[error("{what} {path}: {detail}")]
+    File {
+        /// What it is for.
+        what: &'static str,
+        /// Its path.
+        path: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A reply of a shape that we do not know.
+    #[error("redis answered {command} in a shape we do not know: {detail}")]
+    Reply {
+        /// The command.
+        command: &'static str,
+        /// What was found.
+        detail: String,
+    },
+}
+
+/// What a caller can do about an [`Error`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Class {
+    /// The connection is gone: connect again, then ask again.
+    Reconnect,
+    /// Redis may change its mind: ask again after a while.
+    Retry,
+    /// The stream or group is gone: [`crate::queue::Queue::repair`].
+    Missing,
+    /// Somebody must change something; keep asking, slowly, and say so.
+    Configuration,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Connection { .. } | Self::Deadline { .. } => Class::Reconnect,
+            Self::Unavailable { .. } => Class::Retry,
+            Self::Missing { .. } => Class::Missing,
+            Self::Configuration { .. } | Self::File { .. } | Self::Reply { .. } => {
+                Class::Configuration
+            }
+        }
+    }
+
+    /// Redis' code for it, or a word of ours for what Redis does not say: for metrics.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Connection { .. } => "connection",
+            Self::Deadline { .. } => "deadline",
+            Self::Missing { .. } => "NOGROUP",
+            Self::Unavailable { code, .. } | Self::Configuration { code, .. } => code,
+            Self::File { .. } => "file",
+            Self::Reply { .. } => "reply",
+        }
+    }
+
+    /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
+    /// known: see [`Error::about`].
+    pub(crate) fn refused(command: &'static str, code: &str, detail: &str) -> Self {
+        let code = bounded_to(code, CODE_MAX);
+        // Redis repeats the arguments of a command that it does not know: they may be anything.
+        let detail = detail
+            .split(", with args beginning")
+            .next()
+            .unwrap_or_default();
+        let detail = bounded(detail);
+        // What a script may not do is `ERR` for Redis 7.0.
+        let forbidden = code == "ERR" && detail.starts_with("The user executing the script can't");
+        let code = if forbidden { "NOPERM".to_owned() } else { code };
+        match code.as_str() {
+            _ if UNAVAILABLE.contains(&code.as_str()) => Self::Unavailable {
+                command,
+                code,
+                detail,
+            },
+            "ERR" if detail.contains("max number of clients") => Self::Unavailable {
+                command,
+                code,
+                detail,
+            },
+            _ => Self::Configuration {
+                command,
+                code,
+                detail,
+            },
+        }
+    }
+
+    /// The same error, told by somebody who knows which stream and group were asked for.
+    pub(crate) fn about(self, key: &str, group: &str) -> Self {
+        let missing = match &self {
+            Self::Configuration { code, detail, .. } => {
+                code == "NOGROUP"
+                    || (code == "ERR"
+                        && (detail.starts_with("no such key")
+                            || detail.contains("requires the key to exist")))
+            }
+            // A blocked read whose stream is deleted.
+            Self::Unavailable { code, detail, .. } => {
+                code == "UNBLOCKED" && detail.contains("no longer exists")
+            }
+            _ => false,
+        };
+        if missing {
+            return Self::Missing {
+                key: key.to_owned(),
+                group: group.to_owned(),
+            };
+        }
+        self
+    }
+
+    /// Whether the user may not do what was asked.
+    pub(crate) fn is_missing_right(&self) -> bool {
+        matches!(self, Self::Configuration { code, .. } if code == "NOPERM")
+    }
+
+    /// Whether a new connection may fare better.
+    pub(crate) fn wants_new_connection(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Deadline { .. } => true,
+            Self::Unavailable { code, .. } | Self::Configuration { code, .. } => {
+                matches!(code.as_str(), "READONLY" | "MASTERDOWN" | "NOAUTH")
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What may pass by itself, or by what other people do anyway.
+const UNAVAILABLE: [&str; 13] = [
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "OOM",
+    "BUSY",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    "UNBLOCKED",
+    "MISCONF",
+    "NOSCRIPT",
+    "NOTREADY",
+    "MAXCLIENTS",
+];
+
+const CODE_MAX: usize = 32;
+const DETAIL_MAX: usize = 200;
+
+/// At most 200 bytes of a text that somebody else wrote, on one line.
+pub(crate) fn bounded(text: &str) -> String {
+    bounded_to(text, DETAIL_MAX)
+}
+
+pub(crate) fn bounded_to(text: &str, max: usize) -> String {
+    let mut text: String = text
+        .chars()
+        .take(max)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    truncate_utf8(&mut text, max);
+    text
+}

@@ -1,0 +1,177 @@
+//! Replies of Redis, taken apart. RESP2 and RESP3 shapes both; buffers are moved, not copied.
+
+use bytes::Bytes;
+use redis::Value;
+
+use crate::redis::error::Error;
+
+/// A reply of a shape that we do not know.
+pub(crate) fn unexpected(command: &'static str, found: &Value) -> Error {
+    // The kind only: what is in it may be a payload.
+    let kind = match found {
+        Value::Nil => "nil",
+        Value::Int(_) => "an integer",
+        Value::BulkString(_) | Value::SimpleString(_) | Value::VerbatimString { .. } => "a string",
+        Value::Array(_) | Value::Set(_) => "an array",
+        Value::Okay => "OK",
+        Value::Map(_) => "a map",
+        Value::Push { .. } => "a push",
+        _ => "something else",
+    };
+    Error::Reply {
+        command,
+        detail: kind.to_owned(),
+    }
+}
+
+/// Redis' refusal in a pipeline's reply, as an error.
+pub(crate) fn accepted(command: &'static str, value: Value) -> Result<Value, Error> {
+    match value {
+        Value::ServerError(error) => Err(Error::refused(
+            command,
+            error.code(),
+            error.details().unwrap_or_default(),
+        )),
+        value => Ok(value),
+    }
+}
+
+pub(crate) fn bytes(command: &'static str, value: Value) -> Result<Bytes, Error> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes.into()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text.into()),
+        Value::Okay => Ok(Bytes::from_static(b"OK")),
+        other => Err(unexpected(command, &other)),
+    }
+}
+
+pub(crate) fn text(command: &'static str, value: Value) -> Result<String, Error> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).map_err(|_| Error::Reply {
+            command,
+            detail: "a string that is not UTF-8".to_owned(),
+        }),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
+        Value::Okay => Ok("OK".to_owned()),
+        Value::Int(number) => Ok(number.to_string()),
+        other => Err(unexpected(command, &other)),
+    }
+}
+
+pub(crate) fn integer(command: &'static str, value: &Value) -> Result<i64, Error> {
+    let parsed = match value {
+        Value::Int(number) => Some(*number),
+        Value::BulkString(bytes) => std::str::from_utf8(bytes)
+            .ok()
+            .and_then(|text| text.parse().ok()),
+        Value::SimpleString(text) => text.parse().ok(),
+        _ => None,
+    };
+    parsed.ok_or_else(|| unexpected(command, value))
+}
+
+/// A number that is never negative.
+pub(crate) fn count(command: &'static str, value: &Value) -> Result<u64, Error> {
+    let number = integer(command, value)?;
+    u64::try_from(number).map_err(|_| Error::Reply {
+        command,
+        detail: "a negative number".to_owned(),
+    })
+}
+
+pub(crate) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, Error> {
+    match value {
+        Value::Array(items) | Value::Set(items) => Ok(items),
+        Value::Nil => Ok(Vec::new()),
+        other => Err(unexpected(command, &other)),
+    }
+}
+
+/// An array of exactly this many values.
+pub(crate) fn tuple<const N: usize>(
+    command: &'static str,
+    value: Value,
+) -> Result<[Value; N], Error> {
+    array(command, value)?
+        .try_into()
+        .map_err(|items: Vec<Value>| Error::Reply {
+            command,
+            detail: format!("an array of {} where {N} were expected", items.len()),
+        })
+}
+
+/// Pairs: a map, or an array of alternating names and values.
+pub(crate) fn pairs(command: &'static str, value: Value) -> Result<Vec<(Value, Value)>, Error> {
+    match value {
+        Value::Map(pairs) => Ok(pairs),
+        Value::Nil => Ok(Vec::new()),
+        other => {
+            let items = array(command, other)?;
+            let mut pairs = Vec::with_capacity(items.len() / 2);
+            let mut items = items.into_iter();
+            while let Some(name) = items.next() {
+                let value = items.next().ok_or_else(|| Error::Reply {
+                    command,
+                    detail: "an odd number of names and values".to_owned(),
+                })?;
+                pairs.push((name, value));
+            }
+            Ok(pairs)
+        }
+    }
+}
+
+/// The fields of an entry, in order.
+pub(crate) fn fields(command: &'static str, value: Value) -> Result<Vec<(Bytes, Bytes)>, Error> {
+    pairs(command, value)?
+        .into_iter()
+        .map(|(name, value)| Ok((bytes(command, name)?, bytes(command, value)?)))
+        .collect()
+}
+
+/// Named values of an `XINFO`-like reply, looked up by name.
+pub(crate) struct Info {
+    command: &'static str,
+    pairs: Vec<(Value, Value)>,
+}
+
+impl Info {
+    pub(crate) fn new(command: &'static str, value: Value) -> Result<Self, Error> {
+        Ok(Self {
+            command,
+            pairs: pairs(command, value)?,
+        })
+    }
+
+    /// The value of this name, moved out; nil if there is none.
+    pub(crate) fn take(&mut self, name: &str) -> Value {
+        let mut pairs = self.pairs.iter_mut();
+        pairs
+            .find(|(key, _)| is_named(key, name))
+            .map_or(Value::Nil, |(_, value)| std::mem::take(value))
+    }
+
+    /// The value of this name; nil if there is none.
+    pub(crate) fn get(&self, name: &str) -> Value {
+        let mut pairs = self.pairs.iter();
+        pairs
+            .find(|(key, _)| is_named(key, name))
+            .map_or(Value::Nil, |(_, value)| value.clone())
+    }
+
+    pub(crate) fn count(&mut self, name: &str) -> Result<u64, Error> {
+        count(self.command, &self.take(name))
+    }
+
+    pub(crate) fn text(&mut self, name: &str) -> Result<String, Error> {
+        text(self.command, self.take(name))
+    }
+}
+
+fn is_named(key: &Value, name: &str) -> bool {
+    match key {
+        Value::BulkString(bytes) => bytes == name.as_bytes(),
+        Value::SimpleString(text) => text == name,
+        _ => false,
+    }
+}

@@ -1,0 +1,76 @@
+//! The rights that a queue needs, and which of them its user lacks.
+//!
+//! [`needed`] names every command that is sent to Redis, by Rust or by a script, with the keys it
+//! is sent for. What only makes things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
+//! `ACL DRYRUN` itself) is not in it.
+
+use redis::{Cmd, Pipeline, Value};
+
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+
+/// A command as it could be sent, and how an ACL names it.
+pub(crate) struct Need {
+    grant: String,
+    words: Vec<String>,
+}
+
+impl Need {
+    /// The right to send this command with these arguments.
+    pub(crate) fn new(command: &str, arguments: &[&str]) -> Self {
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let grant = words.join("|").to_lowercase();
+        let arguments = arguments.iter().map(|word| (*word).to_owned());
+        Self {
+            grant,
+            words: words.into_iter().chain(arguments).collect(),
+        }
+    }
+}
+
+/// Who we are, and the rules that we lack: `+command`, `~key` or `&channel`. `None` if the server cannot tell,
+/// or will not tell us.
+pub(crate) async fn lacking(
+    link: &Link,
+    needs: &[Need],
+) -> Result<Option<(String, Vec<String>)>, Error> {
+    const COMMAND: &str = "ACL DRYRUN";
+    let mut whoami = Cmd::new();
+    whoami.arg("ACL").arg("WHOAMI");
+    let user = match link.call("ACL WHOAMI", &whoami).await {
+        Ok(user) => reply::text("ACL WHOAMI", user)?,
+        // Not allowed to ask, or a server that does not know the command.
+        Err(Error::Configuration { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut pipeline = Pipeline::new();
+    for need in needs {
+        pipeline
+            .cmd("ACL")
+            .arg("DRYRUN")
+            .arg(&user)
+            .arg(&need.words);
+    }
+    let mut lacking: Vec<String> = Vec::new();
+    for (need, answer) in needs.iter().zip(link.pipeline(COMMAND, &pipeline).await?) {
+        let answer = match answer {
+            Value::ServerError(_) => return Ok(None),
+            answer => reply::text(COMMAND, answer)?,
+        };
+        let rule = match answer.as_str() {
+            "OK" => continue,
+            // "... no permissions to access the 'key' key": the key that it names.
+            text if text.contains("access the") => {
+                let name = text.split('\'').nth(1).unwrap_or_default();
+                let is_channel = text.trim_end_matches('.').ends_with("channel");
+                format!("{}{name}", if is_channel { '&' } else { '~' })
+            }
+            _ => format!("+{}", need.grant),
+        };
+        if !lacking.contains(&rule) {
+            lacking.push(rule);
+        }
+    }
+    Ok(Some((user, lacking)))
+}

@@ -1,0 +1,105 @@
+//! The time of day by the server's clock. Messages expire by it, and deaths are dated by it: the
+//! clock of a host may be wrong by hours.
+//!
+//! It is read when a queue is opened and with every housekeeping; in between, this machine's
+//! monotonic clock goes on from there.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tracing::warn;
+
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+
+/// By how much a host's clock may differ until it is told.
+const SKEW_TOLD: Duration = Duration::from_secs(60);
+
+/// The time of day; by this machine's clock as long as no server was asked.
+#[derive(Debug, Default)]
+pub struct ServerTime(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the server's clock said, and when.
+    read: Option<(Instant, u64)>,
+    told: bool,
+}
+
+impl ServerTime {
+    /// Now, in epoch milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        match self.state().read {
+            Some((at, then)) => then.saturating_add(millis(at.elapsed())),
+            None => machine_ms(),
+        }
+    }
+
+    /// Ask the server.
+    pub(crate) async fn read(&self, link: &Link) -> Result<(), Error> {
+        let server = server_ms(link).await?;
+        // It was read somewhere between the question and the answer; by a server that stood still,
+        // at the end. What is taken for a little too early expires nothing before its time.
+        self.set(Instant::now(), server);
+        Ok(())
+    }
+
+    fn set(&self, at: Instant, server: u64) {
+        let mut state = self.state();
+        state.read = Some((at, server));
+        let machine = machine_ms().saturating_sub(millis(at.elapsed()));
+        let skew = Duration::from_millis(machine.abs_diff(server));
+        if skew < SKEW_TOLD {
+            state.told = false;
+        } else if !std::mem::replace(&mut state.told, true) {
+            let ahead = machine > server;
+            let seconds = skew.as_secs();
+            warn!(
+                seconds,
+                ahead, "the clock of this machine and the server's differ: the server's counts"
+            );
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Plain values: a panic elsewhere leaves none half-written.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the server's clock says, in epoch milliseconds.
+pub(crate) async fn server_ms(link: &Link) -> Result<u64, Error> {
+    const COMMAND: &str = "TIME";
+    let time = link.call(COMMAND, &redis::cmd(COMMAND)).await?;
+    let [seconds, micros] = reply::tuple(COMMAND, time)?;
+    let seconds = reply::count(COMMAND, &seconds)?;
+    Ok(seconds * 1000 + reply::count(COMMAND, &micros)? / 1000)
+}
+
+fn machine_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_on_from_where_the_server_was() {
+        let time = ServerTime::default();
+        assert!(time.now_ms().abs_diff(machine_ms()) < 60_000);
+        let hour = 3_600_000;
+        let then = machine_ms() - 7 * hour;
+        let at = Instant::now();
+        time.set(at, then);
+        let (low, now) = (then + millis(at.elapsed()), time.now_ms());
+        assert!(low <= now && now <= then + millis(at.elapsed()), "{now}");
+    }
+}

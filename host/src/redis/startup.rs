@@ -1,0 +1,349 @@
+//! What is checked before the first message: everything that would fail later, named with its
+//! remedy.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use redis::{Cmd, Value};
+
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::{Class, Error};
+use crate::redis::rights::Need;
+use crate::redis::{reply, rights};
+use crate::wire::keys;
+
+/// Why a queue cannot be served. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No server, or it does not answer.
+    #[error("{0}: start it, correct the redis url, or give it time with --wait-redis")]
+    Unreachable(#[source] Error),
+    /// There is a server, but it cannot serve yet.
+    #[error("{0}: wait until it is ready, or give it time with --wait-redis")]
+    NotReady(#[source] Error),
+    /// Redis refuses us.
+    #[error("{0}: correct the user, the password or the database of the redis url")]
+    Login(#[source] Error),
+    /// Redis refuses something else.
+    #[error("{0}")]
+    Refused(#[source] Error),
+    /// An old server.
+    #[error("redis at {target} has version {version}, hostler needs 7.0 or newer: upgrade it")]
+    TooOld {
+        /// Host and port, or socket.
+        target: String,
+        /// What it says.
+        version: String,
+    },
+    /// A replica.
+    #[error("redis at {target} is a replica of {primary}: name the primary")]
+    Replica {
+        /// Host and port, or socket.
+        target: String,
+        /// Its primary.
+        primary: String,
+    },
+    /// A key holds something else.
+    #[error(
+        "the key `{key}` holds a {found}, but {purpose} needs a {needed}: name another key, or rename that one"
+    )]
+    WrongType {
+        /// The key.
+        key: String,
+        /// What it is for.
+        purpose: &'static str,
+        /// What it must hold.
+        needed: &'static str,
+        /// What it holds.
+        found: String,
+    },
+    /// A key is the queue itself: dead letters would go back to where they died.
+    #[error("the key of {purpose} is the queue `{key}` itself: name another key")]
+    KeyIsSource {
+        /// The key.
+        key: String,
+        /// What it is for.
+        purpose: &'static str,
+    },
+    /// On a cluster: the queue's other keys could not be in its slot.
+    #[error(
+        "the key `{key}` has an empty or broken hash tag, which a cluster cannot use: name another key, or put a part of it in braces"
+    )]
+    BrokenTag {
+        /// The key.
+        key: String,
+    },
+    /// A server without sharded channels.
+    #[error(
+        "redis does not know {command}: serve a plain channel, or a server that has sharded channels"
+    )]
+    Unknown {
+        /// The command.
+        command: &'static str,
+    },
+    /// The user may not do what serving needs.
+    #[error("the redis user `{user}` lacks rights: grant them with `ACL SETUSER {user} {}`", rules.join(" "))]
+    MissingRights {
+        /// Who we are.
+        user: String,
+        /// What it lacks: `+command`, `~key`.
+        rules: Vec<String>,
+    },
+}
+
+impl StartError {
+    /// Whether waiting may help (`--wait-redis`).
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NotReady(_))
+    }
+
+    /// What an error means while starting.
+    pub(crate) fn from_error(error: Error, key: &str) -> Self {
+        match &error {
+            &Error::Configuration {
+                ref code, command, ..
+            } => match code.as_str() {
+                "WRONGTYPE" => Self::WrongType {
+                    key: key.to_owned(),
+                    purpose: "the queue",
+                    needed: "stream",
+                    found: "value of another type".to_owned(),
+                },
+                "WRONGPASS" | "NOAUTH" => Self::Login(error),
+                "ERR" if is_unknown(&error) => Self::Unknown { command },
+                _ if matches!(command, "AUTH" | "SELECT") => Self::Login(error),
+                _ => Self::Refused(error),
+            },
+            _ => match error.class() {
+                Class::Reconnect => Self::Unreachable(error),
+                Class::Retry => Self::NotReady(error),
+                Class::Missing | Class::Configuration => Self::Refused(error),
+            },
+        }
+    }
+}
+
+/// Whether the server does not know a command.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Configuration { detail, .. } if detail.starts_with("unknown command"))
+}
+
+/// What is worth a warning at start.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StartWarning {
+    /// Redis may evict keys, messages among them.
+    Evicts {
+        /// Its `maxmemory-policy`.
+        policy: String,
+    },
+    /// The append-only file is off.
+    NoAppendOnlyFile,
+}
+
+impl fmt::Display for StartWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Evicts { policy } => write!(
+                f,
+                "redis has maxmemory-policy {policy}: when memory is short it deletes messages; \
+                 set it to noeviction"
+            ),
+            Self::NoAppendOnlyFile => f.write_str(
+                "redis keeps no append-only file: messages since its last snapshot, if it makes \
+                 any, are lost when it dies; set appendonly to yes",
+            ),
+        }
+    }
+}
+
+/// A key that serving uses.
+pub(crate) struct Key<'a> {
+    name: &'a str,
+    needed: &'static str,
+    purpose: &'static str,
+}
+
+impl<'a> Key<'a> {
+    pub(crate) fn new(name: &'a str, needed: &'static str, purpose: &'static str) -> Self {
+        Self {
+            name,
+            needed,
+            purpose,
+        }
+    }
+}
+
+/// `keys` begins with the queue's own; dead letters come last. Without any, nothing is kept.
+pub(crate) async fn check_all(
+    connector: &Connector,
+    keys: &[Key<'_>],
+    needs: &[Need],
+) -> Result<Vec<StartWarning>, StartError> {
+    let own = keys.first().map(|key| key.name);
+    let queue = own.unwrap_or_default();
+    let mut others = keys.iter().skip(1);
+    if let Some(same) = others.find(|key| key.name == queue) {
+        return Err(StartError::KeyIsSource {
+            key: queue.to_owned(),
+            purpose: same.purpose,
+        });
+    }
+    let link = connector.link("check");
+    let told = |error| StartError::from_error(error, queue);
+    let info = Server::ask(&link).await;
+    let Some(info) = info.map_err(told)? else {
+        return Err(missing(&link, needs).await.map_err(told)?);
+    };
+    info.check(connector, own, keys.len() > 1)?;
+    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(told)?
+        && !rules.is_empty()
+    {
+        return Err(StartError::MissingRights { user, rules });
+    }
+    for key in keys {
+        is_of_type(&link, key).await?;
+    }
+    Ok(info.warnings())
+}
+
+/// `INFO` is forbidden: name that and everything else that is.
+async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
+    let (user, rules) = match rights::lacking(link, needs).await? {
+        Some((user, rules)) if !rules.is_empty() => (user, rules),
+        Some((user, _)) => (user, vec!["+info".to_owned()]),
+        None => ("default".to_owned(), vec!["+info".to_owned()]),
+    };
+    Ok(StartError::MissingRights { user, rules })
+}
+
+async fn is_of_type(link: &Link, key: &Key<'_>) -> Result<(), StartError> {
+    const COMMAND: &str = "TYPE";
+    let mut cmd = Cmd::new();
+    cmd.arg(COMMAND).arg(key.name);
+    let found = link.call(COMMAND, &cmd).await;
+    let found = found
+        .and_then(|found| reply::text(COMMAND, found))
+        .map_err(|error| StartError::from_error(error, key.name))?;
+    if found == key.needed || found == "none" {
+        return Ok(());
+    }
+    Err(StartError::WrongType {
+        key: key.name.to_owned(),
+        purpose: key.purpose,
+        needed: key.needed,
+        found,
+    })
+}
+
+/// What `INFO` says about the server.
+struct Server(HashMap<String, String>);
+
+impl Server {
+    /// `None` if we may not ask.
+    async fn ask(link: &Link) -> Result<Option<Self>, Error> {
+        let mut cmd = Cmd::new();
+        cmd.arg("INFO");
+        let text = match link.call("INFO", &cmd).await {
+            // RESP3: a verbatim string.
+            Ok(Value::VerbatimString { text, .. }) => text,
+            Ok(value) => reply::text("INFO", value)?,
+            Err(Error::Configuration { code, .. }) if code == "NOPERM" => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(Some(Self(
+            lines
+                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+                .collect(),
+        )))
+    }
+
+    fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    /// `key` = the queue's own, if it has one; `derives` = keys beside it must share its slot.
+    fn check(
+        &self,
+        connector: &Connector,
+        key: Option<&str>,
+        derives: bool,
+    ) -> Result<(), StartError> {
+        let target = connector.target().address();
+        // Valkey says which Redis it is: 7.2.4.
+        let version = self.get("redis_version");
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok());
+        if major.is_none_or(|major: u32| major < 7) {
+            return Err(StartError::TooOld {
+                target,
+                version: version.to_owned(),
+            });
+        }
+        let Some(key) = key else {
+            return Ok(());
+        };
+        if matches!(self.get("role"), "slave" | "replica") {
+            return Err(StartError::Replica {
+                target,
+                primary: format!("{}:{}", self.get("master_host"), self.get("master_port")),
+            });
+        }
+        if derives && self.get("cluster_enabled") == "1" && !keys::can_share_slot(key) {
+            return Err(StartError::BrokenTag {
+                key: key.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn warnings(&self) -> Vec<StartWarning> {
+        let mut warnings = Vec::new();
+        let policy = self.get("maxmemory_policy");
+        if !matches!(policy, "" | "noeviction") {
+            warnings.push(StartWarning::Evicts {
+                policy: policy.to_owned(),
+            });
+        }
+        if self.get("aof_enabled") == "0" {
+            warnings.push(StartWarning::NoAppendOnlyFile);
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::target::{PasswordSource, Target, TlsFiles};
+
+    fn check_info(info: &[(&str, &str)], key: &str) -> Result<(), StartError> {
+        let target = Target::parse("redis://h", PasswordSource::Url, TlsFiles::default()).unwrap();
+        let info = info.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        Server(info.collect()).check(&Connector::new(target, "t"), Some(key), true)
+    }
+
+    #[test]
+    fn versions() {
+        for old in ["6.2.14", "2.8.0", "", "x"] {
+            let error = check_info(&[("redis_version", old)], "orders").unwrap_err();
+            assert!(matches!(error, StartError::TooOld { .. }), "{old}");
+        }
+        for good in ["7.0.15", "7.2.4", "8.2.3", "10.0.0"] {
+            check_info(&[("redis_version", good)], "orders").unwrap();
+        }
+    }
+
+    #[test]
+    fn broken_tags_matter_on_a_cluster_only() {
+        let version = ("redis_version", "7.0.0");
+        check_info(&[version], "{}a").unwrap();
+        let cluster = ("cluster_enabled", "1");
+        check_info(&[version, cluster], "orders").unwrap();
+        let error = check_info(&[version, cluster], "{}a").unwrap_err();
+        assert!(matches!(error, StartError::BrokenTag { .. }));
+    }
+}

@@ -1,0 +1,275 @@
+//! Where Redis is and how to log in there. Secrets come in here and never go out again: neither
+//! `Debug` nor `Display` nor an error shows one.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+
+/// A text that is never shown.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hide this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one place that sends it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Where the password comes from. A file is read at every connect, so that a password may be
+/// rotated without a restart.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum PasswordSource {
+    /// From the URL, if it names one.
+    #[default]
+    Url,
+    /// This one, whatever the URL says.
+    Given(Secret),
+    /// The content of this file, without the line ends behind it.
+    File(PathBuf),
+}
+
+/// Files of a `rediss://` connection, PEM; read at every connect.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TlsFiles {
+    /// Certificates to trust instead of the well-known ones.
+    pub ca: Option<PathBuf>,
+    /// Certificate chain and private key of this client.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
+/// A server, a database on it, and who we are there.
+#[derive(Clone)]
+pub struct Target {
+    pub(crate) address: ConnectionAddr,
+    pub(crate) database: i64,
+    pub(crate) username: Option<String>,
+    pub(crate) url_password: Option<Secret>,
+    pub(crate) password: PasswordSource,
+    pub(crate) tls: TlsFiles,
+    pub(crate) resp3: bool,
+}
+
+/// Why a URL names no server. Never shows the URL: it may hold a password.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// It is no URL of a kind that we know.
+    #[error(
+        "the redis url is not one: write redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
+    )]
+    Url,
+    /// It is a URL, but a part of it is wrong.
+    #[error("the redis url has a wrong part: {detail}")]
+    Part {
+        /// Which one.
+        detail: String,
+    },
+    /// A query parameter that means nothing.
+    #[error("the redis url has an unknown parameter `{name}`: known are {known}")]
+    Parameter {
+        /// Its name.
+        name: String,
+        /// What would be known.
+        known: &'static str,
+    },
+    /// TLS files without TLS.
+    #[error("tls files are given, but the redis url is not rediss://")]
+    NoTls,
+}
+
+const TCP_PARAMETERS: &[&str] = &["protocol"];
+const UNIX_PARAMETERS: &[&str] = &["db", "user", "pass", "protocol"];
+
+impl Target {
+    /// Parse `redis://[user[:password]@]host[:port][/db][?protocol=resp3]`, the same with
+    /// `rediss://`, or `unix:///path[?db=n&user=u&pass=p&protocol=resp3]` (also `redis+unix://`).
+    ///
+    /// # Errors
+    /// [`TargetError`] says which part is wrong, without showing it.
+    pub fn parse(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
+        let parsed = redis::parse_redis_url(url).ok_or(TargetError::Url)?;
+        if parsed.fragment().is_some() {
+            return Err(TargetError::Part {
+                detail: "a fragment (#...) is not supported; certificates are always checked"
+                    .to_owned(),
+            });
+        }
+        let unix = parsed.scheme().ends_with("unix");
+        let (allowed, known) = if unix {
+            (UNIX_PARAMETERS, "db, user, pass, protocol")
+        } else {
+            (TCP_PARAMETERS, "protocol")
+        };
+        for (name, _) in parsed.query_pairs() {
+            if !allowed.contains(&name.as_ref()) {
+                return Err(TargetError::Parameter {
+                    name: name.chars().take(32).collect(),
+                    known,
+                });
+            }
+        }
+        let info = parsed
+            .into_connection_info()
+            .map_err(|error| TargetError::Part {
+                // The category only: the detail may repeat what was given.
+                detail: error.category().to_owned() + error_text(&error).map_or("", |text| text),
+            })?;
+        let redis = info.redis_settings();
+        let target = Self {
+            address: info.addr().clone(),
+            database: redis.db(),
+            username: redis.username().map(str::to_owned),
+            url_password: redis.password().map(Secret::new),
+            password,
+            tls,
+            resp3: !matches!(redis.protocol(), ProtocolVersion::RESP2),
+        };
+        if target.database < 0 {
+            return Err(TargetError::Part {
+                detail: "a database number is 0 or more".to_owned(),
+            });
+        }
+        let has_tls_files = target.tls.ca.is_some() || target.tls.client.is_some();
+        if has_tls_files && !matches!(target.address, ConnectionAddr::TcpTls { .. }) {
+            return Err(TargetError::NoTls);
+        }
+        Ok(target)
+    }
+
+    /// Host and port, or the socket's path: what errors and logs may show.
+    pub fn address(&self) -> String {
+        match &self.address {
+            ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
+            address => address.to_string(),
+        }
+    }
+
+    /// Whether the URL itself holds a password (worth a warning if it came by argv).
+    pub fn has_url_password(&self) -> bool {
+        self.url_password.is_some()
+    }
+}
+
+/// What the library says is wrong, where that text is constant.
+fn error_text(error: &redis::RedisError) -> Option<&'static str> {
+    let text = error.to_string();
+    [
+        "Missing hostname",
+        "Missing path",
+        "Invalid database number",
+        "Invalid protocol version",
+        "Cannot connect to a wildcard address",
+        "Username is not valid UTF-8 string",
+        "Password is not valid UTF-8 string",
+    ]
+    .into_iter()
+    .find(|known| text.contains(known))
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match &self.address {
+            ConnectionAddr::TcpTls { .. } => "rediss://",
+            ConnectionAddr::Unix(_) => "",
+            _ => "redis://",
+        };
+        write!(f, "{scheme}{} db {}", self.address(), self.database)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("address", &self.address())
+            .field("database", &self.database)
+            .field("resp3", &self.resp3)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Target, TargetError> {
+        Target::parse(url, PasswordSource::Url, TlsFiles::default())
+    }
+
+    #[test]
+    fn every_kind_of_url() {
+        let tcp = parse("redis://bob:s3cret@example.net:7000/3?protocol=resp3").unwrap();
+        assert_eq!(tcp.address(), "example.net:7000");
+        assert_eq!((tcp.database, tcp.resp3), (3, true));
+        assert_eq!(tcp.username.as_deref(), Some("bob"));
+        assert_eq!(tcp.url_password, Some(Secret::new("s3cret")));
+        let unix = parse("unix:///run/redis.sock?db=2&pass=s3cret").unwrap();
+        assert_eq!(unix.address(), "unix:/run/redis.sock");
+        assert_eq!(unix.database, 2);
+        assert!(unix.has_url_password());
+        assert_eq!(
+            parse("redis+unix:///run/redis.sock").unwrap().to_string(),
+            "unix:/run/redis.sock db 0"
+        );
+        assert_eq!(
+            parse("rediss://example.net").unwrap().to_string(),
+            "rediss://example.net:6379 db 0"
+        );
+    }
+
+    #[test]
+    fn wrong_urls_are_named_without_being_shown() {
+        for (url, part) in [
+            ("http://s3cret@example.net", "is not one"),
+            ("s3cret", "is not one"),
+            ("redis://:s3cret@example.net/x", "Invalid database number"),
+            ("redis://:s3cret@example.net/-1", "0 or more"),
+            ("redis://:s3cret@example.net?db=1", "unknown parameter `db`"),
+            (
+                "redis://:s3cret@example.net?protocol=s3cret",
+                "protocol version",
+            ),
+            ("rediss://:s3cret@example.net#insecure", "fragment"),
+        ] {
+            let error = parse(url).unwrap_err();
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let target = Target::parse(
+            "rediss://bob:s3cret@example.net:7000",
+            PasswordSource::Given(Secret::new("s3cret")),
+            TlsFiles::default(),
+        )
+        .unwrap();
+        let shown = format!("{target} {target:?} {:?}", target.password);
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(!shown.contains("bob"), "{shown}");
+    }
+
+    #[test]
+    fn tls_files_want_tls() {
+        let tls = TlsFiles {
+            ca: Some("/ca.pem".into()),
+            client: None,
+        };
+        let error = Target::parse("redis://h", PasswordSource::Url, tls).unwrap_err();
+        assert!(matches!(error, TargetError::NoTls));
+    }
+}

@@ -1,0 +1,41 @@
+//! The ids of stream entries: `<epoch milliseconds>-<sequence>`.
+
+use crate::delivery::message::DeliveryId;
+
+/// An entry's id, and the epoch milliseconds in it.
+pub fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
+    let (ms, seq) = entry.split_once('-')?;
+    let ms: u64 = ms.parse().ok()?;
+    let seq: u64 = seq.parse().ok()?;
+    Some((DeliveryId(u128::from(ms) << 64 | u128::from(seq)), ms))
+}
+
+/// The id as Redis writes it.
+pub fn entry_id(id: DeliveryId) -> String {
+    let seq = id.0 & u128::from(u64::MAX);
+    format!("{}-{seq}", id.0 >> 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_ids_keep_all_their_bits() {
+        for text in [
+            "0-0",
+            "1700000000000-5",
+            "18446744073709551615-18446744073709551615",
+        ] {
+            let (id, _) = parse_entry_id(text).unwrap();
+            assert_eq!(entry_id(id), text);
+        }
+        assert!(parse_entry_id("1-0").unwrap().0 < parse_entry_id("2-0").unwrap().0);
+        assert!(
+            parse_entry_id("1-18446744073709551615").unwrap().0 < parse_entry_id("2-0").unwrap().0
+        );
+        for text in ["", "-", "1", "1-", "-1", "a-b", "18446744073709551616-0"] {
+            assert_eq!(parse_entry_id(text), None, "{text}");
+        }
+    }
+}
