@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::queue::Reply;
+use crate::delivery::ledger::Reply;
 use crate::redis::error::Error;
 use crate::redis::reply;
 
