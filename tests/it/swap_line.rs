@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::rollout::swap::{Settings, Swapper, Wish};
+use hostler::rollout::request::VersionRequest;
+use hostler::rollout::swap::{Settings, Swapper};
 use hostler::rollout::verify::{Step, Terms};
 use hostler::rollout::versions::{Origin, Version, Versions};
 use hostler::sandbox::{self, Cache, Compiler, Limits, Sandbox};
@@ -72,7 +73,7 @@ impl Gate {
 struct Scene {
     gate: Gate,
     versions: Arc<Versions>,
-    wishes: mpsc::Sender<Wish>,
+    requests: mpsc::Sender<VersionRequest>,
     seen: watch::Receiver<VersionsSeen>,
 }
 
@@ -103,18 +104,18 @@ impl Scene {
         let metrics = Arc::new(Metrics::new());
         let swapper = Swapper::new(Arc::clone(&versions), settings, metrics, Health::default());
         let seen = swapper.seen();
-        let (wishes, inbox) = mpsc::channel(4);
+        let (requests, inbox) = mpsc::channel(4);
         tokio::spawn(swapper.run(inbox));
         Self {
             gate,
             versions,
-            wishes,
+            requests,
             seen,
         }
     }
 
-    async fn wish(&self, wish: Wish) {
-        self.wishes.send(wish).await.unwrap();
+    async fn request(&self, request: VersionRequest) {
+        self.requests.send(request).await.unwrap();
     }
 
     /// A version of this name is deployed.
@@ -125,7 +126,7 @@ impl Scene {
     async fn found(&self, name: &str, trial: bool) {
         let origin = Origin::Deploy(1);
         let bytes = good(name);
-        self.wish(Wish::Component {
+        self.request(VersionRequest::Component {
             origin,
             bytes,
             trial,
@@ -133,9 +134,9 @@ impl Scene {
         .await;
     }
 
-    /// Everything that was wished for so far has been heard.
+    /// Everything that was requested so far has been heard.
     async fn heard(&self, mark: &str) {
-        self.wish(Wish::Unusable {
+        self.request(VersionRequest::Unusable {
             origin: Origin::File,
             digest: mark.into(),
             step: Step::Source,
@@ -218,7 +219,7 @@ async fn whoever_goes_back_gets_nothing_of_what_was_to_come() {
     scene.deploy("two").await;
     scene.gate.begins(2).await;
     // To the one before: at once, whatever is being compiled.
-    scene.wish(Wish::Withdraw).await;
+    scene.request(VersionRequest::Withdraw).await;
     scene.runs("first", 2).await;
     scene.gate.pass();
     scene.deploy("three").await;
@@ -275,7 +276,9 @@ async fn a_version_that_was_at_hand_a_moment_ago_is_taken_all_the_same() {
     assert!(scene.versions.at_hand(sandbox.digest()).is_none());
     let version = Version { sandbox, origin };
     let trial = false;
-    scene.wish(Wish::AtHand { version, trial }).await;
+    scene
+        .request(VersionRequest::AtHand { version, trial })
+        .await;
     scene.runs("one", 1).await;
     assert_eq!(scene.gate.begun(), 0);
 }

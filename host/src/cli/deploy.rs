@@ -108,7 +108,7 @@ pub(super) fn nothing(queue: &str) -> Failure {
     Failure::new(Exit::Usage, what).hint("`--queue-key` takes the key of a stream or list")
 }
 
-/// Tells one wish from every other.
+/// Tells one request from every other.
 pub(super) fn token() -> String {
     format!("{:032x}", fastrand::u128(..))
 }

@@ -287,11 +287,11 @@ mod tests {
         let serving = |script: &&Script| {
             use Script::{
                 Deploy, MoveCopy, MoveDone, MoveHold, PageList, PublishLapsing, PublishLater,
-                Replay, ReplayList, Seen, Wish,
+                Replay, ReplayList, RequestVersion, Seen,
             };
             let in_steps = matches!(script, MoveHold | MoveCopy | MoveDone);
             let brings_back = in_steps || matches!(script, Replay | ReplayList | PageList);
-            let deploys = matches!(script, Deploy | Wish | Seen);
+            let deploys = matches!(script, Deploy | RequestVersion | Seen);
             !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
         };
         for script in Script::ALL.iter().filter(serving) {

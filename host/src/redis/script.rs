@@ -110,7 +110,7 @@ scripts! {
     /// Store a version of the handler.
     Deploy = "deploy";
     /// Want another version of the handler.
-    Wish = "wish";
+    RequestVersion = "request_version";
     /// Say what a host looks like.
     Seen = "seen";
     /// Count dead letters by reason.

@@ -6,7 +6,7 @@
 //! the next one that starts tries it with a share, which is what it then does without a verdict.
 //!
 //! What is wanted is a state, not a step from the one before: a host looks now and then, and may have
-//! been away, so it can miss any number of wishes. Whatever the last one was, it then does what a
+//! been away, so it can miss any number of requests. Whatever the last one was, it then does what a
 //! host does that has heard them all.
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::redis::{Class, Error};
+use crate::rollout::request::VersionRequest;
 use crate::rollout::store::{Action, Fetched, Store, Verdicts, Wanted};
-use crate::rollout::swap::Wish;
 use crate::rollout::verify::Step;
 use crate::rollout::versions::{Origin, Verdict, Version, Versions};
 use crate::telemetry::health::Health;
@@ -75,11 +75,11 @@ impl Follower {
     ///
     /// # Errors
     /// What Redis refuses: then nothing is known, and [`Follower::run`] asks again.
-    pub async fn first(&mut self) -> Result<Option<Wish>, Error> {
+    pub async fn first(&mut self) -> Result<Option<VersionRequest>, Error> {
         let Some(wanted) = self.store.wanted().await? else {
             return Ok(None);
         };
-        let wish = match wanted.number {
+        let request = match wanted.number {
             0 => None,
             _ => {
                 let trial = self.is_on_trial(&wanted).await?;
@@ -87,7 +87,7 @@ impl Follower {
             }
         };
         self.followed = Some(wanted);
-        Ok(wish)
+        Ok(request)
     }
 
     /// Whether a host that starts tries this version with a share first, if it tries any: until
@@ -108,14 +108,14 @@ impl Follower {
     }
 
     /// Pass on whatever is wanted, until nobody listens.
-    pub async fn run(mut self, wishes: mpsc::Sender<Wish>) {
+    pub async fn run(mut self, requests: mpsc::Sender<VersionRequest>) {
         loop {
             sleep(EVERY).await;
             match self.look().await {
                 Ok(None) => self.refused = false,
-                Ok(Some(wish)) => {
+                Ok(Some(request)) => {
                     self.refused = false;
-                    if wishes.send(wish).await.is_err() {
+                    if requests.send(request).await.is_err() {
                         return;
                     }
                 }
@@ -132,7 +132,7 @@ impl Follower {
         }
     }
 
-    async fn look(&mut self) -> Result<Option<Wish>, Error> {
+    async fn look(&mut self) -> Result<Option<VersionRequest>, Error> {
         let Some(wanted) = self.store.wanted().await? else {
             // Lost with its Redis: what runs goes on.
             self.followed = None;
@@ -144,30 +144,30 @@ impl Follower {
         }
         let number = wanted.number;
         info!(number, action = ?wanted.action, "another version is wanted");
-        let wish = match wanted.action {
-            Action::Promote if self.means_the_file(&wanted) => Wish::PromoteFile,
-            _ if number == 0 => Wish::Withdraw,
+        let request = match wanted.action {
+            Action::Promote if self.means_the_file(&wanted) => VersionRequest::PromoteFile,
+            _ if number == 0 => VersionRequest::Withdraw,
             // Its canary is kept; a host that has none takes the version all the same.
             Action::Promote | Action::RollBack => self.fetch(&wanted, false).await?,
             Action::Deploy => self.fetch(&wanted, true).await?,
         };
         self.followed = Some(wanted);
-        Ok(Some(wish))
+        Ok(Some(request))
     }
 
     /// Whether the canary to promote is one from the file: it came after the deploy, which this host
     /// knows.
     fn means_the_file(&self, wanted: &Wanted) -> bool {
-        let lineup = self.versions.lineup();
-        let canary = lineup.canary.as_ref().map(|canary| canary.version.origin);
+        let active = self.versions.active();
+        let canary = active.canary.as_ref().map(|canary| canary.version.origin);
         let known = self.followed.as_ref().map_or(0, |known| known.number);
         canary == Some(Origin::File) && [0, known].contains(&wanted.number)
     }
 
-    /// The wish for a stored version: at once, if it is at hand.
-    async fn fetch(&self, wanted: &Wanted, trial: bool) -> Result<Wish, Error> {
+    /// The request for a stored version: at once, if it is at hand.
+    async fn fetch(&self, wanted: &Wanted, trial: bool) -> Result<VersionRequest, Error> {
         let origin = Origin::Deploy(wanted.number);
-        let unusable = |digest: &str, step, reason| Wish::Unusable {
+        let unusable = |digest: &str, step, reason| VersionRequest::Unusable {
             origin,
             digest: digest.into(),
             step,
@@ -179,10 +179,10 @@ impl Follower {
         };
         if let Some(Version { sandbox, .. }) = self.versions.at_hand(&stored.digest) {
             let version = Version { sandbox, origin };
-            return Ok(Wish::AtHand { version, trial });
+            return Ok(VersionRequest::AtHand { version, trial });
         }
         Ok(match self.store.fetch(&stored, self.max).await? {
-            Fetched::Component(bytes) => Wish::Component {
+            Fetched::Component(bytes) => VersionRequest::Component {
                 origin,
                 bytes,
                 trial,

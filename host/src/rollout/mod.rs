@@ -4,13 +4,15 @@
 //! - [`versions`]: which versions there are, and which one an attempt gets.
 //! - [`swap`]: from a new version that shows up to the switch. [`verify`]: every check before it.
 //! - [`canary`], [`breaker`]: pure rules: when a new version is kept or given up, when a queue stops.
+//! - [`request`]: what asks for another version. [`handler_file`]: the file as a source of them.
 //! - [`store`]: versions that are stored beside the queue. [`follower`]: this host follows them.
 
 pub mod breaker;
 pub mod canary;
 pub mod follower;
-mod handler_file;
+pub mod handler_file;
 mod refusal_log;
+pub mod request;
 pub mod store;
 pub mod swap;
 pub mod verify;

@@ -1,4 +1,4 @@
-//! What a host says about versions that it does not run, until it is history.
+//! The newest version that this host refused or gave up, and why, until another version is taken.
 
 use crate::delivery::policy::truncate_utf8;
 use crate::rollout::versions::{Origin, Verdict};
@@ -8,20 +8,20 @@ use crate::telemetry::wall_clock_ms;
 /// Bytes of a reason that are kept.
 const REASON_MAX: usize = 1024;
 
-/// See the module. Each notice stands beside the number of the wish that it was for.
+/// See the module. Each entry has the number of its request.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
-    /// The newest version that was refused, or given up.
+pub(super) struct RefusalLog {
+    /// The newest version that was refused or given up.
     refused: Option<(u64, RefusedSeen)>,
-    /// The same of a file that cannot be read, until it can be.
+    /// The handler's file, while it cannot be read.
     unreadable: Option<(u64, RefusedSeen)>,
 }
 
-impl Notices {
+impl RefusalLog {
     /// A version was refused at this step; an empty digest = it could not be read.
     pub(super) fn refused(
         &mut self,
-        wish: u64,
+        request: u64,
         digest: &str,
         origin: Origin,
         step: &str,
@@ -40,14 +40,20 @@ impl Notices {
             Origin::File if digest.is_empty() => &mut self.unreadable,
             _ => &mut self.refused,
         };
-        *said = Some((wish, seen));
+        *said = Some((request, seen));
     }
 
-    /// This host has found out what a version is. One that it gave up is wanted until somebody says
-    /// otherwise: this is why it does not run.
-    pub(super) fn judged(&mut self, wish: u64, verdict: &Verdict) {
+    /// This host has judged a version. A version that it gave up stays requested: this entry says why it
+    /// does not run.
+    pub(super) fn judged(&mut self, request: u64, verdict: &Verdict) {
         if let Some((rule, reason)) = &verdict.given_up {
-            self.refused(wish, &verdict.digest, verdict.origin, rule.label(), reason);
+            self.refused(
+                request,
+                &verdict.digest,
+                verdict.origin,
+                rule.label(),
+                reason,
+            );
         }
     }
 
@@ -56,16 +62,17 @@ impl Notices {
         self.unreadable = None;
     }
 
-    /// This wish is fulfilled: what was said of others before it is history.
-    pub(super) fn taken(&mut self, wish: u64) {
+    /// A version was taken for this request: drop the entries of earlier requests.
+    pub(super) fn taken(&mut self, request: u64) {
         for said in [&mut self.refused, &mut self.unreadable] {
-            said.take_if(|(refused, _)| *refused <= wish);
+            said.take_if(|(refused, _)| *refused <= request);
         }
     }
 
-    /// What there is to say.
+    /// The newest entry.
     pub(super) fn newest(&self) -> Option<&RefusedSeen> {
         let said = [&self.refused, &self.unreadable].into_iter().flatten();
-        said.max_by_key(|(wish, _)| *wish).map(|(_, seen)| seen)
+        said.max_by_key(|(request, _)| *request)
+            .map(|(_, seen)| seen)
     }
 }

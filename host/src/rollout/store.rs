@@ -63,7 +63,7 @@ impl std::fmt::Debug for Store {
 /// What is wanted of the hosts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
-    /// Tells this wish from every other, also from those of a Redis that has lost its data since.
+    /// Tells this request from every other, also from those of a Redis that has lost its data since.
     pub token: String,
     /// The version; 0 = none that is stored.
     pub number: u64,
@@ -110,7 +110,7 @@ pub struct Report {
     pub stored: Vec<Stored>,
 }
 
-/// What a deploy or a wish came to.
+/// What a deploy or a request came to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Done {
     /// This version is wanted now.
@@ -174,7 +174,7 @@ impl Store {
     /// As [`Store::deploy`].
     pub async fn roll_back(&self, token: &str, by: &str, to: Option<u64>) -> Result<Done, Error> {
         let to = to.map_or(String::new(), |number| number.to_string());
-        self.wish(token, "rollback", by, &to).await
+        self.request(token, "rollback", by, &to).await
     }
 
     /// Keep the canary.
@@ -182,15 +182,15 @@ impl Store {
     /// # Errors
     /// As [`Store::deploy`].
     pub async fn promote(&self, token: &str, by: &str) -> Result<Done, Error> {
-        self.wish(token, "promote", by, "").await
+        self.request(token, "promote", by, "").await
     }
 
-    async fn wish(&self, token: &str, action: &str, by: &str, to: &str) -> Result<Done, Error> {
-        let mut call = Script::Wish.on(&[&keys::versions(&self.key)]);
+    async fn request(&self, token: &str, action: &str, by: &str, to: &str) -> Result<Done, Error> {
+        let mut call = Script::RequestVersion.on(&[&keys::versions(&self.key)]);
         call.arg(token).arg(action).arg(who(by)).arg(to);
         done(
-            Script::Wish,
-            script::run(&self.link, Script::Wish, &call).await?,
+            Script::RequestVersion,
+            script::run(&self.link, Script::RequestVersion, &call).await?,
         )
     }
 

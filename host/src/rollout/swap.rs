@@ -1,7 +1,7 @@
 //! Swapping the handler: from a new version that shows up to the one step that puts it in place.
 //!
 //! ```text
-//! file, SIGHUP, deploy -> Wish -> verify (own thread, compiler in a child of low priority)
+//! file, SIGHUP, deploy -> VersionRequest -> verify (own thread, compiler in a child of low priority)
 //!                                   |-> refused: told, counted; what runs goes on
 //!                                   '-> Versions::switch, or try_out with a share
 //! ```
@@ -22,15 +22,15 @@ use tracing::{error, info, warn};
 
 use crate::rollout::canary::Share;
 use crate::rollout::verify::{self, Step, Terms};
-use crate::rollout::versions::{Lineup, Origin, Verdict, Version, Versions};
+use crate::rollout::versions::{ActiveVersions, Origin, Verdict, Version, Versions};
 use crate::sandbox;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::{CanarySeen, VersionSeen, VersionsSeen};
 
-pub use crate::rollout::handler_file::{Reload, watch_file};
-use crate::rollout::refusal_log::Notices;
-use crate::rollout::verify_queue::{Candidate, Found, Line, Verified};
+use crate::rollout::refusal_log::RefusalLog;
+use crate::rollout::request::{Reload, VersionRequest};
+use crate::rollout::verify_queue::{Candidate, Found, Verified, VerifyQueue};
 
 /// How versions are taken.
 #[derive(Clone, Debug)]
@@ -43,46 +43,6 @@ pub struct Settings {
     pub canary: Option<Share>,
 }
 
-/// Something that shows up at one of the sources.
-#[derive(Debug)]
-pub enum Wish {
-    /// A component.
-    Component {
-        /// Where it comes from.
-        origin: Origin,
-        /// Its bytes.
-        bytes: Vec<u8>,
-        /// Whether it may be tried with a share of the messages first.
-        trial: bool,
-    },
-    /// A version that needs no verification: it runs, has run before, or is the canary, or was one
-    /// of them a moment ago.
-    AtHand {
-        /// The version, and where it comes from now.
-        version: Version,
-        /// As above.
-        trial: bool,
-    },
-    /// There is something, and it is not even looked at.
-    Unusable {
-        /// Where.
-        origin: Origin,
-        /// Its digest; empty = not known.
-        digest: Arc<str>,
-        /// At which step it is refused: it cannot be read, or is too large.
-        step: Step,
-        /// Why, for people.
-        reason: String,
-    },
-    /// No deploy is wanted any more: a host that runs one goes back to what ran before, and one that
-    /// tries one gives it up. Where none ever came to, nothing changes.
-    Withdraw,
-    /// The canary from the file takes over, if there is one.
-    PromoteFile,
-    /// The file can be read again, and is what it was. It is no wish: what was said of it is history.
-    Readable,
-}
-
 /// Swaps the versions of one host: see the module.
 #[derive(Debug)]
 pub struct Swapper {
@@ -90,10 +50,10 @@ pub struct Swapper {
     settings: Settings,
     metrics: Arc<Metrics>,
     health: Health,
-    line: Line,
-    /// How many wishes were heard: the number of the last one.
+    queue: VerifyQueue,
+    /// How many requests were heard: the number of the last one.
     heard: u64,
-    notices: Notices,
+    refusal_log: RefusalLog,
     verdicts: watch::Receiver<Option<Verdict>>,
     /// Asks for what the file holds.
     reload: Option<mpsc::Sender<Reload>>,
@@ -122,9 +82,9 @@ impl Swapper {
             settings,
             metrics,
             health,
-            line: Line::default(),
+            queue: VerifyQueue::default(),
             heard: 0,
-            notices: Notices::default(),
+            refusal_log: RefusalLog::default(),
             reload: None,
         };
         swapper.show();
@@ -143,52 +103,52 @@ impl Swapper {
         self.seen.subscribe()
     }
 
-    /// Carry out wishes until nobody can have any.
-    pub async fn run(mut self, mut wishes: mpsc::Receiver<Wish>) {
+    /// Carry out requests until nobody can have any.
+    pub async fn run(mut self, mut requests: mpsc::Receiver<VersionRequest>) {
         let mut changes = self.versions.changes();
         let mut verdicts = self.versions.verdicts();
         loop {
             self.begin();
             tokio::select! {
-                wish = wishes.recv() => match wish {
-                    Some(wish) => self.hear(wish).await,
+                request = requests.recv() => match request {
+                    Some(request) => self.hear(request).await,
                     None => return,
                 },
-                verified = self.line.verified() => self.verified(verified),
+                verified = self.queue.verified() => self.verified(verified),
                 Ok(()) = changes.changed() => self.show(),
                 Ok(()) = verdicts.changed() => self.judged(),
             }
         }
     }
 
-    /// Carry out this wish, whatever it takes, before anything else.
-    pub async fn begin_with(&mut self, wish: Wish) {
-        self.hear(wish).await;
+    /// Carry out this request, whatever it takes, before anything else.
+    pub async fn begin_with(&mut self, request: VersionRequest) {
+        self.hear(request).await;
         self.begin();
-        if self.line.is_busy() {
-            let verified = self.line.verified().await;
+        if self.queue.is_busy() {
+            let verified = self.queue.verified().await;
             self.verified(verified);
         }
     }
 
     /// Verify what is next, if it is its turn.
     fn begin(&mut self) {
-        self.line
+        self.queue
             .begin(&self.settings.sandbox, &self.settings.terms);
     }
 
-    async fn hear(&mut self, wish: Wish) {
-        // What was found out before belongs to the wish before.
+    async fn hear(&mut self, request: VersionRequest) {
+        // What was found out before belongs to the request before.
         self.judged();
         self.heard += 1;
-        match wish {
-            Wish::Component {
+        match request {
+            VersionRequest::Component {
                 origin,
                 bytes,
                 trial,
             } => {
                 // Only beside another one does it matter whether it can do without a compiler.
-                let settings = self.line.is_busy().then(|| self.settings.sandbox.clone());
+                let settings = self.queue.is_busy().then(|| self.settings.sandbox.clone());
                 // Hashing takes a while for a large one.
                 let looked = spawn_blocking(move || {
                     let is_kept =
@@ -197,7 +157,7 @@ impl Swapper {
                 });
                 if let Ok((digest, bytes, is_kept)) = looked.await {
                     let candidate = Candidate {
-                        wish: self.heard,
+                        request: self.heard,
                         origin,
                         digest,
                         trial,
@@ -205,38 +165,38 @@ impl Swapper {
                     self.found(candidate, bytes, is_kept);
                 }
             }
-            Wish::AtHand { version, trial } => {
+            VersionRequest::AtHand { version, trial } => {
                 let digest = Arc::clone(version.digest());
                 if !self.take(version.origin, &digest, trial) {
                     // Another one took its place since it was looked for.
-                    self.line.forget();
+                    self.queue.forget();
                     self.put(version, trial, self.heard);
                 }
             }
-            Wish::Unusable {
+            VersionRequest::Unusable {
                 origin,
                 digest,
                 step,
                 reason,
             } => {
                 let candidate = Candidate {
-                    wish: self.heard,
+                    request: self.heard,
                     origin,
                     digest,
                     trial: false,
                 };
                 self.refuse(&candidate, step, &reason);
             }
-            Wish::Withdraw => self.withdraw(),
-            Wish::PromoteFile => {
-                let lineup = self.versions.lineup();
-                let canary = lineup.canary.as_ref().map(|canary| &canary.version);
+            VersionRequest::Withdraw => self.withdraw(),
+            VersionRequest::PromoteFile => {
+                let active = self.versions.active();
+                let canary = active.canary.as_ref().map(|canary| &canary.version);
                 if let Some(canary) = canary.filter(|canary| canary.origin == Origin::File) {
                     self.promote(canary.digest());
                 }
             }
-            Wish::Readable => {
-                self.notices.readable();
+            VersionRequest::Readable => {
+                self.refusal_log.readable();
                 info!("the handler's file can be read again, and is what it was");
                 self.show();
             }
@@ -245,13 +205,13 @@ impl Swapper {
 
     /// A version was found. What is at hand is taken at once.
     fn found(&mut self, mut candidate: Candidate, bytes: Vec<u8>, is_kept: bool) {
-        if self.line.is_at(&mut candidate) {
+        if self.queue.is_at(&mut candidate) {
             return;
         }
         if let Err(refusal) = verify::accept(&candidate.digest, &self.settings.terms) {
             self.refuse(&candidate, refusal.step(), &refusal.to_string());
         } else if !self.take(candidate.origin, &candidate.digest, candidate.trial) {
-            self.line.add(Found {
+            self.queue.add(Found {
                 candidate,
                 bytes,
                 is_kept,
@@ -261,22 +221,22 @@ impl Swapper {
 
     /// Take a version that is at hand: whole, unless it may be tried. False = it is not at hand.
     fn take(&mut self, origin: Origin, digest: &Arc<str>, trial: bool) -> bool {
-        let lineup = self.versions.lineup();
-        let canary = lineup.canary.as_ref().map(|canary| canary.version.digest());
-        let previous = lineup.previous.as_ref().filter(|v| v.digest() == digest);
-        if lineup.current.digest() == digest {
+        let active = self.versions.active();
+        let canary = active.canary.as_ref().map(|canary| canary.version.digest());
+        let previous = active.previous.as_ref().filter(|v| v.digest() == digest);
+        if active.current.digest() == digest {
             info!(digest = &**digest, %origin, "that version runs already");
-            self.line.forget();
-            self.drop_canary(&lineup);
+            self.queue.forget();
+            self.drop_canary(&active);
             self.taken(self.heard);
         } else if canary == Some(digest) {
-            self.line.forget();
+            self.queue.forget();
             if !trial {
                 self.promote(digest);
             }
             self.taken(self.heard);
         } else if let Some(previous) = previous {
-            self.line.forget();
+            self.queue.forget();
             let sandbox = previous.sandbox.clone();
             self.put(Version { sandbox, origin }, false, self.heard);
         } else {
@@ -292,19 +252,19 @@ impl Swapper {
     }
 
     fn withdraw(&mut self) {
-        self.line.forget();
-        let lineup = self.versions.lineup();
-        let from = lineup.current.digest();
+        self.queue.forget();
+        let active = self.versions.active();
+        let from = active.current.digest();
         let is_deploy = |version: &Version| version.origin != Origin::File;
-        if !is_deploy(&lineup.current) {
-            if lineup
+        if !is_deploy(&active.current) {
+            if active
                 .canary
                 .as_ref()
                 .is_some_and(|c| is_deploy(&c.version))
             {
-                self.drop_canary(&lineup);
+                self.drop_canary(&active);
             }
-        } else if lineup.previous.as_ref().is_none_or(is_deploy) {
+        } else if active.previous.as_ref().is_none_or(is_deploy) {
             // It has followed several deploys, and not what was wanted in between.
             let told = self
                 .reload
@@ -318,8 +278,8 @@ impl Swapper {
         self.taken(self.heard);
     }
 
-    fn drop_canary(&self, lineup: &Lineup) {
-        if let Some(canary) = &lineup.canary {
+    fn drop_canary(&self, active: &ActiveVersions) {
+        if let Some(canary) = &active.canary {
             let digest = canary.version.digest();
             if self.versions.drop_canary(digest) {
                 info!(digest = &**digest, "the canary was given up by hand");
@@ -339,19 +299,19 @@ impl Swapper {
             Ok(sandbox) => {
                 let origin = candidate.origin;
                 let version = Version { sandbox, origin };
-                self.put(version, candidate.trial, candidate.wish);
+                self.put(version, candidate.trial, candidate.request);
             }
             Err(refusal) => self.refuse(&candidate, refusal.step(), &refusal.to_string()),
         }
     }
 
-    /// Put a version in place, for this wish: whole, or with a share if it may be tried.
-    fn put(&mut self, version: Version, trial: bool, wish: u64) {
+    /// Put a version in place, for this request: whole, or with a share if it may be tried.
+    fn put(&mut self, version: Version, trial: bool, request: u64) {
         match self.settings.canary.filter(|_| trial) {
             Some(share) => self.try_out(version, share),
             None => self.switch(version),
         }
-        self.taken(wish);
+        self.taken(request);
     }
 
     fn switch(&self, version: Version) {
@@ -369,9 +329,9 @@ impl Swapper {
         }
     }
 
-    /// This wish is fulfilled: what was refused before it is history.
-    fn taken(&mut self, wish: u64) {
-        self.notices.taken(wish);
+    /// This request is fulfilled: what was refused before it is history.
+    fn taken(&mut self, request: u64) {
+        self.refusal_log.taken(request);
         self.show();
     }
 
@@ -381,7 +341,7 @@ impl Swapper {
             return;
         }
         if let Some(verdict) = &*self.verdicts.borrow_and_update() {
-            self.notices.judged(self.heard, verdict);
+            self.refusal_log.judged(self.heard, verdict);
         }
         self.show();
     }
@@ -390,26 +350,26 @@ impl Swapper {
         let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
         error!(digest, %origin, step, reason, "a new version was refused; what runs goes on");
         self.metrics.swaps.refused(step);
-        self.notices
-            .refused(candidate.wish, digest, origin, step, reason);
+        self.refusal_log
+            .refused(candidate.request, digest, origin, step, reason);
         self.show();
     }
 
     fn show(&self) {
-        let lineup = self.versions.lineup();
+        let active = self.versions.active();
         let seen = |version: &Version| VersionSeen {
             digest: version.digest().to_string(),
             origin: version.origin.to_string(),
         };
         let now = VersionsSeen {
-            current: seen(&lineup.current),
-            previous: lineup.previous.as_ref().map(seen),
-            canary: lineup.canary.as_ref().map(|canary| CanarySeen {
+            current: seen(&active.current),
+            previous: active.previous.as_ref().map(seen),
+            canary: active.canary.as_ref().map(|canary| CanarySeen {
                 digest: canary.version.digest().to_string(),
                 origin: canary.version.origin.to_string(),
                 share: canary.share.to_string(),
             }),
-            refused: self.notices.newest().cloned(),
+            refused: self.refusal_log.newest().cloned(),
         };
         self.health.runs(now.clone());
         self.seen.send_if_modified(|before| {

@@ -1,9 +1,9 @@
-//! The line of versions that wait to be verified: one is, and the newest of the others is next.
+//! The versions that wait to be verified: one is being verified, and the newest of the others is next.
 //!
-//! What has begun is finished, however fast others follow: so a host moves forward under any flood
-//! of versions, and the last one is taken in the end. Two things end it for nobody: a way back,
-//! whose point is not to run it; and a version whose code is kept, which needs no compiler and does
-//! not wait for one. So at most one compiler runs, and at most one version waits for it.
+//! A verification that has begun is finished, however fast other versions follow. So a host makes
+//! progress under any flood of versions, and takes the last one in the end. There are two exceptions:
+//! a rollback, and a version whose compiled code is cached, which needs no compiler. At most one
+//! compiler runs, and at most one version waits for it.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ type Verification = JoinHandle<Result<Sandbox, Refusal>>;
 /// A version on its way.
 #[derive(Debug)]
 pub(super) struct Candidate {
-    /// Which of the wishes it is for; later ones have higher numbers.
-    pub(super) wish: u64,
+    /// The number of its request; later requests have higher numbers.
+    pub(super) request: u64,
     pub(super) origin: Origin,
     pub(super) digest: Arc<str>,
     /// Whether it may be tried with a share of the messages first. What is gone back to may not.
@@ -32,7 +32,7 @@ pub(super) struct Candidate {
 pub(super) struct Found {
     pub(super) candidate: Candidate,
     pub(super) bytes: Vec<u8>,
-    /// Whether its code is kept.
+    /// Whether its compiled code is cached.
     pub(super) is_kept: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Found {
 pub(super) struct Verified {
     pub(super) candidate: Candidate,
     pub(super) result: Result<Sandbox, Refusal>,
-    /// Something else is wanted by now.
+    /// Another version was requested meanwhile.
     pub(super) is_stale: bool,
 }
 
@@ -54,20 +54,20 @@ struct Work {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct VerifyQueue {
     work: Option<Work>,
-    /// What was overtaken, and still has the compiler.
+    /// A verification that was superseded and still runs its compiler.
     overtaken: Option<Verification>,
     next: Option<Found>,
 }
 
-impl Line {
+impl VerifyQueue {
     /// Whether anything is being verified.
     pub(super) fn is_busy(&self) -> bool {
         self.work.is_some() || self.overtaken.is_some()
     }
 
-    /// Whether this very version is being verified: then this is what it is wanted for now.
+    /// Whether this version is being verified already: then it takes over the new request.
     pub(super) fn is_at(&mut self, candidate: &mut Candidate) -> bool {
         match &mut self.work {
             Some(work) if work.candidate.digest == candidate.digest => {
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    /// This one is next, and no other.
+    /// Make this version the next one.
     pub(super) fn add(&mut self, found: Found) {
         self.forget_next();
         if !found.candidate.trial {
@@ -89,7 +89,7 @@ impl Line {
         self.next = Some(found);
     }
 
-    /// What was wanted before is not wanted any more.
+    /// Earlier requests no longer count.
     pub(super) fn forget(&mut self) {
         self.forget_next();
         self.forget_work();
@@ -107,12 +107,12 @@ impl Line {
         }
     }
 
-    /// Verify what is next, if it is its turn.
+    /// Start the next verification, if one may start.
     pub(super) fn begin(&mut self, settings: &sandbox::Settings, terms: &Terms) {
         let is_turn = match (&self.work, &self.overtaken) {
             (None, None) => true,
             (Some(_), Some(_)) => false,
-            // No compiler is free, and none is needed.
+            // No compiler is free; a cached version needs none.
             _ => self.next.as_ref().is_some_and(|next| next.is_kept),
         };
         if !is_turn {
@@ -137,8 +137,7 @@ impl Line {
         });
     }
 
-    /// Wait for the end of a verification; `None` = of one that nobody waits for. May be given up
-    /// at any time.
+    /// Wait for the end of a verification; `None` = of a superseded one. Cancel safe.
     pub(super) async fn verified(&mut self) -> Option<Verified> {
         let result = tokio::select! {
             result = end(self.work.as_mut().map(|work| &mut work.done)) => result,
@@ -155,12 +154,12 @@ impl Line {
     }
 }
 
-/// A version will not be taken, as something else is wanted.
+/// Log that a version is not taken, because another one was requested.
 pub(super) fn superseded(digest: &str) {
     info!(digest, "a version was superseded before it was taken");
 }
 
-/// Wait for the end of this one, if there is one.
+/// Wait for the end of this verification, if there is one.
 async fn end(verification: Option<&mut Verification>) -> Result<Sandbox, Refusal> {
     match verification {
         Some(verification) => match verification.await {

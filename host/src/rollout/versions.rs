@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An attempt picks its version once, when it starts, and ends on it, whatever happens meanwhile;
-//! so a change of the lineup is one step for all attempts that start after it. The one before the
+//! so a change of the active is one step for all attempts that start after it. The one before the
 //! current one stays, compiled and with its pool, so that going back takes no more than that step.
 //! At most three versions are kept here; others live until their last attempt has ended.
 
@@ -94,7 +94,7 @@ pub struct Canary {
 
 /// What runs at one moment.
 #[derive(Clone, Debug)]
-pub struct Lineup {
+pub struct ActiveVersions {
     /// What runs.
     pub current: Version,
     /// What ran before: for going back at once.
@@ -105,7 +105,7 @@ pub struct Lineup {
     pub swaps: u64,
 }
 
-impl Lineup {
+impl ActiveVersions {
     /// The version for a message with this id.
     pub fn pick(&self, id: &str) -> &Version {
         match &self.canary {
@@ -123,7 +123,7 @@ impl Lineup {
 /// The versions of one host: see the module.
 #[derive(Debug)]
 pub struct Versions {
-    lineup: RwLock<Arc<Lineup>>,
+    active: RwLock<Arc<ActiveVersions>>,
     changes: watch::Sender<u64>,
     /// The last one. They are minutes apart: who is late for one is late for one that is outdated.
     verdicts: watch::Sender<Option<Verdict>>,
@@ -132,42 +132,42 @@ pub struct Versions {
 impl Versions {
     /// One version, and none before it.
     pub fn new(sandbox: Sandbox, origin: Origin) -> Self {
-        let lineup = Lineup {
+        let active = ActiveVersions {
             current: Version { sandbox, origin },
             previous: None,
             canary: None,
             swaps: 0,
         };
         Self {
-            lineup: RwLock::new(Arc::new(lineup)),
+            active: RwLock::new(Arc::new(active)),
             changes: watch::Sender::new(0),
             verdicts: watch::Sender::new(None),
         }
     }
 
     /// What runs now. A snapshot: whoever asks it twice gets the same answer.
-    pub fn lineup(&self) -> Arc<Lineup> {
-        let lineup = self.lineup.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&lineup)
+    pub fn active(&self) -> Arc<ActiveVersions> {
+        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&active)
     }
 
     /// The version for an attempt that starts now, of the message with this id.
     pub fn pick(&self, id: &str) -> Sandbox {
-        let lineup = self.lineup.read().unwrap_or_else(PoisonError::into_inner);
-        lineup.pick(id).sandbox.clone()
+        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
+        active.pick(id).sandbox.clone()
     }
 
     /// Whether what runs now takes several messages at a time.
     pub fn takes_batches(&self) -> bool {
-        let lineup = self.lineup.read().unwrap_or_else(PoisonError::into_inner);
-        lineup.current.sandbox.describe().world == World::Batch
+        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
+        active.current.sandbox.describe().world == World::Batch
     }
 
     /// The version with this digest, if it can be run without being loaded.
     pub fn at_hand(&self, digest: &str) -> Option<Version> {
-        let lineup = self.lineup();
-        let canary = lineup.canary.as_ref().map(|canary| &canary.version);
-        [Some(&lineup.current), lineup.previous.as_ref(), canary]
+        let active = self.active();
+        let canary = active.canary.as_ref().map(|canary| &canary.version);
+        [Some(&active.current), active.previous.as_ref(), canary]
             .into_iter()
             .flatten()
             .find(|known| **known.digest() == *digest)
@@ -176,7 +176,7 @@ impl Versions {
 
     /// The digest of what runs now.
     pub fn digest(&self) -> Arc<str> {
-        Arc::clone(self.lineup().current.digest())
+        Arc::clone(self.active().current.digest())
     }
 
     /// Tells of every change, by its number.
@@ -191,11 +191,11 @@ impl Versions {
 
     /// Run this version from now on; a canary's trial is over. Returns whether anything changed.
     pub fn switch(&self, version: Version) -> bool {
-        self.change(|lineup| {
-            let ended = lineup.canary.take().is_some();
-            let other = lineup.current.digest() != version.digest();
+        self.change(|active| {
+            let ended = active.canary.take().is_some();
+            let other = active.current.digest() != version.digest();
             if other {
-                lineup.replace(version);
+                active.replace(version);
             }
             ended || other
         })
@@ -203,12 +203,12 @@ impl Versions {
 
     /// Give this version a share of the messages. Returns whether anything changed.
     pub fn try_out(&self, version: Version, share: Share) -> bool {
-        self.change(|lineup| {
-            let canary = lineup.canary.as_ref();
-            let known = version.digest() == lineup.current.digest()
+        self.change(|active| {
+            let canary = active.canary.as_ref();
+            let known = version.digest() == active.current.digest()
                 || canary.is_some_and(|canary| canary.version.digest() == version.digest());
             if !known {
-                lineup.canary = Some(Canary { version, share });
+                active.canary = Some(Canary { version, share });
             }
             !known
         })
@@ -216,13 +216,13 @@ impl Versions {
 
     /// Run the canary from now on, if it is still the one with this digest.
     pub fn promote(&self, digest: &str) -> bool {
-        self.change(|lineup| match lineup.canary.take() {
+        self.change(|active| match active.canary.take() {
             Some(canary) if **canary.version.digest() == *digest => {
-                lineup.replace(canary.version);
+                active.replace(canary.version);
                 true
             }
             other => {
-                lineup.canary = other;
+                active.canary = other;
                 false
             }
         })
@@ -230,24 +230,24 @@ impl Versions {
 
     /// Give up the canary, if it is still the one with this digest.
     pub fn drop_canary(&self, digest: &str) -> bool {
-        self.change(|lineup| {
+        self.change(|active| {
             let is_it = |canary: &mut Canary| **canary.version.digest() == *digest;
-            lineup.canary.take_if(is_it).is_some()
+            active.canary.take_if(is_it).is_some()
         })
     }
 
     /// Go back to the version before, if the current one is still the one with this digest. The
     /// two change places, so that this can be taken back.
     pub fn roll_back(&self, digest: &str) -> bool {
-        self.change(|lineup| {
-            if **lineup.current.digest() != *digest {
+        self.change(|active| {
+            if **active.current.digest() != *digest {
                 return false;
             }
-            let previous = lineup.previous.take();
+            let previous = active.previous.take();
             let went = previous.is_some();
             if let Some(previous) = previous {
-                lineup.canary = None;
-                lineup.replace(previous);
+                active.canary = None;
+                active.replace(previous);
             }
             went
         })
@@ -255,20 +255,20 @@ impl Versions {
 
     /// [`Versions::promote`], as this host has found the canary to be no worse.
     pub fn keep(&self, digest: &str) -> bool {
-        let canary = self.lineup().canary.clone();
+        let canary = self.active().canary.clone();
         self.promote(digest) && self.judged(canary.map(|canary| canary.version), None)
     }
 
     /// [`Versions::drop_canary`], as this host has found it to be worse, and why.
     pub fn give_up(&self, digest: &str, reason: &str) -> bool {
-        let canary = self.lineup().canary.clone();
+        let canary = self.active().canary.clone();
         let given_up = Some((Rule::Canary, reason.to_owned()));
         self.drop_canary(digest) && self.judged(canary.map(|canary| canary.version), given_up)
     }
 
     /// [`Versions::roll_back`], as this host has found the version to be broken, and how.
-    pub fn flee(&self, digest: &str, reason: &str) -> bool {
-        let current = self.lineup().current.clone();
+    pub fn roll_back_on_break(&self, digest: &str, reason: &str) -> bool {
+        let current = self.active().current.clone();
         let given_up = Some((Rule::Breaker, reason.to_owned()));
         self.roll_back(digest) && self.judged(Some(current), given_up)
     }
@@ -283,12 +283,12 @@ impl Versions {
         true
     }
 
-    /// One step: attempts see the lineup from before or the one from after.
-    fn change(&self, step: impl FnOnce(&mut Lineup) -> bool) -> bool {
-        let mut shared = self.lineup.write().unwrap_or_else(PoisonError::into_inner);
-        let mut lineup = Lineup::clone(&shared);
-        let changed = step(&mut lineup);
-        let before = changed.then(|| std::mem::replace(&mut *shared, Arc::new(lineup)));
+    /// One step: attempts see the active from before or the one from after.
+    fn change(&self, step: impl FnOnce(&mut ActiveVersions) -> bool) -> bool {
+        let mut shared = self.active.write().unwrap_or_else(PoisonError::into_inner);
+        let mut active = ActiveVersions::clone(&shared);
+        let changed = step(&mut active);
+        let before = changed.then(|| std::mem::replace(&mut *shared, Arc::new(active)));
         drop(shared);
         // What nobody uses any more is unmapped here, while nobody waits for the lock.
         drop(before);

@@ -11,7 +11,7 @@ use wasmtime::{
 };
 
 use super::TICK;
-use super::limits::{Allocation, Settings, Variation};
+use super::settings::{Allocation, Settings, Variation};
 
 /// Bytes of an attempt's fiber that belong to the host functions the guest calls. A guest that
 /// overflows its own stack traps; a host function that overflows the fiber aborts the process.

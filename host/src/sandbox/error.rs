@@ -8,6 +8,9 @@ use super::log::printable;
 use crate::delivery::outcome::Fault;
 use crate::delivery::policy::{DETAIL_MAX, truncate_utf8};
 
+/// What a component must export, for people: one of these.
+const WANTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
+
 /// Bytes of a name that a component gives to something of its own.
 const NAME_MAX: usize = 256;
 
@@ -106,7 +109,7 @@ pub enum LoadError {
     /// The component exports no interface of a handler.
     #[error(
         "exports no handler: found {}, wanted {}; build it against hostler's WIT, world `handler` or `batch`",
-        list(.found), super::world::WANTED
+        list(.found), WANTED
     )]
     NoHandler {
         /// What it exports.
@@ -116,7 +119,7 @@ pub enum LoadError {
     /// The component exports a handler of another major version only.
     #[error(
         "exports {}, wanted {}; rebuild it against this host's WIT, or use the host it was made for",
-        list(.found), super::world::WANTED
+        list(.found), WANTED
     )]
     OtherVersion {
         /// The handler interfaces it exports.

@@ -1,19 +1,18 @@
-//! What a guest sees of its host: the data of a store, and the imports that read it.
+//! The data of a store: the attempt that a guest works on, its meters, and its WASI context.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use wasmtime::component::{Linker, ResourceTable};
-use wasmtime::{Engine, StoreContextMut};
+use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::engine::Pace;
 use super::grants::Grants;
 use super::limiter::Limiter;
 use super::limits::Limits;
-use super::log::{Author, Journal, LogSink, Output, Rate, Stream, lossy};
+use super::log::{Author, Journal, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
 use crate::delivery::trace::Trace;
 
@@ -45,7 +44,7 @@ pub(super) struct Host {
     pub(super) limiter: Limiter,
     pub(super) meter: Arc<Meter>,
     shared: Arc<Shared>,
-    attempt: Attempt,
+    pub(super) attempt: Attempt,
     table: ResourceTable,
     /// Made when the guest first asks for anything of WASI: many never do.
     wasi: Option<Box<Wasi>>,
@@ -156,40 +155,4 @@ impl WasiView for Host {
             table: &mut self.table,
         }
     }
-}
-
-/// Everything that a handler with these grants may import.
-pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
-    let mut linker = Linker::new(engine);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    delivery(&mut linker)?;
-    grants.link(&mut linker)?;
-    #[cfg(feature = "fault-points")]
-    super::fault_point::add_to_linker(&mut linker)?;
-    Ok(linker)
-}
-
-/// The import `hostler:handler/delivery`.
-fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    let mut delivery = linker.instance("hostler:handler/delivery@1.0.0")?;
-    delivery.func_wrap("deadline-ms", |store: StoreContextMut<'_, Host>, ()| {
-        let left = store
-            .data()
-            .attempt
-            .deadline
-            .saturating_duration_since(Instant::now());
-        Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
-    })?;
-    delivery.func_wrap("is-cancelled", |store: StoreContextMut<'_, Host>, ()| {
-        Ok((store.data().attempt.cancelled.load(Ordering::Relaxed),))
-    })?;
-    delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
-        let attempt = &store.data().attempt;
-        if attempt.messages > 1 {
-            // Each message of a batch has its own, in its headers.
-            return Ok(((None, None),));
-        }
-        let text = |value: &Option<Bytes>| value.as_ref().map(|v| lossy(v).into_owned());
-        Ok(((text(&attempt.traceparent), text(&attempt.tracestate)),))
-    })
 }

@@ -12,9 +12,9 @@ use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline
 
 use super::fault::OutOfCpu;
 use super::host::{Attempt, Host};
-use super::limits::Settings;
 use super::load::Loaded;
 use super::meter::Meter;
+use super::settings::Reuse;
 use super::supervise::drop_caught;
 use super::world::Handle;
 
@@ -24,33 +24,6 @@ const POOL_RETRY: Duration = Duration::from_millis(1);
 
 /// How long the calls of a slot may keep a thread from other slots, one call after the other.
 const TURN: Duration = Duration::from_millis(1);
-
-/// How long an instance lasts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reuse {
-    /// Messages that it serves at most.
-    messages: u32,
-    /// Bytes of linear memory beyond which it must not have grown.
-    memory: usize,
-    /// How long it waits for its next message.
-    idle: Duration,
-}
-
-impl Reuse {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            messages: settings.reuse,
-            memory: settings.reuse_memory.unwrap_or(settings.limits.memory / 2),
-            idle: settings.reuse_idle,
-        }
-    }
-
-    /// How many messages the next instance serves. Up to a fifth less than it may, so that slots
-    /// that started together do not all make new instances together, for ever.
-    fn lifetime(&self) -> u32 {
-        self.messages - fastrand::u32(0..=self.messages / 5)
-    }
-}
 
 /// One executor slot's part of the sandbox: runs one call at a time, and keeps the instance that
 /// the next call reuses.

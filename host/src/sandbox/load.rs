@@ -15,10 +15,11 @@ use wasmtime::component::{Component, InstancePre};
 use super::error::{LoadError, named, said};
 use super::fault::host_panic;
 use super::grants::Import;
-use super::host::{Host, Shared, linker};
-use super::instance::Reuse;
-use super::limits::{Allocation, Limits, Settings};
+use super::host::{Host, Shared};
+use super::imports::linker;
+use super::limits::Limits;
 use super::log::Rate;
+use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, Export, World};
 use super::{compile, engine, format};
 

@@ -8,10 +8,10 @@
 //! - `load`: from a file to a handler; refuses with a [`LoadError`]. `format` and `world` say what
 //!   a file and a component are.
 //! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
-//! - `grants`: which imports a handler may have, the one place that decides; a file for each.
+//! - `grants`: which imports a handler may have. `imports`: what is linked for them, a file for each.
 //! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
 //! - `call`: one attempt, run by `supervise`. `instance`: what it runs in, and how long that lasts.
-//!   `host` and `log` are what the guest sees of us meanwhile.
+//!   `host` is the data of its store, `log` takes its output.
 //! - `fault`: what an error of wasmtime means.
 //!
 //! Invariants: no store outlives a fault; no guest code runs without a deadline on its CPU and
@@ -22,17 +22,17 @@ pub mod compile;
 mod engine;
 pub(crate) mod error;
 pub(crate) mod fault;
-#[cfg(feature = "fault-points")]
-mod fault_point;
 mod format;
 mod grants;
 mod host;
+mod imports;
 mod instance;
 mod limiter;
 mod limits;
 pub(crate) mod load;
 mod log;
 mod meter;
+mod settings;
 mod supervise;
 mod world;
 
@@ -41,17 +41,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use call::{BatchReport, Call, Report};
-pub use compile::{Cache, Compiler};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need, Values};
 pub use instance::Slot;
-#[doc(hidden)]
-pub use limits::Variation;
-pub use limits::{Allocation, Limits, Settings};
+pub use limits::Limits;
 pub use load::Description;
 use load::Loaded;
 pub use load::read;
 pub use log::{Capture, LogLine, LogSink, Stream};
+#[doc(hidden)]
+pub use settings::Variation;
+pub use settings::{Allocation, Cache, Compiler, Settings};
 pub use world::World;
 
 /// The wasmtime that runs the guests. A test keeps it equal to the lock file's.

@@ -16,10 +16,6 @@ use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::truncate_utf8;
 
-/// What a component must export, for people: one of these.
-pub(super) const WANTED: &str =
-    "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
-
 /// The interfaces of handlers. A component exports exactly one of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum World {

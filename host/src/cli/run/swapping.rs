@@ -15,8 +15,10 @@ use crate::cli::exit::Failure;
 use crate::config::Config;
 use crate::file_watch::FileWatch;
 use crate::rollout::follower::{Follower, HostSeen, record, show};
+use crate::rollout::handler_file::watch_file;
+use crate::rollout::request::Reload;
 use crate::rollout::store::Store;
-use crate::rollout::swap::{self, Reload, Swapper, watch_file};
+use crate::rollout::swap::{self, Swapper};
 use crate::rollout::versions::{Verdict, Versions};
 use crate::sandbox;
 use crate::telemetry::health::Health;
@@ -24,7 +26,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::VersionsSeen;
 
 /// New versions of the handler that may wait to be looked at.
-const WISHES_MAX: usize = 4;
+const REQUESTS_MAX: usize = 4;
 
 /// What takes new versions: runs for as long as the threads of attempts live.
 pub(super) struct Swapping {
@@ -64,24 +66,24 @@ impl Swapping {
         let seen = swapper.seen();
         let link = connected.connector.link("versions");
         let store = Arc::new(Store::new(link, config.queue.name()));
-        let (wishes, inbox) = mpsc::channel(WISHES_MAX);
+        let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let (reload, reloads) = mpsc::channel(1);
         swapper = swapper.reloading(reload.clone());
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
             let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
             match follower.first().await {
-                Ok(Some(wish)) => swapper.begin_with(wish).await,
+                Ok(Some(request)) => swapper.begin_with(request).await,
                 Ok(None) => {}
                 // Asked again, while the version of the file runs.
                 Err(error) => warn!(%error, "could not look at what is deployed"),
             }
-            attempts.spawn(follower.run(wishes.clone()));
+            attempts.spawn(follower.run(requests.clone()));
         }
         // What was loaded at the start is no change.
         let watch = FileWatch::new(config.handler.file.clone(), max).knowing(loaded);
         attempts.spawn(swapper.run(inbox));
-        attempts.spawn(watch_file(watch, wishes, reloads));
+        attempts.spawn(watch_file(watch, requests, reloads));
         let mut hangups = signal(SignalKind::hangup())
             .map_err(|error| Failure::io("cannot wait for signals", &error))?;
         tokio::spawn(async move {

@@ -15,7 +15,7 @@ use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::rollout::breaker::{Breaker, Broken, OnBreak};
 use crate::rollout::canary::{self, Decision, Side};
-use crate::rollout::versions::{Lineup, Versions};
+use crate::rollout::versions::{ActiveVersions, Versions};
 use crate::runtime::Settings;
 use crate::runtime::job::Job;
 
@@ -37,7 +37,7 @@ impl Swaps {
 /// How the versions do.
 pub(super) struct Judge {
     versions: Arc<Versions>,
-    lineup: Arc<Lineup>,
+    lineup: Arc<ActiveVersions>,
     breaker: Option<Breaker>,
     trial: Option<Trial>,
     /// Swaps up to this one are counted; what happened before the first message is none.
@@ -58,7 +58,7 @@ struct Trial {
 
 impl Judge {
     pub(super) fn new(versions: &Arc<Versions>, settings: &Settings) -> Self {
-        let lineup = versions.lineup();
+        let lineup = versions.active();
         Self {
             counted: lineup.swaps,
             lineup,
@@ -84,7 +84,7 @@ impl Driver {
         let Some(judge) = &mut self.judge else {
             return;
         };
-        let mut lineup = judge.versions.lineup();
+        let mut lineup = judge.versions.active();
         // Where nothing runs there is nothing to compare it with, and nobody to spare.
         if self.ledger.needs_another_version()
             && let Some(canary) = &lineup.canary
@@ -94,7 +94,7 @@ impl Driver {
             let digest = &**canary.version.digest();
             self.metrics.swaps.promoted.inc();
             info!(digest, "the canary was promoted: the queue is stopped");
-            lineup = judge.versions.lineup();
+            lineup = judge.versions.active();
         }
         let canary = lineup.canary.as_ref().map(|c| c.version.digest());
         if judge.trial.as_ref().map(|trial| &trial.digest) != canary {
@@ -243,7 +243,7 @@ impl Driver {
         // Back and forth between two broken ones would be no rest.
         let before = judge.lineup.previous.as_ref().map(|v| v.digest());
         let may = self.settings.on_break == OnBreak::Rollback && before != judge.broken.as_ref();
-        if may && judge.versions.flee(&digest, &detail) {
+        if may && judge.versions.roll_back_on_break(&digest, &detail) {
             judge.broken = Some(digest);
             let to = judge.versions.digest();
             error!(

@@ -21,8 +21,9 @@ use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 
-use super::{Artifact, Cache};
+use super::Artifact;
 use crate::sandbox::WASMTIME_VERSION;
+use crate::sandbox::settings::Cache;
 
 const MAGIC: &[u8; 16] = b"hostler code 1\r\n";
 const DIGEST: usize = 32;

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use super::{Artifact, COMMAND, compiler, invalid};
 use crate::delivery::policy::truncate_utf8;
 use crate::sandbox::error::LoadError;
-use crate::sandbox::limits::{Allocation, Limits, Settings};
+use crate::sandbox::limits::Limits;
 use crate::sandbox::log::printable;
+use crate::sandbox::settings::{Allocation, Settings};
 
 /// Bytes of the job: a line of JSON.
 const JOB_MAX: u64 = 4 << 10;

@@ -8,7 +8,6 @@ mod artifact;
 mod cache;
 mod child;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use wasmtime::Engine;
@@ -19,7 +18,8 @@ pub use child::serve;
 
 use super::engine;
 use super::error::{LoadError, said};
-use super::limits::{Allocation, Limits, Settings};
+use super::limits::Limits;
+use super::settings::{Allocation, Compiler, Settings};
 
 /// The command of the program that compiles what it reads: [`serve`].
 pub const COMMAND: &str = "compile-component";
@@ -29,29 +29,6 @@ const CODE_FACTOR: u64 = 16;
 
 /// Bytes of compiled code that any component may have.
 const CODE_ROOM: u64 = 64 << 20;
-
-/// Who compiles.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Compiler {
-    /// This process, without bounds on time and memory: for tests, and for components that one
-    /// has made oneself.
-    #[default]
-    InProcess,
-    /// A child process, within [`Limits::compile_time`] and [`Limits::compile_memory`].
-    Child {
-        /// The program: this very one. It is called with [`COMMAND`].
-        program: PathBuf,
-    },
-}
-
-/// Where compiled code is kept.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Cache {
-    /// The directory: made if it is missing, not used unless it is this user's alone (0700).
-    pub dir: PathBuf,
-    /// Bytes of all files in it; what was not used for longest goes first.
-    pub max_bytes: u64,
-}
 
 /// Code, and how it was come by.
 pub(super) struct Compiled {

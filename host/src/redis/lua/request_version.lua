@@ -1,7 +1,7 @@
 -- Go back to another version of a queue's handler, or keep a canary.
 --
 -- KEYS  1 versions (hash)
--- ARGV  1 token of this wish, 2 rollback | promote, 3 who, 4 the version to go back to ('' = the
+-- ARGV  1 token of this request, 2 rollback | promote, 3 who, 4 the version to go back to ('' = the
 --       one before)
 -- reply number of the version that is wanted now | gone | nothing: nothing was ever deployed
 --

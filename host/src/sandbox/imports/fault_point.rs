@@ -2,15 +2,13 @@
 
 use wasmtime::component::Linker;
 
-use super::host::Host;
-
-/// The interface's name, without its version.
-pub(super) const INTERFACE: &str = "hostler:fault-points/host";
+use crate::sandbox::grants::FAULT_POINT;
+use crate::sandbox::host::Host;
 
 #[expect(clippy::panic, reason = "that is what it is for")]
-pub(super) fn add_to_linker(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker
-        .instance(&format!("{INTERFACE}@1.0.0"))?
+        .instance(&format!("{FAULT_POINT}@1.0.0"))?
         .func_wrap("panic", |_, ()| -> wasmtime::Result<()> {
             panic!("a fault point was asked to panic")
         })

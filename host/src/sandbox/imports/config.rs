@@ -1,46 +1,12 @@
-//! The grant `config`: `wasi:config`, values that the operator wrote down for this handler.
-
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
+//! `wasi:config`: the values that the operator wrote down for this handler.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Linker, Lower};
 
-use super::Grant;
+use crate::sandbox::grants::CONFIG;
 use crate::sandbox::host::Host;
 
-pub(super) static GRANT: Grant = Grant {
-    name: "config",
-    // The only version with that shape; an import of another one is refused by name.
-    interfaces: &["wasi:config/store@0.2.0-rc.1"],
-    is_given: |grants| grants.config.is_some(),
-    link: Some(link),
-};
-
-/// Names and values. They may be secrets: `Debug` tells the names alone.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub struct Values(Arc<BTreeMap<String, String>>);
-
-impl Values {
-    /// These values, by name.
-    pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self(Arc::new(values))
-    }
-
-    /// The names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-}
-
-impl fmt::Debug for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.names()).finish()
-    }
-}
-
-/// `store.error`. Nothing here fails: the values are in memory.
+/// `store.error`. No call fails: the values are in memory.
 #[derive(ComponentType, Lower)]
 #[component(variant)]
 enum Error {
@@ -52,9 +18,9 @@ enum Error {
     Io(String),
 }
 
-fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let values = |store: &StoreContextMut<'_, Host>| store.data().grants().config.clone();
-    for name in GRANT.interfaces {
+    for name in CONFIG {
         let mut interface = linker.instance(name)?;
         interface.func_wrap(
             "get",

@@ -1,17 +1,10 @@
-//! Which imports a handler may have: the one place that decides. Each grant has a file of its own.
+//! Which imports a handler may have: the one place that decides. `imports` links what is granted.
 //!
-//! What is not granted is not even linked: a component that imports it is refused at its load, by
-//! name, and could not be instantiated if it were not.
+//! An import without a grant is not linked: loading refuses the component and names the import.
 
-mod config;
-
+use std::collections::BTreeMap;
 use std::fmt;
-
-use wasmtime::component::Linker;
-
-use super::host::Host;
-
-pub use config::Values;
+use std::sync::Arc;
 
 /// What an operator grants beyond what every handler has. Nothing, by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -20,7 +13,27 @@ pub struct Grants {
     pub config: Option<Values>,
 }
 
-type Link = fn(&mut Linker<Host>) -> wasmtime::Result<()>;
+/// Names and values. Values may be secrets: `Debug` shows the names only.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
+
+impl Values {
+    /// These values, by name.
+    pub fn new(values: BTreeMap<String, String>) -> Self {
+        Self(Arc::new(values))
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
 
 /// One grant.
 struct Grant {
@@ -29,13 +42,21 @@ struct Grant {
     /// The interfaces it is about: with their versions, or whole packages (`wasi:http`).
     interfaces: &'static [&'static str],
     is_given: fn(&Grants) -> bool,
-    /// What is behind them; `None` = this version of hostler has nothing there.
-    link: Option<Link>,
+    /// Whether this version of hostler implements them.
+    exists: bool,
 }
 
-/// Every grant there is, and those that are still to come: what needs one is told by its name.
+/// The interfaces of the grant `config`. Other versions have other shapes: they are refused by name.
+pub(super) const CONFIG: &[&str] = &["wasi:config/store@0.2.0-rc.1"];
+
+/// The grants of this version, and those of later ones, so that a refusal can name them.
 static GRANTS: [&Grant; 4] = [
-    &config::GRANT,
+    &Grant {
+        name: "config",
+        interfaces: CONFIG,
+        is_given: |grants| grants.config.is_some(),
+        exists: true,
+    },
     &later("publisher", &["hostler:handler/publisher"]),
     &later("http", &["wasi:http"]),
     &later("key-value", &["wasi:keyvalue"]),
@@ -46,7 +67,7 @@ const fn later(name: &'static str, interfaces: &'static [&'static str]) -> Grant
         name,
         interfaces,
         is_given: |_| false,
-        link: None,
+        exists: false,
     }
 }
 
@@ -56,18 +77,6 @@ impl Grant {
             let rest = import.strip_prefix(interface);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
         })
-    }
-}
-
-impl Grants {
-    /// Link what is granted, and nothing else.
-    pub(super) fn link(&self, linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-        for grant in GRANTS {
-            if let (true, Some(link)) = ((grant.is_given)(self), grant.link) {
-                link(linker)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -130,13 +139,18 @@ impl fmt::Display for Import {
     }
 }
 
+/// An interface of builds for tests, which makes the host panic. Without its version.
+#[cfg(feature = "fault-points")]
+pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
+
 /// What it takes to import an interface. Versions count as the linker counts them: compatible
 /// versions (`@1.x`, `@0.2.x`) are one interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
-        return match grant.link {
-            Some(_) => Need::Grant(grant.name),
-            None => Need::LaterGrant(grant.name),
+        return if grant.exists {
+            Need::Grant(grant.name)
+        } else {
+            Need::LaterGrant(grant.name)
         };
     }
     let Some((interface, version)) = name.split_once('@') else {
@@ -147,7 +161,7 @@ fn need(name: &str) -> Need {
             Need::Nothing
         }
         #[cfg(feature = "fault-points")]
-        super::fault_point::INTERFACE => Need::Nothing,
+        FAULT_POINT => Need::Nothing,
         _ if version.starts_with("0.2.") => need_wasi(interface),
         _ => Need::Unknown,
     }

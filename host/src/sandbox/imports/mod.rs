@@ -1,0 +1,54 @@
+//! The imports of a guest: what is linked for a handler with its grants, and nothing else.
+
+mod config;
+#[cfg(feature = "fault-points")]
+mod fault_point;
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use wasmtime::component::Linker;
+use wasmtime::{Engine, StoreContextMut};
+
+use super::grants::Grants;
+use super::host::Host;
+use super::log::lossy;
+
+/// Everything that a handler with these grants may import.
+pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    delivery(&mut linker)?;
+    if grants.config.is_some() {
+        config::link(&mut linker)?;
+    }
+    #[cfg(feature = "fault-points")]
+    fault_point::link(&mut linker)?;
+    Ok(linker)
+}
+
+/// The import `hostler:handler/delivery`.
+fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    let mut delivery = linker.instance("hostler:handler/delivery@1.0.0")?;
+    delivery.func_wrap("deadline-ms", |store: StoreContextMut<'_, Host>, ()| {
+        let left = store
+            .data()
+            .attempt
+            .deadline
+            .saturating_duration_since(Instant::now());
+        Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
+    })?;
+    delivery.func_wrap("is-cancelled", |store: StoreContextMut<'_, Host>, ()| {
+        Ok((store.data().attempt.cancelled.load(Ordering::Relaxed),))
+    })?;
+    delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
+        let attempt = &store.data().attempt;
+        if attempt.messages > 1 {
+            // Each message of a batch has its own, in its headers.
+            return Ok(((None, None),));
+        }
+        let text = |value: &Option<Bytes>| value.as_ref().map(|v| lossy(v).into_owned());
+        Ok(((text(&attempt.traceparent), text(&attempt.tracestate)),))
+    })
+}
