@@ -1,4 +1,4 @@
-// The WIT of hostler as componentize-qjs maps it: `u64` is a number.
+// The types of hostler's WIT in componentize-qjs: a `u64` is a number.
 
 declare module "hostler:handler/types@1.0.0" {
   /** One message, as one attempt receives it. */
