@@ -60,7 +60,7 @@ export function delay(attempt: number): number {
 
 function parse(body: Uint8Array): Order {
   const json: unknown = JSON.parse(decode(body));
-  if (typeof json !== "object" || json === null || Array.isArray(json)) throw new NotAnOrder("it is no object");
+  if (typeof json !== "object" || json === null || Array.isArray(json)) throw new NotAnOrder("it is not an object");
   const fields = json as Record<string, unknown>;
   return {
     id: textOrNumber(fields["id"]),
