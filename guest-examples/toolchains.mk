@@ -1,5 +1,5 @@
-# The tools that the examples are built with: pinned here and nowhere else, and installed from PyPI
-# into $(TOOLCHAINS) the first time they are needed.
+# The tools that build the examples. Only this file pins their versions. The first build that needs a
+# tool installs it from PyPI into $(TOOLCHAINS).
 
 .DEFAULT_GOAL := all
 
@@ -14,13 +14,13 @@ ZIG := $(TOOLCHAINS)/zig-$(ZIG_VERSION)/ziglang/zig
 COMPONENTIZE_PY_HOME := $(TOOLCHAINS)/componentize-py-$(COMPONENTIZE_PY_VERSION)
 COMPONENTIZE_PY := $(COMPONENTIZE_PY_HOME)/bin/componentize-py
 
-# What zig compiles once and keeps: its libc, for the most part.
+# Zig keeps its compiled libraries here, mainly its libc.
 export ZIG_GLOBAL_CACHE_DIR := $(abspath $(TOOLCHAINS))/zig-cache
 
-# Into a folder beside, then renamed: an install that was interrupted leaves nothing half done.
+# Install into a temporary folder, then rename it: an interrupted install leaves nothing half done.
 define pip-install
 @python3 -m pip --version >/dev/null 2>&1 || { \
-  echo "python3 with pip is missing: run \`sudo apt-get install python3-pip\`, then make again" >&2; exit 1; }
+  echo "python3 with pip is missing: run \`sudo apt-get install python3-pip\`, then run make again" >&2; exit 1; }
 @mkdir -p $(TOOLCHAINS) && rm -rf $(1) $(1).part
 python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-compile --target $(1).part $(2)
 @mv $(1).part $(1)

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-// Deeper nesting than this is refused: the stack is small.
+// Deeper nesting is refused, because the stack is small.
 #define DEPTH_MAX 64
 
 typedef struct {
@@ -77,7 +77,7 @@ static bool take_unit(reader_t *reader, uint32_t *unit) {
   return true;
 }
 
-// The character that `\u` begins: one unit, or a pair of surrogates.
+// Reads the character after `\u`: one unit, or a pair of surrogates.
 static bool take_character(reader_t *reader, uint32_t *character) {
   if (!take_unit(reader, character))
     return false;
@@ -113,7 +113,7 @@ static bool read_string(reader_t *reader) {
   return false;
 }
 
-// What is between brackets: values, or names and values.
+// Reads the content of brackets: values, or names with values.
 static bool read_members(reader_t *reader, char close, int depth) {
   json_t member;
   if (depth == DEPTH_MAX)
@@ -185,7 +185,7 @@ static bool is_utf8(text_t text) {
     int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
     if (first < 0xC2 || first > 0xF4 || end - at < more)
       return false;
-    // The second byte says whether it is too long, a surrogate, or out of range.
+    // The second byte shows an overlong form, a surrogate, or a character out of range.
     unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
     unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
     if (*at < low || *at > high)
@@ -212,7 +212,7 @@ json_t json_field(json_t object, const char *name) {
   skip_space(&reader);
   if (take(&reader, '}'))
     return found;
-  // The object was read before: nothing can be wrong with it.
+  // The object was checked before, so reading cannot fail.
   do {
     skip_space(&reader);
     json_t key = {JSON_STRING, {reader.at, 0}};

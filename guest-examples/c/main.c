@@ -1,4 +1,4 @@
-// Connects order.c to hostler's WIT. Standard output becomes the host's log.
+// Connects order.c to hostler's WIT. Standard output goes to the host's log.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,11 +26,11 @@ void exports_hostler_handler_message_handler_handle(
     fwrite(verdict.reason.at, 1, verdict.reason.length, stdout);
     putchar('\n');
     ret->tag = HOSTLER_HANDLER_TYPES_OUTCOME_DROP;
-    // The bindings free it, once the host has read it.
+    // The bindings free the reason after the host has read it.
     ret->val.drop = (handler_option_string_t){true, {(uint8_t *)verdict.reason.at, verdict.reason.length}};
     break;
   }
-  // Between two messages nobody flushes.
+  // Nothing else flushes the output between two messages.
   fflush(stdout);
   hostler_handler_types_message_free(message);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The longest wait between two attempts, in milliseconds.
+// The longest delay between two attempts, in milliseconds.
 #define DELAY_MAX 10000
 
 typedef struct {
@@ -13,9 +13,9 @@ typedef struct {
   double amount;
   text_t currency;
   text_t status;
-  // What goes wrong, to try things out: `payment-timeout` or `crash`.
+  // A failure to simulate: `payment-timeout` or `crash`.
   text_t simulate;
-  // How many attempts `payment-timeout` fails.
+  // How many attempts fail with `payment-timeout`.
   uint32_t failures;
 } order_t;
 
@@ -23,7 +23,7 @@ static bool is(text_t text, const char *word) {
   return text.length == strlen(word) && !memcmp(text.at, word, text.length);
 }
 
-// Where the text of an order's fields goes: never more than the body.
+// A buffer for the text of an order's fields. It never needs more bytes than the body.
 typedef struct {
   json_t object;
   char *next;
@@ -41,7 +41,7 @@ static text_t put(fields_t *fields, json_t value) {
   return text;
 }
 
-// `XADD orders * id 1 amount 5` arrives as {"id":"1","amount":"5"}: text or number, both will do.
+// `XADD orders * id 1 amount 5` arrives as {"id":"1","amount":"5"}, so text and numbers are accepted.
 static bool text_or_number(fields_t *fields, const char *name, text_t *text) {
   json_t value = json_field(fields->object, name);
   if (value.kind != JSON_STRING && value.kind != JSON_NUMBER)
@@ -82,7 +82,7 @@ static bool count(fields_t *fields, const char *name, uint32_t *count) {
   return true;
 }
 
-// Whether the body is an order. The texts of its fields go to `buffer`, which is as large.
+// Returns whether the body is an order. Writes the text of its fields to `buffer`, which is as large as the body.
 static bool read_order(text_t body, char *buffer, order_t *order) {
   fields_t fields = {.next = buffer};
   text_t amount;
@@ -103,7 +103,7 @@ static bool is_currency(text_t text) {
   return text.length == 3;
 }
 
-// A rejection whose reason is these texts, one after the other.
+// Reject with these texts, one after the other, as the reason.
 static verdict_t reject(const text_t *texts, size_t count) {
   verdict_t verdict = {.kind = VERDICT_REJECT};
   for (size_t i = 0; i < count; i++)
@@ -128,13 +128,13 @@ static verdict_t charge(const order_t *order, uint32_t attempt) {
   if (!(order->amount > 0))
     return REJECT(head, order->id, TEXT(": nothing to charge"));
   if (!is_currency(order->currency))
-    return REJECT(head, order->id, TEXT(": `"), order->currency, TEXT("` is no currency"));
+    return REJECT(head, order->id, TEXT(": `"), order->currency, TEXT("` is not a currency"));
   if (is(order->status, "cancelled"))
     return REJECT(head, order->id, TEXT(": it was cancelled"));
   if (is(order->simulate, "payment-timeout") && attempt <= order->failures)
     return (verdict_t){.kind = VERDICT_AGAIN, .delay_ms = order_delay(attempt)};
   if (is(order->simulate, "crash")) {
-    // A bug that no second attempt cures: the host counts it as a failed attempt.
+    // A bug that a second attempt does not cure. The host counts a failed attempt.
     fprintf(stderr, "order %.*s hit a bug\n", (int)order->id.length, order->id.at);
     abort();
   }
@@ -151,7 +151,7 @@ verdict_t order_handle(text_t body, uint32_t attempt) {
   return verdict;
 }
 
-// Twice as long after every attempt.
+// The delay doubles after every attempt.
 uint64_t order_delay(uint32_t attempt) {
   uint32_t doublings = attempt > 11 ? 10 : attempt ? attempt - 1 : 0;
   uint64_t delay = UINT64_C(100) << doublings;

@@ -1,4 +1,4 @@
-// Connects order.cpp to hostler's WIT. Standard output becomes the host's log.
+// Connects order.cpp to hostler's WIT. Standard output goes to the host's log.
 
 #include <cstdio>
 #include <string>
@@ -36,14 +36,14 @@ extern "C" void exports_hostler_handler_message_handler_handle(
                    log += reject.reason;
                    ret->tag = HOSTLER_HANDLER_TYPES_OUTCOME_DROP;
                    ret->val.drop.is_some = true;
-                   // A copy that the bindings free, once the host has read it.
+                   // The bindings free this copy after the host has read it.
                    handler_string_dup_n(&ret->val.drop.val, reject.reason.data(), reject.reason.size());
                  },
              },
              verdict);
   log += '\n';
   std::fwrite(log.data(), 1, log.size(), stdout);
-  // Between two messages nobody flushes.
+  // Nothing else flushes the output between two messages.
   std::fflush(stdout);
   hostler_handler_types_message_free(message);
 }

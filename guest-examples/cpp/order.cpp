@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace std::string_literals;
 
-// The longest wait between two attempts.
+// The longest delay between two attempts.
 constexpr auto delay_max = 10s;
 
 struct Order {
@@ -25,9 +25,9 @@ struct Order {
   double amount;
   std::string currency;
   std::string status;
-  // What goes wrong, to try things out: `payment-timeout` or `crash`.
+  // A failure to simulate: `payment-timeout` or `crash`.
   std::string simulate;
-  // How many attempts `payment-timeout` fails.
+  // How many attempts fail with `payment-timeout`.
   std::uint32_t failures;
 };
 
@@ -39,7 +39,7 @@ std::string text(json_t value) {
   return text;
 }
 
-// `XADD orders * id 1 amount 5` arrives as {"id":"1","amount":"5"}: text or number, both will do.
+// `XADD orders * id 1 amount 5` arrives as {"id":"1","amount":"5"}, so text and numbers are accepted.
 std::optional<std::string> text_or_number(json_t object, const char *name) {
   json_t value = json_field(object, name);
   if (value.kind != JSON_STRING && value.kind != JSON_NUMBER)
@@ -110,20 +110,20 @@ Verdict handle(std::string_view body, std::uint32_t attempt) {
   if (!(order->amount > 0))
     return reject("nothing to charge");
   if (!is_currency(order->currency))
-    return reject("`" + order->currency + "` is no currency");
+    return reject("`" + order->currency + "` is not a currency");
   if (order->status == "cancelled")
     return reject("it was cancelled");
   if (order->simulate == "payment-timeout" && attempt <= order->failures)
     return Again{delay(attempt)};
   if (order->simulate == "crash") {
-    // A bug that no second attempt cures: the host counts it as a failed attempt.
+    // A bug that a second attempt does not cure. The host counts a failed attempt.
     std::fprintf(stderr, "order %s hit a bug\n", order->id.c_str());
     std::abort();
   }
   return Ack{};
 }
 
-// Twice as long after every attempt.
+// The delay doubles after every attempt.
 std::chrono::milliseconds delay(std::uint32_t attempt) {
   auto doublings = std::clamp<std::uint32_t>(attempt, 1, 11) - 1;
   return std::min<std::chrono::milliseconds>(100ms * (1u << doublings), delay_max);

@@ -1,4 +1,4 @@
-// What happens to an order. Nothing here knows WebAssembly: `make test` runs it as it is.
+// Decides about an order. This file does not depend on WebAssembly, so `make test` runs it directly.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ using Verdict = std::variant<Ack, Again, Reject>;
 // Charge an order. `attempt` is 1 the first time.
 Verdict handle(std::string_view body, std::uint32_t attempt);
 
-// How long to wait after an attempt that failed.
+// The delay after a failed attempt.
 std::chrono::milliseconds delay(std::uint32_t attempt);
 
 }  // namespace order

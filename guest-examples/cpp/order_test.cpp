@@ -1,4 +1,4 @@
-// The tests: a program that says what failed.
+// The tests. The program prints each failure.
 
 #include "order.hpp"
 
@@ -24,12 +24,12 @@ void check(bool good, std::source_location place = std::source_location::current
 
 void good_orders_are_acked() {
   check(handle(R"({"id":"o-1","amount":42.5,"currency":"EUR","status":"paid"})", 1) == Verdict(Ack{}));
-  // The fields of a stream entry are all text.
+  // All fields of a stream entry are text.
   check(handle(R"({"id":"1","amount":"5"})", 1) == Verdict(Ack{}));
   check(handle(R"({"id":1,"amount":5})", 1) == Verdict(Ack{}));
 }
 
-void a_payment_that_times_out_is_tried_again_and_later_each_time() {
+void a_payment_that_times_out_is_tried_again_with_growing_delays() {
   auto body = R"({"id":"o-2","amount":1,"simulate":"payment-timeout","failures":3})";
   check(handle(body, 1) == Verdict(Again{100ms}));
   check(handle(body, 2) == Verdict(Again{200ms}));
@@ -38,26 +38,26 @@ void a_payment_that_times_out_is_tried_again_and_later_each_time() {
   check(order::delay(~0u) == 10s);
 }
 
-void what_is_no_order_is_dropped() {
+void bodies_that_are_not_orders_are_dropped() {
   for (auto body : {""sv, "hello"sv, "[]"sv, "{}"sv, R"({"id":"o-3"})"sv, R"({"id":"","amount":1})"sv,
                     R"({"id":"o-3","amount":"five"})"sv, "{\"id\":\"\xff\",\"amount\":1}"sv})
     check(handle(body, 1) == Verdict(Reject{"not an order"}));
 }
 
-void what_can_not_be_charged_is_dropped_with_the_reason() {
+void orders_that_cannot_be_charged_are_dropped_with_a_reason() {
   check(handle(R"({"id":"o-4","amount":0})", 1) == Verdict(Reject{"order o-4: nothing to charge"}));
   check(handle(R"({"id":5,"amount":1,"status":"cancelled"})", 1) == Verdict(Reject{"order 5: it was cancelled"}));
   check(handle(R"({"id":"o-6","amount":1,"currency":"euros"})", 1) ==
-        Verdict(Reject{"order o-6: `euros` is no currency"}));
+        Verdict(Reject{"order o-6: `euros` is not a currency"}));
 }
 
 }  // namespace
 
 int main() {
   good_orders_are_acked();
-  a_payment_that_times_out_is_tried_again_and_later_each_time();
-  what_is_no_order_is_dropped();
-  what_can_not_be_charged_is_dropped_with_the_reason();
+  a_payment_that_times_out_is_tried_again_with_growing_delays();
+  bodies_that_are_not_orders_are_dropped();
+  orders_that_cannot_be_charged_are_dropped_with_a_reason();
   std::printf("%d passed, %d failed\n", checks - failures, failures);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

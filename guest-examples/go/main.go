@@ -14,15 +14,16 @@ import (
 )
 
 func init() {
-	// The collector would read the clock while the host hands a message over, when nothing may call
-	// out. So nothing is collected: an instance serves a message, or some, and is thrown away.
+	// The garbage collector would read the clock while the host passes a message to the instance. No
+	// call out is allowed at that time. So the collector is off; the host replaces the instance after
+	// some messages.
 	debug.SetGCPercent(-1)
 	handler.Handler = handle
 }
 
 func handle(message hostler.Message) hostler.Outcome {
 	verdict := order.Handle(message.Body, message.Attempt)
-	// Standard output becomes the host's log.
+	// Standard output goes to the host's log.
 	fmt.Printf("attempt %d: %s\n", message.Attempt, verdict)
 	switch verdict.Kind {
 	case order.Again:

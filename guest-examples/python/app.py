@@ -9,7 +9,7 @@ import order
 class MessageHandler(exports.MessageHandler):
     def handle(self, message: Message) -> Outcome:
         verdict = order.handle(message.body, message.attempt)
-        # Standard output becomes the host's log.
+        # Standard output goes to the host's log.
         print(f"attempt {message.attempt}: {verdict}", flush=True)
         match verdict:
             case order.Again(delay_ms):

@@ -1,10 +1,10 @@
-"""What happens to an order. Nothing here knows WebAssembly: `make test` runs it as it is."""
+"""Decides about an order. This file does not depend on WebAssembly, so `make test` runs it directly."""
 
 import json
 import re
 from dataclasses import dataclass
 
-# The longest wait between two attempts, in milliseconds.
+# The longest delay between two attempts, in milliseconds.
 DELAY_MAX = 10_000
 
 
@@ -43,20 +43,20 @@ class Order:
     amount: float
     currency: str
     status: str
-    # What goes wrong, to try things out: `payment-timeout` or `crash`.
+    # A failure to simulate: `payment-timeout` or `crash`.
     simulate: str
-    # How many attempts `payment-timeout` fails.
+    # How many attempts fail with `payment-timeout`.
     failures: int
 
     @classmethod
     def parse(cls, body: bytes) -> "Order":
-        # Given bytes, `json.loads` would guess an encoding.
+        # With bytes, `json.loads` would guess an encoding.
         fields = json.loads(body.decode("utf-8"), parse_constant=_no_number)
         if not isinstance(fields, dict):
-            raise NotAnOrder("it is no object")
+            raise NotAnOrder("it is not an object")
         failures = fields.get("failures", 1)
         if type(failures) is not int or not 0 <= failures < 1 << 32:
-            raise NotAnOrder("`failures` is no count")
+            raise NotAnOrder("`failures` is not a count")
         return cls(
             id=_text_or_number(fields, "id"),
             amount=_number(_text_or_number(fields, "amount")),
@@ -68,7 +68,7 @@ class Order:
 
 
 def _text_or_number(fields: dict, name: str) -> str:
-    """`XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`."""
+    """`XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`, so text and numbers are accepted."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise NotAnOrder(f"`{name}` is missing")
@@ -78,7 +78,7 @@ def _text_or_number(fields: dict, name: str) -> str:
 def _number(text: str) -> float:
     value = json.loads(text, parse_constant=_no_number)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotAnOrder(f"`{text}` is no number")
+        raise NotAnOrder(f"`{text}` is not a number")
     return float(value)
 
 
@@ -87,41 +87,41 @@ def _text(fields: dict, name: str, default: str) -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise NotAnOrder(f"`{name}` is no text")
+        raise NotAnOrder(f"`{name}` is not text")
     return _valid(value)
 
 
 def _valid(text: str) -> str:
-    """JSON can escape half a character; what is not UTF-8 could not be answered."""
+    """JSON can escape half a character. Such text is not valid UTF-8, so an answer could not contain it."""
     text.encode("utf-8")
     return text
 
 
 def _no_number(constant: str) -> float:
-    raise NotAnOrder(f"{constant} is no number")
+    raise NotAnOrder(f"{constant} is not a number")
 
 
 def handle(body: bytes, attempt: int) -> Verdict:
     """Charge an order. `attempt` is 1 the first time."""
     try:
         order = Order.parse(body)
-    # All that parsing raises is a ValueError, but for nesting that is too deep, or a number.
+    # Parsing raises a ValueError, except for too deep nesting and for a too large number.
     except (ValueError, RecursionError, OverflowError):
         return Reject("not an order")
     if not order.amount > 0:
         return Reject(f"order {order.id}: nothing to charge")
     if not re.fullmatch("[A-Z]{3}", order.currency):
-        return Reject(f"order {order.id}: `{order.currency}` is no currency")
+        return Reject(f"order {order.id}: `{order.currency}` is not a currency")
     if order.status == "cancelled":
         return Reject(f"order {order.id}: it was cancelled")
     if order.simulate == "payment-timeout" and attempt <= order.failures:
         return Again(delay(attempt))
     if order.simulate == "crash":
-        # A bug that no second attempt cures: the host counts it as a failed attempt.
+        # A bug that a second attempt does not cure. The host counts a failed attempt.
         raise RuntimeError(f"order {order.id} hit a bug")
     return Ack()
 
 
 def delay(attempt: int) -> int:
-    """Twice as long after every attempt, in milliseconds."""
+    """The delay doubles after every attempt, in milliseconds."""
     return min(100 << min(attempt - 1, 10), DELAY_MAX)

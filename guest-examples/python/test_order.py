@@ -13,17 +13,17 @@ class Orders(unittest.TestCase):
         self.assertEqual(handle(body(id="o-1", amount=42.5, currency="EUR", status="paid"), 1), Ack())
         self.assertEqual(handle(b'{"id":1,"amount":5}', 1), Ack())
 
-    def test_the_fields_of_a_stream_entry_will_do(self):
+    def test_the_fields_of_a_stream_entry_are_accepted(self):
         self.assertEqual(handle(b'{"id":"1","amount":"5"}', 1), Ack())
 
-    def test_a_payment_that_times_out_is_tried_again_and_later_each_time(self):
+    def test_a_payment_that_times_out_is_tried_again_with_growing_delays(self):
         flaky = body(id="o-2", amount=1, simulate="payment-timeout", failures=3)
         self.assertEqual([handle(flaky, n) for n in (1, 2, 3, 4)], [Again(100), Again(200), Again(400), Ack()])
 
-    def test_no_wait_is_too_long(self):
+    def test_the_delay_has_a_limit(self):
         self.assertEqual(delay(2**32 - 1), DELAY_MAX)
 
-    def test_what_is_no_order_is_dropped(self):
+    def test_bodies_that_are_not_orders_are_dropped(self):
         bodies = [
             b"", b"hello", b"[]", b"null", b"{}", b'{"id":"o-3"}', b'{"id":"","amount":1}', b'{"id":true,"amount":1}',
             b'{"id":"o-3","amount":NaN}', b'{"id":"o-3","amount":"NaN"}', b'{"id":"\xff","amount":1}',
@@ -33,11 +33,11 @@ class Orders(unittest.TestCase):
             with self.subTest(case[:40]):
                 self.assertEqual(handle(case, 1), Reject("not an order"))
 
-    def test_what_can_not_be_charged_is_dropped_with_the_reason(self):
+    def test_orders_that_cannot_be_charged_are_dropped_with_a_reason(self):
         cases = [
             (body(id="o-4", amount=0), "order o-4: nothing to charge"),
             (body(id=5, amount=1, status="cancelled"), "order 5: it was cancelled"),
-            (body(id="o-6", amount=1, currency="euros"), "order o-6: `euros` is no currency"),
+            (body(id="o-6", amount=1, currency="euros"), "order o-6: `euros` is not a currency"),
         ]
         for case, reason in cases:
             self.assertEqual(handle(case, 1), Reject(reason))

@@ -7,12 +7,12 @@ const order = @import("order.zig");
 const Message = c.exports_hostler_handler_message_handler_message_t;
 const Outcome = c.exports_hostler_handler_message_handler_outcome_t;
 
-/// What is logged goes to standard error, which becomes the host's log.
+/// Log lines go to standard error, and from there to the host's log.
 pub const std_options: std.Options = .{ .log_level = .info };
 
 export fn exports_hostler_handler_message_handler_handle(message: *Message, ret: *Outcome) void {
     defer c.hostler_handler_types_message_free(message);
-    // The bindings free the reason with the allocator of C, once the host has read it.
+    // The bindings free the reason with the allocator of C after the host has read it.
     const verdict = order.handle(std.heap.c_allocator, message.body.ptr[0..message.body.len], message.attempt);
     std.log.info("attempt {d}: {f}", .{ message.attempt, verdict });
     switch (verdict) {

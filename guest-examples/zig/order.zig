@@ -1,17 +1,17 @@
-//! What happens to an order. Nothing here knows WebAssembly: `make test` runs it as it is.
+//! Decides about an order. This file does not depend on WebAssembly, so `make test` runs it directly.
 
 const std = @import("std");
 const Allocator = std.mem.Allocator;
 const Value = std.json.Value;
 
-/// The longest wait between two attempts, in milliseconds.
+/// The longest delay between two attempts, in milliseconds.
 const delay_max = 10_000;
 
 pub const Verdict = union(enum) {
     ack,
-    /// Again, after this many milliseconds.
+    /// Try again after this many milliseconds.
     again: u64,
-    /// Why not. Whoever gets it frees it.
+    /// The reason. The caller frees it.
     reject: []u8,
 
     pub fn format(verdict: Verdict, writer: *std.Io.Writer) std.Io.Writer.Error!void {
@@ -28,9 +28,9 @@ const Order = struct {
     amount: f64,
     currency: []const u8,
     status: []const u8,
-    /// What goes wrong, to try things out: `payment-timeout` or `crash`.
+    /// A failure to simulate: `payment-timeout` or `crash`.
     simulate: []const u8,
-    /// How many attempts `payment-timeout` fails.
+    /// How many attempts fail with `payment-timeout`.
     failures: u32,
 };
 
@@ -42,10 +42,10 @@ pub fn handle(allocator: Allocator, body: []const u8, attempt: u32) Verdict {
     const id = order.id;
 
     if (!(order.amount > 0)) return reject(allocator, "order {s}: nothing to charge", .{id});
-    if (!isCurrency(order.currency)) return reject(allocator, "order {s}: `{s}` is no currency", .{ id, order.currency });
+    if (!isCurrency(order.currency)) return reject(allocator, "order {s}: `{s}` is not a currency", .{ id, order.currency });
     if (is(order.status, "cancelled")) return reject(allocator, "order {s}: it was cancelled", .{id});
     if (is(order.simulate, "payment-timeout") and attempt <= order.failures) return .{ .again = delay(attempt) };
-    // A bug that no second attempt cures: the host counts it as a failed attempt.
+    // A bug that a second attempt does not cure. The host counts a failed attempt.
     if (is(order.simulate, "crash")) std.debug.panic("order {s} hit a bug", .{id});
     return .ack;
 }
@@ -54,7 +54,7 @@ fn reject(allocator: Allocator, comptime format: []const u8, args: anytype) Verd
     return .{ .reject = std.fmt.allocPrint(allocator, format, args) catch @panic("out of memory") };
 }
 
-/// Twice as long after every attempt, in milliseconds.
+/// The delay doubles after every attempt, in milliseconds.
 fn delay(attempt: u32) u64 {
     const doublings = @min(@max(attempt, 1) - 1, 10);
     return @min(@as(u64, 100) << @intCast(doublings), delay_max);
@@ -65,7 +65,7 @@ const NotAnOrder = error{NotAnOrder};
 fn parse(arena: Allocator, body: []const u8) !Order {
     const json = try std.json.parseFromSliceLeaky(Value, arena, body, .{
         .duplicate_field_behavior = .use_last,
-        // As they stand: an id may be longer than any number we have.
+        // Keep numbers as text: an id may be longer than any number type.
         .parse_numbers = false,
     });
     if (json != .object) return error.NotAnOrder;
@@ -81,7 +81,7 @@ fn parse(arena: Allocator, body: []const u8) !Order {
     };
 }
 
-/// `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`: text or number, both will do.
+/// `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`, so text and numbers are accepted.
 fn textOrNumber(value: ?Value) NotAnOrder![]const u8 {
     return switch (value orelse return error.NotAnOrder) {
         .string, .number_string => |given| given,
@@ -90,7 +90,7 @@ fn textOrNumber(value: ?Value) NotAnOrder![]const u8 {
 }
 
 fn number(given: []const u8) !f64 {
-    // `parseFloat` takes more than JSON has: `0x10`, `1_000`, `nan`.
+    // `parseFloat` accepts more than JSON allows: `0x10`, `1_000`, `nan`.
     for (given) |char| switch (char) {
         '0'...'9', '-', '+', '.', 'e', 'E' => {},
         else => return error.NotAnOrder,
@@ -139,7 +139,7 @@ test "good orders are acked" {
     try expect(.ack,
         \\{"id":"o-1","amount":42.5,"currency":"EUR","status":"paid"}
     , 1);
-    // The fields of a stream entry are all text.
+    // All fields of a stream entry are text.
     try expect(.ack,
         \\{"id":"1","amount":"5"}
     , 1);
@@ -148,7 +148,7 @@ test "good orders are acked" {
     , 1);
 }
 
-test "a payment that times out is tried again, and later each time" {
+test "a payment that times out is tried again with growing delays" {
     const body =
         \\{"id":"o-2","amount":1,"simulate":"payment-timeout","failures":3}
     ;
@@ -159,7 +159,7 @@ test "a payment that times out is tried again, and later each time" {
     try testing.expectEqual(delay_max, delay(std.math.maxInt(u32)));
 }
 
-test "what is no order is dropped" {
+test "bodies that are not orders are dropped" {
     const bodies = [_][]const u8{
         "",                               "hello", "[]", "null", "{}",
         \\{"id":"o-3"}
@@ -175,14 +175,14 @@ test "what is no order is dropped" {
     for (bodies) |body| try expectReject("not an order", body);
 }
 
-test "what can not be charged is dropped with the reason" {
+test "orders that cannot be charged are dropped with a reason" {
     try expectReject("order o-4: nothing to charge",
         \\{"id":"o-4","amount":0}
     );
     try expectReject("order 5: it was cancelled",
         \\{"id":5,"amount":1,"status":"cancelled"}
     );
-    try expectReject("order o-6: `euros` is no currency",
+    try expectReject("order o-6: `euros` is not a currency",
         \\{"id":"o-6","amount":1,"currency":"euros"}
     );
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What a handler costs in each language: makes a project of each as a user would, builds it twice,
-# measures its component without Redis, and writes the table of docs/languages.md between its marks.
+# Measures the cost of a handler in each language. For each language the script makes a project as a
+# user would, builds it twice and measures its component without Redis. It writes the table of
+# docs/languages.md between its marks.
 # languages.sh HOSTLER LANGUAGE...
 set -eu
 
@@ -14,17 +15,17 @@ trap 'exit 1' INT TERM
 table=$dir/table
 json=
 
-# Nothing that was fetched or compiled before is used, but crates that cargo has downloaded.
+# Use no earlier downloads and builds, except the crates that cargo has downloaded.
 unset MAKEFLAGS MFLAGS MAKELEVEL TOOLCHAINS CARGO_TARGET_DIR LANG 2> /dev/null || true
 export npm_config_cache="$dir/npm" PIP_NO_CACHE_DIR=1 GOMODCACHE="$dir/gomod" GOCACHE="$dir/gocache" GOFLAGS=-modcacherw
 
 printf '%s' '{"id":"o-1","amount":42.5,"currency":"EUR","status":"paid","items":["espresso beans 1 kg"],"gift":false}' > "$dir/order.json"
-# A number of the one line of JSON; with a section before it, of that section.
+# `field` and `top` read a number of the one line of JSON; `field` reads it from a section.
 field() { printf '%s' "$json" | sed -n "s/.*\"$1\":{[^}]*\"$2\":\([0-9.]*\).*/\1/p"; }
 top() { printf '%s' "$json" | sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"; }
 
 now() { echo $(( $(date +%s%N) / 1000000 )); }
-# Run a build; what it says is shown if it fails.
+# Run a build. Show its output if it fails.
 build() { sh -c "$1" > "$dir/log" 2>&1 < /dev/null || { cat "$dir/log" >&2; exit 1; }; }
 
 {
@@ -47,7 +48,7 @@ for language in "$@"; do
     c) name=C source=order.c ;;
     cpp) name=C++ source=order.cpp ;;
     zig) name=Zig source=order.zig ;;
-    *) echo "no such language: $language" >&2; exit 64 ;;
+    *) echo "unknown language: $language" >&2; exit 64 ;;
   esac
   rm -rf "$dir/$language"
   mkdir "$dir/$language"
@@ -57,13 +58,13 @@ for language in "$@"; do
   begun=$(now)
   build "$fetch && $build"
   first=$(( $(now) - begun ))
-  # A change, as between two tries.
+  # A small change, as during development.
   echo "$comment measured" >> "$source"
   rm -f handler.wasm
   begun=$(now)
   build "$build"
   again=$(( $(now) - begun ))
-  # What it says to people is of the guest's log, cut at its limits, unless it fails.
+  # Standard error has only the guest's log, cut at its limits. Show it if the bench fails.
   json=$("$hostler" bench --in-process "$file" --body-file "$dir/order.json" --json 2> "$dir/log") || {
     cat "$dir/log" >&2; exit 1; }
   awk -v name="$name" -v size="$(top size_bytes)" -v setup="$((first > again ? first - again : 0))" -v again="$again" \

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What swaps cost: the same queue is emptied by one host, first with one version of its handler, then
-# while its file is replaced by ever new versions, each of which must be compiled. The second part also
-# says how fast it went while a version was verified, and how fast between two of them.
+# Measures the cost of swaps. One host empties the same queue twice: first with one version of its
+# handler, then while new versions replace its file. The host must compile each new version. The second
+# part also prints the rate while a version is verified, and the rate between versions.
 # swap.sh HOSTLER COMPONENT [MESSAGES] [ROUNDS] [SECONDS BETWEEN VERSIONS]
 set -eu
 
@@ -26,17 +26,18 @@ stop() {
   watcher=
 }
 
-# The component with a section that says nothing: another digest, the same handler.
+# Write the component with an extra section: another digest, the same handler.
 version() { { cat "$component"; printf '\000\011\004swap%04d' "$1"; } > "$dir/next" && mv "$dir/next" "$dir/handler.wasm"; }
 
-# The address of the host's admin server, once it has said it.
+# Wait for the address of the host's admin server in the log, and print it.
 admin() {
   while ! grep -q '"ready"' "$dir/log" 2> /dev/null; do sleep 0.05; done
   sed -n 's/.*"address":"\([^"]*\)".*/\1/p' "$dir/log" | head -n 1
 }
 
-# Attempts a second while a version was verified, and between: the host's log says when it was verified,
-# the looks how many attempts there were. What lies in neither whole is left out.
+# Print the attempts a second while a version was verified, and between versions. The host's log has the
+# times of verification, and `looks` has the counts of attempts. An interval that is only partly in a
+# verification is left out.
 paces() {
   {
     sed -n 's/.*"timestamp":"[^T]*T\([0-9]*\):\([0-9]*\):\([0-9.]*\)Z".*"message":"\(verifying\|swapped\|a new version was refused\|a version was superseded\).*/log \1 \2 \3 \4/p' "$dir/log"
@@ -60,20 +61,20 @@ paces() {
       seen = 1; last = at; before = $3
     }
     END {
-      if (!time[0] || !time[1]) { print "  too short to tell verifying from the rest: more messages"; exit }
+      if (!time[0] || !time[1]) { print "  too short to separate verification from the rest: use more messages"; exit }
       quiet = attempts[0] / time[0]; busy = attempts[1] / time[1]
       printf "  %d a second between versions (%.1f s), %d while one is verified (%.1f s): %d %%\n",
         quiet, time[0], busy, time[1], busy * 100 / quiet
     }'
 }
 
-# measure NAME SECONDS: with SECONDS = 0 nothing is swapped, else a new version comes so often.
+# measure NAME SECONDS: a new version comes every SECONDS seconds; 0 = no swaps.
 measure() {
   round=1
   while [ "$round" -le "$rounds" ]; do
     rm -rf .hostler log looks
     version 0
-    # Orders, so that the example handlers acknowledge them.
+    # The messages are orders, so the example handlers acknowledge them.
     seq "$messages" | sed 's/.*/{"id":"&","amount":1}/' | "$hostler" publish --redis embedded --stream orders --lines > /dev/null 2>&1
     begun=$(date +%s%N)
     "$hostler" run --redis embedded --stream orders --group g --handler handler.wasm --compile-cache off \

@@ -210,7 +210,7 @@ fn what_is_exported_has_a_shape_and_what_is_published_a_place() {
     assert!(
         wrong
             .stderr
-            .starts_with("error: line 2 of stdin is no message as json"),
+            .starts_with("error: line 2 of stdin is not a message in JSON"),
         "{wrong:?}"
     );
 }

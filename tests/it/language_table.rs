@@ -271,27 +271,27 @@ pub(crate) fn rows() -> Vec<Row> {
     add(
         "a long currency",
         br#"{"id":"o-6","amount":1,"currency":"euros"}"#,
-        drop("order o-6: `euros` is no currency"),
+        drop("order o-6: `euros` is not a currency"),
     );
     add(
         "a currency in small letters",
         br#"{"id":"o-6","amount":1,"currency":"eur"}"#,
-        drop("order o-6: `eur` is no currency"),
+        drop("order o-6: `eur` is not a currency"),
     );
     add(
         "no currency",
         br#"{"id":"o-6","amount":1,"currency":""}"#,
-        drop("order o-6: `` is no currency"),
+        drop("order o-6: `` is not a currency"),
     );
     add(
         "a currency of three characters",
         "{\"id\":\"o-6\",\"amount\":1,\"currency\":\"ÄÖÜ\"}".as_bytes(),
-        drop("order o-6: `ÄÖÜ` is no currency"),
+        drop("order o-6: `ÄÖÜ` is not a currency"),
     );
     add(
         "a currency and a line break",
         br#"{"id":"o-6","amount":1,"currency":"EUR\n"}"#,
-        drop("order o-6: `EUR\n` is no currency"),
+        drop("order o-6: `EUR\n` is not a currency"),
     );
     add(
         "the first reason wins",

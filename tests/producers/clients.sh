@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fetch the real clients of docs/producers.md into a directory: their packages come from PyPI, npm, the
+# Fetch the real clients of docs/producers.md into a directory. Their packages come from PyPI, npm, the
 # Go module proxy and Maven Central.
+# clients.sh DIRECTORY
 set -eu
 dir=$1
 mkdir -p "$dir/node" "$dir/go" "$dir/java"

@@ -1,6 +1,7 @@
-"""What the Python program of docs/producers.md uses of the package `redis`, where it is not installed.
+"""The part of the package `redis` that the Python program of docs/producers.md uses.
 
-It speaks to a real server, by the protocol of Redis; `make producers` uses the real package instead.
+Tests use this module if the package is not installed. It connects to a real server with the protocol of
+Redis. `make producers` uses the real package instead.
 """
 
 import socket

@@ -39,21 +39,21 @@ typedef struct {
   size_t len;
 } handler_list_tuple2_string_string_t;
 
-// One message, as one attempt sees it.
+// One message, as one attempt receives it.
 typedef struct hostler_handler_types_message_t {
-  // The same for every attempt at this message, through requeues and replays: an idempotency key.
+  // An idempotency key: the same for every attempt at this message, also after requeues and replays.
   handler_string_t   id;
-  // The queue it came from: a stream's or list's key, or the channel's name.
+  // The queue of the message: the key of a stream or a list, or the name of a channel.
   handler_string_t   queue;
   // The body, byte for byte.
   handler_list_u8_t   body;
-  // The headers: names in lower case, values as UTF-8 (what is not UTF-8 is replaced).
+  // The headers: names in lower case, values as UTF-8 (other bytes are replaced).
   handler_list_tuple2_string_string_t   headers;
-  // Which handler start this is, counted from 1.
+  // The number of this handler start, counted from 1.
   uint32_t   attempt;
-  // After how many starts the message is given up; 0 = never.
+  // The number of starts after which the message is given up; 0 = never.
   uint32_t   max_attempts;
-  // When the message was enqueued, in epoch milliseconds; 0 = unknown.
+  // The time when the message was enqueued, in epoch milliseconds; 0 = unknown.
   uint64_t   enqueued_ms;
 } hostler_handler_types_message_t;
 
@@ -62,7 +62,7 @@ typedef struct {
   uint64_t val;
 } handler_option_u64_t;
 
-// What the handler wants to happen with the message.
+// The handler's decision about the message.
 typedef struct hostler_handler_types_outcome_t {
   uint8_t tag;
   union {
@@ -71,11 +71,11 @@ typedef struct hostler_handler_types_outcome_t {
   } val;
 } hostler_handler_types_outcome_t;
 
-// Done: take it off the queue.
+// Done: remove the message from the queue.
 #define HOSTLER_HANDLER_TYPES_OUTCOME_ACK 0
-// Not now: deliver it again, after this many milliseconds; none = the queue's backoff, 0 = at once.
+// Try later: deliver the message again after this many milliseconds; none = the queue's backoff, 0 = at once.
 #define HOSTLER_HANDLER_TYPES_OUTCOME_NACK_REQUEUE 1
-// Never: to the dead-letter queue if there is one, with this reason for people.
+// Give up: move the message to the dead-letter queue, if there is one, with this reason for people.
 #define HOSTLER_HANDLER_TYPES_OUTCOME_DROP 2
 
 typedef hostler_handler_types_message_t exports_hostler_handler_message_handler_message_t;
@@ -83,9 +83,9 @@ typedef hostler_handler_types_message_t exports_hostler_handler_message_handler_
 typedef hostler_handler_types_outcome_t exports_hostler_handler_message_handler_outcome_t;
 
 // Imported Functions from `hostler:handler/delivery@1.0.0`
-// Milliseconds until this attempt is ended as a timeout.
+// Milliseconds until this attempt times out.
 extern uint64_t hostler_handler_delivery_deadline_ms(void);
-// Whether the host is stopping and would like an answer soon.
+// Whether the host is stopping; the handler should then answer soon.
 extern bool hostler_handler_delivery_is_cancelled(void);
 // The W3C trace context of the message: `traceparent` and `tracestate`, if it has them.
 extern void hostler_handler_delivery_trace_context(handler_tuple2_option_string_option_string_t *ret);

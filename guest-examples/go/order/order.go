@@ -1,5 +1,5 @@
-// Package order decides what happens to an order. Nothing here knows WebAssembly: `go test` runs
-// it as it is.
+// Package order decides about an order. It does not depend on WebAssembly, so `go test` runs it
+// directly.
 package order
 
 import (
@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// delayMax is the longest wait between two attempts.
+// delayMax is the longest delay between two attempts.
 const delayMax = 10 * time.Second
 
-// Kind is what happens to an order.
+// Kind is the decision about an order.
 type Kind int
 
 const (
@@ -25,7 +25,7 @@ const (
 	Reject
 )
 
-// Verdict is what happens to an order, and when or why.
+// Verdict is a decision, with its delay or its reason.
 type Verdict struct {
 	Kind   Kind
 	Delay  time.Duration // of Again
@@ -48,13 +48,13 @@ type order struct {
 	Amount   number `json:"amount"`
 	Currency string `json:"currency"`
 	Status   string `json:"status"`
-	// What goes wrong, to try things out: `payment-timeout` or `crash`.
+	// A failure to simulate: `payment-timeout` or `crash`.
 	Simulate string `json:"simulate"`
-	// How many attempts `payment-timeout` fails.
+	// How many attempts fail with `payment-timeout`.
 	Failures uint32 `json:"failures"`
 }
 
-// text is given as text or number: `XADD orders * id 1 amount 5` arrives as
+// text accepts text or a number: `XADD orders * id 1 amount 5` arrives as
 // {"id":"1","amount":"5"}.
 type text string
 
@@ -70,7 +70,7 @@ func (t *text) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// number is given as text or number, too.
+// number also accepts text or a number.
 type number float64
 
 func (n *number) UnmarshalJSON(raw []byte) error {
@@ -88,7 +88,7 @@ var isCurrency = regexp.MustCompile(`^[A-Z]{3}$`).MatchString
 // Handle charges an order. The first attempt is 1.
 func Handle(body []byte, attempt uint32) Verdict {
 	o := order{Amount: number(math.NaN()), Currency: "EUR", Failures: 1}
-	// encoding/json repairs what is not UTF-8, and takes `null` for any object.
+	// encoding/json repairs text that is not UTF-8, and accepts `null` for any object.
 	err := json.Unmarshal(body, &o)
 	if err != nil || !utf8.Valid(body) || !bytes.ContainsRune(body, '{') || o.ID == "" || math.IsNaN(float64(o.Amount)) {
 		return Verdict{Kind: Reject, Reason: "not an order"}
@@ -100,20 +100,20 @@ func Handle(body []byte, attempt uint32) Verdict {
 	case o.Amount <= 0:
 		return reject("nothing to charge")
 	case !isCurrency(o.Currency):
-		return reject(fmt.Sprintf("`%s` is no currency", o.Currency))
+		return reject(fmt.Sprintf("`%s` is not a currency", o.Currency))
 	case o.Status == "cancelled":
 		return reject("it was cancelled")
 	case o.Simulate == "payment-timeout" && attempt <= o.Failures:
 		return Verdict{Kind: Again, Delay: delay(attempt)}
 	case o.Simulate == "crash":
-		// A bug that no second attempt cures: the host counts it as a failed attempt.
+		// A bug that a second attempt does not cure. The host counts a failed attempt.
 		panic(fmt.Sprintf("order %s hit a bug", o.ID))
 	default:
 		return Verdict{Kind: Ack}
 	}
 }
 
-// delay is twice as long after every attempt.
+// delay doubles after every attempt.
 func delay(attempt uint32) time.Duration {
 	doublings := min(max(attempt, 1)-1, 10)
 	return min(100*time.Millisecond<<doublings, delayMax)

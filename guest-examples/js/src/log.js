@@ -1,13 +1,13 @@
-// QuickJS has no console: standard output is an import.
+// QuickJS has no console, so this file imports standard output.
 
 import stdout from "wasi:cli/stdout@0.2.6";
 
 import { encode } from "./utf8.js";
 
-// A stream takes 4096 bytes at a time.
+// A stream accepts at most 4096 bytes at a time.
 const CHUNK = 4096;
 
-/** Write a line: it becomes an event of the host's log. */
+/** Write one line. It becomes an event of the host's log. */
 export function log(line) {
   const bytes = encode(`${line}\n`);
   const output = stdout.getStdout();

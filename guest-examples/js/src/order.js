@@ -1,8 +1,8 @@
-// What happens to an order. Nothing here knows WebAssembly: `npm test` runs it as it is.
+// Decides about an order. This file does not depend on WebAssembly, so `npm test` runs it directly.
 
 import { decode } from "./utf8.js";
 
-/** The longest wait between two attempts, in milliseconds. */
+/** The longest delay between two attempts, in milliseconds. */
 export const DELAY_MAX = 10_000;
 
 /** Charge an order. `attempt` is 1 the first time. */
@@ -12,18 +12,18 @@ export function handle(body, attempt) {
   const reject = (why) => ({ kind: "reject", reason: `order ${order.id}: ${why}` });
 
   if (!(order.amount > 0)) return reject("nothing to charge");
-  if (!/^[A-Z]{3}$/.test(order.currency)) return reject(`\`${order.currency}\` is no currency`);
+  if (!/^[A-Z]{3}$/.test(order.currency)) return reject(`\`${order.currency}\` is not a currency`);
   if (order.status === "cancelled") return reject("it was cancelled");
-  // What goes wrong, to try things out.
+  // A failure to simulate.
   if (order.simulate === "payment-timeout" && attempt <= order.failures) {
     return { kind: "again", delayMs: delay(attempt) };
   }
-  // A bug that no second attempt cures: the host counts it as a failed attempt.
+  // A bug that a second attempt does not cure. The host counts a failed attempt.
   if (order.simulate === "crash") throw new Error(`order ${order.id} hit a bug`);
   return { kind: "ack" };
 }
 
-/** A verdict in words. */
+/** The log text of a verdict. */
 export function show(verdict) {
   switch (verdict.kind) {
     case "again":
@@ -35,12 +35,12 @@ export function show(verdict) {
   }
 }
 
-/** Twice as long after every attempt, in milliseconds. */
+/** The delay doubles after every attempt, in milliseconds. */
 export function delay(attempt) {
   return Math.min(100 * 2 ** Math.min(attempt - 1, 10), DELAY_MAX);
 }
 
-/** The order, if the body is one. */
+/** Parse an order. Returns null if the body is not an order. */
 function parse(body) {
   let fields;
   try {
@@ -68,18 +68,18 @@ function parse(body) {
   return isOrder ? order : null;
 }
 
-/** `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`. */
+/** `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`, so text and numbers are accepted. */
 function textOrNumber(value) {
   if (typeof value === "number") return String(value);
   return typeof value === "string" && isWhole(value) ? value : "";
 }
 
-/** JSON can escape half a character; what is not Unicode could not be answered. */
+/** JSON can escape half a character. Such text is not valid Unicode, so an answer could not contain it. */
 function isWhole(text) {
   return !/\p{Surrogate}/u.test(text);
 }
 
-/** The number that a text is, or NaN. */
+/** The number in a text, or NaN. */
 function number(text) {
   return /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text) ? Number(text) : NaN;
 }

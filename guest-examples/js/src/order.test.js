@@ -11,13 +11,13 @@ test("good orders are acked", () => {
   const bodies = [
     '{"id":"o-1","amount":42.5,"currency":"EUR","status":"paid"}',
     '{"id":1,"amount":5}',
-    // The fields of a stream entry are all text.
+    // All fields of a stream entry are text.
     '{"id":"1","amount":"5"}',
   ];
   for (const body of bodies) assert.deepEqual(handle(bytes(body), 1), { kind: "ack" });
 });
 
-test("a payment that times out is tried again, and later each time", () => {
+test("a payment that times out is tried again with growing delays", () => {
   const body = bytes('{"id":"o-2","amount":1,"simulate":"payment-timeout","failures":3}');
   for (const [attempt, delayMs] of [[1, 100], [2, 200], [3, 400]]) {
     assert.deepEqual(handle(body, attempt), { kind: "again", delayMs });
@@ -26,17 +26,17 @@ test("a payment that times out is tried again, and later each time", () => {
   assert.equal(delay(2 ** 32 - 1), DELAY_MAX);
 });
 
-test("what is no order is dropped", () => {
+test("bodies that are not orders are dropped", () => {
   const bodies = ["", "hello", "[]", "null", "{}", '{"id":"o-3"}', '{"id":"","amount":1}', '{"id":"\\ud800","amount":1}'];
   for (const body of bodies) assert.deepEqual(handle(bytes(body), 1), dropped("not an order"), body);
   assert.deepEqual(handle(new Uint8Array([0xff]), 1), dropped("not an order"));
 });
 
-test("what can not be charged is dropped with the reason", () => {
+test("orders that cannot be charged are dropped with a reason", () => {
   const cases = [
     ['{"id":"o-4","amount":0}', "order o-4: nothing to charge"],
     ['{"id":5,"amount":1,"status":"cancelled"}', "order 5: it was cancelled"],
-    ['{"id":"o-6","amount":1,"currency":"euros"}', "order o-6: `euros` is no currency"],
+    ['{"id":"o-6","amount":1,"currency":"euros"}', "order o-6: `euros` is not a currency"],
   ];
   for (const [body, reason] of cases) assert.deepEqual(handle(bytes(body), 1), dropped(reason));
 });

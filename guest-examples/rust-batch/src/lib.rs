@@ -1,4 +1,4 @@
-//! A handler for orders that takes several in one call. `order.rs` decides on each; this file
+//! A handler that takes several orders in one call. `order.rs` decides on each order; this file
 //! connects it to hostler.
 
 mod order;
@@ -20,13 +20,13 @@ impl Guest for Orders {
             .iter()
             .map(|message| order::handle(&message.body, message.attempt))
             .collect();
-        // Standard output becomes the host's log.
+        // Standard output goes to the host's log.
         println!("{}", summary(&outcomes));
         outcomes
     }
 }
 
-/// What became of a batch, in one line.
+/// The outcomes of a batch, in one line.
 fn summary(outcomes: &[Outcome]) -> String {
     let count = |such: fn(&Outcome) -> bool| outcomes.iter().filter(|o| such(o)).count();
     format!(
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_told_in_one_line() {
+    fn one_line_summarizes_a_batch() {
         let outcomes = [Outcome::Ack, Outcome::Drop(None), Outcome::Ack];
         assert_eq!(
             summary(&outcomes),

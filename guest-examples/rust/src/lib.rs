@@ -16,7 +16,7 @@ struct Orders;
 impl Guest for Orders {
     fn handle(message: Message) -> Outcome {
         let outcome = order::handle(&message.body, message.attempt);
-        // Standard output becomes the host's log.
+        // Standard output goes to the host's log.
         println!("attempt {}: {}", message.attempt, summary(&outcome));
         outcome
     }

@@ -1,10 +1,10 @@
-//! What happens to an order. Nothing here knows WebAssembly: `cargo test` runs it as it is.
+//! Decides about an order. This file does not depend on WebAssembly, so `cargo test` runs it directly.
 
 use serde::{Deserialize, Deserializer};
 
 use crate::hostler::handler::types::Outcome;
 
-/// The longest wait between two attempts, in milliseconds.
+/// The longest delay between two attempts, in milliseconds.
 const DELAY_MAX: u64 = 10_000;
 
 #[derive(Debug, Deserialize)]
@@ -17,10 +17,10 @@ struct Order {
     currency: Option<String>,
     #[serde(default)]
     status: Option<String>,
-    /// What goes wrong, to try things out: `payment-timeout` or `crash`.
+    /// A failure to simulate: `payment-timeout` or `crash`.
     #[serde(default)]
     simulate: Option<String>,
-    /// How many attempts `payment-timeout` fails.
+    /// How many attempts fail with `payment-timeout`.
     #[serde(default = "once")]
     failures: u32,
 }
@@ -37,16 +37,16 @@ pub fn handle(body: &[u8], attempt: u32) -> Outcome {
         Some("payment-timeout") if attempt <= order.failures => {
             Outcome::NackRequeue(Some(delay(attempt)))
         }
-        // A bug that no second attempt cures: the host counts it as a failed attempt.
+        // A bug that a second attempt does not cure. The host counts a failed attempt.
         Some("crash") => panic!("order {} hit a bug", order.id),
         _ => Outcome::Ack,
     }
 }
 
-/// The order, if the body is one. What is not UTF-8 is none, wherever that stands in it.
+/// Parse an order. A body with bytes that are not UTF-8 is never an order.
 fn parse(body: &[u8]) -> Option<Order> {
     let text = str::from_utf8(body).ok()?;
-    // Serde would take an array of the fields, too.
+    // Serde would also accept an array of the fields.
     if !text.trim_start().starts_with('{') {
         return None;
     }
@@ -60,7 +60,7 @@ fn check(order: &Order) -> Result<(), String> {
     }
     let currency = order.currency.as_deref().unwrap_or("EUR");
     if !(currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase())) {
-        return Err(format!("`{currency}` is no currency"));
+        return Err(format!("`{currency}` is not a currency"));
     }
     match order.status.as_deref() {
         Some("cancelled") => Err("it was cancelled".to_owned()),
@@ -72,7 +72,7 @@ fn reject(reason: String) -> Outcome {
     Outcome::Drop(Some(reason))
 }
 
-/// Twice as long after every attempt.
+/// The delay doubles after every attempt.
 fn delay(attempt: u32) -> u64 {
     let doublings = attempt.saturating_sub(1).min(10);
     (100 << doublings).min(DELAY_MAX)
@@ -82,7 +82,8 @@ fn once() -> u32 {
     1
 }
 
-/// `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`: text or number, both will do.
+/// `XADD orders * id 1 amount 5` arrives as `{"id":"1","amount":"5"}`, so text and numbers are
+/// accepted.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Either {
@@ -98,7 +99,7 @@ fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    // As JSON has them: no `inf`, no `1_000`.
+    // Only JSON numbers: no `inf`, no `1_000`.
     serde_json::from_str(&text(from)?).map_err(serde::de::Error::custom)
 }
 
@@ -117,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_a_stream_entry_will_do() {
+    fn the_fields_of_a_stream_entry_are_accepted() {
         assert_eq!(handle(br#"{"id":"1","amount":"5"}"#, 1), Outcome::Ack);
         assert_eq!(handle(br#"{"id":1,"amount":5}"#, 1), Outcome::Ack);
     }
 
     #[test]
-    fn a_payment_that_times_out_is_tried_again_and_later_each_time() {
+    fn a_payment_that_times_out_is_tried_again_with_growing_delays() {
         let body = br#"{"id":"o-2","amount":1,"simulate":"payment-timeout","failures":3}"#;
         assert_eq!(handle(body, 1), Outcome::NackRequeue(Some(100)));
         assert_eq!(handle(body, 2), Outcome::NackRequeue(Some(200)));
@@ -132,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_too_long() {
+    fn the_delay_has_a_limit() {
         assert_eq!(delay(1), 100);
         assert_eq!(delay(u32::MAX), DELAY_MAX);
     }
 
     #[test]
-    fn what_is_no_order_is_dropped() {
+    fn bodies_that_are_not_orders_are_dropped() {
         let bodies: [&[u8]; 9] = [
             b"",
             b"hello",
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_charged_is_dropped_with_the_reason() {
+    fn orders_that_cannot_be_charged_are_dropped_with_a_reason() {
         let cases = [
             (r#"{"id":"o-4","amount":0}"#, "order o-4: nothing to charge"),
             (
@@ -165,7 +166,7 @@ mod tests {
             ),
             (
                 r#"{"id":"o-6","amount":1,"currency":"euros"}"#,
-                "order o-6: `euros` is no currency",
+                "order o-6: `euros` is not a currency",
             ),
         ];
         for (body, reason) in cases {

@@ -1,6 +1,6 @@
-// QuickJS has neither TextDecoder nor TextEncoder.
+// QuickJS has no TextDecoder and no TextEncoder.
 
-/** The text of these bytes; throws an Error if they are not UTF-8. */
+/** Decode bytes. Throws an Error if they are not UTF-8. */
 export function decode(bytes: Uint8Array): string {
   const pieces: string[] = [];
   let units: number[] = [];
@@ -27,7 +27,7 @@ export function decode(bytes: Uint8Array): string {
   return pieces.join("");
 }
 
-/** The bytes of this text. */
+/** Encode text as UTF-8. */
 export function encode(text: string): Uint8Array {
   const bytes: number[] = [];
   for (const character of text) {

@@ -1,5 +1,5 @@
-//! A listener that accepts a bounded number of connections at a time: a scraper that never closes
-//! its own must not use up the file descriptors that Redis connections need.
+//! A listener that accepts a limited number of connections at a time. A scraper that never closes
+//! its connections must not use up the file descriptors that Redis connections need.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A handful of scrapers and probes, with room.
+/// Enough for some scrapers and probes.
 const CONNECTIONS_MAX: usize = 64;
 
 /// See the module.
@@ -37,7 +37,7 @@ impl Listener for Bounded {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let room = Arc::clone(&self.room).acquire_owned().await;
-        // axum's own accept waits and tries again where the system is short of something.
+        // The accept of axum waits and tries again when the system is short of resources.
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let connection = Connection {
             stream,
@@ -51,7 +51,7 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that takes up room until it is closed.
+/// A connection that counts against the limit until it is closed.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,

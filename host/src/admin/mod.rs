@@ -1,14 +1,15 @@
-//! HTTP for operators: whether the host is alive and ready, and what it counts.
+//! HTTP for operators: whether the host is alive and ready, and its metrics.
 //!
 //! | route | answer |
 //! |---|---|
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /live` | 200, or 503 if the loop has not turned for a minute |
 //! | `GET /ready` | 200, or 503 with the reasons; and the versions of the handler |
-//! | `GET /status` | JSON: what is served, the rules in force and their origin, the faults of late |
+//! | `GET /status` | JSON: the served queue, the active rules and their origin, recent faults |
 //!
-//! Reads only, and holds no secret: but who can reach it can see the names of queues' failures, so
-//! it listens on loopback unless told otherwise. Connections are bounded; the rest wait.
+//! The server only reads, and it shows no secrets. But its clients can see queue names and
+//! failures, so it listens on loopback by default. The number of connections is limited; further
+//! ones wait.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,30 +34,30 @@ use listener::Bounded;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Why the admin server is not there.
+/// Why the admin server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot serve on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
-/// A socket that listens, and serves nothing yet.
+/// A socket that listens but does not serve yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: Bounded,
     address: SocketAddr,
 }
 
-/// Listen on this address; port 0 takes a free one.
+/// Listen on this address. Port 0 takes a free port.
 ///
 /// # Errors
-/// The address is taken, or not ours.
+/// The address is in use, or does not belong to this machine.
 pub async fn bind(address: SocketAddr) -> Result<Bound, Error> {
     let error = |source| Error::Bind { address, source };
     let listener = tokio::net::TcpListener::bind(address)
@@ -70,7 +71,7 @@ pub async fn bind(address: SocketAddr) -> Result<Bound, Error> {
 }
 
 impl Bound {
-    /// Where it really listens.
+    /// The actual address, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -130,7 +131,7 @@ struct Told {
     status: Shown,
     /// Handlers running now.
     in_flight: i64,
-    /// What happened since the start, as `--summary json` has it.
+    /// The counts since the start, in the format of `--summary json`.
     counters: Summary,
 }
 

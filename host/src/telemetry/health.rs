@@ -13,24 +13,24 @@ use crate::telemetry::versions::VersionsSeen;
 /// The longest detail of a reason, in bytes.
 const DETAIL_MAX: usize = 512;
 
-/// Without a sign of life for this long the loop counts as stuck.
+/// After this time without a sign of life the loop counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a host is not ready. A bounded set: it is a label.
+/// Why a host is not ready. The set is bounded, because it is a label.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// It has not read from the queue yet.
+    /// The host has not read from the queue yet.
     Starting,
     /// Redis does not answer, or refuses for now (`LOADING`, `READONLY`, ...).
     RedisAway,
-    /// Redis refuses what must be changed by somebody: a right, a type, an option.
+    /// Redis refuses a request until somebody changes a right, a type or an option.
     RedisConfiguration,
-    /// Dead letters cannot be written, or their queue is full and must not lose any.
+    /// Dead letters cannot be written, or their queue is full and must not lose messages.
     DeadLettersRefused,
-    /// The handler cannot be run: no instance can be made of it, or it fails on everything.
+    /// The handler cannot run: no instance can be made of it, or it faults on every message.
     Handler,
-    /// It is stopping.
+    /// The host is stopping.
     Draining,
 }
 
@@ -73,9 +73,9 @@ pub struct Impediment {
     pub detail: String,
 }
 
-/// The health of one host. Cheap to clone; all clones are one.
+/// The health of one host. It is cheap to clone, and all clones share one state.
 ///
-/// A new one is not ready: [`Cause::Starting`] is cleared by the loop.
+/// A new one is not ready: the loop clears [`Cause::Starting`].
 #[derive(Clone, Debug)]
 pub struct Health(Arc<Inner>);
 
@@ -103,8 +103,8 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Not ready for this cause. Returns whether it is new (a state change worth a log line); a
-    /// cause that already stands only gets the new detail.
+    /// Report that the host is not ready for this cause. Returns whether the cause is new (a state
+    /// change that deserves a log line). A cause that is already set only gets the new detail.
     pub fn impede(&self, cause: Cause, detail: impl Into<String>) -> bool {
         let mut detail = detail.into();
         truncate_utf8(&mut detail, DETAIL_MAX);
@@ -122,7 +122,7 @@ impl Health {
         }
     }
 
-    /// This cause is over. Returns whether it stood.
+    /// Clear this cause. Returns whether it was set.
     pub fn clear(&self, cause: Cause) -> bool {
         let mut impediments = self.lock();
         let before = impediments.len();
@@ -130,17 +130,17 @@ impl Health {
         impediments.len() < before
     }
 
-    /// Whether nothing stands in the way.
+    /// Whether no cause is set.
     pub fn is_ready(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// What stands in the way; empty = ready.
+    /// The reasons for not being ready; empty = ready.
     pub fn impediments(&self) -> Vec<Impediment> {
         self.lock().clone()
     }
 
-    /// These versions of the handler are run.
+    /// Set the versions of the handler that run.
     pub fn runs(&self, versions: VersionsSeen) {
         let mut seen = self
             .0
@@ -150,7 +150,7 @@ impl Health {
         *seen = Some(versions);
     }
 
-    /// The versions of the handler that are run, once that is known.
+    /// The versions of the handler that run, if they are known already.
     pub fn versions(&self) -> Option<VersionsSeen> {
         let seen = self
             .0
@@ -160,14 +160,14 @@ impl Health {
         seen.clone()
     }
 
-    /// The loop has turned. Costs an atomic store.
+    /// Note that the loop has turned. This costs one atomic store.
     pub fn beat(&self, now: Instant) {
         let ms = now.saturating_duration_since(self.0.born).as_millis();
         let ms = u64::try_from(ms).unwrap_or(u64::MAX - 1);
         self.0.beat_ms.store(ms + 1, Ordering::Relaxed);
     }
 
-    /// For how long the loop has given no sign of life, if that is too long. A loop that has never
+    /// The time since the last sign of life of the loop, if it is too long. A loop that has never
     /// turned is not stuck: it is starting.
     pub fn stuck(&self, now: Instant) -> Option<Duration> {
         let beat = self.0.beat_ms.load(Ordering::Relaxed).checked_sub(1)?;
@@ -178,7 +178,7 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Impediment>> {
-        // Nothing panics while it is held, and the list is valid at every moment anyway.
+        // No code panics while it holds the lock, and the list is always valid.
         self.0
             .impediments
             .lock()

@@ -1,4 +1,5 @@
-//! A histogram of durations without a lock: the library's own takes a mutex per observation.
+//! A histogram of durations without a lock. The histogram of the library takes a mutex for each
+//! observation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,8 +7,8 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// The upper bounds of the buckets in nanoseconds: 10 us to 60 s, three to a decade. What is
-/// slower is in `+Inf` only.
+/// The upper bounds of the buckets in nanoseconds: 10 us to 60 s, three per decade. Slower
+/// observations are only in `+Inf`.
 const BOUNDS_NS: [u64; 22] = [
     10_000,
     25_000,
@@ -33,8 +34,8 @@ const BOUNDS_NS: [u64; 22] = [
     60_000_000_000,
 ];
 
-/// Durations by bucket. Cheap to observe from many threads; a scrape may see an observation in its
-/// bucket a moment before it sees it in the sum.
+/// Durations by bucket. Observations from many threads are cheap. A scrape may see an observation
+/// in its bucket a moment before it sees it in the sum.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BOUNDS_NS.len() + 1],
@@ -50,12 +51,12 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// How many durations were counted.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).sum()
     }
 
-    /// The sum of what was counted.
+    /// The sum of the durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
     }
@@ -70,7 +71,7 @@ impl EncodeMetric for Histogram {
         let buckets: Vec<(f64, u64)> = bounds
             .zip(self.buckets.iter().map(|b| b.load(Ordering::Relaxed)))
             .collect();
-        // The count is that of the buckets just read: the two must agree in one scrape.
+        // The count is the sum of the buckets just read: both must agree in one scrape.
         let count = buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(self.sum().as_secs_f64(), count, &buckets, None)
     }

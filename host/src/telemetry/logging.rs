@@ -1,5 +1,5 @@
-//! Log lines on stderr: pretty on a terminal, JSON otherwise. One event per state change, with
-//! fields, without payloads.
+//! Log lines on stderr: readable on a terminal, else JSON. Each state change gives one event, with
+//! fields and without payloads.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -12,26 +12,26 @@ use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 use super::patient::{Patient, Stall};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
-    /// `Pretty` on a terminal, `Json` otherwise.
+    /// `Pretty` on a terminal, else `Json`.
     Auto,
-    /// For people.
+    /// Readable lines for people.
     Pretty,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged: a level for hostler and its guests, or levels by target in the syntax of
+/// The log filter: one level for hostler and its guests, or levels by target in the syntax of
 /// `tracing`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogFilter(String);
 
-/// What the libraries may say where only a level is given.
+/// The level of the libraries, if the filter is only a level.
 const LIBRARIES: LevelFilter = LevelFilter::WARN;
 
-/// Warnings and errors: for commands that ask something and end.
+/// Warnings and errors, for commands that answer a question and exit.
 impl Default for LogFilter {
     fn default() -> Self {
         Self("warn".to_owned())
@@ -39,17 +39,17 @@ impl Default for LogFilter {
 }
 
 impl LogFilter {
-    /// These directives.
+    /// A filter with these directives.
     ///
     /// # Errors
-    /// They do not parse.
+    /// The directives do not parse.
     pub fn new(directives: &str) -> Result<Self, ParseError> {
         EnvFilter::builder().parse(directives)?;
         Ok(Self(directives.to_owned()))
     }
 
-    /// A lone level is meant for what hostler and its guests say: the libraries underneath would
-    /// drown it.
+    /// A level without targets applies to hostler and its guests. Lines of the libraries would hide
+    /// theirs, so the libraries get a stricter level.
     fn directives(&self) -> String {
         match self.0.parse::<LevelFilter>() {
             Ok(level) if level > LIBRARIES => format!("{LIBRARIES},hostler={level},guest={level}"),
@@ -63,20 +63,20 @@ impl LogFilter {
     }
 }
 
-/// What this process knows of its stderr.
+/// The state of this process's stderr.
 static STALL: Stall = Stall::new();
 
-/// How many lines were not written since the start, as whoever reads stderr had stopped reading.
+/// The number of lines since the start that were not written because stderr had no room.
 pub fn lines_dropped() -> u64 {
     STALL.dropped()
 }
 
-/// Log to stderr from now on. The first call of a process wins; later ones change nothing.
+/// Log to stderr from now on. The first call of a process counts; later calls change nothing.
 ///
-/// A line is written before its event is over, so that what is logged before a crash is there after
-/// it; but nobody waits long for a reader that has stopped reading: [`lines_dropped`].
+/// A line is written before its event ends, so lines that precede a crash are not lost. If the
+/// reader of stderr has stopped reading, a line is dropped after a short wait: [`lines_dropped`].
 pub fn start(format: LogFormat, level: &LogFilter) {
-    // A filter is known to parse: nothing is lost.
+    // A filter has been parsed before, so no directive is lost here.
     let filter = EnvFilter::builder().parse_lossy(level.directives());
     let is_terminal = std::io::stderr().is_terminal();
     let pretty = match format {
@@ -102,12 +102,12 @@ pub fn start(format: LogFormat, level: &LogFilter) {
             .try_init()
     };
     if let Err(error) = started {
-        tracing::debug!(%error, "logging had been started before");
+        tracing::debug!(%error, "logging was already started");
     }
 }
 
-/// Lets one log line of a kind, or some, through per interval, and counts the rest: what fails a
-/// thousand times a second is told once a second.
+/// Passes one or some log lines of a kind per interval, and counts the others. An error that occurs
+/// a thousand times a second is then logged once a second.
 ///
 /// ```
 /// # use hostler::telemetry::logging::Throttle;
@@ -121,13 +121,13 @@ pub fn start(format: LogFormat, level: &LogFilter) {
 pub struct Throttle {
     interval: Duration,
     burst: u32,
-    // Kinds are constants of the program: there is a bounded number of them.
+    // Kinds are constants of the program, so their number is bounded.
     kinds: Mutex<HashMap<&'static str, Passed, FxBuildHasher>>,
 }
 
 #[derive(Debug)]
 struct Passed {
-    /// When the first of these passed.
+    /// When the first line of this interval passed.
     since: Instant,
     passed: u32,
     suppressed: u64,
@@ -145,7 +145,7 @@ impl Throttle {
         Self::bursts(interval, 1)
     }
 
-    /// So many lines of a kind per `interval`.
+    /// This many lines of a kind per `interval`.
     pub fn bursts(interval: Duration, burst: u32) -> Self {
         Self {
             interval,
@@ -154,8 +154,8 @@ impl Throttle {
         }
     }
 
-    /// Whether a line of this kind may be logged now: `Some` = yes, with the number of lines
-    /// suppressed since the last one; `None` = no, and it is counted.
+    /// Whether a line of this kind may be logged now. `Some` = yes, with the number of lines
+    /// suppressed since the last one. `None` = no; the line is counted.
     pub fn pass(&self, kind: &'static str, now: Instant) -> Option<u64> {
         let mut kinds = self.lock();
         let Some(passed) = kinds.get_mut(kind) else {
@@ -181,8 +181,8 @@ impl Throttle {
         Some(std::mem::take(&mut passed.suppressed))
     }
 
-    /// This kind is over (Redis is back, say): how many lines were suppressed and not told yet.
-    /// The next line of the kind passes at once.
+    /// End this kind (for example, Redis is back). Returns the number of suppressed lines that were
+    /// not reported yet. The next line of the kind passes at once.
     pub fn end(&self, kind: &'static str) -> u64 {
         self.lock().remove(kind).map_or(0, |p| p.suppressed)
     }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_for_us_and_directives_are_for_all() {
+    fn a_level_applies_to_hostler_and_directives_apply_to_all() {
         let directives = |text| LogFilter::new(text).unwrap().directives();
         assert_eq!(directives("debug"), "warn,hostler=debug,guest=debug");
         assert_eq!(directives("error"), "error");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn some_lines_a_second_where_each_tells_something_of_its_own() {
+    fn several_lines_a_second_can_pass() {
         let throttle = Throttle::bursts(Duration::from_secs(1), 2);
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);

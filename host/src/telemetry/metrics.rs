@@ -1,7 +1,7 @@
-//! Counters of everything a host does: `/metrics` and the exit summary read the same ones.
+//! The counters of a host. `/metrics` and the exit summary read the same counters.
 //!
-//! Every series is made at start from a bounded set of labels, so counting is one atomic addition:
-//! no lock, no allocation, and no label that a guest or a message could choose.
+//! Every series is made at start from a bounded set of labels. So counting is one atomic addition,
+//! without locks or allocations, and no guest or message can choose a label.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub type GaugeF64 = Gauge<f64, AtomicU64>;
 /// A counter of fractions: seconds.
 pub type CounterF64 = Counter<f64, AtomicU64>;
 
-/// The error codes of Redis that have a series of their own; the rest counts as `other`.
+/// The error codes of Redis that have their own series. Other codes count as `other`.
 const REDIS_CODES: [&str; 24] = [
     "BUSY",
     "BUSYGROUP",
@@ -63,9 +63,9 @@ const REDIS_OTHER: &str = "other";
 
 pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// Everything that a host counts. One per host, shared by reference.
+/// All counters of a host. Each host has one, shared by reference.
 ///
-/// The public fields are counted directly; what needs a label has a method.
+/// Callers count the public fields directly. Counters with a label have a method.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -321,7 +321,7 @@ impl Metrics {
         }
     }
 
-    /// Count an attempt, when its outcome is known.
+    /// Count an attempt after its outcome is known.
     pub fn attempt(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Ack => self.acks.inc(),
@@ -342,7 +342,8 @@ impl Metrics {
         counters[reason as usize].inc_by(count);
     }
 
-    /// Count an outcome that the queue cannot honour: it forgets what it hands out.
+    /// Count an outcome that the queue cannot honour, because it forgets the messages that it
+    /// delivers.
     pub fn outcome_not_honoured(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Ack => return,
@@ -352,7 +353,7 @@ impl Metrics {
         };
     }
 
-    /// Count a disposition, once it is carried out.
+    /// Count a disposition after it is carried out.
     pub fn disposition(&self, disposition: &Disposition) {
         match disposition {
             Disposition::Acknowledge => self.acknowledged.inc(),
@@ -367,7 +368,7 @@ impl Metrics {
         self.acknowledged.inc_by(n);
     }
 
-    /// Count an error of Redis by its code. Codes that we do not know are `other`.
+    /// Count an error of Redis by its code. Unknown codes are `other`.
     pub fn redis_error(&self, error: &crate::redis::Error) {
         let code = error.code();
         REDIS_CODES
@@ -377,15 +378,15 @@ impl Metrics {
             .inc();
     }
 
-    /// Count that Redis had forgotten so many times a script that was to be run (`NOSCRIPT`); each
-    /// was loaded and run again.
+    /// Count how often Redis had forgotten a script (`NOSCRIPT`). Each time the script was loaded
+    /// and run again.
     pub fn scripts_forgotten(&self, n: u64) {
         if let Some(i) = REDIS_CODES.iter().position(|code| *code == "NOSCRIPT") {
             self.redis_errors[i].inc_by(n);
         }
     }
 
-    /// The handler that runs from now on, by its digest.
+    /// Set the digest of the handler that runs from now on.
     pub fn handler(&self, digest: Arc<str>) {
         self.handler.set(digest);
     }
@@ -415,7 +416,7 @@ fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
     gauge
 }
 
-/// The registry owns its metrics; these are shared with it.
+/// A metric that is shared with the registry, because the registry owns its metrics.
 pub(super) struct Shared<M>(pub(super) Arc<M>);
 
 impl<M: fmt::Debug> fmt::Debug for Shared<M> {
@@ -434,7 +435,7 @@ impl<M: EncodeMetric> EncodeMetric for Shared<M> {
     }
 }
 
-/// The digest of the handler: an info metric whose value changes with a swap.
+/// The digest of the handler: an info metric. A swap changes its value.
 #[derive(Debug, Default)]
 pub(super) struct Handler(RwLock<Arc<str>>);
 

@@ -1,10 +1,10 @@
-//! What an operator sees from outside: metrics, health and logs.
+//! The outside view of a host for operators: metrics, health and logs.
 //!
-//! - [`metrics`]: counters that cost the loop an atomic addition each, and the exit summary.
+//! - [`metrics`]: counters that cost the loop one atomic addition each, and the exit summary.
 //! - [`health`]: ready or not, and why.
-//! - [`versions`], [`swaps`]: which versions of the handler run, and how they do.
-//! - [`logging`]: log lines on stderr, and a bound on repeated ones; `patient` never waits long for a
-//!   reader of theirs.
+//! - [`versions`], [`swaps`]: the versions of the handler that run, and their counts.
+//! - [`logging`]: log lines on stderr, and a limit for repeated ones. `patient` writes them, and never
+//!   waits long for their reader.
 
 pub mod health;
 pub mod histogram;
@@ -15,8 +15,8 @@ pub mod status;
 pub mod swaps;
 pub mod versions;
 
-/// Epoch milliseconds by this machine's clock: for what people see of a host, never for leases, nor
-/// for what expires.
+/// The time by this machine's clock, in epoch milliseconds. It is only for display: leases and expiry
+/// never use it.
 pub fn wall_clock_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,8 +1,10 @@
-//! A writer that waits a while for its reader, and then writes no more until there is room again.
+//! A writer that waits a short time for its reader. If there is still no room, it drops lines until
+//! there is room again.
 //!
-//! The reader of stderr may stop reading: a terminal that was stopped, a collector that hangs. The
-//! loop logs as well, and has leases to renew; so a line that cannot be written in [`PATIENCE`] is
-//! dropped and counted, and so are those that follow, at once, for as long as there is no room.
+//! The reader of stderr may stop reading, for example a stopped terminal or a collector that hangs.
+//! The loop also logs, and it must renew leases. So a line that cannot be written within
+//! [`PATIENCE`] is dropped and counted. The lines after it are dropped at once, until there is
+//! room.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -13,16 +15,16 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// How long all lines of a [`SPELL`] wait for their reader, together.
+/// The longest total wait of all lines within one [`SPELL`].
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A reader that is slow all the time costs [`PATIENCE`] of each.
+/// A reader that is always slow costs at most [`PATIENCE`] per period of this length.
 const SPELL: Duration = Duration::from_secs(1);
 
 /// Bytes that a pipe with any room takes without blocking: `PIPE_BUF` of Linux.
 const CHUNK: usize = 4096;
 
-/// What is known of a reader, by all that write for it.
+/// The state of a reader, shared by all its writers.
 #[derive(Debug)]
 pub(super) struct Stall {
     state: Mutex<State>,
@@ -31,11 +33,11 @@ pub(super) struct Stall {
 
 #[derive(Debug)]
 struct State {
-    /// There was no room the last time.
+    /// Whether there was no room for the last line.
     is_stalled: bool,
-    /// The last line was cut: the next one begins a new one.
+    /// Whether the last line was cut. The next write then begins with a line break.
     is_cut: bool,
-    /// When this spell began, and how long lines have waited in it.
+    /// When this period began, and how long lines have waited in it.
     spell: Option<Instant>,
     waited: Duration,
 }
@@ -71,7 +73,7 @@ impl Stall {
         }
     }
 
-    /// How many lines were dropped, or cut.
+    /// The number of lines that were dropped or cut.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -90,7 +92,7 @@ impl<'a, W: Write + AsFd> Patient<'a, W> {
 }
 
 impl<W: Write + AsFd> Write for Patient<'_, W> {
-    /// Never writes a part of what it is given, as far as its caller knows: what is dropped is dropped.
+    /// Always reports the whole line as written, also when it was dropped or cut.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self
             .stall
@@ -107,7 +109,7 @@ impl<W: Write + AsFd> Write for Patient<'_, W> {
             if !has_room(&self.out, until)? {
                 self.stall.dropped.fetch_add(1, Ordering::Relaxed);
                 state.is_stalled = true;
-                // Nothing of this one was written before its first chunk.
+                // Before its first chunk, no part of this line was written.
                 state.is_cut |= place > 1;
                 return Ok(line.len());
             }
@@ -124,7 +126,8 @@ impl<W: Write + AsFd> Write for Patient<'_, W> {
     }
 }
 
-/// Whether [`CHUNK`] bytes can be written without blocking, or the reader is gone, which writing says.
+/// Whether [`CHUNK`] bytes can be written without blocking. Also true if the reader is gone: the
+/// write then reports this.
 fn has_room(out: &impl AsFd, until: Instant) -> io::Result<bool> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -145,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines of this many bytes until one is dropped; returns how many were taken.
+    /// Write copies of this line until one is dropped. Returns how many were written.
     fn fill(out: &PipeWriter, stall: &Stall, line: &[u8]) -> usize {
         let mut taken = 0;
         while stall.dropped() == 0 {
@@ -158,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_dropped_and_counted_and_what_is_read_goes_on() {
+    fn lines_are_dropped_and_counted_until_the_reader_reads_again() {
         let (mut reader, out) = pipe().unwrap();
         let stall = Stall::new();
         let taken = fill(&out, &stall, b"a line\n");
         assert!(taken > 0);
-        // From now on nobody waits.
+        // From now on no line waits.
         let begun = Instant::now();
         for _ in 0..1_000 {
             let mut writer = Patient::new(out.try_clone().unwrap(), &stall);
@@ -185,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_that_is_cut_ends_before_the_next_one() {
+    fn a_cut_line_ends_before_the_next_line() {
         let (mut reader, out) = pipe().unwrap();
         let stall = Stall::new();
-        // More than a pipe holds: its first chunks are written, the others are not.
+        // The line is longer than the pipe, so only its first chunks are written.
         let mut writer = Patient::new(out.try_clone().unwrap(), &stall);
         let mut long = vec![b'x'; 4 << 20];
         long.push(b'\n');

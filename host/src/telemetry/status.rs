@@ -1,6 +1,5 @@
-//! What a host is about, for people who look at it: the rules in force and where they come from, its
-//! handler, and the faults of late. Written by the loop and by who keeps the rules, read by the admin
-//! server.
+//! The status of a host for people: the active rules and their origin, the handler, and recent
+//! faults. The loop and the config watcher write it; the admin server reads it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,31 +8,31 @@ use serde::Serialize;
 
 use crate::delivery::policy::truncate_utf8;
 
-/// How many faults are kept.
+/// The number of faults that are kept.
 const FAULTS_MAX: usize = 32;
 /// The longest text of a fault, in bytes.
 const DETAIL_MAX: usize = 256;
 
-/// The status of one host. Cheap to clone; all clones are one.
+/// The status of one host. It is cheap to clone, and all clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Status(Arc<Mutex<Shown>>);
 
-/// What there is to see.
+/// The content of a status.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Shown {
-    /// What the host serves.
+    /// The queue that the host serves.
     pub queue: Option<Served>,
     /// The digest of the handler that runs.
     pub handler: Option<String>,
-    /// The rules that may change under it: as they are in force.
+    /// The active rules. They may change while the host runs.
     pub rules: Vec<Rule>,
-    /// Why rules that it has read are not in force; `None` = they are.
+    /// Why the rules that the host has read are not active; `None` = they are active.
     pub refused: Option<String>,
-    /// The faults of late, newest first.
+    /// Recent faults, newest first.
     pub faults: VecDeque<Fault>,
 }
 
-/// What a host serves.
+/// The queue that a host serves.
 #[derive(Clone, Debug, Serialize)]
 pub struct Served {
     /// The key.
@@ -44,14 +43,14 @@ pub struct Served {
     pub consumer: String,
 }
 
-/// One setting in force.
+/// One active setting.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Rule {
     /// The key of the setting.
     pub setting: &'static str,
-    /// Its value; `None` = nobody set it, and there is no default.
+    /// Its value; `None` = it is not set and has no default.
     pub value: Option<String>,
-    /// Where it comes from.
+    /// Its origin.
     pub from: String,
 }
 
@@ -71,17 +70,17 @@ pub struct Fault {
 }
 
 impl Status {
-    /// What this host serves.
+    /// Set the queue that this host serves.
     pub fn serves(&self, served: Served) {
         self.lock().queue = Some(served);
     }
 
-    /// The handler that runs from now on.
+    /// Set the handler that runs from now on.
     pub fn handler(&self, digest: &str) {
         self.lock().handler = Some(digest.to_owned());
     }
 
-    /// The settings in force: key, value, and where it comes from.
+    /// Set the active settings: key, value and origin.
     pub fn rules(&self, rules: impl Iterator<Item = (&'static str, Option<String>, String)>) {
         let rule = |(setting, value, from)| Rule {
             setting,
@@ -92,12 +91,12 @@ impl Status {
         self.lock().rules = rules;
     }
 
-    /// Why rules that were read are not in force; `None` = they are.
+    /// Set why the rules that were read are not active; `None` = they are active.
     pub fn refused(&self, why: Option<String>) {
         self.lock().refused = why;
     }
 
-    /// An attempt has faulted. The oldest fault is forgotten where there are too many.
+    /// Add the fault of an attempt. If there are too many faults, the oldest one is dropped.
     pub fn fault(&self, mut fault: Fault) {
         truncate_utf8(&mut fault.detail, DETAIL_MAX);
         truncate_utf8(&mut fault.id, DETAIL_MAX);
@@ -106,13 +105,13 @@ impl Status {
         shown.faults.truncate(FAULTS_MAX);
     }
 
-    /// As it is now.
+    /// The present status.
     pub fn shown(&self) -> Shown {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Shown> {
-        // Nothing panics while it is held, and what it holds is valid at every moment anyway.
+        // No code panics while it holds the lock, and the content is always valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted about the versions of the handler.
+//! The counters for the versions of the handler.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ pub const STEPS: [&str; 10] = [
     "selftest",
 ];
 
-/// How an attempt of a version can end, and what the version is to its host.
+/// The outcomes of an attempt.
 const OUTCOMES: [&str; 4] = ["ack", "nack-requeue", "drop", "fault"];
 const ROLES: [&str; 2] = ["current", "canary"];
 
 /// See the module.
 #[derive(Debug)]
 pub struct Swaps {
-    /// Handlers swapped in.
+    /// New versions of the handler that took over.
     pub taken: Counter,
     /// Canaries that were kept.
     pub promoted: Counter,
     /// Canaries that were given up.
     pub rolled_back: Counter,
-    /// How often a version that faulted on everything was stopped, or rolled back.
+    /// Versions that faulted on every message and were stopped or rolled back.
     pub broken: Counter,
     canary: Arc<Handler>,
     refused: [Counter; STEPS.len()],
@@ -81,12 +81,12 @@ impl Swaps {
         }
     }
 
-    /// The version on trial from now on.
+    /// Set the version on trial.
     pub fn canary(&self, digest: Option<Arc<str>>) {
         self.canary.set(digest.unwrap_or_default());
     }
 
-    /// Count an attempt for its version: the one that runs, or the one on trial.
+    /// Count an attempt for its version: the running one, or the one on trial.
     pub fn attempt(&self, is_canary: bool, outcome: &Outcome) {
         let place = match outcome {
             Outcome::Ack => 0,

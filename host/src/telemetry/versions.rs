@@ -1,18 +1,19 @@
-//! Which versions of the handler a host runs, and what became of the last one that was refused:
-//! for `/ready`, `inspect` and `versions`.
+//! The versions of the handler on a host, and the last version that was refused. `/ready`,
+//! `inspect` and `versions` show them.
 
 use serde::{Deserialize, Serialize};
 
 /// The versions of one host.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct VersionsSeen {
-    /// What runs.
+    /// The version that runs.
     pub current: VersionSeen,
-    /// What ran before, and is kept for going back.
+    /// The version that ran before. It is kept for a rollback.
     pub previous: Option<VersionSeen>,
-    /// What a share of the messages gets.
+    /// The version on trial, which gets a share of the messages.
     pub canary: Option<CanarySeen>,
-    /// The newest version that was refused, or given up, unless a later one was taken.
+    /// The newest version that was refused or given up. It is cleared when a later version takes
+    /// over.
     pub refused: Option<RefusedSeen>,
 }
 
@@ -21,7 +22,7 @@ pub struct VersionsSeen {
 pub struct VersionSeen {
     /// Its digest.
     pub digest: String,
-    /// Where it came from: `file`, or `deploy N`.
+    /// Its origin: `file`, or `deploy N`.
     pub origin: String,
 }
 
@@ -30,23 +31,24 @@ pub struct VersionSeen {
 pub struct CanarySeen {
     /// Its digest.
     pub digest: String,
-    /// Where it came from.
+    /// Its origin.
     pub origin: String,
-    /// The share of messages that it gets, such as `10%`.
+    /// Its share of the messages, such as `10%`.
     pub share: String,
 }
 
 /// A version that was refused, or given up.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RefusedSeen {
-    /// Its digest; empty if nothing could be read.
+    /// Its digest; empty if the component could not be read.
     pub digest: String,
-    /// Where it came from.
+    /// Its origin.
     pub origin: String,
-    /// At which step of its verification; `canary` or `breaker` = it was given up by that.
+    /// The step of its verification that refused it. `canary` and `breaker` = the trial or the
+    /// breaker gave it up.
     pub step: String,
     /// Why, for people.
     pub reason: String,
-    /// When, in epoch milliseconds.
+    /// The time, in epoch milliseconds.
     pub at_ms: u64,
 }

@@ -1,13 +1,13 @@
-//! What every body of a queue must parse as. Nothing is kept of what was parsed: the guest gets the
-//! bytes.
+//! The codec that every body of a queue must parse as. The parsed value is dropped: the guest gets
+//! the bytes.
 
 use std::io::Cursor;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The deepest MessagePack that is read: its reader needs stack for each level, and a hostile body
-/// must not exhaust the host's.
+/// The maximal depth of MessagePack. The reader needs stack for each level, and a hostile body must
+/// not exhaust the host's stack.
 pub const DEPTH_MAX: usize = 128;
 
 /// A codec that a queue declares.
@@ -22,24 +22,24 @@ pub enum BodyCodec {
 }
 
 impl BodyCodec {
-    /// Whether a body parses.
+    /// Check that a body parses.
     ///
     /// # Errors
-    /// What is wrong and where: text for people, without the body.
+    /// Text for people: the defect and its position, without the body.
     pub fn check(self, body: &[u8]) -> Result<(), String> {
         match self {
             Self::Json => {
-                // What is skipped is not checked for UTF-8.
+                // `IgnoredAny` does not check skipped text for UTF-8.
                 Self::Utf8.check(body)?;
                 let parsed = serde_json::from_slice::<IgnoredAny>(body);
                 parsed.map(drop).map_err(|error| {
-                    // Its own text may repeat a part of the body.
+                    // The text of serde's error may repeat a part of the body.
                     let what = match error.classify() {
                         serde_json::error::Category::Eof => "ends too early",
                         _ => "is wrong",
                     };
                     let (line, column) = (error.line(), error.column());
-                    format!("the body is no JSON: it {what} at line {line}, column {column}")
+                    format!("the body is not JSON: it {what} at line {line}, column {column}")
                 })
             }
             Self::MsgPack => {
@@ -50,16 +50,16 @@ impl BodyCodec {
                 match parsed {
                     Ok(_) if position == body.len() as u64 => Ok(()),
                     Ok(_) => Err(format!(
-                        "the body is no MessagePack: it goes on behind its value, from byte {position}"
+                        "the body is not MessagePack: extra bytes follow its value at byte {position}"
                     )),
                     Err(_) => Err(format!(
-                        "the body is no MessagePack: it is wrong before byte {position}"
+                        "the body is not MessagePack: it is wrong before byte {position}"
                     )),
                 }
             }
             Self::Utf8 => std::str::from_utf8(body).map(drop).map_err(|error| {
                 let position = error.valid_up_to();
-                format!("the body is no UTF-8: it is wrong at byte {position}")
+                format!("the body is not UTF-8: it is wrong at byte {position}")
             }),
         }
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_parses_and_what_does_not() {
+    fn each_codec_accepts_its_bodies_and_refuses_others() {
         let shallow = [vec![0x91; DEPTH_MAX - 2], vec![1]].concat();
         let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
         for (codec, body, is_right) in [
@@ -104,13 +104,13 @@ mod tests {
         let error = BodyCodec::Json.check(b"{\"card\": 4111x}").unwrap_err();
         assert_eq!(
             error,
-            "the body is no JSON: it is wrong at line 1, column 14"
+            "the body is not JSON: it is wrong at line 1, column 14"
         );
     }
 
     proptest! {
         #[test]
-        fn any_body_is_survived(body in any::<Vec<u8>>()) {
+        fn any_body_is_checked_without_a_panic(body in any::<Vec<u8>>()) {
             for codec in [BodyCodec::Json, BodyCodec::MsgPack, BodyCodec::Utf8] {
                 if let Err(detail) = codec.check(&body) {
                     prop_assert!(detail.len() < 200);

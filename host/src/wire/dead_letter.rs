@@ -1,4 +1,4 @@
-//! What a dead letter looks like: the original, byte for byte, and why it died.
+//! The content of a dead letter: the original, byte for byte, and the reason of its death.
 
 use bytes::Bytes;
 
@@ -14,39 +14,39 @@ use crate::wire::stream::{header_field, header_name};
 
 pub mod replay;
 
-/// Why it died: the label of a [`crate::delivery::policy::Reason`].
+/// The reason of the death: the label of a [`crate::delivery::policy::Reason`].
 pub const REASON: &str = "x-dead-letter-reason";
 /// Text for people, at most 1 KiB.
 pub const DETAIL: &str = "x-dead-letter-detail";
-/// The key of the queue it died in.
+/// The key of the queue where the message died.
 pub const SOURCE: &str = "x-dead-letter-source";
-/// Its id there.
+/// The id of the message in that queue.
 pub const SOURCE_ID: &str = "x-dead-letter-source-id";
-/// The starts charged to it in all.
+/// All starts charged to the message.
 pub const ATTEMPTS: &str = "x-dead-letter-attempts";
 /// The digest of the handler that ran or would have run.
 pub const HANDLER: &str = "x-dead-letter-handler";
-/// The consumer group it died in, if it died in a stream.
+/// The consumer group where the message died, on a stream.
 pub const GROUP: &str = "x-dead-letter-group";
-/// The first queue it died in: never changed.
+/// The first queue where the message died; never changed.
 pub const FIRST_DEATH_QUEUE: &str = "x-first-death-queue";
-/// Why it died there: never changed.
+/// The reason of its first death; never changed.
 pub const FIRST_DEATH_REASON: &str = "x-first-death-reason";
-/// The last queue it died in.
+/// The last queue where the message died.
 pub const LAST_DEATH_QUEUE: &str = "x-last-death-queue";
-/// Why it died there.
+/// The reason of its last death.
 pub const LAST_DEATH_REASON: &str = "x-last-death-reason";
-/// How often it was replayed.
+/// The number of replays.
 pub const REPLAYED: &str = "x-replayed";
-/// On a replayed copy: the one consumer group that runs it.
+/// On a replayed copy: the only consumer group that runs it.
 pub const ONLY_GROUP: &str = "x-only-group";
-/// In a list whose values are raw: that they are, so that a replay knows where headers belong.
+/// Set in a list with raw values. A replay then knows where headers belong.
 pub const FRAMING: &str = "x-dead-letter-framing";
-/// On reliable lists: how many hosts died holding it.
+/// On reliable lists: the number of hosts that died while they held the message.
 pub const CRASHES: &str = "x-hostler-crashes";
 
-/// Headers that the original may carry and its copy does not: each of them is either written anew
-/// or true of one delivery, one queue or one replay only.
+/// Headers of the original that are not copied. Each of them is either written anew, or belongs to
+/// one delivery, one queue or one replay only.
 const OWNED: [&str; 17] = [
     REASON,
     DETAIL,
@@ -67,28 +67,28 @@ const OWNED: [&str; 17] = [
     FRAMING,
 ];
 
-/// Where, why and when a message dies.
+/// The place, reason and time of a message's death.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The key of the queue it dies in.
+    /// The key of the queue where the message dies.
     pub source: &'a str,
-    /// Its id there: a stream's entry id, or a list's token.
+    /// The id of the message in that queue: a stream's entry id, or a list's token.
     pub source_id: &'a str,
     /// The consumer group, on a stream.
     pub group: Option<&'a str>,
-    /// Why it is given up.
+    /// Why the message is given up.
     pub rejection: &'a Rejection,
     /// The digest of the handler that ran or would have run.
     pub handler: &'a str,
     /// Now, in epoch milliseconds.
     pub now_ms: u64,
-    /// When it stops being worth handling by the time to live of the queue, in epoch milliseconds;
-    /// its header may say that it is sooner.
+    /// When the message expires by the time to live of its queue, in epoch milliseconds. Its header
+    /// may name an earlier time.
     pub expires_at_ms: Option<u64>,
 }
 
-/// The message's history with the present death: what to ask for cycles
-/// ([`History::cycles_to`]) before the target is chosen, and whether what came in was damaged.
+/// The message's history, including the present death, and whether the incoming history was
+/// damaged. Callers ask it for cycles ([`History::cycles_to`]) before they choose the target.
 pub fn history(headers: &Headers, context: &Context<'_>) -> Incoming {
     let Incoming { history, damaged } = death::read(headers);
     Incoming {
@@ -108,10 +108,10 @@ fn continued(mut history: History, headers: &Headers, context: &Context<'_>) -> 
     history
 }
 
-/// The fields of a stream's dead letter: those of the original in their order, without the headers
-/// that the host owns, and then the host's.
+/// The fields of a stream's dead letter: first the fields of the original in their order, without
+/// the headers that the host owns, then the host's headers.
 ///
-/// `raw` is the entry as it stands in Redis, `headers` its headers.
+/// `raw` is the entry as it is in Redis; `headers` are its headers.
 pub fn stream_fields(
     raw: &[(Bytes, Bytes)],
     headers: &Headers,
@@ -132,7 +132,7 @@ pub fn stream_fields(
     fields
 }
 
-/// The headers of a list's dead letter, as [`stream_fields`] has them.
+/// The headers of a list's dead letter: the same as in [`stream_fields`].
 pub fn list_headers(headers: &Headers, context: &Context<'_>) -> Headers {
     let rewrite = Rewrite::new(headers, context);
     let mut copy: Vec<_> = headers
@@ -149,17 +149,17 @@ pub fn list_headers(headers: &Headers, context: &Context<'_>) -> Headers {
     Headers::new(copy)
 }
 
-/// The group that a replayed copy is meant for: other groups acknowledge it unrun.
+/// The only group that runs a replayed copy. Other groups acknowledge the copy without running it.
 ///
-/// Heeded only on what a replay has written: together with its count, and for the group that the
-/// message died in. A producer's own `x-only-group` means nothing.
+/// The header counts only if a replay has written it: it needs a count of replays, and the group
+/// must be the one where the message died. A producer's own `x-only-group` has no effect.
 pub fn only_group(headers: &Headers) -> Option<&str> {
     let group = headers.find_str(ONLY_GROUP)?;
     let replayed = headers.find_number(REPLAYED).is_some_and(|n| n > 0);
     (replayed && headers.find_str(GROUP) == Some(group)).then_some(group)
 }
 
-/// Which headers of the original stay, and which are added.
+/// The headers of the original that are dropped, and the headers that are added.
 struct Rewrite {
     dropped: Vec<&'static str>,
     added: Vec<(&'static str, Bytes)>,
@@ -171,7 +171,7 @@ impl Rewrite {
             dropped: OWNED.to_vec(),
             added: Vec::with_capacity(14),
         };
-        // What is no time expires nothing: it stays as it was.
+        // A value that is not a time expires nothing, so it stays.
         if headers.find_number(EXPIRES_AT).is_some() {
             rewrite.dropped.push(EXPIRES_AT);
         }
@@ -199,8 +199,9 @@ impl Rewrite {
         rewrite
     }
 
-    /// The first death is never changed, as long as there is a history: without one, the header is
-    /// a producer's invention. What a damaged history has lost is taken from its oldest record.
+    /// Keep the first death if there is a history. Without a history a producer wrote the headers
+    /// of the first death, so they are replaced. If a damaged history lost the first death, it is
+    /// taken from the oldest record.
     fn first_death(&mut self, headers: &Headers, past: &History, context: &Context<'_>) {
         let told = |name| headers.find(name).is_some();
         if told(X_DEATH) && told(FIRST_DEATH_QUEUE) && told(FIRST_DEATH_REASON) {

@@ -9,17 +9,17 @@ use crate::delivery::message::Headers;
 /// The header that holds the history.
 pub const X_DEATH: &str = "x-death";
 
-/// The longest header that is read as a history, in bytes. Ours are never longer than
-/// [`BYTES_MAX`].
+/// The longest header that is read as a history, in bytes. Histories that hostler writes have at
+/// most [`BYTES_MAX`] bytes.
 const READ_MAX: usize = 64 * 1024;
 const _: () = assert!(BYTES_MAX < READ_MAX);
 
-/// A history as it came in.
+/// A history as it was read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Incoming {
-    /// What could be read.
+    /// The records that could be read.
     pub history: History,
-    /// Something could not: it was left out.
+    /// Whether something could not be read and was left out.
     pub damaged: bool,
 }
 
@@ -36,7 +36,8 @@ struct Record {
     last_time: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     original_expiration: Option<u64>,
-    /// Ours: see [`Death::unrejected`]. What others wrote never makes a cycle.
+    /// A field of hostler, see [`Death::unrejected`]. A record of another program never makes a
+    /// cycle.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unrejected: bool,
 }
@@ -45,8 +46,8 @@ const fn once() -> u64 {
     1
 }
 
-/// Read the history of a message. Total and bounded: what is too long, no JSON, no array or no
-/// record is left out.
+/// Read the history of a message. This never fails, and its cost is bounded. A header that is too
+/// long, not JSON or not an array is left out, and so is each element that is not a record.
 pub fn read(headers: &Headers) -> Incoming {
     let Some(header) = headers.find(X_DEATH) else {
         return Incoming::default();
@@ -73,7 +74,7 @@ pub fn read(headers: &Headers) -> Incoming {
     }
 }
 
-/// The header of a history, at most [`BYTES_MAX`] bytes.
+/// Write the header of a history, with at most [`BYTES_MAX`] bytes.
 pub fn write(history: &History) -> Bytes {
     let records: Vec<Record> = history
         .records()

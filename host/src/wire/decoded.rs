@@ -1,4 +1,4 @@
-//! What reading an entry or a value yields, whatever it looked like in Redis.
+//! The result of reading an entry or a value. Reading gives a result for any bytes in Redis.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use crate::delivery::message::{Headers, MESSAGE_ID, Message, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::policy::Reason;
 
-/// The longest `x-message-id` that stands for a message, in bytes; a longer one is ignored.
+/// The longest `x-message-id`, in bytes. A longer one is ignored.
 pub const MESSAGE_ID_MAX: usize = 1024;
 
-/// What an entry or a value holds.
+/// The content of an entry or a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decoded {
-    /// The message; with an empty body if it is defective.
+    /// The message. If it is defective, its body is empty.
     pub message: Message,
-    /// Starts charged before it was written to this queue ([`Headers::retry_count`]).
+    /// The starts charged before the message was written to this queue ([`Headers::retry_count`]).
     pub header: u32,
-    /// Why no handler may see it.
+    /// Why no handler may see the message.
     pub defect: Option<Malformed>,
 }
 
-/// Why something is no message.
+/// Why an entry or a value is not a message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Malformed {
-    /// The reason it is dead-lettered for.
+    /// The reason for its dead letter.
     pub reason: Reason,
     /// Text for people, bounded, without values.
     pub detail: String,
@@ -40,8 +40,8 @@ impl Malformed {
 }
 
 impl Decoded {
-    /// A message of these parts. Headers that only the host may set on a delivery
-    /// (`redis-delivery-count`, `redis-idle-ms`) are not taken from the wire.
+    /// A message with these parts. The headers `redis-delivery-count` and `redis-idle-ms` are
+    /// removed: only the host may set them on a delivery.
     pub(super) fn new(
         queue: &Arc<str>,
         fallback_id: &str,
@@ -69,8 +69,8 @@ impl Decoded {
     }
 }
 
-/// The `x-message-id` that stands for a message: text, neither empty nor longer than
-/// [`MESSAGE_ID_MAX`].
+/// The `x-message-id` of a message, if it is valid: text, not empty, and at most
+/// [`MESSAGE_ID_MAX`] bytes long.
 pub fn message_id(headers: &Headers) -> Option<&str> {
     headers
         .find_str(MESSAGE_ID)

@@ -1,48 +1,48 @@
-//! What waits for its time before it is a message of a queue: a member of the ZSET
-//! [`super::keys::delayed`].
+//! A delayed message: it waits as a member of the ZSET [`super::keys::delayed`] before it enters
+//! its queue.
 //!
 //! ```text
-//! 16 bytes that tell equal ones apart, then
+//! 16 bytes that distinguish equal messages, then
 //! of a list:    the value
 //! of a stream:  u32 field_count, (u32 len, name, u32 len, value) * field_count
 //! ```
 //!
-//! All numbers are big-endian, as in a frame; names need not be UTF-8. The script that makes an
-//! entry of it is `append_due.lua`.
+//! All numbers are big-endian, as in a frame. Names need not be UTF-8. The script `append_due.lua`
+//! turns the member into an entry.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// How many bytes tell equal ones apart.
+/// The number of bytes that distinguish equal messages.
 pub const TOKEN_LEN: usize = 16;
-/// Most fields of a stream entry that waits: a script handles each as an argument.
+/// The most fields of a delayed stream entry: a script gets each field as an argument.
 pub const FIELDS_MAX: usize = 1000;
 
 const NUMBER: usize = size_of::<u32>();
 
-/// Why an entry cannot wait.
+/// Why an entry cannot be delayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It has too many fields.
-    #[error("{count} fields are more than {FIELDS_MAX}")]
+    /// The entry has too many fields.
+    #[error("{count} fields are too many: the limit is {FIELDS_MAX}")]
     Fields {
-        /// How many it has.
+        /// The number of fields.
         count: usize,
     },
     /// A name or a value is too large.
     #[error("a field of {size} bytes is too large")]
     TooLarge {
-        /// How large it is.
+        /// Its size in bytes.
         size: usize,
     },
 }
 
-/// A value of a list that waits.
+/// The member of a delayed list value.
 pub fn value(token: [u8; TOKEN_LEN], value: &[u8]) -> Bytes {
     [&token, value].concat().into()
 }
 
-/// The fields of a stream entry that waits.
+/// The member of a delayed stream entry.
 pub fn fields(token: [u8; TOKEN_LEN], fields: &[(Bytes, Bytes)]) -> Result<Bytes, Error> {
     let count = fields.len();
     let written = u32::try_from(count).ok().filter(|_| count <= FIELDS_MAX);

@@ -2,7 +2,7 @@
 
 use crate::delivery::message::DeliveryId;
 
-/// An entry's id, and the epoch milliseconds in it.
+/// Parse an entry's id. Returns the id and its epoch milliseconds.
 pub fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
     let (ms, seq) = entry.split_once('-')?;
     let ms: u64 = ms.parse().ok()?;
@@ -10,7 +10,7 @@ pub fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
     Some((DeliveryId(u128::from(ms) << 64 | u128::from(seq)), ms))
 }
 
-/// The id as Redis writes it.
+/// Format an id as Redis does.
 pub fn entry_id(id: DeliveryId) -> String {
     let seq = id.0 & u128::from(u64::MAX);
     format!("{}-{seq}", id.0 >> 64)

@@ -1,7 +1,7 @@
 //! The readable envelope of list and Pub/Sub values, for queues with `codec = "json"`.
 //!
-//! `{"headers":{"name":"text"},"payload":"text"}`; a value that is not UTF-8 is an array of byte
-//! numbers. Order and repeats of headers are kept.
+//! `{"headers":{"name":"text"},"payload":"text"}`. A value that is not UTF-8 is an array of byte
+//! numbers. The order of headers and repeated headers are kept.
 
 use std::fmt;
 
@@ -30,10 +30,10 @@ pub fn encode(headers: &Headers, payload: &[u8]) -> Result<Bytes, Error> {
         .into())
 }
 
-/// Read an envelope; `None` if the value is none.
+/// Read an envelope. Returns `None` if the value is not an envelope.
 ///
-/// Strict on purpose: a value with keys of its own is a payload that looks like an envelope, and
-/// reading it as one would lose them on the next copy.
+/// This is strict on purpose. A value with other keys is a payload that looks like an envelope. If
+/// it were read as an envelope, the next copy would lose these keys.
 pub fn decode(value: &[u8]) -> Option<(Headers, Bytes)> {
     let read: Read = serde_json::from_slice(value).ok()?;
     Some((Headers::new(read.headers.0), read.payload.0))
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for ReadPairs {
             type Value = ReadPairs;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of texts")
+                f.write_str("an object with text values")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ReadPairs, A::Error> {
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for ReadText {
             type Value = ReadText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or an array of byte numbers")
+                f.write_str("text or an array of byte numbers")
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ReadText, E> {

@@ -4,7 +4,7 @@
 //! u32 header_count, (u32 len, name, u32 len, value) * header_count, payload
 //! ```
 //!
-//! All numbers are big-endian; names are UTF-8; the payload is the rest.
+//! All numbers are big-endian. Names are UTF-8. The payload is the rest.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,22 +12,22 @@ use crate::delivery::message::Headers;
 
 const NUMBER: usize = size_of::<u32>();
 
-/// Why headers and payload make no frame.
+/// Why headers and payload do not fit into a frame.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A header's name is not UTF-8.
     #[error("the name of header {index} is not UTF-8")]
     Name {
-        /// Which header, from 0.
+        /// The index of the header, from 0.
         index: usize,
     },
-    /// A number of the frame would not fit into 32 bits.
-    #[error("{what} of {size} is more than a frame can say")]
+    /// A number of the frame does not fit into 32 bits.
+    #[error("{what} of {size} is too large for a frame")]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         size: usize,
     },
 }
@@ -53,13 +53,13 @@ pub fn encode(headers: &Headers, payload: &[u8]) -> Result<Bytes, Error> {
     Ok(frame.freeze())
 }
 
-/// Read a frame; `None` if the value is none. The parts share the memory of `value`.
+/// Read a frame. Returns `None` if the value is not a frame. The parts share the memory of `value`.
 ///
-/// Nothing is allocated before the whole frame was seen to be one, and then no more than one pair
-/// for each header that is really there.
+/// The function checks the whole frame before it allocates. It then allocates one pair for each
+/// header that is present.
 pub fn decode(value: &Bytes) -> Option<(Headers, Bytes)> {
     let (count, at) = read_number(value, 0)?;
-    // A header takes two numbers at least: a count that lies ends here.
+    // A header takes at least two numbers, so a false count fails here.
     if count > (value.len() - at) / (2 * NUMBER) {
         return None;
     }
@@ -84,14 +84,14 @@ fn number(what: &'static str, size: usize) -> Result<u32, Error> {
     u32::try_from(size).map_err(|_| Error::TooLarge { what, size })
 }
 
-/// The number at this place, and the place behind it.
+/// The number at this position, and the position after it.
 fn read_number(value: &[u8], at: usize) -> Option<(usize, usize)> {
     let bytes = value.get(at..)?.first_chunk::<NUMBER>()?;
     let number = usize::try_from(u32::from_be_bytes(*bytes)).ok()?;
     Some((number, at + NUMBER))
 }
 
-/// Where the text is whose length stands at this place, and the place behind it.
+/// The range of the text whose length is at this position, and the position after the text.
 fn read_text(value: &[u8], at: usize) -> Option<(std::ops::Range<usize>, usize)> {
     let (len, start) = read_number(value, at)?;
     let end = start.checked_add(len).filter(|end| *end <= value.len())?;

@@ -1,9 +1,9 @@
-//! The names of the keys that belong to a queue: all in the hash slot of the queue's own key.
+//! The names of the keys that belong to a queue. All are in the hash slot of the queue's own key.
 //!
-//! A cluster hashes what stands between the first `{` and the first `}` behind it, if that is not
-//! empty, and else the whole key.
+//! A cluster hashes the text between the first `{` and the first `}` after it. If that text is
+//! empty or missing, it hashes the whole key.
 
-/// The hash slot of a key in a cluster (CRC-16/XMODEM of what is hashed).
+/// The hash slot of a key in a cluster (CRC-16/XMODEM of the hashed text).
 pub fn slot(key: &str) -> u16 {
     let crc = tag(key).unwrap_or(key).bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
@@ -19,12 +19,12 @@ pub fn slot(key: &str) -> u16 {
 }
 
 /// Whether keys derived from this one share its slot. A key with an empty or broken tag (`{}a`,
-/// `a}b`) cannot be put into a tag of its own: a cluster must refuse it.
+/// `a}b`) cannot become a tag: a cluster must refuse it.
 pub fn can_share_slot(key: &str) -> bool {
     tag(key).is_some() || !(key.is_empty() || key.contains('}'))
 }
 
-/// A key derived from a queue's: `orders` gives `{orders}:<suffix>`; a key that already holds a
+/// Derive a key from a queue's key: `orders` gives `{orders}:<suffix>`. A key that already has a
 /// tag keeps it.
 pub fn derived(key: &str, suffix: &str) -> String {
     match tag(key) {
@@ -33,39 +33,39 @@ pub fn derived(key: &str, suffix: &str) -> String {
     }
 }
 
-/// The ZSET of a stream's parked deliveries in one group, by when they are due.
+/// The ZSET of a stream's parked deliveries in one group, with their due times.
 pub fn parked(key: &str, group: &str) -> String {
     derived(key, &format!("parked:{group}"))
 }
 
-/// The ZSET of the calls with which the hosts of a group have voided what they sent before, by
-/// consumer.
+/// The ZSET of the fences of a group's hosts, by consumer. A fence is the number of a call that
+/// voids all requests that its host sent before.
 pub fn fences(key: &str, group: &str) -> String {
     derived(key, &format!("fences:{group}"))
 }
 
-/// The list of what one instance has taken from a reliable list.
+/// The list of the values that one instance has taken from a reliable list.
 pub fn processing(key: &str, instance: &str) -> String {
     derived(key, &format!("processing:{instance}"))
 }
 
-/// The hash of the starts that one instance has recorded for what it took from a reliable list.
+/// The hash of the starts that one instance has recorded for its values of a reliable list.
 pub fn started(key: &str, instance: &str) -> String {
     derived(key, &format!("started:{instance}"))
 }
 
-/// The ZSET of a reliable list's instances, by when they were last seen.
+/// The ZSET of a reliable list's instances, with the times when they were last seen.
 pub fn instances(key: &str) -> String {
     derived(key, "instances")
 }
 
-/// The framed side list of a list with raw values: what must carry headers.
+/// The framed side list of a list with raw values. It holds the values that must carry headers.
 pub fn retry(key: &str) -> String {
     derived(key, "retry")
 }
 
-/// The ZSET of what waits for its time beside a queue, by when it is due: what was published for
-/// later, and a reliable list's delayed deliveries.
+/// The ZSET of a queue's delayed messages, with their due times: messages published with a delay,
+/// and a reliable list's delayed deliveries.
 pub fn delayed(key: &str) -> String {
     derived(key, "delayed")
 }
@@ -80,17 +80,17 @@ pub fn version(key: &str, number: &str) -> String {
     derived(key, &format!("version:{number}"))
 }
 
-/// A component on its way.
+/// A component during its upload.
 pub fn upload(key: &str, token: &str) -> String {
     derived(key, &format!("upload:{token}"))
 }
 
-/// The ZSET of a queue's hosts, by when they were last seen.
+/// The ZSET of a queue's hosts, with the times when they were last seen.
 pub fn hosts(key: &str) -> String {
     derived(key, "hosts")
 }
 
-/// What one host of a queue looks like.
+/// The description of one host of a queue.
 pub fn host(key: &str, name: &str) -> String {
     derived(key, &format!("host:{name}"))
 }
@@ -100,20 +100,20 @@ pub fn policy(key: &str) -> String {
     derived(key, "policy")
 }
 
-/// The hash of the policies for all queues that a pattern names.
+/// The hash of the policies for all queues that match a pattern.
 pub const POLICIES: &str = "hostler:policies";
 
-/// The record of a dead letter that is being moved in steps, beside its dead-letter queue.
+/// The record of a dead letter that is moved in steps, in the slot of its dead-letter queue.
 pub fn moving(key: &str, id: &str) -> String {
     derived(key, &format!("moving:{id}"))
 }
 
-/// The record that the copy of such a move is written, beside the queue that it goes to.
+/// The record that the copy of such a move is written, in the slot of the target queue.
 pub fn moved(key: &str, token: &str) -> String {
     derived(key, &format!("moved:{token}"))
 }
 
-/// Where a queue's messages end that would cycle, unless another key is named.
+/// The default key for messages of a queue that would cycle.
 pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_broken_tags_are_found() {
+    fn empty_and_broken_tags_are_refused() {
         for bad in ["", "{}", "{}a", "a}b", "}", "a{}b", "}{"] {
             assert!(!can_share_slot(bad), "{bad}");
         }

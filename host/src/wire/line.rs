@@ -1,9 +1,9 @@
-//! A message as one line of JSON: what `dlq export` writes and `publish --lines --json` reads.
+//! A message as one line of JSON. `dlq export` writes it, and `publish --lines --json` reads it.
 //!
-//! `{"body":"text","headers":[["name","value"],...]}`. A text that is not UTF-8 is an object
-//! `{"base64":"..."}`. Headers may also be an object. A stream entry that is not one body and
-//! headers behind it has `fields` instead, an array like that of headers: every field in order.
-//! Lines of an export also say `id` and `reason`, for people and tools; reading ignores them.
+//! `{"body":"text","headers":[["name","value"],...]}`. Text that is not UTF-8 is an object
+//! `{"base64":"..."}`. Headers may also be an object. A stream entry that is not one body followed
+//! by headers has `fields` instead: an array like `headers`, with every field in order. Lines of an
+//! export also have `id` and `reason`, for people and tools; reading ignores them.
 
 use std::collections::HashMap;
 
@@ -16,36 +16,36 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::delivery::message::Headers;
 use crate::wire::stream;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Line {
     /// A body and headers, for any kind of queue.
     Message(Bytes, Headers),
-    /// The fields of a stream entry that is nothing else.
+    /// The fields of a stream entry that is not a body with headers.
     Fields(Vec<(Bytes, Bytes)>),
 }
 
-/// Why a line is no message.
+/// Why a line is not a message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It is no JSON of this shape.
-    #[error("no message as json: {0}")]
+    /// The line is not JSON of this shape.
+    #[error("not a message in JSON: {0}")]
     Shape(#[from] serde_json::Error),
-    /// It says nothing, or two things.
+    /// The line has no content, or two contents.
     #[error(
-        "no message: it needs exactly one of `body`, `body_base64` and `fields`, and headers only with a body"
+        "not a message: it needs exactly one of `body`, `body_base64` and `fields`, and headers only with a body"
     )]
     Parts,
     /// A stream entry cannot be empty.
-    #[error("no message: its `fields` are empty, and a stream entry has at least one")]
+    #[error("not a message: its `fields` are empty, and a stream entry has at least one field")]
     Empty,
 }
 
 /// Read a line.
 ///
 /// # Errors
-/// [`Error`], which says where.
+/// [`Error`], with the position.
 pub fn read(line: &[u8]) -> Result<Line, Error> {
     let read: Read = serde_json::from_slice(line)?;
     let body = match (read.body, read.body_base64) {
@@ -65,8 +65,8 @@ pub fn read(line: &[u8]) -> Result<Line, Error> {
     }
 }
 
-/// The line of a stream entry, without its end: as a body and headers if these fields are what
-/// [`stream::encode`] would write, else as fields.
+/// The line of a stream entry, without the line end. If [`stream::encode`] would write these
+/// fields, the line has a body and headers; else it has fields.
 pub fn write(id: &str, reason: Option<&str>, fields: &[(Bytes, Bytes)]) -> String {
     let line = match fields.split_first() {
         Some(((name, body), rest))
@@ -117,12 +117,12 @@ struct Read {
     fields: Option<Pairs>,
 }
 
-/// A text, or bytes as `{"base64":"..."}`.
+/// Text, or bytes as `{"base64":"..."}`.
 struct Text(Bytes);
 
 struct Base64(Bytes);
 
-/// Names and values in their order.
+/// Names with values, in order.
 struct Pairs(Vec<(Bytes, Bytes)>);
 
 impl Serialize for Text {
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Base64 {
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a text, or an object with `base64`")]
+        #[serde(untagged, expecting = "text, or an object with `base64`")]
         enum Shape {
             Text(String),
             Bytes(HashMap<String, Base64>),
@@ -178,7 +178,7 @@ impl<'de> Deserialize<'de> for Pairs {
             type Value = Pairs;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an array of [name, value], or an object")
+                f.write_str("an array of [name, value] pairs, or an object")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Pairs, A::Error> {
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_entry_is_read_back_whole(
+        fn every_entry_reads_back_complete(
             fields in prop::collection::vec((bytes(), bytes()), 1..6)
         ) {
             let line = write("1-1", Some("dropped"), &fields);
@@ -234,13 +234,13 @@ mod tests {
         }
 
         #[test]
-        fn any_line_is_survived(line in any::<Vec<u8>>()) {
+        fn any_line_is_read_without_a_panic(line in any::<Vec<u8>>()) {
             drop(read(&line));
         }
     }
 
     #[test]
-    fn what_people_write() {
+    fn lines_written_by_hand_are_read() {
         let message = |body: &'static str, headers: &[(&'static str, &'static str)]| {
             let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into()));
             Line::Message(body.into(), Headers::new(headers.collect()))

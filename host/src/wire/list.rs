@@ -1,4 +1,4 @@
-//! A list's or channel's value: how it is read and written.
+//! How hostler reads and writes the values of lists and channels.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::wire::{envelope, frame};
 /// How values are read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Framing {
-    /// A frame if it is one, else the value is the payload.
+    /// A frame, if the value is one; else the value is the payload.
     ///
-    /// A raw payload that happens to be a well-formed frame is read as one: the shortest such
+    /// A raw payload that happens to be a valid frame is read as a frame. The shortest of such
     /// values begin with four zero bytes.
     #[default]
     Auto,
-    /// A frame; everything else is malformed.
+    /// A frame. Every other value is malformed.
     Frame,
-    /// The payload, as it is. Such values carry no headers.
+    /// The value is the payload. Such values carry no headers.
     Raw,
-    /// An envelope or a frame; everything else is malformed.
+    /// An envelope or a frame. Every other value is malformed.
     Json,
 }
 
@@ -33,13 +33,13 @@ pub enum Codec {
     Frame,
     /// The readable envelope.
     Json,
-    /// The payload alone: headers make it an error.
+    /// Only the payload. Headers are an error.
     Raw,
 }
 
 impl Framing {
-    /// How hostler writes what this reads. What was raw is framed as soon as it has headers to
-    /// carry: it then lives beside the queue, never in it.
+    /// How hostler writes the values that this framing reads. A raw value becomes a frame when it
+    /// must carry headers. It then lives in the side list, never in the queue.
     pub const fn codec(self) -> Codec {
         match self {
             Self::Auto | Self::Frame | Self::Raw => Codec::Frame,
@@ -52,18 +52,18 @@ impl Framing {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It fits into no frame or envelope.
+    /// The value does not fit into a frame or an envelope.
     #[error(transparent)]
     Frame(#[from] frame::Error),
     /// A raw value has no place for headers.
     #[error("a raw value cannot carry its {count} headers")]
     Headers {
-        /// How many there are.
+        /// The number of headers.
         count: usize,
     },
 }
 
-/// Read a value. Total: whatever it is, there is a message, perhaps a defective one.
+/// Read a value. This never fails: any value gives a message, perhaps a defective one.
 pub fn decode(
     queue: &Arc<str>,
     token: &str,
@@ -77,14 +77,14 @@ pub fn decode(
             Headers::default(),
             Err(Malformed::new(match framing {
                 Framing::Json => "the value is neither a JSON envelope nor a frame",
-                Framing::Auto | Framing::Frame | Framing::Raw => "the value is no frame",
+                Framing::Auto | Framing::Frame | Framing::Raw => "the value is not a frame",
             })),
         ),
     };
     Decoded::new(queue, token, enqueued_ms, headers, body)
 }
 
-/// Headers and payload of a value; `None` if it is malformed.
+/// The headers and payload of a value. Returns `None` if the value is malformed.
 pub fn parts(value: &Bytes, framing: Framing) -> Option<(Headers, Bytes)> {
     match framing {
         Framing::Auto => frame::decode(value).or_else(|| Some((Headers::default(), value.clone()))),

@@ -1,12 +1,13 @@
-//! Pure: how messages look in Redis. Stream fields, frames, envelopes, dead-letter records.
+//! The formats of messages in Redis: stream fields, frames, envelopes, dead-letter records. This
+//! module is pure: it does no I/O.
 //!
-//! - [`stream`]: a stream entry's fields.
+//! - [`stream`]: a stream entry's fields; [`entry_id`]: its id.
 //! - [`list`]: a list's or channel's value: [`frame`], [`envelope`] or raw.
-//! - [`codec`]: what a body must parse as.
-//! - [`decoded`]: what reading yields.
-//! - [`delayed`]: what waits for its time beside a queue.
+//! - [`codec`]: the codecs that bodies must parse as.
+//! - [`decoded`]: the result of reading.
+//! - [`delayed`]: delayed messages of a queue.
 //! - [`keys`]: the names of the keys that belong to a queue.
-//! - [`dead_letter`]: what a dead letter looks like, and which headers the host owns.
+//! - [`dead_letter`]: the content of a dead letter, and the headers that the host owns.
 //! - [`death`]: the header `x-death`.
 //! - [`line`]: a message as one line of JSON, for export and publish.
 
@@ -25,7 +26,7 @@ pub mod line;
 pub mod list;
 pub mod stream;
 
-/// A message as it stands in Redis, byte for byte: what copies are made of. Cheap to clone.
+/// A message as it is in Redis, byte for byte. Copies are made from it. It is cheap to clone.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Raw {
     /// A stream entry's fields, in order.

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use crate::delivery::message::Headers;
 pub use crate::wire::decoded::{Decoded, Malformed};
 
-/// The field that holds the body, unless another one is named.
+/// The default field for the body.
 pub const BODY_FIELD: &str = "_payload";
 
-/// What a header's field begins with.
+/// The prefix of a header's field.
 pub const HEADER_PREFIX: &[u8] = b"h:";
 
-/// How many bytes of a field's name a detail shows.
+/// The most bytes of a field's name that a detail shows.
 const SHOWN_NAME_MAX: usize = 64;
 
 /// How entries are read.
@@ -22,7 +22,7 @@ const SHOWN_NAME_MAX: usize = 64;
 pub struct Options {
     /// The field that holds the body; by default [`BODY_FIELD`].
     pub body_field: Bytes,
-    /// What an entry without that field means.
+    /// The meaning of an entry without that field.
     pub missing_body: MissingBody,
 }
 
@@ -35,20 +35,20 @@ impl Default for Options {
     }
 }
 
-/// What an entry without a body field means.
+/// The meaning of an entry without a body field.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MissingBody {
-    /// Its fields are the body, as a JSON object of strings, in their order (headers apart).
+    /// The fields are the body, as a JSON object of strings, in order and without headers.
     #[default]
     Json,
-    /// It is malformed.
+    /// The entry is malformed.
     Malformed,
 }
 
-/// Read an entry. Total: whatever the fields are, there is a message, perhaps a defective one.
+/// Read an entry. This never fails: any fields give a message, perhaps a defective one.
 ///
-/// Headers that only the host may set on a delivery (`redis-delivery-count`, `redis-idle-ms`) are
-/// not taken from the entry. Bodies and headers share the memory of `fields`.
+/// The headers `redis-delivery-count` and `redis-idle-ms` are not read from the entry: only the
+/// host may set them on a delivery. Bodies and headers share the memory of `fields`.
 pub fn decode(
     queue: &Arc<str>,
     entry_id: &str,
@@ -86,7 +86,7 @@ pub fn header_field(name: &[u8], value: Bytes) -> (Bytes, Bytes) {
     ([HEADER_PREFIX, name].concat().into(), value)
 }
 
-/// The name of the header that a field of this name holds, if it holds one.
+/// The name of the header in a field of this name. Returns `None` if the field is not a header.
 pub fn header_name(field: &[u8]) -> Option<&[u8]> {
     field.strip_prefix(HEADER_PREFIX)
 }
@@ -109,7 +109,7 @@ fn find_body<'a>(fields: &'a [(Bytes, Bytes)], body_field: &Bytes) -> Option<&'a
         .map(|(_, value)| value)
 }
 
-/// The fields as a JSON object of strings, in their order, headers left out.
+/// The fields as a JSON object of strings, in order and without headers.
 fn json_body(fields: &[(Bytes, Bytes)]) -> Result<String, Malformed> {
     let own = || {
         fields
@@ -150,7 +150,8 @@ pub(super) fn push_json(json: &mut String, text: &str) {
     json.push_str(&serde_json::Value::from(text).to_string());
 }
 
-/// A field's name for people: replaced where it is not UTF-8, cut, control characters escaped.
+/// A field's name for people: bytes that are not UTF-8 are replaced, a long name is cut, and
+/// control characters are escaped.
 fn shown(name: &[u8]) -> String {
     let cut = &name[..name.len().min(SHOWN_NAME_MAX)];
     let text: Cow<'_, str> = String::from_utf8_lossy(cut);

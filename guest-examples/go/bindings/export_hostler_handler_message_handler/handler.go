@@ -1,13 +1,13 @@
-// Package export_hostler_handler_message_handler is where the generated bindings look for the
-// handler.
+// Package export_hostler_handler_message_handler holds the handler. The generated bindings expect it
+// here.
 package export_hostler_handler_message_handler
 
 import "orders-handler/bindings/hostler_handler_types"
 
-// Handler is called for every message; main sets it.
+// Handler handles one message. Package main sets it.
 var Handler func(hostler_handler_types.Message) hostler_handler_types.Outcome
 
-// Handle is called by the bindings.
+// Handle passes a message from the bindings to Handler.
 func Handle(message hostler_handler_types.Message) hostler_handler_types.Outcome {
 	return Handler(message)
 }

@@ -9,34 +9,34 @@ import (
 	witTypes "go.bytecodealliance.org/pkg/wit/types"
 )
 
-// One message, as one attempt sees it.
+// One message, as one attempt receives it.
 type Message struct {
-	// The same for every attempt at this message, through requeues and replays: an idempotency key.
+	// An idempotency key: the same for every attempt at this message, also after requeues and replays.
 	Id string
-	// The queue it came from: a stream's or list's key, or the channel's name.
+	// The queue of the message: the key of a stream or a list, or the name of a channel.
 	Queue string
 	// The body, byte for byte.
 	Body []uint8
-	// The headers: names in lower case, values as UTF-8 (what is not UTF-8 is replaced).
+	// The headers: names in lower case, values as UTF-8 (other bytes are replaced).
 	Headers []witTypes.Tuple2[string, string]
-	// Which handler start this is, counted from 1.
+	// The number of this handler start, counted from 1.
 	Attempt uint32
-	// After how many starts the message is given up; 0 = never.
+	// The number of starts after which the message is given up; 0 = never.
 	MaxAttempts uint32
-	// When the message was enqueued, in epoch milliseconds; 0 = unknown.
+	// The time when the message was enqueued, in epoch milliseconds; 0 = unknown.
 	EnqueuedMs uint64
 }
 
 const (
-	// Done: take it off the queue.
+	// Done: remove the message from the queue.
 	OutcomeAck uint8 = 0
-	// Not now: deliver it again, after this many milliseconds; none = the queue's backoff, 0 = at once.
+	// Try later: deliver the message again after this many milliseconds; none = the queue's backoff, 0 = at once.
 	OutcomeNackRequeue uint8 = 1
-	// Never: to the dead-letter queue if there is one, with this reason for people.
+	// Give up: move the message to the dead-letter queue, if there is one, with this reason for people.
 	OutcomeDrop uint8 = 2
 )
 
-// What the handler wants to happen with the message.
+// The handler's decision about the message.
 type Outcome struct {
 	tag   uint8
 	value any

@@ -1,4 +1,4 @@
-//! What a host did, in one line.
+//! The counts of a host in one line.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Counter, Metrics};
 use crate::delivery::outcome::FaultKind;
 use crate::delivery::policy::Reason;
 
-/// What a host did, from its start to its exit: the one line of `--summary json`.
+/// The counts of a host from its start to its exit: the one line of `--summary json`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Summary {
     /// Attempts that ended, faults included.
@@ -25,12 +25,12 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// Orphans claimed.
     pub orphans_recovered: u64,
-    /// Handlers swapped in.
+    /// New versions of the handler that took over.
     pub swaps: u64,
 }
 
 impl Metrics {
-    /// What happened, in the shape of `--summary json`.
+    /// The counts, in the format of `--summary json`.
     pub fn summary(&self) -> Summary {
         let faults = labelled(FaultKind::ALL.map(FaultKind::label), &self.faults);
         let answered = self.acks.get() + self.nacks.get() + self.drops.get();

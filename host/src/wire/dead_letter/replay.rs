@@ -1,4 +1,5 @@
-//! What a replayed copy of a dead letter looks like: the message as it died, as if never tried.
+//! The content of a replayed copy of a dead letter: the message as it died, with its attempts
+//! reset.
 
 use bytes::Bytes;
 
@@ -9,7 +10,7 @@ use crate::delivery::message::{
 use crate::wire::death::{self, X_DEATH};
 use crate::wire::stream::{header_field, header_name};
 
-/// Headers that are true of the time before the replay only: attempts start anew.
+/// Headers that describe only the time before the replay. Attempts start again.
 const RESET: [&str; 8] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
@@ -21,15 +22,15 @@ const RESET: [&str; 8] = [
     FRAMING,
 ];
 
-/// How often a dead letter was replayed.
+/// The number of replays of a dead letter.
 pub fn count(headers: &Headers) -> u64 {
     headers.find_number(REPLAYED).unwrap_or(0)
 }
 
-/// The fields of a replayed copy: those of the dead letter in their order, its attempts reset, one
-/// more replay counted, and its history kept (from now on no past death makes a cycle).
+/// The fields of a replayed copy: the fields of the dead letter in their order, with attempts reset
+/// and one more replay counted. The history is kept, but its past deaths no longer make a cycle.
 ///
-/// `only_group` names the one consumer group that is to run it.
+/// `only_group` names the only consumer group that runs the copy.
 pub fn stream_fields(
     raw: &[(Bytes, Bytes)],
     headers: &Headers,
@@ -46,7 +47,7 @@ pub fn stream_fields(
     fields
 }
 
-/// The headers of a replayed copy, as [`stream_fields`] has them.
+/// The headers of a replayed copy: the same as in [`stream_fields`].
 pub fn headers(headers: &Headers, only_group: Option<&str>) -> Headers {
     let (dropped, added) = rewrite(headers, only_group);
     let mut copy: Vec<_> = headers
@@ -67,7 +68,7 @@ fn rewrite(
     let mut dropped = RESET.to_vec();
     let mut added = Vec::with_capacity(3);
     let mut history = death::read(headers).history;
-    // What cannot be read stays as it was.
+    // A history that cannot be read stays unchanged.
     if !history.is_empty() {
         history.replay();
         dropped.push(X_DEATH);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_starts_anew_and_keeps_its_history() {
+    fn a_copy_resets_its_attempts_and_keeps_its_history() {
         let original = pairs(&[
             ("h:X-Tenant", "7"),
             ("_payload", "hi"),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_somebody_wrote_is_kept() {
+    fn unknown_headers_are_kept() {
         let raw = pairs(&[
             ("a", "1"),
             ("a", "2"),

@@ -47,7 +47,7 @@ fn get<'a>(fields: &'a [(Bytes, Bytes)], name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_whole_of_a_first_death() {
+fn a_first_death_writes_every_header() {
     let rejection = rejection(Reason::MaxDeliveries, true);
     let raw = [
         field("h:X-Tenant", "7"),
@@ -116,7 +116,7 @@ fn a_second_death_keeps_the_first_and_the_id() {
 }
 
 #[test]
-fn a_producer_cannot_forge_what_the_host_owns() {
+fn a_producer_cannot_forge_the_hosts_headers() {
     let forged: Vec<_> = OWNED
         .iter()
         .chain(&[FIRST_DEATH_QUEUE, FIRST_DEATH_REASON])
@@ -175,7 +175,7 @@ fn a_lost_first_death_is_taken_from_the_history() {
 }
 
 #[test]
-fn an_expiration_that_is_none_stays() {
+fn an_invalid_expiration_is_kept() {
     let rejection = rejection(Reason::Dropped, true);
     let raw = [field("_payload", "x"), field("h:x-expires-at", "tomorrow")];
     let dead = die(&raw, &context("orders", &rejection));
@@ -242,7 +242,7 @@ fn header_name() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_hostler_does_not_know_is_kept_byte_for_byte(
+    fn unknown_fields_are_kept_byte_for_byte(
         pairs in prop::collection::vec((any::<bool>(), header_name(), prop::collection::vec(any::<u8>(), 0..20)), 0..20),
         hops in 1..5,
     ) {

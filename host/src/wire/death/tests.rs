@@ -25,25 +25,25 @@ fn history(deaths: &[(String, bool)]) -> History {
 
 proptest! {
     #[test]
-    fn comes_back_as_it_was_and_fits(deaths in prop::collection::vec((".{0,1500}", any::<bool>()), 1..50)) {
+    fn a_written_history_reads_back_and_fits(deaths in prop::collection::vec((".{0,1500}", any::<bool>()), 1..50)) {
         let mut history = history(&deaths);
         let written = write(&history);
         prop_assert!(written.len() <= BYTES_MAX);
         let incoming = read(&headers(written));
         prop_assert!(!incoming.damaged);
         prop_assert_eq!(incoming.history.records(), history.records());
-        // `overflowed` is of the moment: whoever reads the header decides anew.
+        // `overflowed` is not written: each reader of the header decides again.
         history = History::new(history.records().to_vec());
         prop_assert_eq!(incoming.history, history);
     }
 
     #[test]
-    fn arbitrary_bytes_are_survived(value in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_are_read_without_a_panic(value in prop::collection::vec(any::<u8>(), 0..400)) {
         read(&headers(value));
     }
 
     #[test]
-    fn arbitrary_damage_is_survived(
+    fn arbitrary_damage_is_read_without_a_panic(
         deaths in prop::collection::vec(("[a-z]{1,8}", any::<bool>()), 1..40),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -72,7 +72,7 @@ fn the_shape_on_the_wire() {
 }
 
 #[test]
-fn what_is_no_record_is_left_out_and_told() {
+fn an_invalid_record_is_left_out_and_reported() {
     for (value, records) in [
         ("", 0),
         ("{}", 0),
@@ -105,7 +105,7 @@ fn deep_and_long_headers_are_refused() {
 }
 
 #[test]
-fn repeats_are_merged_and_what_others_wrote_makes_no_cycle() {
+fn repeats_are_merged_and_foreign_records_make_no_cycle() {
     let incoming = read(&headers(
         r#"[{"queue":"a","reason":"rejected","count":3,"time":5,"exchange":"x","routing-keys":["k"]},
             {"queue":"a","reason":"rejected","count":18446744073709551615}]"#,

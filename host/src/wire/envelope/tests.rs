@@ -22,19 +22,19 @@ fn headers() -> impl Strategy<Value = Headers> {
 
 proptest! {
     #[test]
-    fn what_is_written_comes_back(headers in headers(), payload in bytes(200)) {
+    fn a_written_envelope_reads_back(headers in headers(), payload in bytes(200)) {
         let envelope = encode(&headers, &payload).unwrap();
         prop_assert!(serde_json::from_slice::<serde_json::Value>(&envelope).is_ok());
         prop_assert_eq!(decode(&envelope), Some((headers, payload.into())));
     }
 
     #[test]
-    fn arbitrary_bytes_are_survived(value in bytes(200)) {
+    fn arbitrary_bytes_are_read_without_a_panic(value in bytes(200)) {
         decode(&value);
     }
 
     #[test]
-    fn a_damaged_envelope_is_survived(
+    fn a_damaged_envelope_is_read_without_a_panic(
         headers in headers(),
         payload in bytes(20),
         at in any::<prop::sample::Index>(),
@@ -65,7 +65,7 @@ fn the_layout() {
 }
 
 #[test]
-fn what_others_may_write() {
+fn envelopes_of_other_programs_are_read() {
     let (headers, payload) = decode(
         br#" { "payload" : "a\u0041" , "headers" : { "b": "1", "a": [50, 51], "b": "2" } } "#,
     )
@@ -83,7 +83,7 @@ fn what_others_may_write() {
 }
 
 #[test]
-fn what_is_none() {
+fn other_values_are_not_envelopes() {
     for value in [
         "",
         "{}",

@@ -19,13 +19,13 @@ fn headers() -> impl Strategy<Value = Headers> {
 
 proptest! {
     #[test]
-    fn what_is_written_comes_back(headers in headers(), payload in bytes(200)) {
+    fn a_written_frame_reads_back(headers in headers(), payload in bytes(200)) {
         let frame = encode(&headers, &payload).unwrap();
         prop_assert_eq!(decode(&frame), Some((headers, payload.into())));
     }
 
     #[test]
-    fn a_value_that_is_a_frame_is_written_as_it_was(value in bytes(60), zeros in 0..6_usize) {
+    fn a_frame_that_was_read_is_written_unchanged(value in bytes(60), zeros in 0..6_usize) {
         // Zeros make small counts and lengths likely.
         let value = Bytes::from([&vec![0; zeros][..], &value].concat());
         if let Some((headers, payload)) = decode(&value) {
@@ -34,7 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_frame_is_none_or_ends_in_a_shorter_payload(
+    fn a_cut_frame_is_refused_or_has_a_shorter_payload(
         headers in headers(),
         payload in bytes(20),
         cut in any::<prop::sample::Index>(),
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_survived(
+    fn a_changed_byte_is_read_without_a_panic(
         headers in headers(),
         payload in bytes(20),
         at in any::<prop::sample::Index>(),
@@ -93,7 +93,7 @@ fn no_header_and_no_payload() {
 }
 
 #[test]
-fn lies_are_no_frames() {
+fn false_counts_and_lengths_are_refused() {
     for lie in [
         &b""[..],
         b"\0\0\0",
@@ -111,7 +111,7 @@ fn lies_are_no_frames() {
 }
 
 #[test]
-fn a_count_of_four_thousand_million_allocates_nothing() {
+fn a_huge_false_count_allocates_nothing() {
     let mut value = vec![0xff; 4];
     value.resize(1 << 20, 0);
     assert_eq!(decode(&value.into()), None);

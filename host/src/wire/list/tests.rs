@@ -21,7 +21,7 @@ fn headers() -> Headers {
 }
 
 #[test]
-fn what_each_framing_makes_of_each_value() {
+fn each_framing_reads_each_value_as_documented() {
     let body = Bytes::from_static(b"body");
     let frame = encode(&headers(), &body, Codec::Frame).unwrap();
     let envelope = encode(&headers(), &body, Codec::Json).unwrap();
@@ -100,13 +100,13 @@ fn framing() -> impl Strategy<Value = Framing> {
 
 proptest! {
     #[test]
-    fn any_value_is_survived(value in prop::collection::vec(any::<u8>(), 0..200), framing in framing()) {
+    fn any_value_is_read_without_a_panic(value in prop::collection::vec(any::<u8>(), 0..200), framing in framing()) {
         let decoded = read(&value, framing);
         prop_assert!(decoded.defect.is_none() || matches!(framing, Framing::Frame | Framing::Json));
     }
 
     #[test]
-    fn what_hostler_writes_it_reads(
+    fn a_written_value_reads_back(
         body in prop::collection::vec(any::<u8>(), 0..200),
         pairs in prop::collection::vec(("[a-z]{1,8}", prop::collection::vec(any::<u8>(), 0..20)), 0..5),
         framing in prop::sample::select(vec![Framing::Auto, Framing::Frame, Framing::Json]),

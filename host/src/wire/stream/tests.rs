@@ -25,12 +25,13 @@ fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_comes_back(
+    fn an_encoded_entry_reads_back(
         body in bytes(200),
         pairs in prop::collection::vec((bytes(20), bytes(50)), 0..10),
         other_field in any::<bool>(),
     ) {
-        // A body field that looks like a header is the operator's mistake, and refused elsewhere.
+        // A body field that looks like a header is a mistake of the operator. The configuration
+        // refuses it.
         let options = Options {
             body_field: Bytes::from_static(if other_field { b"data" } else { b"_payload" }),
             missing_body: MissingBody::Malformed,
@@ -43,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn any_entry_is_survived(pairs in prop::collection::vec((bytes(20), bytes(50)), 0..10)) {
+    fn any_entry_is_read_without_a_panic(pairs in prop::collection::vec((bytes(20), bytes(50)), 0..10)) {
         let decoded = read(&pairs);
         let own: Vec<_> = pairs.iter().filter(|(name, _)| !name.starts_with(b"h:")).collect();
         match decoded.defect {
@@ -51,7 +52,7 @@ proptest! {
                 prop_assert!(defect.detail.len() < 1024);
                 prop_assert!(decoded.message.body.is_empty());
             }
-            // Read back by a parser that knows nothing of ours.
+            // An independent parser reads it back.
             None if own.iter().all(|(name, _)| name != "_payload") => {
                 let parsed: serde_json::Map<String, serde_json::Value> =
                     serde_json::from_slice(&decoded.message.body).unwrap();
@@ -105,7 +106,7 @@ fn an_entry_of_plain_fields_is_a_json_object_in_their_order() {
 }
 
 #[test]
-fn what_is_no_json_object_of_strings_is_malformed() {
+fn fields_that_make_no_json_object_are_malformed() {
     let repeated = read(&[
         field("a", "1"),
         field("b", "2"),
@@ -165,7 +166,7 @@ fn a_missing_body_can_be_malformed_and_another_field_the_body() {
 }
 
 #[test]
-fn what_only_the_host_may_set_is_not_taken_from_the_entry() {
+fn headers_of_the_host_are_not_read_from_the_entry() {
     let decoded = read(&[
         field("_payload", ""),
         field("h:Redis-Delivery-Count", "99"),
@@ -176,7 +177,7 @@ fn what_only_the_host_may_set_is_not_taken_from_the_entry() {
 }
 
 #[test]
-fn the_id_is_the_message_id_if_it_can_be_one() {
+fn a_valid_message_id_becomes_the_id() {
     let id = |value: &[u8]| {
         let fields = [
             field("_payload", ""),
