@@ -16,9 +16,10 @@ use hostler_tests::command::{Ended, run};
 use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 
-use crate::dlq_scene::{self, Kind, on_both, policy};
+use crate::dlq_scene::{self, Kind, on_both};
 use crate::once_scene;
 use crate::queue_scene::connector;
+use crate::scene::{running, until_empty};
 
 on_both! {
     the_documented_user_can_serve_and_do_nothing_worse
@@ -40,7 +41,7 @@ pub(crate) fn documented_user(name: &str) -> String {
 }
 
 fn settings(cap: Option<u32>) -> Settings {
-    dlq_scene::settings(policy(cap))
+    until_empty(running(cap))
 }
 
 /// A queue that is served with all that its kind has.

@@ -13,7 +13,7 @@ use hostler_tests::guests::{guest, variant};
 use hostler_tests::inprocess::Host;
 use hostler_tests::redis::{RedisServer, eventually};
 
-use crate::loop_stream::{options, settings};
+use crate::scene::{running, stream_options, until_empty};
 
 /// A version of the guest `scripted` that differs from others by its digest alone.
 fn version(tag: &str, settings: &sandbox::Settings) -> Sandbox {
@@ -52,7 +52,7 @@ async fn an_attempt_ends_on_the_version_it_began_with_and_the_next_ones_get_the_
     };
     let (old, new) = (version("old", &reusing), version("new", &reusing));
     let versions = Arc::new(Versions::new(old.clone(), Origin::File));
-    let mut rules = settings(None);
+    let mut rules = until_empty(running(None));
     rules.ledger.concurrency = 2;
     rules.until_empty = None;
     for _ in 0..10 {
@@ -60,7 +60,7 @@ async fn an_attempt_ends_on_the_version_it_began_with_and_the_next_ones_get_the_
     }
     raw.add("orders", "wait-cancelled+drop:in flight").await;
     let handler = Arc::new(Sandboxed::of(Arc::clone(&versions)));
-    let host = Host::start(&server.url(), options(), rules, &handler).await;
+    let host = Host::start(&server.url(), stream_options(), rules, &handler).await;
     let running = host.metrics.clone();
     eventually("all but one are done", || async {
         raw.number("XLEN orders:dead").await == 10
@@ -118,8 +118,8 @@ async fn a_canary_gets_its_share_and_every_retry_of_it() {
         ids.push(raw.add("orders", "nack").await);
     }
     let handler = Arc::new(Sandboxed::of(Arc::clone(&versions)));
-    let rules: Settings = settings(Some(3));
-    let host = Host::start(&server.url(), options(), rules, &handler).await;
+    let rules: Settings = until_empty(running(Some(3)));
+    let host = Host::start(&server.url(), stream_options(), rules, &handler).await;
     assert_eq!(host.ended().await, Exit::Drained);
     // What the dead letter names is the version of the last attempt; that the other two were of
     // the same one follows from how it is picked.
