@@ -15,7 +15,7 @@ use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::once_scene::{LONG, Scene, bodies, settings, value};
-use crate::queue_scene::connector;
+use crate::scene::connector;
 
 const CHANNEL: &str = "news";
 

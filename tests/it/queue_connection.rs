@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hostler::queue::stream::StreamQueue;
+use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
 use hostler::redis::connection::Connector;
 use hostler::redis::startup::StartError;
-use hostler::queue::stream::StreamQueue;
 use hostler::redis::target::{PasswordSource, Secret, Target, TlsFiles};
-use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
 use hostler_tests::redis::{RedisOptions, TlsOptions, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

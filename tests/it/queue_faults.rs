@@ -9,11 +9,12 @@ use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
 use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
 
 use crate::queue_scene::{
-    DEAD, KEY, PARKED, Scene, connector, dead_letter, is_refused, options, park, text,
+    DEAD, KEY, PARKED, Scene, connector, dead_letter, due, is_refused, options, park, settlements,
+    text,
 };
 use crate::scene::{
-    due, holds_nothing, is_empty, orphaned, record, recorded, refused, requeue, settle, settled,
-    settlement, settlements,
+    holds_nothing, is_empty, orphaned, record, recorded, refused, requeue, settle, settled,
+    settlement,
 };
 
 fn every_step() -> [Step; 4] {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::message::DeliveryId;
-use hostler::queue::dead_letter_queue::{DeadLetterQueue};
+use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::stream::{StreamOptions, StreamQueue};
-use hostler::queue::{Claim, Queue};
+use hostler::queue::{Claim, Queue, Settlement, Step};
 use hostler_tests::redis::Pending;
 
-use crate::scene::fetch;
 pub(crate) use crate::scene::{DEAD, GROUP, KEY, connector, dead_letter, is_refused, park};
+use crate::scene::{fetch, settlement, shared};
 
 pub(crate) const PARKED: &str = "{orders}:parked:workers";
 pub(crate) const FENCES: &str = "{orders}:fences:workers";
@@ -130,6 +130,21 @@ pub(crate) fn options() -> StreamOptions {
 
 pub(crate) fn text(id: DeliveryId) -> String {
     hostler::queue::stream::entry_id(id)
+}
+
+pub(crate) fn body(claim: &Claim) -> &[u8] {
+    &claim.message.body
+}
+
+/// The same step for each of these claims, after one delivery.
+pub(crate) fn settlements(claims: &[Arc<Claim>], step: &Step) -> Vec<Settlement> {
+    let one = |claim| settlement(claim, 1, step.clone());
+    claims.iter().map(one).collect()
+}
+
+/// Take deliveries that are due.
+pub(crate) async fn due(host: &impl Queue, max: usize) -> Vec<Arc<Claim>> {
+    shared(host.take_due(max).await.unwrap().claims)
 }
 
 /// Take orphans as a host that holds these deliveries.

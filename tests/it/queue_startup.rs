@@ -1,12 +1,12 @@
 //! The checks at start: refusals and warnings.
 
-use hostler::redis::startup::{StartError, StartWarning, check};
 use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
 use hostler::queue::{Queue, Reply, Step};
+use hostler::redis::startup::{StartError, StartWarning, check};
 use hostler_tests::redis::RedisOptions;
 
-use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, options};
-use crate::scene::{cluster, due, is_empty, orphaned, recorded, requeue, settle, settled};
+use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
+use crate::scene::{cluster, is_empty, orphaned, recorded, requeue, settle, settled};
 
 /// The commands that a user for streams needs with `retention`. The two of `ACL` let the check at start
 /// name a missing right.

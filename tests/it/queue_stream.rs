@@ -10,12 +10,10 @@ use hostler::queue::{Backlog, Claim, Origin, Queue, Record, Reply, Step};
 use hostler::wire::Raw;
 
 use crate::queue_scene::{
-    DEAD, GROUP, KEY, MIN_IDLE, PARKED, Scene, connector, dead_letter, field, options,
-    orphans_beside, park, text,
+    DEAD, GROUP, KEY, MIN_IDLE, PARKED, Scene, body, connector, dead_letter, due, field, options,
+    orphans_beside, park, settlements, text,
 };
-use crate::scene::{
-    body, due, fetch, is_empty, orphaned, record, requeue, settle, settled, settlement, settlements,
-};
+use crate::scene::{fetch, is_empty, orphaned, record, requeue, settle, settled, settlement};
 
 /// An entry with this many fields, read by the host.
 async fn read_wide(scene: &Scene, host: &StreamQueue, fields: usize) -> Arc<Claim> {

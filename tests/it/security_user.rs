@@ -18,7 +18,7 @@ use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 
 use crate::dlq_scene::{self, Kind, on_both};
 use crate::once_scene;
-use crate::queue_scene::connector;
+use crate::scene::connector;
 use crate::scene::{running, until_empty};
 
 on_both! {

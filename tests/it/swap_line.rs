@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hostler::rollout::request::VersionRequest;
 use hostler::rollout::swap::{Settings, Swapper};
-use hostler::rollout::versions::{Origin, Version, Versions};
 use hostler::rollout::verify::{Step, Terms};
+use hostler::rollout::versions::{Origin, Version, Versions};
 use hostler::sandbox::{self, Cache, Compiler, Limits, Sandbox};
 use hostler::telemetry::health::Health;
 use hostler::telemetry::metrics::Metrics;
@@ -279,7 +279,9 @@ async fn a_version_that_was_loaded_when_requested_is_taken() {
     assert!(scene.versions.at_hand(sandbox.digest()).is_none());
     let version = Version { sandbox, origin };
     let trial = false;
-    scene.request(VersionRequest::AtHand { version, trial }).await;
+    scene
+        .request(VersionRequest::AtHand { version, trial })
+        .await;
     scene.runs("one", 1).await;
     assert_eq!(scene.gate.begun(), 0);
 }
