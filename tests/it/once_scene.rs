@@ -25,8 +25,8 @@ impl Scene {
     }
 }
 
-/// The policy of an at-least-once queue: the parts that an at-most-once queue cannot honour must have no
-/// effect.
+/// The policy of an at-least-once queue: the parts that an at-most-once queue cannot honour must
+/// have no effect.
 pub(crate) fn settings(concurrency: usize) -> Settings {
     let mut settings = Settings::new(Policy::default());
     settings.ledger.concurrency = concurrency;

@@ -1,4 +1,5 @@
-//! Rules that change in a running host, on streams and on reliable lists, and the delay of a change.
+//! Rules that change in a running host, on streams and on reliable lists, and the delay of a
+//! change.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -266,8 +267,8 @@ async fn a_policy_takes_effect_at_the_next_poll_and_polls_are_frequent(kind: Kin
         all.filter(|poll| is_before(changed, *poll)).collect()
     };
     eventually("the host has polled six times", async || after().len() >= 6).await;
-    // The rule takes effect before the second poll: the first poll is enough. This order does not depend
-    // on the speed of the machine.
+    // The rule takes effect before the second poll: the first poll is enough. This order does not
+    // depend on the speed of the machine.
     let held_at = said(&host, HELD);
     let after = after();
     assert!(is_before(changed, held_at) && is_before(held_at, after[1]));

@@ -1,5 +1,5 @@
-//! The programs of `docs/producers.md`, taken from the page and run against a real server: the messages
-//! that they write, and the hosts that handle these messages.
+//! The programs of `docs/producers.md`, taken from the page and run against a real server: the
+//! messages that they write, and the hosts that handle these messages.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -65,7 +65,8 @@ async fn values(raw: &RawRedis, key: &str, framing: Framing) -> Vec<(Headers, By
     parts.collect()
 }
 
-/// Run a program. It leaves this number of delayed messages for the stream, and the same for the list.
+/// Run a program. It leaves this number of delayed messages for the stream, and the same for the
+/// list.
 async fn check(server: &RedisServer, delayed: u64, command: &mut Command) {
     let raw = server.raw().await;
     let client = redis::Client::open(server.url()).unwrap();
@@ -169,8 +170,8 @@ async fn the_documented_python_program_works() {
     check(&server, 1, python.args(["-c", &program])).await;
 }
 
-/// These programs need their clients, from `make producers`. Without them, the test only checks that the
-/// page has the whole programs.
+/// These programs need their clients, from `make producers`. Without them, the test only checks
+/// that the page has the whole programs.
 #[tokio::test]
 async fn the_documented_node_go_and_java_programs_work() {
     let clients = std::env::var_os(CLIENTS).map(PathBuf::from);

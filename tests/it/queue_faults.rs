@@ -1,5 +1,5 @@
-//! Each script with each fault: wrong type, other owner, other count, repeated call, no memory, missing
-//! right, trimmed entry, forgotten scripts, missing group or stream.
+//! Each script with each fault: wrong type, other owner, other count, repeated call, no memory,
+//! missing right, trimmed entry, forgotten scripts, missing group or stream.
 
 use std::sync::Arc;
 use std::time::Duration;

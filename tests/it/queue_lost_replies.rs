@@ -1,5 +1,5 @@
-//! Replies that are cut at any byte: Redis has carried out the command, the host does not know it, and
-//! repeats the command.
+//! Replies that are cut at any byte: Redis has carried out the command, the host does not know it,
+//! and repeats the command.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,10 +8,10 @@ use hostler_tests::redis::RedisOptions;
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
 use crate::scene::{cluster, is_empty, orphaned, recorded, requeue, settle, settled};
 
-/// The commands that a user for streams needs with `retention`. The two of `ACL` let the check at start
-/// name a missing right.
-const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgroup +xack +xpending \
-    +xclaim +xrange +xadd +xlen +xtrim +xgroup|create +xgroup|delconsumer +xinfo|groups \
+/// The commands that a user for streams needs with `retention`. The two of `ACL` let the check at
+/// start name a missing right.
+const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgroup +xack \
+    +xpending +xclaim +xrange +xadd +xlen +xtrim +xgroup|create +xgroup|delconsumer +xinfo|groups \
     +xinfo|consumers +xinfo|stream +zadd +zrem +zscore +zcard +zrange +zrangebyscore \
     +acl|whoami +acl|dryrun";
 /// The keys that it needs, as an ACL names them, and as the check names them.

@@ -1,5 +1,5 @@
-//! Components that are made to keep a compiler busy: each ends at a limit of the child that compiles it,
-//! and costs the host almost nothing.
+//! Components that are made to keep a compiler busy: each ends at a limit of the child that
+//! compiles it, and costs the host almost nothing.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -81,8 +81,8 @@ fn deep_nesting() -> Vec<u8> {
     wrapping(&module(vec![function]))
 }
 
-/// Nested loops around nearly the largest number of locals: each local may change in each turn of each
-/// loop.
+/// Nested loops around nearly the largest number of locals: each local may change in each turn of
+/// each loop.
 fn many_locals() -> Vec<u8> {
     const LOCALS: u32 = 49_000;
     const LOOPS: u32 = 1_000;

@@ -1,4 +1,5 @@
-//! Calls of a handler: the message that the guest sees, its outcomes, and the reuse of its instance.
+//! Calls of a handler: the message that the guest sees, its outcomes, and the reuse of its
+//! instance.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

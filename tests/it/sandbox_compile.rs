@@ -144,8 +144,8 @@ pub(crate) fn slow_module(functions: usize) -> Module {
     module((0..functions).map(function).collect())
 }
 
-/// A component whose compilation takes much memory: jumps with tens of thousands of targets. A target is
-/// one byte in the component, and far more in the compiler.
+/// A component whose compilation takes much memory: jumps with tens of thousands of targets. A
+/// target is one byte in the component, and far more in the compiler.
 pub(crate) fn large_to_compile(jumps: usize) -> Vec<u8> {
     let mut function = Function::new([]);
     let mut code = function.instructions();

@@ -1,5 +1,5 @@
-//! Guests of the first release, as they were compiled then: they must run in every later release. These
-//! files are never built again; a later release adds a folder.
+//! Guests of the first release, as they were compiled then: they must run in every later release.
+//! These files are never built again; a later release adds a folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The bodies of the fuzz targets for the sandbox, on random bytes and for a few seconds. `make fuzz` runs
-//! them longer, guided by coverage. `HOSTLER_FUZZ_SECONDS` changes the time, and `HOSTLER_FUZZ_SEED`
-//! repeats a run with the seed that it printed.
+//! The bodies of the fuzz targets for the sandbox, on random bytes and for a few seconds. `make
+//! fuzz` runs them longer, guided by coverage. `HOSTLER_FUZZ_SECONDS` changes the time, and
+//! `HOSTLER_FUZZ_SEED` repeats a run with the seed that it printed.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -11,8 +11,8 @@ use hostler::sandbox::{Limits, Sandbox, Settings, TICK};
 use hostler_tests::guests::{guest, handler};
 use hostler_tests::rig::{Rig, message};
 
-/// Two honest guests, and three hostile ones for each thread. A computing guest yields every 2 ms, so it
-/// delays each step of the other guests of its thread by this time.
+/// Two honest guests, and three hostile ones for each thread. A computing guest yields every 2 ms,
+/// so it delays each step of the other guests of its thread by this time.
 const SLOTS: usize = 8;
 const HONEST: usize = 2;
 
@@ -53,7 +53,8 @@ const HOSTILE: [(&str, &[FaultKind]); 15] = [
     ("ansi+long:1000000", &[]),
 ];
 
-/// Run honest handlers, which wait like most handlers do, until the flag is set. Returns their durations.
+/// Run honest handlers, which wait like most handlers do, until the flag is set. Returns their
+/// durations.
 async fn honest(sandbox: &Sandbox, stop: &Arc<AtomicBool>) -> Vec<Duration> {
     let tasks: Vec<_> = (0..HONEST)
         .map(|_| {
@@ -116,7 +117,8 @@ async fn hostile_guests_do_not_slow_down_honest_ones() {
     let sandbox = Rig::scripted(&settings()).sandbox;
     let before = resident();
     let mut seen = Vec::new();
-    // Other tests may use the cores, so three tries are allowed: a defect of the sandbox would fail each.
+    // Other tests may use the cores, so three tries are allowed: a defect of the sandbox would fail
+    // each.
     for _ in 0..3 {
         let stop = Arc::new(AtomicBool::new(false));
         let quiet = async {
@@ -145,7 +147,8 @@ async fn hostile_guests_do_not_slow_down_honest_ones() {
     panic!("p99 of honest messages alone and beside hostile ones: {seen:?}");
 }
 
-/// The time between two yields of a computing guest delays each step of the other guests of its thread.
+/// The time between two yields of a computing guest delays each step of the other guests of its
+/// thread.
 #[tokio::test]
 async fn a_computing_guest_yields_more_often_than_once_per_tick() {
     let mut rig = Rig::scripted(&Settings::default());
@@ -161,8 +164,8 @@ async fn a_computing_guest_yields_more_often_than_once_per_tick() {
         assert_eq!(report.await.outcome, Outcome::Ack);
         drop(running);
         let ticks = began.elapsed().as_millis() / TICK.as_millis();
-        // The ticks alone would give one turn each. On a busy machine both the guest and the clock get
-        // fewer turns.
+        // The ticks alone would give one turn each. On a busy machine both the guest and the clock
+        // get fewer turns.
         if turns > 2 * ticks {
             return;
         }

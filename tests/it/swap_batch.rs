@@ -1,5 +1,5 @@
-//! Batches and reused instances while versions change: a call never mixes versions, and the outcome of a
-//! message comes from the version that its attempt began with.
+//! Batches and reused instances while versions change: a call never mixes versions, and the outcome
+//! of a message comes from the version that its attempt began with.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,8 @@ fn source(dead: &DeadLetter) -> &str {
     dead.header("x-dead-letter-source-id").unwrap()
 }
 
-/// One call of a batch handler: the ids of the messages that started, and the versions that they reported.
+/// One call of a batch handler: the ids of the messages that started, and the versions that they
+/// reported.
 #[derive(Debug, Default)]
 struct Batch {
     size: usize,

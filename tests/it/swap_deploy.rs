@@ -223,8 +223,8 @@ fn logged_at(line: &Line) -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-/// Run `during`, and measure how long a wait of ten milliseconds takes at most meanwhile, in milliseconds:
-/// the delay that the machine imposes on all processes.
+/// Run `during`, and measure how long a wait of ten milliseconds takes at most meanwhile, in
+/// milliseconds: the delay that the machine imposes on all processes.
 async fn stalled<T>(during: impl Future<Output = T>) -> (T, u64) {
     let mut worst = Duration::ZERO;
     let mut during = std::pin::pin!(during);
@@ -240,8 +240,8 @@ async fn stalled<T>(during: impl Future<Output = T>) -> (T, u64) {
     }
 }
 
-/// The time from the deploy, by the clock of Redis, to the switch, by the host's log: both are the clock
-/// of this machine.
+/// The time from the deploy, by the clock of Redis, to the switch, by the host's log: both are the
+/// clock of this machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deploy_is_taken_within_two_seconds() {
     let scene = Scene::new(&good("file")).await;
@@ -562,7 +562,8 @@ async fn a_deploy_that_dies_leaves_no_partial_version() {
     host.drained().await;
 }
 
-/// Under load, three hosts of one version are replaced one after the other by hosts of another version.
+/// Under load, three hosts of one version are replaced one after the other by hosts of another
+/// version.
 #[tokio::test]
 async fn a_rolling_upgrade_loses_and_repeats_nothing() {
     let (old, new) = (scripted("old"), scripted("new"));

@@ -1,5 +1,5 @@
-//! Versions that arrive faster than they compile. A gate stops each compiler, so that the tests do not
-//! depend on the speed of a compilation.
+//! Versions that arrive faster than they compile. A gate stops each compiler, so that the tests do
+//! not depend on the speed of a compilation.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

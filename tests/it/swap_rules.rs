@@ -9,8 +9,8 @@ use crate::swap_scene::{
     Scene, bodies, canary, component_of, current, digest, runs, said, versions,
 };
 
-/// The number of messages that a host holds at most here: 32, and one that is due. At most this many
-/// attempts end after the deciding attempt, before the host notices the decision.
+/// The number of messages that a host holds at most here: 32, and one that is due. At most this
+/// many attempts end after the deciding attempt, before the host notices the decision.
 const HELD: u64 = 32 + 1;
 
 fn attempts(host: &Host, version: &str, outcome: &str) -> u64 {

@@ -194,8 +194,8 @@ pub(crate) async fn drain_all(hosts: impl IntoIterator<Item = Host>) {
     }
 }
 
-/// Bodies whose first bytes go from 0 to 99, again and again, in a mixed order: `n` percent of them are
-/// below `n`. No body contains a line break.
+/// Bodies whose first bytes go from 0 to 99, again and again, in a mixed order: `n` percent of them
+/// are below `n`. No body contains a line break.
 pub(crate) fn bodies(count: usize) -> Vec<String> {
     let byte = |i: usize| match u8::try_from(i * 37 % 100).unwrap() {
         // A line break would end the body.

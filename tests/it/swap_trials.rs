@@ -1,5 +1,5 @@
-//! Canary and breaker in special cases: at the start of a host, on a stopped queue, with a version that
-//! hangs, with a message that always comes back, with a batch handler.
+//! Canary and breaker in special cases: at the start of a host, on a stopped queue, with a version
+//! that hangs, with a message that always comes back, with a batch handler.
 
 use hostler::delivery::message::Headers;
 use hostler::rollout::canary::Share;
@@ -259,7 +259,8 @@ async fn a_version_that_hangs_stops_the_queue() {
         })
         .await;
         assert_eq!(host.metric("hostler_breaker_opened_total"), 1);
-        // Fifty messages, the messages that ran beside the last of them, and one for each try since.
+        // Fifty messages, the messages that ran beside the last of them, and one for each try
+        // since.
         let tries = said(&host, STOPPED).len() + 1;
         let dead = scene.dead().await.len();
         assert!(dead <= 50 + 17 + tries, "{dead} of {published}");

@@ -117,8 +117,8 @@ async fn a_canary_gets_its_share_of_messages_and_all_their_retries() {
     let rules: Settings = until_empty(running(Some(3)));
     let host = Host::start(&server.url(), stream_options(), rules, &handler).await;
     assert_eq!(host.ended().await, Exit::Drained);
-    // The dead letter names the version of the last attempt. The message id decides the version, so the
-    // other two attempts had the same one.
+    // The dead letter names the version of the last attempt. The message id decides the version, so
+    // the other two attempts had the same one.
     let dead = DeadLetter::all(&raw, "orders:dead").await;
     assert_eq!(dead.len(), 300);
     for dead in &dead {

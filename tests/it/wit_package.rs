@@ -1,5 +1,5 @@
-//! The WIT package can be published: it has a version, each item is documented, it needs no other package,
-//! and the generators of bindings accept it.
+//! The WIT package can be published: it has a version, each item is documented, it needs no other
+//! package, and the generators of bindings accept it.
 
 use std::path::Path;
 #[cfg(feature = "all-languages")]
@@ -81,7 +81,8 @@ fn every_item_is_documented() {
     for item in list(&package["types"]) {
         let name = item["name"].as_str().unwrap_or_default();
         let kind = &item["kind"];
-        // Types without a name are parts of other types; types from `use` are documented where they are.
+        // Types without a name are parts of other types; types from `use` are documented where they
+        // are.
         if name.is_empty() || kind.get("type").is_some() {
             continue;
         }
