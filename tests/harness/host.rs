@@ -107,6 +107,19 @@ impl HostOptions {
         self
     }
 
+    /// With these flags: `flags("concurrency=4 min-idle=500ms")`.
+    ///
+    /// # Panics
+    ///
+    /// If one has no value.
+    #[must_use]
+    pub fn flags(self, flags: &str) -> Self {
+        flags.split_whitespace().fold(self, |options, flag| {
+            let (name, value) = flag.split_once('=').expect("a flag is `name=value`");
+            options.flag(name, value)
+        })
+    }
+
     /// Without this flag.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
@@ -196,6 +209,13 @@ impl HostOptions {
     /// Start it, and wait until it ends by itself.
     pub async fn end(&self) -> Ended {
         self.start().ended().await
+    }
+
+    /// Start it, and wait until it ends with exit code 0 because its queue is empty.
+    pub async fn finish(&self) -> Ended {
+        let ended = self.clone().until_empty().end().await;
+        ended.expect_code(0);
+        ended
     }
 }
 
@@ -335,6 +355,13 @@ impl Host {
     pub async fn drain(self) -> Ended {
         self.signal(Signal::SIGTERM);
         self.ended().await
+    }
+
+    /// Tell it to stop, and wait until it has, with exit code 0.
+    pub async fn drained(self) -> Ended {
+        let ended = self.drain().await;
+        ended.expect_code(0);
+        ended
     }
 
     /// Wait until it ends.

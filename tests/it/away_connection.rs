@@ -39,7 +39,7 @@ async fn attempts_that_run_during_a_cut_finish_and_settle_when_it_is_over() {
     proxy.refuse(true);
     proxy.cut();
     host.is_not_ready(Cause::RedisAway, "redis at").await;
-    eventually("what ran has finished", || async {
+    eventually("what ran has finished", async || {
         host.metrics.in_flight.get() == 0
     })
     .await;
@@ -120,7 +120,7 @@ async fn a_black_hole_is_noticed_and_its_end_as_well() {
     proxy.pause();
     host.is_not_ready(Cause::RedisAway, "did not answer").await;
     let errors = host.errors("deadline");
-    eventually("it is tried again", || async {
+    eventually("it is tried again", async || {
         host.errors("deadline") > errors
     })
     .await;
@@ -136,7 +136,7 @@ async fn a_slow_way_is_no_failure() {
     proxy.delay(Duration::from_millis(20), Duration::from_millis(20));
     proxy.pieces(64);
     let load = scene.load(MIXED, 70).await;
-    eventually("they run", || async { host.script.starts().len() >= 70 }).await;
+    eventually("they run", async || host.script.starts().len() >= 70).await;
     proxy.pieces(0);
     load.settles_without_a_repeat(&scene, &host).await;
     assert_eq!(host.all_errors(), 0);

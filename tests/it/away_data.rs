@@ -18,7 +18,7 @@ async fn a_group_destroyed_under_load_goes_on_behind_what_was_read() {
         .raw
         .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
         .await;
-    eventually("the group is made again", || async {
+    eventually("the group is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
@@ -39,7 +39,7 @@ async fn two_hosts_whose_group_is_destroyed_keep_what_each_holds() {
     let two = scene.host(&how).await;
     let load = scene.load(&["sleep:700"], 32).await;
     let started = || one.script.starts().len() + two.script.starts().len();
-    eventually("both are busy", || async {
+    eventually("both are busy", async || {
         !one.script.starts().is_empty() && !two.script.starts().is_empty() && started() == 32
     })
     .await;
@@ -79,7 +79,7 @@ async fn accounts_for_all_it_claimed(host: &Watched, claimed: impl Fn() -> u64) 
         let dead: u64 = summary.dead_lettered.values().sum();
         summary.acked + dead + host.metrics.trimmed_pending.get()
     };
-    eventually("everything claimed has an end", || async {
+    eventually("everything claimed has an end", async || {
         host.metrics.held.get() == 0 && ended() == claimed()
     })
     .await;
@@ -92,7 +92,7 @@ async fn a_stream_deleted_under_load_is_made_again() {
     let lost = scene.load(MIXED_HERE, 420).await;
     host.has_started(60).await;
     scene.raw.ask(&format!("DEL {KEY}")).await;
-    eventually("the stream is made again", || async {
+    eventually("the stream is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
@@ -133,7 +133,7 @@ async fn flushall_under_load_loses_nothing_that_comes_after_it() {
     scene.raw.ask("FLUSHALL").await;
     // The producer goes on at once: the stream is there again before anybody notices.
     let after = scene.load(MIXED, 140).await;
-    eventually("the group is made again", || async {
+    eventually("the group is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
@@ -148,7 +148,7 @@ async fn flushall_under_load_loses_nothing_that_comes_after_it() {
         all_started(&after) && host.metrics.held.get() == 0
     })
     .await;
-    eventually("nothing is pending", || async {
+    eventually("nothing is pending", async || {
         scene.raw.pending(KEY, GROUP).await.is_empty()
     })
     .await;
@@ -175,10 +175,7 @@ async fn a_stream_that_may_not_be_made_again_is_waited_for() {
     scene.raw.ask(&format!("DEL {KEY}")).await;
     host.is_not_ready(Cause::RedisConfiguration, "repair").await;
     let errors = host.all_errors();
-    eventually("it is tried again", || async {
-        host.all_errors() > errors + 2
-    })
-    .await;
+    eventually("it is tried again", async || host.all_errors() > errors + 2).await;
     scene.raw.ask("ACL SETUSER bob +xgroup").await;
     host.recovers().await;
     let load = scene.load(MIXED, 70).await;

@@ -70,7 +70,7 @@ impl Watch {
             let (status, body) = host.get("/ready");
             status == 503 && body.contains(cause) && body.contains(detail)
         };
-        eventually(&format!("{cause}: {detail}"), || async { not_ready() }).await;
+        eventually(&format!("{cause}: {detail}"), async || not_ready()).await;
         while self.begun.elapsed() < WINDOW {
             let (status, body) = host.get("/ready");
             assert_eq!(status, 503, "{body}");
@@ -108,10 +108,10 @@ async fn serves(server: &RedisServer, host: Host, acked: u64) {
         raw.add("orders", "ack").await;
     }
     let series = "hostler_dispositions_total{disposition=\"acknowledge\",reason=\"\"}";
-    eventually("it serves", || async { host.metric(series) == acked + 10 }).await;
+    eventually("it serves", async || host.metric(series) == acked + 10).await;
     let back = |line: &&Line| line.message() == "redis is back";
     assert!(host.count(back) >= 1);
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +124,7 @@ async fn a_server_that_is_gone_costs_little_and_is_told_once() {
     assert_eq!(host.count(|line| line.message() == "redis is away"), 1);
     server.restart();
     recovers(&host).await;
-    eventually("both connections are new", || async {
+    eventually("both connections are new", async || {
         host.metric("hostler_reconnects_total") >= 2
     })
     .await;
@@ -200,15 +200,12 @@ async fn a_server_without_memory_costs_little() {
     raw.ask("CONFIG SET maxmemory 0").await;
     let begun = Instant::now();
     let series = "hostler_dispositions_total{disposition=\"dead-letter\",reason=\"dropped\"}";
-    eventually("they are dead-lettered", || async {
-        host.metric(series) == 12
-    })
-    .await;
+    eventually("they are dead-lettered", async || host.metric(series) == 12).await;
     assert!(begun.elapsed() < RECOVERY * SLACK);
     recovers(&host).await;
     assert_eq!(raw.number("XLEN orders:dead").await, 12);
     assert_eq!(host.witness().total(), 12);
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,8 +213,7 @@ async fn two_hundred_losses_are_told_in_a_line_a_second() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let host = HostOptions::new(&server)
-        .flag("concurrency", "200")
-        .flag("min-idle", "1s")
+        .flags("concurrency=200 min-idle=1s")
         .admin()
         .ready()
         .await;
@@ -227,7 +223,7 @@ async fn two_hundred_losses_are_told_in_a_line_a_second() {
     host.starts(200).await;
     let (before, begun) = (lines(&host), Instant::now());
     raw.ask("DEL orders").await;
-    eventually("all are counted", || async {
+    eventually("all are counted", async || {
         host.metric("hostler_trimmed_pending_total") == 200
     })
     .await;
@@ -235,5 +231,5 @@ async fn two_hundred_losses_are_told_in_a_line_a_second() {
     // Away, made again, back: once each.
     assert_quiet(&host, before, begun.elapsed() + Duration::from_secs(3));
     recovers(&host).await;
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }

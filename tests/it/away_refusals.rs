@@ -92,14 +92,14 @@ async fn out_of_memory() {
     let host = Watched::starting(&scene.server.url(), &How::default()).await;
     host.is_not_ready(Cause::DeadLettersRefused, "OOM").await;
     // Acknowledgements need no memory: with it full, the queue is still drained of them.
-    eventually("what needs no memory is done", || async {
+    eventually("what needs no memory is done", async || {
         host.metrics.summary().acked == load.acks()
     })
     .await;
     assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
     let refused = host.metrics.settlements_refused.get();
     let starts = host.script.starts().len();
-    eventually("it is tried again", || async {
+    eventually("it is tried again", async || {
         host.metrics.settlements_refused.get() > refused
     })
     .await;
@@ -122,7 +122,7 @@ async fn killed_clients_under_load() {
         host.has_started(40 * n).await;
         scene.raw.ask("CLIENT KILL TYPE normal SKIPME yes").await;
         // Both connections, unless the other was just being opened.
-        eventually("it has connected anew", || async {
+        eventually("it has connected anew", async || {
             host.reconnects() > reconnects
         })
         .await;
@@ -214,7 +214,7 @@ async fn a_right_on_the_dead_letter_key_that_is_missing_for_a_while() {
     let load = scene.load(MIXED, 70).await;
     host.is_not_ready(Cause::DeadLettersRefused, "NOPERM").await;
     // Everything else goes on.
-    eventually("the others are acknowledged", || async {
+    eventually("the others are acknowledged", async || {
         host.metrics.summary().acked == load.acks()
     })
     .await;

@@ -5,22 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hostler::delivery::attempt::Allowance;
-use hostler::delivery::backoff::Backoff;
-use hostler::delivery::policy::{OnCap, OnFault, Policy};
-use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use hostler::queue::stream::{StreamOptions, StreamQueue};
-use hostler::redis::connection::Connector;
-use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::Settings;
 use hostler::telemetry::health::{Cause, Health};
 use hostler::telemetry::metrics::Metrics;
 use hostler_tests::inprocess::{Host, Script};
-use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventually};
+use hostler_tests::redis::{PATIENCE, eventually};
 
-pub(crate) const KEY: &str = "orders";
-pub(crate) const GROUP: &str = "workers";
-pub(crate) const DEAD: &str = "orders:dead";
+use crate::scene::{self, connector, running, stream_options};
+pub(crate) use crate::scene::{DEAD, GROUP, KEY};
 
 /// A host has recovered so soon after the cause has ended: the promise, and how much slower than
 /// an idle machine one that runs many tests at once may be.
@@ -56,23 +49,12 @@ impl How {
     }
 }
 
-/// A server, and a connection to look behind the scenes.
-pub(crate) struct Scene {
-    pub(crate) server: RedisServer,
-    pub(crate) raw: RawRedis,
-}
+#[derive(Default)]
+pub(crate) struct Away;
+
+pub(crate) type Scene = scene::Scene<Away>;
 
 impl Scene {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::default()).await
-    }
-
-    pub(crate) async fn with(options: RedisOptions) -> Self {
-        let server = options.start();
-        let raw = server.raw().await;
-        Self { server, raw }
-    }
-
     /// A host on the server itself, once it is ready.
     pub(crate) async fn host(&self, how: &How) -> Watched {
         Watched::start(&self.server.url(), how).await
@@ -86,11 +68,6 @@ impl Scene {
             load.messages.insert(id, *body);
         }
         load
-    }
-
-    /// The server as it is after a restart: the old connection of the test is gone.
-    pub(crate) async fn reconnect(&mut self) {
-        self.raw = self.server.raw().await;
     }
 }
 
@@ -142,7 +119,7 @@ impl Load {
             summary.acked >= self.acks() && dead >= self.drops()
         })
         .await;
-        eventually("nothing is pending", || async {
+        eventually("nothing is pending", async || {
             scene.raw.pending(KEY, GROUP).await.is_empty()
         })
         .await;
@@ -212,8 +189,7 @@ impl Watched {
 
     /// Start one.
     pub(crate) async fn starting(url: &str, how: &How) -> Self {
-        let target = Target::parse(url, PasswordSource::Url, TlsFiles::default()).unwrap();
-        let connector = Connector::new(target, "test").with_deadline(how.deadline);
+        let connector = connector(url).with_deadline(how.deadline);
         let queue = StreamQueue::open(connector, options(how)).await.unwrap();
         let script = Arc::new(Script::default());
         let host = Host::on(Arc::new(queue), settings(how), &script);
@@ -226,7 +202,7 @@ impl Watched {
     }
 
     async fn is_ready(&self, what: &str) {
-        eventually(what, || async { self.health.is_ready() }).await;
+        eventually(what, async || self.health.is_ready()).await;
     }
 
     /// Wait until it is not ready for this cause, with this in its detail.
@@ -255,7 +231,7 @@ impl Watched {
 
     /// Wait until so many starts were made.
     pub(crate) async fn has_started(&self, n: usize) {
-        eventually(&format!("{n} starts"), || async {
+        eventually(&format!("{n} starts"), async || {
             self.script.starts().len() >= n
         })
         .await;
@@ -310,32 +286,12 @@ pub(crate) fn options(how: &How) -> StreamOptions {
     StreamOptions {
         consumer: "host".to_owned(),
         min_idle: how.min_idle,
-        dead_letter: Some(DeadLetterQueue {
-            key: DEAD.to_owned(),
-            max_len: Some(100_000),
-            on_full: OnFull::DropOldest,
-            routes: hostler::queue::dead_letter_queue::Routes::default(),
-        }),
-        ..StreamOptions::new(KEY, GROUP)
+        ..stream_options()
     }
 }
 
 fn settings(how: &How) -> Settings {
-    let policy = Policy {
-        allowance: Allowance {
-            cap: how.cap,
-            ..Allowance::default()
-        },
-        on_cap: OnCap::DeadLetter,
-        on_fault: OnFault::Requeue,
-        has_dead_letter: true,
-        dead_letters: hostler::delivery::policy::DeadLetterRules::default(),
-        backoff: Backoff {
-            first: Duration::from_millis(5),
-            ..Backoff::default()
-        },
-    };
-    let mut settings = Settings::new(policy);
+    let mut settings = running(how.cap);
     settings.ledger.min_idle = how.min_idle;
     settings
 }

@@ -36,12 +36,12 @@ async fn killed_and_restarted_with_its_data() {
     scene.server.kill();
     host.is_not_ready(Cause::RedisAway, "redis at").await;
     // What runs goes on, and ends.
-    eventually("no handler runs", || async {
+    eventually("no handler runs", async || {
         host.metrics.in_flight.get() == 0
     })
     .await;
     let errors = host.errors("connection");
-    eventually("it is tried again", || async {
+    eventually("it is tried again", async || {
         host.errors("connection") > errors
     })
     .await;
@@ -65,11 +65,11 @@ async fn killed_and_restarted_without_its_data() {
     scene.server.restart();
     host.recovers().await;
     scene.reconnect().await;
-    eventually("the stream is made again", || async {
+    eventually("the stream is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
-    eventually("nothing of before is held", || async {
+    eventually("nothing of before is held", async || {
         host.metrics.held.get() == 0
     })
     .await;
@@ -79,11 +79,11 @@ async fn killed_and_restarted_without_its_data() {
     assert_eq!(acked + lost, host.metrics.queue_wait_seconds.count());
     assert!(acked >= 16, "{acked}");
     let load = scene.load(MIXED, 70).await;
-    eventually("what comes afterwards is settled", || async {
+    eventually("what comes afterwards is settled", async || {
         host.metrics.summary().acked == acked + load.acks()
     })
     .await;
-    eventually("nothing is pending", || async {
+    eventually("nothing is pending", async || {
         scene.raw.pending(KEY, GROUP).await.is_empty()
     })
     .await;
@@ -104,7 +104,7 @@ async fn one_that_hangs_is_given_up_and_found_again() {
     signal(&scene.server, Signal::SIGSTOP);
     host.is_not_ready(Cause::RedisAway, "did not answer").await;
     let errors = host.errors("deadline");
-    eventually("it is tried again", || async {
+    eventually("it is tried again", async || {
         host.errors("deadline") > errors
     })
     .await;

@@ -1,17 +1,15 @@
-//! The public API of dead letters, as a program uses it: a URL, a key, and what the commands do. On
-//! streams and on reliable lists.
+//! The public API of dead letters, as a program uses it: everything that the commands do. On streams
+//! and on reliable lists.
 
 use hostler::dead_letter::{DeadLetters, Error, Filter, ReplayOptions};
 use hostler::delivery::policy::Reason;
-use hostler_tests::redis::RedisServer;
 
 use crate::dlq_scene::{Kind, Scene, on_both};
+use crate::scene::DEAD;
 
 on_both! {
     peek_show_replay_purge_and_export
 }
-
-const DEAD: &str = "orders:dead";
 
 fn only(reason: &str) -> Filter {
     Filter {
@@ -64,13 +62,13 @@ async fn peek_show_replay_purge_and_export(kind: Kind) {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn wrong_urls_servers_and_keys_are_told_apart() {
+    let scene = Scene::new(Kind::Stream).await;
     let wrong = DeadLetters::connect("http://localhost", DEAD).unwrap_err();
     assert!(matches!(wrong, Error::Url(_)), "{wrong}");
     let away = DeadLetters::connect("redis://127.0.0.1:1", DEAD).unwrap();
     assert!(matches!(away.peek(1).await, Err(Error::Redis(_))));
-    let server = RedisServer::start();
-    server.raw().await.ask("SET orders:dead x").await;
-    let other = DeadLetters::connect(&server.url(), DEAD).unwrap();
+    scene.obstruct(DEAD).await;
+    let other = DeadLetters::connect(&scene.url(), DEAD).unwrap();
     assert!(matches!(other.peek(1).await, Err(Error::NoStream { .. })));
 }

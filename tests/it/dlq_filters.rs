@@ -1,5 +1,5 @@
-//! Which dead letters a command means: every filter, with `replay`, `purge` and `export`, on streams
-//! and on reliable lists; and how often, how fast, how far they are brought back.
+//! The filters of `replay`, `purge` and `export`, the rate of a replay, the limit of replays, and the
+//! question of `purge`. On streams and on reliable lists.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::dlq_scene::{Kind, Scene, on_both};
 
 on_both! {
     every_filter_means_the_same_with_every_command
-    a_rate_is_kept
-    what_was_replayed_too_often_stays
-    what_is_exported_can_be_published_again_whole
-    purge_asks
+    a_replay_keeps_its_rate
+    a_message_that_was_replayed_too_often_stays
+    exported_messages_can_be_published_again_whole
+    purge_asks_before_it_deletes
 }
 
 /// Six that died one hour after the other, the last of them just now; their ids.
@@ -33,8 +33,8 @@ async fn six(scene: &Scene) -> Vec<String> {
     ids
 }
 
-/// The bodies that a command has taken or told, oldest first.
-async fn meant(scene: &Scene, command: &str, ended: &Ended) -> Vec<String> {
+/// The bodies that a command has printed or removed, oldest first.
+async fn chosen(scene: &Scene, command: &str, ended: &Ended) -> Vec<String> {
     if command == "export" {
         let lines = ended.stdout.lines();
         let body = |line| {
@@ -98,7 +98,7 @@ async fn every_filter_means_the_same_with_every_command(kind: Kind) {
                     *word = &ids[n.parse::<usize>().unwrap()];
                 }
             }
-            // First what would be done, which changes nothing.
+            // A dry run changes nothing.
             if command != "export" {
                 let dry = [&words[..], &["--dry-run", "--json"]].concat();
                 let planned = scene.dlq(command, &dry).ok().json();
@@ -114,8 +114,8 @@ async fn every_filter_means_the_same_with_every_command(kind: Kind) {
                 words.push("--yes");
             }
             let ended = scene.dlq(command, &words).ok();
-            let meant = meant(&scene, command, &ended).await;
-            assert_eq!(meant, *expected, "{command} {filter:?}: {ended:?}");
+            let chosen = chosen(&scene, command, &ended).await;
+            assert_eq!(chosen, *expected, "{command} {filter:?}: {ended:?}");
             let back = scene.bodies(scene.key()).await;
             match command {
                 "replay" => assert_eq!(back, *expected, "oldest first"),
@@ -125,11 +125,9 @@ async fn every_filter_means_the_same_with_every_command(kind: Kind) {
     }
 }
 
-async fn a_rate_is_kept(kind: Kind) {
+async fn a_replay_keeps_its_rate(kind: Kind) {
     let scene = Scene::new(kind).await;
-    for n in 0..40 {
-        scene.letter(&n.to_string(), Reason::Trap).await;
-    }
+    scene.numbered(40).await;
     let begun = Instant::now();
     let ended = scene.dlq("replay", &["--rate", "50/s", "--json"]).ok();
     // Five at once every 100 ms: never faster than asked for.
@@ -142,11 +140,11 @@ async fn a_rate_is_kept(kind: Kind) {
     assert_eq!(scene.length(scene.key()).await, 40);
 }
 
-async fn what_was_replayed_too_often_stays(kind: Kind) {
+async fn a_message_that_was_replayed_too_often_stays(kind: Kind) {
     let scene = Scene::new(kind).await;
     let key = scene.key();
     scene.letter("x", Reason::Trap).await;
-    // Nobody removes the cause: it comes back each time.
+    // The cause stays, so it comes back each time.
     for times in 1..=4 {
         let ended = scene.dlq("replay", &["--json"]).ok().json();
         if times == 4 {
@@ -175,7 +173,7 @@ async fn what_was_replayed_too_often_stays(kind: Kind) {
     assert_eq!(scene.length(key).await, before + 1);
 }
 
-async fn what_is_exported_can_be_published_again_whole(kind: Kind) {
+async fn exported_messages_can_be_published_again_whole(kind: Kind) {
     let scene = Scene::new(kind).await;
     let dead = scene.dead_key();
     six(&scene).await;
@@ -221,7 +219,7 @@ async fn what_is_exported_can_be_published_again_whole(kind: Kind) {
     assert_eq!(scene.contents(dead).await, before, "it changes nothing");
 }
 
-async fn purge_asks(kind: Kind) {
+async fn purge_asks_before_it_deletes(kind: Kind) {
     let scene = Scene::new(kind).await;
     let ids = six(&scene).await;
     let planned = scene.dlq("purge", &["--dry-run"]).ok().stdout;

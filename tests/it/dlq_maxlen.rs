@@ -1,13 +1,11 @@
-//! The length limit of streams: what only they have, entries that stay, groups, and ids that are gone.
+//! The length limit of streams: their entries stay, ids can be missing, and there are groups.
 
 use hostler::queue::Queue;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::stream::{StreamOptions, StreamQueue};
 
 use crate::dlq_scene::{Kind, Scene, three};
-use crate::queue_scene::connector;
-
-const DEAD: &str = "orders:dead";
+use crate::scene::DEAD;
 
 fn at_most(length: u64) -> StreamOptions {
     StreamOptions {
@@ -18,11 +16,10 @@ fn at_most(length: u64) -> StreamOptions {
 }
 
 async fn open(scene: &Scene, options: StreamOptions) -> StreamQueue {
-    let target = connector(&scene.server.url());
-    StreamQueue::open(target, options).await.unwrap()
+    StreamQueue::open(scene.connector(), options).await.unwrap()
 }
 
-/// A go of housekeeping whose dead letters are refused: why.
+/// Housekeeping writes no dead letter: why.
 async fn why_refused(queue: &StreamQueue) -> String {
     let done = queue.maintain().await.unwrap();
     assert_eq!((done.overflowed, done.overflows), (0, false));
@@ -53,25 +50,25 @@ async fn unread_entries_that_were_deleted_are_not_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_the_length_stays_unread_while_redis_is_full() {
+async fn messages_over_the_length_stay_unread_while_redis_has_no_memory() {
     let scene = Scene::new(Kind::Stream).await;
     for _ in 0..150 {
         scene.send("ack").await;
     }
     let queue = open(&scene, at_most(20)).await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
+    scene.out_of_memory(true).await;
     let why = why_refused(&queue).await;
     assert!(why.contains("OOM"), "{why}");
-    scene.raw.ask("CONFIG SET maxmemory 0").await;
+    scene.out_of_memory(false).await;
     let pending = scene.raw.pending("orders", "workers").await;
     assert!(pending.is_empty(), "nothing is claimed");
     assert_eq!(queue.maintain().await.unwrap().overflowed, 130);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_the_length_and_refused_is_handed_back_uncharged() {
+async fn refused_messages_over_the_length_are_handed_back_without_a_charge() {
     let scene = Scene::new(Kind::Stream).await;
-    // They would go round for ever; and the key where that ends cannot be written.
+    // They would cycle for ever, and the key where cycles end cannot be written.
     let death = r#"[{"queue":"orders:dead","reason":"malformed","unrejected":true}]"#;
     let headers = [("x-death", death)];
     let put = || scene.put("orders", "ack", &headers);
@@ -87,7 +84,7 @@ async fn what_is_over_the_length_and_refused_is_handed_back_uncharged() {
     for parked in &parked {
         assert_eq!((&*parked.consumer, parked.count), ("hostler:parked", 0));
     }
-    // It is tried with one, as long as it is refused.
+    // While it is refused, each try takes one message only.
     for _ in 0..5 {
         put().await;
     }
@@ -109,7 +106,7 @@ async fn what_is_over_the_length_and_refused_is_handed_back_uncharged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_group_is_to_run_is_no_dead_letter_of_this_one() {
+async fn a_message_for_another_group_is_no_dead_letter_of_this_group() {
     let scene = Scene::new(Kind::Stream).await;
     for group in ["others", "others", "others", "workers"] {
         let headers = [

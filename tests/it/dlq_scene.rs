@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler::dead_letter::{DeadLetters, Entry};
-use hostler::delivery::attempt::Allowance;
-use hostler::delivery::backoff::Backoff;
 use hostler::delivery::message::Headers;
-use hostler::delivery::policy::{OnCap, OnFault, Policy, Reason, Rejection};
+use hostler::delivery::policy::{Reason, Rejection};
 use hostler::queue::Queue;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::list::ListOptions;
 use hostler::queue::stream::StreamOptions;
-use hostler::runtime::{Exit, Settings, UntilEmpty};
+use hostler::runtime::{Exit, Settings};
 use hostler::telemetry::metrics::Metrics;
 use hostler::wire::dead_letter::{Context, list_headers, stream_fields};
 use hostler::wire::list::Framing;
@@ -24,78 +22,14 @@ use hostler::wire::{envelope, frame};
 use hostler_tests::command::{Ended, run};
 use hostler_tests::host::HostOptions;
 use hostler_tests::inprocess::{Host, Script};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
+use hostler_tests::redis::RedisOptions;
 
-use crate::queue_scene::connector;
+use crate::scene::{self, GROUP, cluster, connector};
+pub(crate) use crate::scene::{Kind, on_both, running, until_empty};
 
-/// A kind of queue that promises at least once.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
-    Stream,
-    List,
-}
-
-/// Tests of both kinds: `name::stream` and `name::list` for each function `name(kind)`.
-macro_rules! on_both {
-    ($($name:ident)*) => {
-        $(
-            mod $name {
-                use crate::dlq_scene::Kind;
-
-                #[tokio::test(flavor = "multi_thread")]
-                async fn stream() {
-                    super::$name(Kind::Stream).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread")]
-                async fn list() {
-                    super::$name(Kind::List).await;
-                }
-            }
-        )*
-    };
-}
-pub(crate) use on_both;
-
-/// A policy with this cap, and with somewhere to put dead letters.
-pub(crate) fn policy(cap: Option<u32>) -> Policy {
-    Policy {
-        allowance: Allowance {
-            cap,
-            ..Allowance::default()
-        },
-        on_cap: OnCap::DeadLetter,
-        on_fault: OnFault::Requeue,
-        has_dead_letter: true,
-        dead_letters: hostler::delivery::policy::DeadLetterRules::default(),
-        backoff: Backoff {
-            first: Duration::from_millis(5),
-            ..Backoff::default()
-        },
-    }
-}
-
-/// A host that ends when its queue is empty.
-pub(crate) fn settings(policy: Policy) -> Settings {
-    Settings {
-        until_empty: Some(UntilEmpty {
-            timeout: Some(Duration::from_secs(50)),
-        }),
-        ..Settings::new(policy)
-    }
-}
-
-/// The same with a cap of three.
+/// A host that gives each message three starts, and ends when its queue is empty.
 pub(crate) fn three() -> Settings {
-    settings(policy(Some(3)))
-}
-
-/// A host that runs until it is told to stop.
-pub(crate) fn running(settings: Settings) -> Settings {
-    Settings {
-        until_empty: None,
-        ..settings
-    }
+    until_empty(running(Some(3)))
 }
 
 /// A queue of either kind, and how it is served.
@@ -180,13 +114,13 @@ impl Found {
     }
 }
 
-/// A server, and a queue of one kind.
-pub(crate) struct Scene {
+/// A queue of one kind, and the handler of the hosts in this process.
+pub(crate) struct Both {
     pub(crate) kind: Kind,
-    pub(crate) server: RedisServer,
-    pub(crate) raw: RawRedis,
     pub(crate) script: Arc<Script>,
 }
+
+pub(crate) type Scene = scene::Scene<Both>;
 
 impl Scene {
     pub(crate) async fn new(kind: Kind) -> Self {
@@ -194,25 +128,14 @@ impl Scene {
     }
 
     pub(crate) async fn with(kind: Kind, options: RedisOptions) -> Self {
-        let server = options.start();
-        Self {
-            kind,
-            raw: server.raw().await,
-            server,
-            script: Arc::default(),
-        }
+        let script = Arc::default();
+        Self::of(Both { kind, script }, options).await
     }
 
-    /// A server with all slots: its scripts refuse keys of two of them.
+    /// A cluster of one node: its scripts refuse keys of two slots.
     pub(crate) async fn across_slots(kind: Kind, options: RedisOptions) -> Self {
-        let options = options.tcp().set("cluster-enabled", "yes");
-        let scene = Self::with(kind, options).await;
-        scene.raw.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-        eventually("the cluster is up", async || {
-            let info = scene.raw.text("CLUSTER INFO").await;
-            info.contains("cluster_state:ok")
-        })
-        .await;
+        let scene = Self::with(kind, cluster(options)).await;
+        scene.take_all_slots().await;
         scene
     }
 
@@ -239,7 +162,7 @@ impl Scene {
 
     pub(crate) async fn open(&self, served: Served) -> Arc<dyn Queue> {
         let options = served.options(self.kind);
-        options.open(connector(&self.server.url())).await.unwrap()
+        options.open(self.connector()).await.unwrap()
     }
 
     pub(crate) async fn start(&self, served: Served, mut settings: Settings) -> Host {
@@ -282,10 +205,7 @@ impl Scene {
             }
             Kind::List if headers.is_empty() => self.push(key, body).await,
             Kind::List => {
-                let headers = headers
-                    .iter()
-                    .map(|(name, value)| ((*name).to_owned().into(), (*value).to_owned().into()));
-                let value = frame::encode(&Headers::new(headers.collect()), body);
+                let value = frame::encode(&self::headers(headers), body);
                 self.push(key, &value.unwrap()).await;
             }
         }
@@ -294,10 +214,6 @@ impl Scene {
     /// Put a message into the queue of most tests.
     pub(crate) async fn send(&self, body: impl AsRef<[u8]>) {
         self.put(self.key(), body, &[]).await;
-    }
-
-    pub(crate) async fn push(&self, key: &str, value: &[u8]) {
-        self.raw.ask_words(&[b"LPUSH", key.as_bytes(), value]).await;
     }
 
     /// What a queue holds, oldest first.
@@ -316,8 +232,7 @@ impl Scene {
 
     /// The values of a list, oldest first.
     pub(crate) async fn values(&self, key: &str) -> Vec<Bytes> {
-        let values = self.raw.ask(&format!("LRANGE {key} 0 -1")).await;
-        let values: Vec<Vec<u8>> = redis::from_redis_value(values).unwrap();
+        let values = self.list(key).await;
         values.into_iter().rev().map(Bytes::from).collect()
     }
 
@@ -364,8 +279,8 @@ impl Scene {
         u64::try_from(length).unwrap()
     }
 
-    /// A dead letter of the queue of most tests as a host writes it, that died at this time (epoch
-    /// milliseconds; 0 = now). Says its id.
+    /// A dead letter of the queue of most tests that died at this time (epoch milliseconds; 0 =
+    /// now). Says its id.
     pub(crate) async fn letter_of(
         &self,
         body: impl AsRef<[u8]>,
@@ -373,46 +288,64 @@ impl Scene {
         headers: &[(&str, &str)],
         died_ms: u64,
     ) -> String {
-        let body = Bytes::copy_from_slice(body.as_ref());
-        let now_ms = match died_ms {
-            0 => hostler::runtime::wall_clock_ms(),
-            died => died,
+        let letter = Letter {
+            headers,
+            died_ms,
+            ..Letter::of(reason)
         };
+        self.die(body, letter).await
+    }
+
+    /// Put a dead letter, as a host writes it. Says its id.
+    pub(crate) async fn die(&self, body: impl AsRef<[u8]>, letter: Letter<'_>) -> String {
+        let body = Bytes::copy_from_slice(body.as_ref());
         let rejection = Rejection {
-            reason,
+            reason: letter.reason,
             detail: "no such customer".to_owned(),
             attempts: 3,
             handled: true,
         };
         let token = format!("7-{}", fastrand::u32(..));
         let context = Context {
-            source: self.key(),
-            source_id: &token,
-            group: (self.kind == Kind::Stream).then_some("workers"),
+            source: letter.source.unwrap_or(self.key()),
+            source_id: letter.source_id.unwrap_or(&token),
+            group: (self.kind == Kind::Stream).then_some(letter.group),
             rejection: &rejection,
             handler: "sha256:abc",
-            now_ms,
+            now_ms: match letter.died_ms {
+                0 => hostler::runtime::wall_clock_ms(),
+                died => died,
+            },
             expires_at_ms: None,
         };
-        let headers = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned().into(), (*value).to_owned().into()));
-        let headers = Headers::new(headers.collect());
         let key = self.dead_key();
+        let headers = headers(letter.headers);
         if self.kind == Kind::List {
             let value = frame::encode(&list_headers(&headers, &context), &body).unwrap();
             self.push(key, &value).await;
             return Entry::of_value(value).id;
         }
         let fields = stream::encode(body, &headers, &Bytes::from_static(b"_payload"));
-        let fields = stream_fields(&fields, &headers, &context);
-        let id = match died_ms {
+        let id = match letter.died_ms {
             0 => "*".to_owned(),
             died => format!("{died}-*"),
         };
+        self.add(key, &id, &stream_fields(&fields, &headers, &context))
+            .await
+    }
+
+    /// Add an entry with these fields to a stream. Says its id.
+    pub(crate) async fn add(&self, key: &str, id: &str, fields: &[(Bytes, Bytes)]) -> String {
         let mut words: Vec<&[u8]> = vec![b"XADD", key.as_bytes(), id.as_bytes()];
         words.extend(fields.iter().flat_map(|(n, v)| [&n[..], &v[..]]));
         redis::from_redis_value(self.raw.ask_words(&words).await).unwrap()
+    }
+
+    /// Put so many dead letters, with the bodies 0, 1, 2, ...
+    pub(crate) async fn numbered(&self, count: usize) {
+        for n in 0..count {
+            self.letter(&n.to_string(), Reason::Trap).await;
+        }
     }
 
     /// The same that has died just now.
@@ -421,7 +354,7 @@ impl Scene {
     }
 
     pub(crate) fn letters(&self) -> DeadLetters {
-        self.letters_at(&self.server.url())
+        self.letters_at(&self.url())
     }
 
     pub(crate) fn letters_at(&self, url: &str) -> DeadLetters {
@@ -463,6 +396,39 @@ impl Scene {
         }
         dump
     }
+}
+
+/// A dead letter to put.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Letter<'a> {
+    pub(crate) reason: Reason,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    /// Where it died, if not in the queue of most tests.
+    pub(crate) source: Option<&'a str>,
+    pub(crate) source_id: Option<&'a str>,
+    /// Of a stream: in which of its groups it died.
+    pub(crate) group: &'a str,
+    /// When it died, in epoch milliseconds; 0 = now.
+    pub(crate) died_ms: u64,
+}
+
+impl Letter<'_> {
+    pub(crate) fn of(reason: Reason) -> Self {
+        Self {
+            reason,
+            headers: &[],
+            source: None,
+            source_id: None,
+            group: GROUP,
+            died_ms: 0,
+        }
+    }
+}
+
+fn headers(headers: &[(&str, &str)]) -> Headers {
+    let header =
+        |(name, value): &(&str, &str)| ((*name).to_owned().into(), (*value).to_owned().into());
+    Headers::new(headers.iter().map(header).collect())
 }
 
 /// An entry of a stream.

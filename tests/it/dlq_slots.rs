@@ -1,10 +1,9 @@
-//! Replays that are interrupted, or meet others, in a slot and across slots: nothing is lost, nothing
-//! is moved twice, and what was begun is finished. On streams and on reliable lists.
+//! Replays that are interrupted or run at the same time, in a slot and across slots: no message is lost
+//! or moved twice, and each move that was begun is finished. On streams and on reliable lists.
 
 use std::collections::BTreeMap;
 
 use hostler::dead_letter::{DeadLetters, Error, Filter, ReplayOptions, Replayed, Skip};
-use hostler::delivery::policy::Reason;
 use hostler::redis::script::Script;
 use hostler_tests::command::{Host, hostler};
 use hostler_tests::proxy::Proxy;
@@ -12,18 +11,19 @@ use hostler_tests::redis::{PATIENCE, RedisOptions, eventually};
 use nix::sys::signal::Signal;
 
 use crate::dlq_scene::{Kind, Scene, on_both};
+use crate::scene::user;
 
 on_both! {
-    two_at_once_across_slots_move_nothing_twice
-    what_another_moves_is_left_and_told
-    a_move_that_was_interrupted_is_finished_and_not_repeated
-    a_move_that_was_interrupted_is_finished_though_it_was_to_go_elsewhere
-    who_sends_again_what_was_interrupted_finishes_it_at_once
+    two_replays_at_once_across_slots_move_nothing_twice
+    an_entry_that_another_replay_moves_is_left_and_reported
+    the_next_replay_finishes_an_interrupted_move_once
+    a_replay_with_another_target_finishes_an_interrupted_move
+    the_same_replay_finishes_its_interrupted_move_at_once
     a_replay_that_is_killed_leaves_no_entry_half_moved_in_a_slot
     a_replay_that_is_killed_leaves_no_entry_half_moved_across_slots
     an_interrupted_replay_says_how_far_it_came_in_a_slot
     an_interrupted_replay_says_how_far_it_came_across_slots
-    without_the_rights_it_takes_no_copy_is_left
+    a_replay_without_its_rights_leaves_no_copy
 }
 
 async fn across(kind: Kind) -> Scene {
@@ -56,19 +56,13 @@ async fn each_once(scene: &Scene, count: usize) {
     assert_eq!(numbers, expected);
 }
 
-async fn numbered(scene: &Scene, count: usize) {
-    for n in 0..count {
-        scene.letter(&n.to_string(), Reason::Trap).await;
-    }
-}
-
 /// The records of moves that are under way, as Redis has them.
 async fn moving(scene: &Scene) -> Vec<String> {
     let pattern = format!("KEYS {{{}}}:moving:*", scene.dead_key());
     redis::from_redis_value(scene.raw.ask(&pattern).await).unwrap()
 }
 
-/// As if the time for which entries are held had passed, or would never pass on a slow machine.
+/// Set the time until which replays hold their entries.
 async fn hold_until(scene: &Scene, epoch_ms: u64) {
     for key in moving(scene).await {
         scene.raw.ask(&format!("HSET {key} until {epoch_ms}")).await;
@@ -83,9 +77,9 @@ async fn let_holds_last(scene: &Scene) {
     hold_until(scene, 9_999_999_999_999).await;
 }
 
-async fn two_at_once_across_slots_move_nothing_twice(kind: Kind) {
+async fn two_replays_at_once_across_slots_move_nothing_twice(kind: Kind) {
     let scene = across(kind).await;
-    numbered(&scene, 300).await;
+    scene.numbered(300).await;
     let (one, two) = (scene.letters(), scene.letters());
     let (one, two) = tokio::join!(replay(&one), replay(&two));
     assert_eq!(one.replayed + two.replayed, 300, "{one:?} {two:?}");
@@ -99,13 +93,13 @@ async fn two_at_once_across_slots_move_nothing_twice(kind: Kind) {
     assert_eq!(keys, 1 + left, "no record is left");
 }
 
-async fn what_another_moves_is_left_and_told(kind: Kind) {
+async fn an_entry_that_another_replay_moves_is_left_and_reported(kind: Kind) {
     let scene = across(kind).await;
-    numbered(&scene, 100).await;
+    scene.numbered(100).await;
     interrupt(&scene, Script::MoveCopy).await;
     let_holds_last(&scene).await;
-    // Whoever was interrupted might still be on its way. What is left is counted once, also by a
-    // walk through many pages.
+    // The interrupted replay might go on. The entry that is left is counted once, however many pages
+    // there are.
     let report = replay(&scene.letters()).await;
     assert_eq!(
         (report.replayed, skipped(&report)),
@@ -126,12 +120,11 @@ async fn what_another_moves_is_left_and_told(kind: Kind) {
     assert_eq!(told["replayed"], 0);
 }
 
-/// Let a replay of the oldest entry die right behind this step: Redis has taken it, and nothing
-/// comes after it.
+/// Let a replay of the oldest entry die right after this step, which Redis has done.
 async fn interrupt(scene: &Scene, step: Script) {
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
     let letters = scene.letters_at(&proxy.url());
-    // What is not loaded yet would be refused instead.
+    // Redis would refuse a script that is not loaded.
     for script in Script::ALL {
         let load = [b"SCRIPT", b"LOAD".as_slice(), script.source().as_bytes()];
         scene.raw.ask_words(&load).await;
@@ -147,10 +140,10 @@ async fn interrupt(scene: &Scene, step: Script) {
     assert_eq!(proxy.replies_cut(), 1);
 }
 
-async fn a_move_that_was_interrupted_is_finished_and_not_repeated(kind: Kind) {
+async fn the_next_replay_finishes_an_interrupted_move_once(kind: Kind) {
     for step in [Script::MoveHold, Script::MoveCopy, Script::MoveDone] {
         let scene = across(kind).await;
-        numbered(&scene, 3).await;
+        scene.numbered(3).await;
         interrupt(&scene, step).await;
         let is_copied = u64::from(step != Script::MoveHold);
         let is_there = u64::from(step != Script::MoveDone);
@@ -167,7 +160,7 @@ async fn a_move_that_was_interrupted_is_finished_and_not_repeated(kind: Kind) {
         each_once(&scene, 3).await;
         assert_eq!(scene.length(scene.key()).await, 3);
         assert!(moving(&scene).await.is_empty());
-        // What nobody can ask for any more goes by itself.
+        // Records of finished moves expire.
         let pattern = format!("KEYS {{{}}}:moved:*", scene.key());
         let records: Vec<String> = redis::from_redis_value(scene.raw.ask(&pattern).await).unwrap();
         assert_eq!(records.len(), usize::from(step == Script::MoveDone));
@@ -177,16 +170,16 @@ async fn a_move_that_was_interrupted_is_finished_and_not_repeated(kind: Kind) {
     }
 }
 
-async fn a_move_that_was_interrupted_is_finished_though_it_was_to_go_elsewhere(kind: Kind) {
+async fn a_replay_with_another_target_finishes_an_interrupted_move(kind: Kind) {
     for step in [Script::MoveHold, Script::MoveCopy] {
         for in_a_slot in [false, true] {
             let scene = across(kind).await;
-            // Where one script could do it.
+            // In a slot, one script could move it.
             let attic = match in_a_slot {
                 false => "attic".to_owned(),
                 true => format!("{{{}}}:attic", scene.dead_key()),
             };
-            numbered(&scene, 1).await;
+            scene.numbered(1).await;
             interrupt(&scene, step).await;
             let_holds_last(&scene).await;
             let early = replay_to(&scene.letters(), Some(&attic)).await.unwrap();
@@ -196,7 +189,7 @@ async fn a_move_that_was_interrupted_is_finished_though_it_was_to_go_elsewhere(k
             );
             let_holds_lapse(&scene).await;
             let report = replay_to(&scene.letters(), Some(&attic)).await.unwrap();
-            // A copy that is written is the one; else it goes where it is to go now.
+            // A copy that was written stays; else the entry goes to the new target.
             let is_copied = step == Script::MoveCopy;
             let to = match is_copied {
                 true => scene.key().to_owned(),
@@ -210,9 +203,9 @@ async fn a_move_that_was_interrupted_is_finished_though_it_was_to_go_elsewhere(k
     }
 }
 
-async fn who_sends_again_what_was_interrupted_finishes_it_at_once(kind: Kind) {
+async fn the_same_replay_finishes_its_interrupted_move_at_once(kind: Kind) {
     let scene = across(kind).await;
-    numbered(&scene, 3).await;
+    scene.numbered(3).await;
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
     let letters = scene.letters_at(&proxy.url());
     let mut scan = letters.scan(Filter::default()).await.unwrap();
@@ -243,7 +236,7 @@ async fn a_replay_that_is_killed_leaves_no_entry_half_moved_across_slots(kind: K
 
 /// Kill one replay after the other in the middle of its work.
 async fn killed(scene: Scene, count: usize) {
-    numbered(&scene, count).await;
+    scene.numbered(count).await;
     let mut killed = 0;
     for round in 0..6_u64 {
         let before = scene.length(scene.key()).await;
@@ -261,7 +254,7 @@ async fn killed(scene: Scene, count: usize) {
         let_holds_lapse(&scene).await;
     }
     assert!(killed > 0, "none was killed in the middle of its work");
-    // What had been sent is carried out although nobody waited for it.
+    // Redis carries out the last request of a killed replay.
     eventually("all are moved", async || {
         let_holds_lapse(&scene).await;
         replay(&scene.letters()).await;
@@ -281,7 +274,7 @@ async fn an_interrupted_replay_says_how_far_it_came_across_slots(kind: Kind) {
 }
 
 async fn interrupted(scene: Scene) {
-    numbered(&scene, 300).await;
+    scene.numbered(300).await;
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let before = scene.length(scene.key()).await;
         let words = scene.words("replay", &["--rate", "10", "--json"]);
@@ -301,31 +294,22 @@ async fn interrupted(scene: Scene) {
     }
 }
 
-async fn without_the_rights_it_takes_no_copy_is_left(kind: Kind) {
+async fn a_replay_without_its_rights_leaves_no_copy(kind: Kind) {
     let rules = match kind {
         Kind::Stream => ["-xdel", "-set", "-hset"],
         Kind::List => ["-lrem", "-set", "-hset"],
     };
     for rule in rules {
-        let user = format!("app on >secret ~* &* +@all {rule}");
-        let scene = Scene::across_slots(kind, RedisOptions::default().user(&user)).await;
-        numbered(&scene, 3).await;
-        let url = format!("{}?user=app&pass=secret", scene.server.url());
+        let scene = Scene::across_slots(kind, user(rule)).await;
+        scene.numbered(3).await;
         for _ in 0..2 {
-            let report = replay(&scene.letters_at(&url)).await;
+            let report = replay(&scene.letters_at(&scene.user_url())).await;
             assert_eq!(skipped(&report), [(Skip::Refused, 3)], "{rule}");
             let why = report.refusal.unwrap();
             assert!(why.contains("NOPERM"), "{why}");
         }
-        assert_eq!(
-            scene.length(scene.key()).await,
-            0,
-            "no copies pile up: {rule}"
-        );
-        assert_eq!(
-            replay(&scene.letters()).await.replayed,
-            3,
-            "nothing is held: {rule}"
-        );
+        assert_eq!(scene.length(scene.key()).await, 0, "no copies: {rule}");
+        let report = replay(&scene.letters()).await;
+        assert_eq!(report.replayed, 3, "nothing is held: {rule}");
     }
 }

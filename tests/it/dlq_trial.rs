@@ -1,18 +1,17 @@
-//! `hostler dlq replay --handler`: what another handler makes of the dead letters, before any of
-//! them moves. On streams and on reliable lists.
+//! `hostler dlq replay --handler`: another handler is tried on the dead letters before any of them
+//! moves. On streams and on reliable lists.
 
-use harness::guests::guest;
 use hostler::delivery::policy::Reason;
-use hostler_tests as harness;
+use hostler_tests::guests::guest;
 use serde_json::{Value, json};
 
 use crate::dlq_scene::{Kind, Scene, on_both};
 
 on_both! {
-    verdicts_are_told_and_nothing_changes
-    only_what_it_acks_is_replayed
-    what_is_asked_for_must_be_clear
-    it_sees_what_a_replay_would_bring
+    a_trial_shows_verdicts_and_changes_nothing
+    with_only_acked_only_acknowledged_messages_are_replayed
+    unclear_commands_are_refused
+    the_handler_sees_the_message_that_a_replay_would_bring
 }
 
 fn handler() -> String {
@@ -25,7 +24,7 @@ fn lines(text: &str) -> Vec<Value> {
     lines.map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-async fn verdicts_are_told_and_nothing_changes(kind: Kind) {
+async fn a_trial_shows_verdicts_and_changes_nothing(kind: Kind) {
     let scene = Scene::new(kind).await;
     let long = "x".repeat(2000);
     let mut ids = Vec::new();
@@ -107,7 +106,7 @@ async fn verdicts_are_told_and_nothing_changes(kind: Kind) {
     assert_eq!(scene.dump().await, before);
 }
 
-async fn only_what_it_acks_is_replayed(kind: Kind) {
+async fn with_only_acked_only_acknowledged_messages_are_replayed(kind: Kind) {
     let scene = Scene::new(kind).await;
     let (key, dead) = (scene.key(), scene.dead_key());
     for (body, reason) in [
@@ -141,7 +140,7 @@ async fn only_what_it_acks_is_replayed(kind: Kind) {
     assert_eq!(scene.bodies(dead).await, ["trap", "drop"]);
 }
 
-async fn what_is_asked_for_must_be_clear(kind: Kind) {
+async fn unclear_commands_are_refused(kind: Kind) {
     let scene = Scene::new(kind).await;
     let handler = handler();
     let unclear = scene.dlq("replay", &["--handler", &handler]);
@@ -158,20 +157,15 @@ async fn what_is_asked_for_must_be_clear(kind: Kind) {
     assert_eq!(refused.code, 65, "{refused:?}");
 }
 
-/// Its headers, its id, its queue, attempt 1; and what its kind cannot read is no message.
-async fn it_sees_what_a_replay_would_bring(kind: Kind) {
+async fn the_handler_sees_the_message_that_a_replay_would_bring(kind: Kind) {
     let scene = Scene::new(kind).await;
     let headers = [("X-Tenant", "Acme"), ("x-message-id", "m1")];
     scene.letter_of("echo", Reason::Trap, &headers, 0).await;
     let handler = handler();
     let tried = |more: &[&str]| {
         let words = ["--handler", &handler, "--dry-run", "--json"];
-        lines(
-            &scene
-                .dlq("replay", &[&words[..], more].concat())
-                .ok()
-                .stdout,
-        )
+        let tried = scene.dlq("replay", &[&words[..], more].concat());
+        lines(&tried.ok().stdout)
     };
     let told = tried(&["--max-deliveries", "7"]);
     let seen = told[0]["detail"].as_str().unwrap();

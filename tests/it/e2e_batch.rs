@@ -50,8 +50,7 @@ async fn one_poison_message_fails_alone() {
         let culprit = scene.publish(poison).await;
         honest.extend(scene.publish_all("ack", 5).await);
         let host = batching(&scene, 16).cap(2).until_empty();
-        let ended = host.end().await;
-        ended.expect_code(0);
+        let ended = host.finish().await;
         let (look, witness) = scene.check(std::slice::from_ref(&ended)).await;
         assert_eq!(calls(&ended)[0], 16, "they go together");
         for id in &honest {
@@ -124,8 +123,7 @@ async fn attempts_are_counted_rightly_whatever_goes_together() {
             .flag("attempt-accounting", ["lazy", "exact"][rng.usize(..2)])
             .cap(3)
             .until_empty();
-        let ended = host.end().await;
-        ended.expect_code(0);
+        let ended = host.finish().await;
         let (look, witness) = scene.check(std::slice::from_ref(&ended)).await;
         assert!(calls(&ended).iter().all(|call| *call <= size));
         for (id, body) in published {
@@ -190,8 +188,7 @@ async fn a_lone_message_is_not_kept_waiting_for_a_full_batch() {
         host.starts(n).await;
     }
     scene.emptied().await;
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     assert_eq!(calls(&ended), [1, 1, 1]);
 }
 
@@ -209,11 +206,9 @@ async fn a_batch_dies_with_its_host_as_one_attempt_of_each() {
     // Each has one attempt left, and is a suspect: it runs alone, and out of time.
     let next = batching(&scene, 8)
         .cap(2)
-        .flag("min-idle", "500ms")
-        .flag("timeout", "100ms")
+        .flags("min-idle=500ms timeout=100ms")
         .until_empty();
-    let ended = next.end().await;
-    ended.expect_code(0);
+    let ended = next.finish().await;
     assert_eq!(calls(&ended), [1; 8]);
     let all = [killed, ended];
     let (look, witness) = scene.check(&all).await;

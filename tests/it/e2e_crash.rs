@@ -42,8 +42,7 @@ async fn one_killer(cap: u32, point: &str) {
     let host = scene
         .host()
         .cap(cap)
-        .flag("concurrency", "4")
-        .flag("min-idle", "500ms")
+        .flags("concurrency=4 min-idle=500ms")
         .until_empty();
     let ended = supervised(&host).await;
     let kills = ended.len() - 1;
@@ -103,8 +102,7 @@ async fn killers_take_no_innocent_with_them() {
     let host = scene
         .host()
         .cap(CAP)
-        .flag("concurrency", "4")
-        .flag("min-idle", "500ms")
+        .flags("concurrency=4 min-idle=500ms")
         .until_empty();
     let ended = supervised(&host).await;
     let (look, witness) = scene.check(&ended).await;
@@ -156,15 +154,14 @@ async fn kill_9_of_one_of_three_hosts_loses_nothing() {
     let options = scene
         .host()
         .cap(5)
-        .flag("concurrency", "8")
-        .flag("min-idle", "3s")
+        .flags("concurrency=8 min-idle=3s")
         .until_empty();
     let mut hosts = [(); 3]
         .map(|()| options.start())
         .into_iter()
         .collect::<Vec<Host>>();
     let when = random.usize(200..1500);
-    eventually("the hosts are at work", || async {
+    eventually("the hosts are at work", async || {
         Witness::so_far(&hosts).total() >= when
             && hosts.iter().all(|host| host.witness().total() > 20)
     })
@@ -207,13 +204,11 @@ async fn orphans_say_how_often_and_how_long() {
     let options = scene
         .host()
         .dead_letter()
-        .flag("min-idle", "700ms")
-        .flag("timeout", "2m");
+        .flags("min-idle=700ms timeout=2m");
     let victim = options.ready().await;
     victim.starts(1).await;
     victim.kill().await;
-    let ended = options.until_empty().end().await;
-    ended.expect_code(0);
+    let ended = options.finish().await;
     assert_eq!(ended.witness().attempts(&id), [2]);
     assert_eq!(ended.json()["orphans_recovered"], 1);
     let look = scene.look().await;
@@ -238,12 +233,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
     let at_once = scene.publish("sleep:100+nack:0,ack").await;
     let later = scene.publish("sleep:100+nack:3600000,ack").await;
     let acked = scene.publish("sleep:100,sleep:10").await;
-    let options = scene
-        .host()
-        .cap(5)
-        .flag("min-idle", "1s")
-        .flag("timeout", "1m")
-        .admin();
+    let options = scene.host().cap(5).flags("min-idle=1s timeout=1m").admin();
     let paused = options.ready().await;
     paused.starts(4).await;
     paused.pause().await;
@@ -253,7 +243,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
     let other = options.ready().await;
     other.starts(4).await;
     paused.resume();
-    eventually("the sleeper sees what it has lost", || async {
+    eventually("the sleeper sees what it has lost", async || {
         paused.metric("hostler_steals_total") >= 1
     })
     .await;
@@ -263,7 +253,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
         assert_eq!(held.consumer, other.consumer(), "{held:?}");
         assert_eq!(held.count, 2, "{held:?}");
     }
-    eventually("the other host has handled them", || async {
+    eventually("the other host has handled them", async || {
         scene.look().await.is_empty()
     })
     .await;
@@ -288,18 +278,14 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
 #[tokio::test]
 async fn nothing_starts_on_a_lease_that_ran_out() {
     let mut scene = Scene::new().await;
-    let options = scene
-        .host()
-        .cap(5)
-        .flag("concurrency", "1")
-        .flag("min-idle", "1s");
+    let options = scene.host().cap(5).flags("concurrency=1 min-idle=1s");
     let (paused, slow) = scene.host_with_a_buffer(&options).await;
     paused.pause().await;
     // What it had sent before is carried out: Redis has turned once more.
     scene.raw.ask("PING").await;
     let held = held_by(&scene, &paused.consumer()).await;
     let other = options.clone().flag("concurrency", "8").ready().await;
-    eventually("the other host has taken over", || async {
+    eventually("the other host has taken over", async || {
         held_by(&scene, &paused.consumer()).await.is_empty()
     })
     .await;
@@ -336,8 +322,7 @@ async fn consumers_of_the_dead_are_not_in_the_way() {
         scene.raw.ask(&read).await;
     }
     let options = scene.host().cap(3).flag("min-idle", "300ms").until_empty();
-    let ended = options.end().await;
-    ended.expect_code(0);
+    let ended = options.finish().await;
     for id in &ids {
         // Charged with the delivery to the dead host, which may have started it.
         assert_eq!(ended.witness().attempts(id), [2]);
@@ -364,8 +349,7 @@ async fn a_suspect_runs_alone_on_its_host() {
     let suspect = left_behind(&mut scene, "sleep:300", 2).await;
     scene.publish_all("sleep:15", 300).await;
     let options = scene.host().cap(5).flag("concurrency", "4").until_empty();
-    let ended = options.end().await;
-    ended.expect_code(0);
+    let ended = options.finish().await;
     let (_, witness) = scene.check(std::slice::from_ref(&ended)).await;
     assert_eq!(witness.attempts(&suspect), [3]);
     let position = |message: &str| {
@@ -391,25 +375,19 @@ async fn a_suspect_that_waits_when_its_host_stops_is_left_as_one() {
     let suspect = left_behind(&mut scene, "ack", 2).await;
     // It must wait for this one.
     let slow = scene.publish("sleep:2500").await;
-    let options = scene
-        .host()
-        .cap(5)
-        .flag("min-idle", "1s")
-        .flag("timeout", "1m");
+    let options = scene.host().cap(5).flags("min-idle=1s timeout=1m");
     let host = options.ready().await;
     host.starts(1).await;
     host.logs("recovered orphans").await;
     let consumer = host.consumer();
-    let first = host.drain().await;
-    first.expect_code(0);
+    let first = host.drained().await;
     assert_eq!(first.witness().attempts(&slow), [1]);
     assert_eq!(first.witness().starts(&suspect), 0, "it did not wait");
     // Parked, it would have lost what tells the next host that it is one.
     let held = &scene.raw.pending("orders", "workers").await[0];
     assert_eq!((&held.consumer, held.count), (&consumer, 2));
     assert!(held.idle_ms >= 1000, "{held:?}");
-    let second = options.until_empty().end().await;
-    second.expect_code(0);
+    let second = options.finish().await;
     assert_eq!(
         second.count(|line| line.message() == "recovered orphans"),
         1
@@ -430,11 +408,9 @@ async fn a_saturated_host_still_takes_orphans_and_what_is_due() {
     let options = scene
         .host()
         .cap(5)
-        .flag("concurrency", "1")
-        .flag("min-idle", "1s")
+        .flags("concurrency=1 min-idle=1s")
         .until_empty();
-    let ended = options.end().await;
-    ended.expect_code(0);
+    let ended = options.finish().await;
     let starts: Vec<_> = ended.log.iter().filter_map(Line::start).collect();
     let position = |id: &str, attempt| {
         let position = starts.iter().position(|start| *start == (id, attempt));

@@ -35,17 +35,14 @@ async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
     for delay in [400, 500, 600, 700] {
         let published = now_ms();
         let id = scene.publish(&format!("nack:{delay},ack")).await;
-        eventually("it is parked", || async { !due(&scene).await.is_empty() }).await;
+        eventually("it is parked", async || !due(&scene).await.is_empty()).await;
         let due_at = due(&scene).await[&id];
         let seen = now_ms();
         assert!((published + delay..=seen + delay).contains(&due_at));
         // Nobody holds it, and its one attempt is not forgotten.
         let held = &scene.raw.pending("orders", "workers").await[0];
         assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
-        eventually("it comes back", || async {
-            host.witness().starts(&id) == 2
-        })
-        .await;
+        eventually("it comes back", async || host.witness().starts(&id) == 2).await;
         let came = now_ms();
         assert!(came >= due_at, "{} ms early", due_at - came);
         lateness.push(came - due_at);
@@ -53,8 +50,7 @@ async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
     }
     // Promised at idle: 100 ms. One of four will find the machine idle enough.
     assert!(lateness.iter().any(|late| *late <= 100), "{lateness:?}");
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     assert_eq!(ended.json()["requeued"], 4);
     assert_eq!(ended.json()["acked"], 4);
 }
@@ -64,29 +60,25 @@ async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
     let mut scene = Scene::new().await;
     let host = scene
         .host()
-        .flag("backoff-first", "100ms")
-        .flag("backoff-factor", "3")
-        .flag("backoff-max", "700ms")
-        .flag("backoff-jitter", "0")
-        .flag("log-level", "info,hostler=debug")
+        .flags("backoff-first=100ms backoff-factor=3 backoff-max=700ms")
+        .flags("backoff-jitter=0 log-level=info,hostler=debug")
         .ready()
         .await;
     let backoff = scene.publish("nack,nack,nack,nack,ack").await;
     let own = scene.publish("nack:5,nack:250,ack").await;
     let longest = scene.publish("nack:999999999999").await;
-    eventually("both are handled", || async {
+    eventually("both are handled", async || {
         host.witness().starts(&backoff) == 5 && host.witness().starts(&own) == 3
     })
     .await;
-    eventually("the long one is parked", || async {
+    eventually("the long one is parked", async || {
         due(&scene).await.len() == 1
     })
     .await;
     let a_day = 24 * 60 * 60 * 1000;
     let wait = due(&scene).await[&longest] - now_ms();
     assert!((a_day - 60_000..=a_day).contains(&wait), "{wait} ms");
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     let delays = |id: &str| -> Vec<u64> {
         let of = |line: &&hostler_tests::host::Line| {
             line.message() == "requeued" && line.text("id") == Some(id)
@@ -104,14 +96,13 @@ async fn a_thousand_parked_messages_of_a_host_that_died() {
     let ids = scene.publish_all("nack:6000,ack", 1000).await;
     let options = scene.host().cap(2).flag("min-idle", "2s");
     let victim = options.ready().await;
-    eventually("all are parked", || async {
+    eventually("all are parked", async || {
         scene.raw.number(&format!("ZCARD {PARKED}")).await == 1000
     })
     .await;
     let due = due(&scene).await;
     let victim = victim.kill().await;
-    let heir = options.until_empty().end().await;
-    heir.expect_code(0);
+    let heir = options.finish().await;
     let (look, witness) = scene.check(&[victim, heir.clone()]).await;
     // Their second attempt is their last: none was charged by the death of the host.
     assert!(look.is_empty() && look.dead.is_empty());
@@ -134,14 +125,13 @@ async fn what_is_parked_but_named_nowhere_is_due_now() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("nack:3600000,ack", 20).await;
     let host = scene.host().ready().await;
-    eventually("all are parked", || async {
+    eventually("all are parked", async || {
         scene.raw.number(&format!("ZCARD {PARKED}")).await == 20
     })
     .await;
     scene.raw.ask(&format!("DEL {PARKED}")).await;
     scene.emptied().await;
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     for id in &ids {
         assert_eq!(ended.witness().attempts(id), [1, 2]);
     }
@@ -156,7 +146,7 @@ async fn two_hosts_share_what_is_parked() {
     scene.emptied().await;
     let mut ended = Vec::new();
     for host in hosts {
-        ended.push(host.drain().await.expect_code(0).clone());
+        ended.push(host.drained().await);
     }
     let (look, witness) = scene.check(&ended).await;
     assert!(look.dead.is_empty() && look.parked.is_empty());
@@ -182,11 +172,11 @@ async fn two_groups_on_one_stream_do_not_see_each_other() {
         .flag("handler", &acking.display().to_string())
         .flag("log-level", "info,hostler=debug");
     let (nacks, acks) = (nacks.ready().await, acks.ready().await);
-    eventually("the one has given all up", || async {
+    eventually("the one has given all up", async || {
         scene.raw.number("XLEN orders:dead").await == 60
     })
     .await;
-    eventually("the other has nothing left", || async {
+    eventually("the other has nothing left", async || {
         scene.raw.pending("orders", "other").await.is_empty()
     })
     .await;

@@ -16,8 +16,7 @@ async fn drain_costs_nothing(cap: u32) {
     let options = scene.host().cap(cap).flag("concurrency", "2");
     let (host, slow) = scene.host_with_a_buffer(&options).await;
     let consumer = host.consumer();
-    let first = host.drain().await;
-    first.expect_code(0);
+    let first = host.drained().await;
     // Nothing is held by a host; what had not started has the count from before: none.
     for held in scene.raw.pending("orders", "workers").await {
         assert_eq!(held.consumer, "hostler:parked", "{held:?}");
@@ -33,8 +32,7 @@ async fn drain_costs_nothing(cap: u32) {
     let acked = first.json()["acked"].as_u64().unwrap();
     assert_eq!(acked, started.total() as u64, "what had started has ended");
     assert!(slow.iter().any(|id| started.starts(id) == 0));
-    let second = options.until_empty().end().await;
-    second.expect_code(0);
+    let second = options.finish().await;
     assert_eq!(second.json()["orphans_recovered"], 0);
     let (look, witness) = scene.check(&[first, second]).await;
     assert!(look.is_empty() && look.dead.is_empty());
@@ -58,16 +56,13 @@ async fn a_drain_past_its_deadline_leaves_what_runs_to_others() {
     let options = scene
         .host()
         .cap(2)
-        .flag("timeout", "1h")
-        .flag("min-idle", "1s")
-        .flag("drain-timeout", "1s");
+        .flags("timeout=1h min-idle=1s drain-timeout=1s");
     let host = options.ready().await;
     host.starts(2).await;
     let first = host.drain().await;
     first.expect_code(75);
     assert_eq!(first.json()["acked"], 1);
-    let heir = options.until_empty().end().await;
-    heir.expect_code(0);
+    let heir = options.finish().await;
     assert_eq!(heir.json()["orphans_recovered"], 1);
     let (look, witness) = scene.check(&[first, heir]).await;
     assert!(look.dead.is_empty());
@@ -80,11 +75,7 @@ async fn a_second_signal_ends_at_once_and_loses_nothing() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let mut scene = Scene::new().await;
         let id = scene.publish("sleep:600000,ack").await;
-        let options = scene
-            .host()
-            .cap(2)
-            .flag("min-idle", "1s")
-            .flag("timeout", "1h");
+        let options = scene.host().cap(2).flags("min-idle=1s timeout=1h");
         let host = options.ready().await;
         host.starts(1).await;
         host.signal(Signal::SIGTERM);
@@ -92,8 +83,7 @@ async fn a_second_signal_ends_at_once_and_loses_nothing() {
         host.signal(signal);
         let first = host.ended().await;
         first.expect_code(code);
-        let heir = options.until_empty().end().await;
-        heir.expect_code(0);
+        let heir = options.finish().await;
         let (_, witness) = scene.check(&[first, heir]).await;
         assert_eq!(witness.attempts(&id), [1, 2]);
     }
@@ -105,21 +95,15 @@ async fn a_handler_is_told_that_its_host_stops() {
     let cancelled = scene.publish("wait-cancelled+drop:told").await;
     let nacks = scene.publish("wait-cancelled+nack:0,ack").await;
     let delays = scene.publish("wait-cancelled+nack:50,ack").await;
-    let options = scene
-        .host()
-        .cap(2)
-        .flag("timeout", "1h")
-        .flag("drain-timeout", "50s");
+    let options = scene.host().cap(2).flags("timeout=1h drain-timeout=50s");
     let host = options.ready().await;
     host.starts(3).await;
-    let first = host.drain().await;
-    first.expect_code(0);
+    let first = host.drained().await;
     // A requeue keeps its charge, wherever its next start is.
     for held in scene.raw.pending("orders", "workers").await {
         assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
     }
-    let heir = options.until_empty().end().await;
-    heir.expect_code(0);
+    let heir = options.finish().await;
     assert_eq!(first.json()["requeued"], 2);
     assert_eq!(first.json()["dead_lettered"], json!({"dropped": 1}));
     let (look, witness) = scene.check(&[first, heir]).await;
@@ -187,11 +171,7 @@ async fn rolling_restarts_under_load_repeat_nothing() {
         scene.publish(random.choice(bodies).unwrap()).await;
     }
     // Whoever is charged once too often ends in the dead-letter queue.
-    let options = scene
-        .host()
-        .cap(2)
-        .flag("concurrency", "4")
-        .flag("min-idle", "10s");
+    let options = scene.host().cap(2).flags("concurrency=4 min-idle=10s");
     let mut ended: Vec<Ended> = Vec::new();
     let mut hosts = vec![options.ready().await];
     for _ in 0..5 {
@@ -200,7 +180,7 @@ async fn rolling_restarts_under_load_repeat_nothing() {
         let old = hosts.remove(0);
         old.logs("ready").await;
         let before = old.witness().total();
-        eventually("the old one works, or has nothing to do", || async {
+        eventually("the old one works, or has nothing to do", async || {
             old.witness().total() >= before + most || scene.look().await.is_empty()
         })
         .await;
@@ -239,8 +219,7 @@ async fn until_empty_waits_for_what_others_hold_and_what_is_parked() {
     let other = scene.host().ready().await;
     other.starts(1).await;
     let parked = scene.publish("nack:900,ack").await;
-    let ended = scene.host().until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().finish().await;
     let look = scene.look().await;
     assert!(look.is_empty() && look.parked.is_empty(), "{look:?}");
     let other = other.drain().await;
@@ -252,8 +231,7 @@ async fn until_empty_waits_for_what_others_hold_and_what_is_parked() {
 #[tokio::test]
 async fn until_empty_on_nothing_ends_and_given_up_says_so() {
     let mut scene = Scene::new().await;
-    let ended = scene.host().until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().finish().await;
     assert_eq!(ended.stdout, format!("{SUMMARY_OF_NOTHING}\n"));
     let id = scene.publish("nack:3600000").await;
     let ended = scene

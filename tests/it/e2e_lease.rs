@@ -11,13 +11,11 @@ async fn a_handler_that_sleeps_four_times_min_idle_runs_once() {
     let options = scene
         .host()
         .cap(3)
-        .flag("min-idle", "1s")
-        .flag("timeout", "1m")
-        .flag("concurrency", "2")
+        .flags("min-idle=1s timeout=1m concurrency=2")
         .admin();
     let hosts = [options.ready().await, options.ready().await];
     let ids = scene.publish_all("sleep:4000", 6).await;
-    eventually("both are at work", || async {
+    eventually("both are at work", async || {
         hosts.iter().all(|host| host.witness().total() >= 1)
     })
     .await;
@@ -28,7 +26,7 @@ async fn a_handler_that_sleeps_four_times_min_idle_runs_once() {
     }
     let mut ended = Vec::new();
     for host in hosts {
-        ended.push(host.drain().await.expect_code(0).clone());
+        ended.push(host.drained().await);
     }
     let (look, witness) = scene.check(&ended).await;
     assert!(look.dead.is_empty());
@@ -49,14 +47,12 @@ async fn handlers_that_keep_all_cores_busy_keep_their_leases() {
     let options = scene
         .host()
         .cap(3)
-        .flag("min-idle", "1500ms")
-        .flag("timeout", "1m")
-        .flag("cpu", "1m");
+        .flags("min-idle=1500ms timeout=1m cpu=1m");
     let hosts = [options.ready().await, options.ready().await];
     scene.emptied().await;
     let mut ended = Vec::new();
     for host in hosts {
-        ended.push(host.drain().await.expect_code(0).clone());
+        ended.push(host.drained().await);
     }
     let witness = Witness::of_all(&ended);
     for id in &ids {
@@ -67,11 +63,7 @@ async fn handlers_that_keep_all_cores_busy_keep_their_leases() {
 #[tokio::test]
 async fn what_waits_in_the_buffer_keeps_its_lease() {
     let mut scene = Scene::new().await;
-    let options = scene
-        .host()
-        .cap(3)
-        .flag("min-idle", "1s")
-        .flag("concurrency", "1");
+    let options = scene.host().cap(3).flags("min-idle=1s concurrency=1");
     let (host, slow) = scene.host_with_a_buffer(&options).await;
     let other = options.ready().await;
     scene.emptied().await;

@@ -34,8 +34,7 @@ async fn messages_are_read_and_acknowledged_in_batches() {
         .map(|id| (id.to_owned(), "ack".to_owned()))
         .collect();
     assert_eq!(scene.published.len(), 5000);
-    let ended = scene.host().until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().finish().await;
     assert_eq!(ended.json()["acked"], 5000);
     let (_, witness) = scene.check(&[ended]).await;
     assert_eq!(witness.total(), 5000);
@@ -59,7 +58,7 @@ async fn slow_handlers_hoard_nothing() {
         let held = scene.raw.pending("orders", "workers").await.len();
         assert!(held <= 3 + 3, "{held} held for three slots");
     }
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
@@ -75,12 +74,7 @@ async fn an_instance_serves_one_message_or_as_many_as_told() {
         for _ in 0..8 {
             scene.raw.add("orders", "count").await;
         }
-        options
-            .clone()
-            .flag("reuse", reuse)
-            .end()
-            .await
-            .expect_code(0);
+        options.clone().flag("reuse", reuse).finish().await;
         let dead = scene.look().await.dead;
         let seen: Vec<i32> = dead
             .iter()
@@ -105,10 +99,8 @@ async fn a_panic_of_the_host_in_a_call_is_a_fault_of_that_attempt() {
         .cap(2)
         .flag("handler", &guest("saboteur").display().to_string())
         .flag("backoff-first", "5ms")
-        .until_empty()
-        .end()
+        .finish()
         .await;
-    ended.expect_code(0);
     assert_eq!(ended.json()["faults"], json!({"host-panic": 1}));
     assert_eq!(ended.json()["acked"], 11);
     let (look, witness) = scene.check(&[ended]).await;
@@ -146,8 +138,7 @@ async fn from_publish_to_peek_byte_for_byte() {
         "drop:unwanted",
     ];
     command::run(text).ok();
-    let ended = scene.host().cap(2).until_empty().end().await;
-    ended.expect_code(0);
+    scene.host().cap(2).finish().await;
     let peek = ["dlq", "peek", "--redis", &url, "orders:dead", "--json"];
     let found = command::run(peek).ok().json();
     assert_eq!(found["total"], 2);
@@ -229,9 +220,7 @@ async fn hosts_are_killed_paused_and_drained_under_load() {
     let options = scene
         .host()
         .cap(CAP)
-        .flag("concurrency", "6")
-        .flag("min-idle", "1500ms")
-        .flag("backoff-first", "5ms");
+        .flags("concurrency=6 min-idle=1500ms backoff-first=5ms");
     let mut fleet = Fleet {
         hosts: vec![
             options.ready().await,
@@ -253,7 +242,7 @@ async fn hosts_are_killed_paused_and_drained_under_load() {
             let paused = random.usize(..fleet.hosts.len());
             fleet.hosts[paused].pause().await;
             let until = Instant::now() + Duration::from_millis(1500 + random.u64(100..900));
-            eventually("the pause is over", || async { Instant::now() >= until }).await;
+            eventually("the pause is over", async || Instant::now() >= until).await;
             fleet.hosts[paused].resume();
         } else {
             fleet.replace(&mut random, how).await;
@@ -265,8 +254,7 @@ async fn hosts_are_killed_paused_and_drained_under_load() {
     } = fleet;
     for host in hosts {
         host.logs("ready").await;
-        let host = host.drain().await;
-        host.expect_code(0);
+        let host = host.drained().await;
         ended.push(host);
     }
     let (look, witness) = scene.check(&ended).await;

@@ -17,10 +17,8 @@ async fn a_handler_that_nacks_for_ever_starts_exactly_max_deliveries_times() {
             .host()
             .cap(cap)
             .flag("backoff-first", "5ms")
-            .until_empty()
-            .end()
+            .finish()
             .await;
-        ended.expect_code(0);
         let wanted: Vec<u32> = (1..=cap).collect();
         assert_eq!(ended.witness().attempts(&id), wanted);
         assert_eq!(ended.witness().attempts(&backoff), wanted);
@@ -66,8 +64,7 @@ async fn a_dead_letter_is_the_message_byte_for_byte() {
     let mut words: Vec<&[u8]> = vec![b"XADD", b"orders", b"*"];
     words.extend(fields.iter().flat_map(|(name, value)| [*name, *value]));
     let id: String = redis::from_redis_value(scene.raw.ask_words(&words).await).unwrap();
-    let ended = scene.host().cap(3).until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().cap(3).finish().await;
     assert_eq!(ended.witness().attempts(&id), [1, 2, 3]);
     let dead = DeadLetter::all(&scene.raw, "orders:dead").await;
     assert_eq!(dead.len(), 1);
@@ -125,8 +122,7 @@ async fn incoming_retry_counts_are_charged() {
     let nonsense = scene
         .publish_with("nack:0,ack", &[("x-retry-count", "many")])
         .await;
-    let ended = scene.host().cap(5).until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().cap(5).finish().await;
     let (look, witness) = scene.check(&[ended]).await;
     assert_eq!(witness.attempts(&one), [3, 4, 5]);
     assert_eq!(witness.attempts(&other), [4, 5]);
@@ -151,8 +147,7 @@ async fn a_guest_sees_its_message_attempt_and_cap() {
     let id = scene
         .publish_with("nack:0,nack:0,echo", &[("X-Tenant", "Acme")])
         .await;
-    let ended = scene.host().cap(7).until_empty().end().await;
-    ended.expect_code(0);
+    scene.host().cap(7).finish().await;
     let look = scene.look().await;
     let dead = look.dead_letters_of(&id);
     let enqueued = id.split_once('-').unwrap().0;
@@ -169,8 +164,7 @@ async fn without_a_cap_a_message_is_redelivered_until_it_acks() {
     // 30 attempts beyond any default, half of them parked in between.
     let steps: Vec<&str> = (0..30).map(|i| ["nack:0", "nack:1"][i % 2]).collect();
     let id = scene.publish(&format!("{},ack", steps.join(","))).await;
-    let ended = scene.host().until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().finish().await;
     let wanted: Vec<u32> = (1..=31).collect();
     assert_eq!(ended.witness().attempts(&id), wanted);
     assert_eq!(ended.json()["acked"], 1);
@@ -183,8 +177,7 @@ async fn a_drop_is_dead_lettered_if_there_is_a_key_and_discarded_if_not() {
     let mut scene = Scene::new().await;
     let plain = scene.publish("drop").await;
     let told = scene.publish("drop:no such customer").await;
-    let ended = scene.host().dead_letter().until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().dead_letter().finish().await;
     let look = scene.look().await;
     let details: Vec<_> = [&plain, &told]
         .map(|id| {
@@ -201,8 +194,7 @@ async fn a_drop_is_dead_lettered_if_there_is_a_key_and_discarded_if_not() {
 
     scene.raw.ask("DEL orders:dead").await;
     scene.publish("drop:nobody keeps it").await;
-    let ended = scene.host().until_empty().end().await;
-    ended.expect_code(0);
+    let ended = scene.host().finish().await;
     assert_eq!(ended.json()["discarded"], 1);
     assert_eq!(ended.json()["dead_lettered"], json!({}));
     assert!(scene.look().await.is_empty());
@@ -217,12 +209,9 @@ async fn on_cap_discard_needs_no_dead_letter_key() {
     let id = scene.publish("nack:0").await;
     let ended = scene
         .host()
-        .flag("max-deliveries", "2")
-        .flag("on-cap", "discard")
-        .until_empty()
-        .end()
+        .flags("max-deliveries=2 on-cap=discard")
+        .finish()
         .await;
-    ended.expect_code(0);
     assert_eq!(ended.witness().attempts(&id), [1, 2]);
     assert_eq!(ended.json()["discarded"], 1);
     assert!(scene.look().await.is_empty());
@@ -242,18 +231,14 @@ async fn faults_are_failed_attempts_or_the_end() {
     let host = scene
         .host()
         .cap(2)
-        .flag("cpu", "250ms")
-        .flag("memory", "4MiB")
-        .flag("timeout", "1m")
-        .flag("backoff-first", "5ms")
+        .flags("cpu=250ms memory=4MiB timeout=1m backoff-first=5ms")
         .until_empty();
     let mut ids = Vec::new();
     for (body, ..) in kinds {
         ids.push(scene.publish(body).await);
     }
     let recovers = scene.publish("trap,ack").await;
-    let ended = host.end().await;
-    ended.expect_code(0);
+    let ended = host.finish().await;
     let (look, witness) = scene.check(std::slice::from_ref(&ended)).await;
     assert_eq!(witness.attempts(&recovers), [1, 2]);
     for (id, (body, kind, _)) in ids.iter().zip(kinds) {
@@ -275,8 +260,7 @@ async fn faults_are_failed_attempts_or_the_end() {
     for (body, ..) in kinds {
         ids.push(scene.publish(body).await);
     }
-    let ended = host.flag("on-fault", "dead-letter").end().await;
-    ended.expect_code(0);
+    let ended = host.flag("on-fault", "dead-letter").finish().await;
     let look = scene.look().await;
     for (id, (body, _, reason)) in ids.iter().zip(kinds) {
         assert_eq!(ended.witness().attempts(id), [1], "{body}");
@@ -289,8 +273,7 @@ async fn an_attempt_that_waits_too_long_is_a_fault() {
     let mut scene = Scene::new().await;
     let id = scene.publish("sleep:600000").await;
     let host = scene.host().cap(2).flag("timeout", "200ms").until_empty();
-    let ended = host.end().await;
-    ended.expect_code(0);
+    let ended = host.finish().await;
     assert_eq!(ended.json()["faults"], json!({"wall-timeout": 2}));
     let look = scene.look().await;
     let dead = look.dead_letters_of(&id)[0];
@@ -299,8 +282,7 @@ async fn an_attempt_that_waits_too_long_is_a_fault() {
     assert!(detail.contains("wall-timeout"), "{detail}");
 
     let id = scene.publish("sleep:600000").await;
-    let ended = host.flag("on-fault", "dead-letter").end().await;
-    ended.expect_code(0);
+    host.flag("on-fault", "dead-letter").finish().await;
     let look = scene.look().await;
     assert_eq!(look.dead_letters_of(&id)[0].reason(), "timeout");
     assert_eq!(
@@ -323,12 +305,9 @@ async fn what_no_handler_may_see_is_dead_lettered_unrun() {
     let ended = scene
         .host()
         .dead_letter()
-        .flag("max-payload", "1KB")
-        .flag("missing-body", "malformed")
-        .until_empty()
-        .end()
+        .flags("max-payload=1KB missing-body=malformed")
+        .finish()
         .await;
-    ended.expect_code(0);
     let look = scene.look().await;
     let witness = ended.witness();
     for (id, reason) in [
@@ -359,8 +338,7 @@ async fn without_a_key_what_cannot_be_handled_is_lost_with_a_warning_unless_a_ro
         (host.flag("dead-letter-routes", "oversize=discard"), false),
     ] {
         scene.publish(&"x".repeat(2000)).await;
-        let ended = host.end().await;
-        ended.expect_code(0);
+        let ended = host.finish().await;
         assert_eq!(ended.json()["discarded"], 1);
         let lines = ended.log.iter();
         let told: Vec<_> = lines
@@ -398,8 +376,7 @@ async fn entries_of_plain_producers_are_messages() {
         .flag("handler", &shop)
         .dead_letter()
         .until_empty();
-    let ended = host.end().await;
-    ended.expect_code(0);
+    let ended = host.finish().await;
     assert_eq!(ended.json()["acked"], 1);
     assert_eq!(ended.json()["faults"], json!({}));
     let look = scene.look().await;
@@ -433,12 +410,7 @@ async fn entries_of_plain_producers_are_messages() {
     );
 
     // The same body by the name that its producer gave it.
-    let ended = host
-        .flag("group", "data")
-        .flag("body-field", "data")
-        .end()
-        .await;
-    ended.expect_code(0);
+    host.flags("group=data body-field=data").finish().await;
     let look = Look::at_group(&scene.raw, "orders", "data", "orders:dead").await;
     let dead = look.dead_letters_of(&own)[1];
     assert_eq!(
@@ -452,29 +424,17 @@ async fn entries_of_plain_producers_are_messages() {
 async fn a_group_starts_with_everything_or_with_what_comes() {
     let mut scene = Scene::new().await;
     let early = scene.publish_all("ack", 3).await;
-    let ended = scene
-        .host()
-        .flag("group-start", "$")
-        .until_empty()
-        .end()
-        .await;
-    ended.expect_code(0);
+    let ended = scene.host().flag("group-start", "$").finish().await;
     assert_eq!(ended.witness().total(), 0);
-    let host = scene
-        .host()
-        .flag("group", "all")
-        .flag("group-start", "0")
-        .ready()
-        .await;
-    eventually("the old ones are handled", || async {
+    let host = scene.host().flags("group=all group-start=0").ready().await;
+    eventually("the old ones are handled", async || {
         early.iter().all(|id| host.witness().starts(id) == 1)
     })
     .await;
     let late = scene.publish("ack").await;
     host.starts(4).await;
     assert_eq!(host.witness().attempts(&late), [1]);
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     assert_eq!(ended.json()["acked"], 4);
 }
 
@@ -486,8 +446,7 @@ async fn a_dead_letter_may_have_very_many_fields() {
     words.extend(names.iter().flat_map(|name| [name.as_bytes(), b"value"]));
     let id: String = redis::from_redis_value(scene.raw.ask_words(&words).await).unwrap();
     scene.published.insert(id.clone(), "drop:no".to_owned());
-    let ended = scene.host().dead_letter().until_empty().end().await;
-    ended.expect_code(0);
+    scene.host().dead_letter().finish().await;
     let look = scene.look().await;
     let dead = look.dead_letters_of(&id)[0];
     assert!(

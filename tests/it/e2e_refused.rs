@@ -15,8 +15,7 @@ fn refusing(scene: &Scene) -> HostOptions {
     scene
         .host()
         .cap(3)
-        .flag("min-idle", "1s")
-        .flag("backoff-first", "5ms")
+        .flags("min-idle=1s backoff-first=5ms")
         .admin()
 }
 
@@ -27,7 +26,7 @@ async fn check_refused(scene: &mut Scene, host: &Host, id: &str, starts: usize, 
         .await;
     let begun = Instant::now();
     let first = host.metric(REFUSALS);
-    eventually("it is tried again", || async {
+    eventually("it is tried again", async || {
         host.metric(REFUSALS) >= first + 4
     })
     .await;
@@ -65,13 +64,9 @@ async fn check_refused(scene: &mut Scene, host: &Host, id: &str, starts: usize, 
 /// The cause has ended.
 async fn check_recovered(scene: &Scene, host: Host, id: &str, starts: usize) -> Ended {
     host.logs("redis takes settlements again").await;
-    eventually("nothing is pending", || async {
-        scene.look().await.is_empty()
-    })
-    .await;
+    eventually("nothing is pending", async || scene.look().await.is_empty()).await;
     assert_eq!(host.get("/ready").0, 200);
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     let (look, witness) = scene.check(std::slice::from_ref(&ended)).await;
     assert_eq!(look.dead_letters_of(id).len(), 1);
     assert_eq!(witness.starts(id), starts);
@@ -93,7 +88,7 @@ async fn a_dead_letter_key_of_the_wrong_type() {
         host.witness().starts(&acked) == 1 && pending.iter().all(|held| held.id != acked)
     })
     .await;
-    eventually("the cap is reached", || async {
+    eventually("the cap is reached", async || {
         host.witness().starts(&capped) == 3
     })
     .await;
@@ -164,8 +159,7 @@ async fn what_is_refused_while_draining_is_left_for_others() {
     ended.expect_code(75);
     assert_eq!(scene.raw.pending("orders", "workers").await.len(), 1);
     scene.raw.ask("DEL orders:dead").await;
-    let heir = options.until_empty().end().await;
-    heir.expect_code(0);
+    let heir = options.finish().await;
     let (look, _) = scene.check(&[ended, heir]).await;
     assert_eq!(look.dead_letters_of(&id).len(), 1);
 }
@@ -175,7 +169,7 @@ async fn a_full_dead_letter_queue_drops_its_oldest_or_stops_the_queue() {
     let mut scene = Scene::new().await;
     let options = refusing(&scene).flag("dead-letter-max-len", "5");
     scene.publish_all("drop", 5).await;
-    options.clone().until_empty().end().await.expect_code(0);
+    options.clone().finish().await;
     let host = options
         .clone()
         .flag("dead-letter-on-full", "stop")
@@ -190,7 +184,7 @@ async fn a_full_dead_letter_queue_drops_its_oldest_or_stops_the_queue() {
     // Dropping is approximate: whole nodes of the stream, of 100 entries.
     scene.publish_all("drop", 250).await;
     let host = options.ready().await;
-    eventually("nothing is left to do", || async {
+    eventually("nothing is left to do", async || {
         scene.look().await.is_empty()
     })
     .await;
@@ -200,5 +194,5 @@ async fn a_full_dead_letter_queue_drops_its_oldest_or_stops_the_queue() {
         .await;
     let dropped = host.metric("hostler_dead_letters_trimmed_total");
     assert_eq!(i64::try_from(dropped).unwrap(), 251 - length);
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }

@@ -12,8 +12,7 @@ const LOST: &str = "hostler_trimmed_pending_total";
 async fn nobodys_log_is_trimmed_by_default() {
     let mut scene = Scene::new().await;
     scene.publish_all("ack", 500).await;
-    let ended = scene.host().until_empty().end().await;
-    ended.expect_code(0);
+    scene.host().finish().await;
     assert_eq!(scene.raw.number("XLEN orders").await, 500);
 }
 
@@ -30,7 +29,7 @@ async fn acked_trims_behind_the_slowest_group() {
         .await;
     host.starts(300).await;
     // The other group reads half of it, and holds one of those for longer.
-    let slow = scene.host().flag("group", "slow").flag("concurrency", "1");
+    let slow = scene.host().flags("group=slow concurrency=1");
     scene
         .raw
         .ask("XREADGROUP GROUP slow somebody COUNT 150 STREAMS orders >")
@@ -38,32 +37,32 @@ async fn acked_trims_behind_the_slowest_group() {
     for id in ids[..150].iter().filter(|id| **id != ids[100]) {
         scene.raw.ask(&format!("XACK orders slow {id}")).await;
     }
-    eventually("what both have is trimmed", || async {
+    eventually("what both have is trimmed", async || {
         scene.raw.number("XLEN orders").await == 200
     })
     .await;
-    eventually("it is counted", || async { host.metric(TRIMMED) == 100 }).await;
+    eventually("it is counted", async || host.metric(TRIMMED) == 100).await;
     let oldest = scene.raw.entries("orders").await.remove(0).0;
     assert_eq!(oldest, ids[100], "what is pending pins the stream");
     scene
         .raw
         .ask(&format!("XACK orders slow {}", ids[100]))
         .await;
-    eventually("what was pinned is trimmed", || async {
+    eventually("what was pinned is trimmed", async || {
         scene.raw.number("XLEN orders").await == 150
     })
     .await;
-    slow.until_empty().end().await.expect_code(0);
-    eventually("all is trimmed", || async {
+    slow.finish().await;
+    eventually("all is trimmed", async || {
         scene.raw.number("XLEN orders").await == 0
     })
     .await;
-    eventually("it is counted", || async { host.metric(TRIMMED) == 300 }).await;
+    eventually("it is counted", async || host.metric(TRIMMED) == 300).await;
     assert_eq!(host.metric(LOST), 0);
     // An empty stream is still the queue.
     let late = scene.publish("ack").await;
-    eventually("it goes on", || async { host.witness().starts(&late) == 1 }).await;
-    host.drain().await.expect_code(0);
+    eventually("it goes on", async || host.witness().starts(&late) == 1).await;
+    host.drained().await;
 }
 
 #[tokio::test]
@@ -89,20 +88,21 @@ async fn maxlen_trims_what_is_over_and_spares_what_is_needed() {
         .raw
         .ask(&format!("XACK orders workers {pinned}"))
         .await;
-    eventually("it is trimmed", || async {
-        // Approximate: whole nodes of 100 entries.
-        (100..=200).contains(&scene.raw.number("XLEN orders").await)
-    })
+    eventually(
+        "it is trimmed",
+        async || // Approximate: whole nodes of 100 entries.
+        (100..=200).contains(&scene.raw.number("XLEN orders").await),
+    )
     .await;
     host.logs_times("the queue is longer than its retention says", 1)
         .await;
     let left = scene.raw.number("XLEN orders").await;
-    eventually("it is counted", || async {
+    eventually("it is counted", async || {
         i64::try_from(host.metric(TRIMMED)).unwrap() == 900 - left
     })
     .await;
     assert_eq!(host.metric(LOST), 0);
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
@@ -124,15 +124,14 @@ async fn entries_trimmed_while_they_are_pending_are_told_and_counted() {
     scene.raw.ask(&format!("XDEL orders {orphan}")).await;
     let host = options.ready().await;
     host.starts(5).await;
-    eventually("one is parked", || async {
+    eventually("one is parked", async || {
         scene.look().await.parked.len() == 1
     })
     .await;
     scene.raw.ask("XTRIM orders MAXLEN 0").await;
     scene.emptied().await;
-    eventually("all are told", || async { host.metric(LOST) == 5 }).await;
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    eventually("all are told", async || host.metric(LOST) == 5).await;
+    let ended = host.drained().await;
     let witness = ended.witness();
     assert_eq!(witness.starts(&orphan), 0);
     for id in [&parked, &nacks, &delays, &drops, &acks] {

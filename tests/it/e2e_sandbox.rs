@@ -16,8 +16,7 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
     let options = scene
         .host()
         .flag("handler", &guest("saboteur").display().to_string())
-        .flag("backoff-first", "5ms")
-        .flag("concurrency", "1")
+        .flags("backoff-first=5ms concurrency=1")
         .admin()
         .cap(3);
     let host = options.ready().await;
@@ -45,13 +44,11 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
     // It starts nothing more, and loses nothing.
     let honest = scene.publish_all("ack", 5).await;
     let starts = host.witness().total();
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     assert_eq!(ended.witness().total(), starts);
     scene.check(&[ended]).await;
     // Another host, with a version that does not, handles what is left.
-    let mended = scene.host().cap(9).until_empty().end().await;
-    mended.expect_code(0);
+    let mended = scene.host().cap(9).finish().await;
     for id in honest {
         assert_eq!(mended.witness().attempts(&id), [1]);
     }
@@ -165,8 +162,7 @@ async fn many_guests_that_wait_need_no_cores() {
     let took = began.elapsed();
     // One after the other on two cores that would be 128 seconds.
     assert!(took.as_secs() < 64, "{took:?}");
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     assert_eq!(ended.json()["acked"], GUESTS);
     assert_eq!(ended.json()["faults"], serde_json::json!({}));
 }
@@ -257,8 +253,10 @@ async fn a_handler_gets_the_values_of_the_file_and_nobody_else_does() {
         stderr.contains("wasi:config/store@0.2.0-rc.1 (needs the grant `config`)"),
         "{stderr}"
     );
-    let ended = host.flag("config", &file.display().to_string()).end().await;
-    ended.expect_code(0);
+    let ended = host
+        .flag("config", &file.display().to_string())
+        .finish()
+        .await;
     let look = scene.look().await;
     for (id, value) in [(id, "eu"), (number, "3")] {
         let dead = look.dead_letters_of(&id)[0];

@@ -1,34 +1,23 @@
-//! What the tests of the built binary share: a server, and messages whose handlers are known.
+//! The scene of the tests of the built binary: messages say what their handler does with them.
 
 use std::collections::BTreeMap;
 
 use hostler_tests::checker::Look;
 use hostler_tests::host::{Ended, Host, HostOptions};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
+use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 
-/// A server, a connection to look behind the scenes, and what was published.
-pub(crate) struct Scene {
-    pub(crate) server: RedisServer,
-    pub(crate) raw: RawRedis,
+use crate::scene;
+
+/// The messages that a test has published: what the handler does with each, by id.
+#[derive(Default)]
+pub(crate) struct Published {
     pub(crate) published: BTreeMap<String, String>,
 }
 
+pub(crate) type Scene = scene::Scene<Published>;
+
 impl Scene {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::default()).await
-    }
-
-    pub(crate) async fn with(options: RedisOptions) -> Self {
-        let server = options.start();
-        let raw = server.raw().await;
-        Self {
-            server,
-            raw,
-            published: BTreeMap::new(),
-        }
-    }
-
     /// A host of the group `workers` of `orders`.
     pub(crate) fn host(&self) -> HostOptions {
         HostOptions::new(&self.server)
@@ -64,9 +53,9 @@ impl Scene {
         ids
     }
 
-    /// A host of this stream only, with slow messages in its buffer, one of them running at least;
-    /// and the slow ones. It reads ahead as its rate allows, so that comes out differently: in a
-    /// few tries it always does.
+    /// A host with slow messages in its buffer, at least one of which runs; and the ids of the slow
+    /// messages. Nothing else may be in the stream. How far a host reads ahead depends on its rate,
+    /// so this takes a few tries at times.
     pub(crate) async fn host_with_a_buffer(
         &mut self,
         options: &HostOptions,
@@ -81,7 +70,7 @@ impl Scene {
                 slow.push(self.publish("sleep:300").await);
             }
             let host = options.ready().await;
-            eventually("a slow one has started", || async {
+            eventually("a slow one has started", async || {
                 slow.iter().any(|id| host.witness().starts(id) > 0)
             })
             .await;
@@ -101,16 +90,14 @@ impl Scene {
         Look::at(&self.raw).await
     }
 
-    /// Wait until the group has nothing to do, and look once more.
+    /// Wait until the group has nothing to do; what is there then.
     pub(crate) async fn emptied(&self) -> Look {
-        eventually("the queue is empty", || async {
-            self.look().await.is_empty()
-        })
-        .await;
+        eventually("the queue is empty", async || self.look().await.is_empty()).await;
         self.look().await
     }
 
-    /// Nothing is lost and nothing is twice, as far as these hosts' witness goes.
+    /// Check that no message is lost and none is in two places, by the starts that these hosts have
+    /// logged.
     pub(crate) async fn check(&self, ended: &[Ended]) -> (Look, Witness) {
         let look = self.look().await;
         let witness = Witness::of_all(ended);

@@ -54,10 +54,7 @@ async fn keys_that_cannot_be_are_refused_and_nothing_is_touched() {
         assert_eq!(scene.raw.number("DBSIZE").await as usize, keys.len());
     }
     scene.raw.ask("FLUSHALL").await;
-    let same = host
-        .clone()
-        .flag("dead-letter", "orders")
-        .flag("max-deliveries", "3");
+    let same = host.clone().flags("dead-letter=orders max-deliveries=3");
     refused(&same, 64, &["dead-letter", "orders"], "another key").await;
     let nowhere = host.clone().flag("max-deliveries", "3");
     refused(
@@ -181,8 +178,8 @@ async fn a_host_that_waits_for_its_server_then_serves() {
     host.logs("ready").await;
     scene.raw = scene.server.raw().await;
     let id = scene.publish("ack").await;
-    eventually("it serves", || async { host.witness().starts(&id) == 1 }).await;
-    host.drain().await.expect_code(0);
+    eventually("it serves", async || host.witness().starts(&id) == 1).await;
+    host.drained().await;
 
     scene.server.kill();
     let host = scene.host().flag("wait-redis", "300ms");
@@ -221,11 +218,8 @@ async fn a_password_is_nowhere_in_what_is_written() {
         .host()
         .cap(2)
         .admin()
-        .flag(
-            "log-level",
-            "info,hostler=trace,redis=trace,tokio=trace,axum=trace",
-        )
-        .flag("backoff-first", "5ms")
+        .flags("log-level=info,hostler=trace,redis=trace,tokio=trace,axum=trace")
+        .flags("backoff-first=5ms")
         .directory(dir.path());
     let ways = [
         base.clone().flag("redis", &in_url),
@@ -263,8 +257,7 @@ async fn a_password_is_nowhere_in_what_is_written() {
             scene.raw.ask(&back).await;
             host.logs("redis is back").await;
         }
-        let ended = host.drain().await;
-        ended.expect_code(0);
+        let ended = host.drained().await;
         let written = [ended.stderr(), ended.stdout, trouble, pages.concat()].concat();
         assert!(written.contains("redis"), "nothing was written");
         assert!(!written.contains(SECRET), "way {n}");

@@ -80,12 +80,9 @@ async fn does_the_same_beside_redis(name: &str) {
             "compile-cache",
             &binary().with_file_name("test-cache").display().to_string(),
         )
-        .flag("limit-compile-time", "10m")
-        .flag("timeout", "50s")
-        .flag("cpu", "50s")
+        .flags("limit-compile-time=10m timeout=50s cpu=50s")
         .until_empty();
-    let ended = options.end().await;
-    ended.expect_code(0);
+    let ended = options.finish().await;
 
     let look = scene.look().await;
     assert!(look.is_empty(), "{name}: {look:?}");

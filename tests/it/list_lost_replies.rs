@@ -1,18 +1,19 @@
-//! Replies that are cut on their way: Redis has done it, the host does not know.
+//! Replies that are lost: Redis has done the request, and the host asks again. On reliable lists.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Claim, Class, Queue, Reply, Settlement, Step};
+use hostler::queue::{Claim, Class, Queue, Reply, Step};
 use hostler::redis::script::Script;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
-use crate::list_scene::{
-    DEAD, DELAYED, KEY, Scene, framed, options, orphans, record, recovering, settle,
+use crate::list_scene::{DEAD, DELAYED, KEY, Scene, both, framed};
+use crate::scene::{
+    bodies, connector, dead_letter, orphaned, park, record, recorded, requeue, settle, settled,
+    settlement,
 };
-use crate::queue_scene::{connector, dead_letter, park};
 
 /// Where replies are cut.
 const CUTS: [u64; 5] = [0, 1, 4, 11, 40];
@@ -32,7 +33,7 @@ async fn claim(scene: &Scene, host: &ListQueue, value: &str) -> Arc<Claim> {
     Arc::clone(&claims[0])
 }
 
-/// What a call of this script has in it, and no other call.
+/// The digest that calls of this script contain.
 fn digest(script: Script) -> Vec<u8> {
     let call = script.on(&[]);
     let Some(redis::Arg::Simple(digest)) = call.args_iter().nth(1) else {
@@ -43,7 +44,7 @@ fn digest(script: Script) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_claim_whose_reply_was_lost_is_adopted_later_and_charged_once() {
-    for options in [options(), recovering()] {
+    for options in both() {
         let options = ListOptions {
             min_idle: Duration::from_millis(200),
             ..options
@@ -51,7 +52,7 @@ async fn a_claim_whose_reply_was_lost_is_adopted_later_and_charged_once() {
         let (scene, proxy, host) = cut_off(options).await;
         let known = claim(&scene, &host, "known").await;
         for (n, after) in CUTS.into_iter().enumerate() {
-            scene.push(&[b"unknown, and not so short a value"]).await;
+            scene.publish(["unknown, and not so short a value"]).await;
             proxy.cut_reply("EVALSHA", after);
             let error = host.fetch(5, Duration::ZERO).await.unwrap_err();
             assert_eq!(error.class(), Class::Reconnect);
@@ -80,57 +81,41 @@ async fn a_claim_whose_reply_was_lost_is_adopted_later_and_charged_once() {
 }
 
 #[tokio::test]
-async fn what_is_asked_again_is_done_once() {
+async fn a_repeated_request_is_done_once() {
     // The shortest reply has 14 bytes.
     for after in CUTS.into_iter().filter(|after| *after < 14) {
-        for options in [options(), recovering()] {
+        for options in both() {
             let (scene, proxy, host) = cut_off(options).await;
             let body = "a body that is not so short";
+            let later = Duration::from_secs(99);
             let steps = [
-                (park(1, Duration::ZERO), Reply::Gone, KEY, "LLEN"),
-                (
-                    park(1, Duration::from_secs(99)),
-                    Reply::Done,
-                    DELAYED,
-                    "ZCARD",
-                ),
+                (requeue(1), Reply::Gone, KEY, "LLEN"),
+                (park(1, later), Reply::Done, DELAYED, "ZCARD"),
                 (dead_letter(), Reply::Gone, DEAD, "LLEN"),
             ];
             for (step, again, key, length) in steps {
-                scene.raw.ask(&format!("DEL {KEY}")).await;
+                scene.delete(KEY).await;
                 let delivery = claim(&scene, &host, body).await;
                 proxy.cut_reply("EVALSHA", after);
-                let settlement = Settlement {
-                    claim: Arc::clone(&delivery),
-                    count: 1,
-                    step: step.clone(),
-                };
-                host.settle(&[settlement]).await.unwrap_err();
+                let cut = settlement(&delivery, 1, step.clone());
+                host.settle(&[cut]).await.unwrap_err();
                 assert_eq!(settle(&host, &delivery, 1, step).await, again);
                 assert_eq!(scene.raw.number(&format!("{length} {key}")).await, 1);
                 assert!(scene.processing(&host).await.is_empty());
             }
             let delivery = claim(&scene, &host, body).await;
             proxy.cut_reply("EVALSHA", after);
-            let one = hostler::queue::Record {
-                claim: Arc::clone(&delivery),
-                expect: 1,
-                write: 2,
-            };
-            host.record(&[one]).await.unwrap_err();
-            assert_eq!(record(&host, &delivery, 1, 2).await, Reply::Done);
+            host.record(&[record(&delivery, 1, 2)]).await.unwrap_err();
+            assert_eq!(recorded(&host, &delivery, 1, 2).await, Reply::Done);
             assert_eq!(scene.mark(&host, &delivery).await.as_deref(), Some("2"));
-            assert_eq!(
-                settle(&host, &delivery, 2, Step::Discard).await,
-                Reply::Done
-            );
+            settled(&host, &delivery, 2, Step::Discard).await;
         }
     }
 }
 
 #[tokio::test]
 async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
-    for options in [options(), recovering()] {
+    for options in both() {
         let options = ListOptions {
             min_idle: Duration::from_millis(200),
             ..options
@@ -147,7 +132,7 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
         assert!(nothing.is_err() || proxy.replies_cut() > 0);
         let mut found: Vec<Arc<Claim>> = Vec::new();
         eventually("both are found", async || {
-            found.extend(orphans(&heir, 9).await);
+            found.extend(orphaned(&heir, 9).await);
             found.len() == 2
         })
         .await;
@@ -160,57 +145,53 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
     }
 }
 
-/// Whoever is asked for a settlement is cut off, and asks again when another one has taken over:
-/// what is gone was not settled here.
+/// A host is cut off, and asks again when another host has taken over: a delivery that is gone was
+/// not settled by this host.
 #[tokio::test]
-async fn what_was_taken_over_meanwhile_is_not_what_was_settled_before() {
-    for options in [options(), recovering()] {
-        for step in [dead_letter(), Step::Discard, park(1, Duration::ZERO)] {
+async fn a_repeated_settlement_tells_a_stolen_delivery_from_a_settled_one() {
+    for options in both() {
+        for step in [dead_letter(), Step::Discard, requeue(1)] {
             let (scene, _proxy, host) = cut_off(options.clone()).await;
             let heir = scene.host_with(options.clone()).await;
             let robbed = claim(&scene, &host, "robbed").await;
-            let settled = claim(&scene, &host, "settled").await;
-            assert_eq!(settle(&host, &settled, 1, step.clone()).await, Reply::Done);
+            let done = claim(&scene, &host, "settled").await;
+            settled(&host, &done, 1, step.clone()).await;
             scene.raw.ask(&format!("DEL {KEY} {DEAD}")).await;
             scene.age(&host).await;
             scene.age_claims().await;
-            let taken = orphans(&heir, 9).await;
+            let taken = orphaned(&heir, 9).await;
             assert_eq!(taken.len(), 1);
-            // Asked twice, for the answer may be lost once more; and when it is long settled.
+            // Asked twice, as the answer may be lost once more, and after the heir has settled it.
             for _ in 0..2 {
                 let again = settle(&host, &robbed, 1, step.clone()).await;
                 assert_eq!(again, Reply::Stolen, "{step:?}");
             }
             heir.acknowledge(&taken).await.unwrap();
             assert_eq!(settle(&host, &robbed, 1, step.clone()).await, Reply::Stolen);
-            assert_eq!(settle(&host, &settled, 1, step.clone()).await, Reply::Gone);
+            assert_eq!(settle(&host, &done, 1, step.clone()).await, Reply::Gone);
             assert_eq!(scene.raw.number(&format!("EXISTS {KEY} {DEAD}")).await, 0);
-            // Told so, it needs to be told no more; and nothing stays when it has left.
+            // A renewal with this answer ends the record of it; nothing stays when the hosts leave.
             let held = [Arc::clone(&robbed)];
             assert_eq!(host.renew(&held).await.unwrap(), [Reply::Stolen]);
             assert_eq!(scene.mark(&host, &robbed).await, None);
             for host in [host, heir] {
                 host.leave().await.unwrap();
             }
-            assert_eq!(scene.raw.number("DBSIZE").await, 0);
+            assert_eq!(scene.keys().await, 0);
         }
     }
 }
 
-/// A value that is claimed again has another token: what was asked for the first one finds nothing.
+/// A value that is claimed again has another token: a request for the first one finds nothing.
 #[tokio::test]
-async fn what_was_asked_again_does_nothing_when_it_comes_late() {
-    for options in [options(), recovering()] {
+async fn a_late_request_that_was_repeated_does_nothing() {
+    for options in both() {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
         let connector = connector(&proxy.url()).with_deadline(Duration::from_secs(1));
         let host = ListQueue::open(connector, options).await.unwrap();
         let delivery = claim(&scene, &host, "asked twice").await;
-        let settlement = [Settlement {
-            claim: Arc::clone(&delivery),
-            count: 1,
-            step: park(1, Duration::ZERO),
-        }];
+        let settlement = [settlement(&delivery, 1, requeue(1))];
         proxy.stall();
         assert!(host.settle(&settlement).await.is_err());
         eventually("it is asked again, and done", async || {
@@ -225,15 +206,13 @@ async fn what_was_asked_again_does_nothing_when_it_comes_late() {
             !back.is_empty()
         })
         .await;
-        let calls = async || {
-            let stats = scene.raw.text("INFO commandstats").await;
-            let line = stats.lines().find(|l| l.starts_with("cmdstat_evalsha:"));
-            line.map(str::to_owned)
-        };
-        let before = calls().await;
+        let before = scene.calls("evalsha").await;
         let held = scene.processing(&host).await;
         proxy.release();
-        eventually("it has come", async || calls().await != before).await;
+        eventually("it has come", async || {
+            scene.calls("evalsha").await != before
+        })
+        .await;
         assert_eq!(scene.processing(&host).await, held);
         assert!(scene.list(KEY).await.is_empty());
         let back: Vec<_> = back.into_iter().map(Arc::new).collect();
@@ -246,19 +225,17 @@ async fn what_was_asked_again_does_nothing_when_it_comes_late() {
     }
 }
 
-/// The oldest beyond a length are claimed, and their settlement has no answer.
 #[tokio::test]
-async fn a_length_limit_whose_settlement_has_no_answer_loses_nothing_and_repeats_nothing() {
+async fn a_lost_reply_to_the_dead_letters_of_a_length_limit_loses_and_repeats_nothing() {
     for after in [0, 1, 11, 40, 90] {
-        for options in [options(), recovering()] {
+        for options in both() {
             let options = ListOptions {
                 max_length: Some(2),
                 ..options
             };
             let (scene, proxy, host) = cut_off(options).await;
             let bodies: Vec<String> = (0..10).map(|n| format!("body {n}")).collect();
-            let values: Vec<&[u8]> = bodies.iter().map(|body| body.as_bytes()).collect();
-            scene.push(&values).await;
+            scene.publish(&bodies).await;
             proxy.cut_reply(digest(Script::ListDeadLetter), after);
             host.maintain().await.unwrap_err();
             assert_eq!(proxy.replies_cut(), 1);
@@ -276,24 +253,29 @@ async fn a_length_limit_whose_settlement_has_no_answer_loses_nothing_and_repeats
             assert_eq!(dead, bodies[..8]);
             let mut left = scene.list(KEY).await;
             left.reverse();
-            assert_eq!(left, values[8..]);
+            assert_eq!(
+                left,
+                bodies[8..]
+                    .iter()
+                    .map(|body| body.as_bytes())
+                    .collect::<Vec<_>>()
+            );
             assert!(scene.processing(&host).await.is_empty());
         }
     }
 }
 
-/// The claim itself has no answer: what it took is found like any other unknown delivery.
+/// The claimed values are found like any other unknown delivery.
 #[tokio::test]
-async fn a_length_limit_whose_claim_has_no_answer_loses_nothing() {
-    for options in [options(), recovering()] {
+async fn a_lost_reply_to_the_claim_of_a_length_limit_loses_nothing() {
+    for options in both() {
         let options = ListOptions {
             max_length: Some(2),
             min_idle: Duration::from_millis(200),
             ..options
         };
         let (scene, proxy, host) = cut_off(options).await;
-        let values: [&[u8]; 5] = [b"0", b"1", b"2", b"3", b"4"];
-        scene.push(&values).await;
+        scene.publish(["0", "1", "2", "3", "4"]).await;
         proxy.cut_reply(digest(Script::ListClaim), 4);
         host.maintain().await.unwrap_err();
         assert_eq!(scene.processing(&host).await.len(), 3);
@@ -305,9 +287,9 @@ async fn a_length_limit_whose_claim_has_no_answer_loses_nothing() {
             found.len() == 3
         })
         .await;
-        let mut bodies: Vec<_> = found.iter().map(|c| c.message.body.clone()).collect();
+        let mut bodies = bodies(&found);
         bodies.sort();
-        assert_eq!(bodies, values[..3]);
+        assert_eq!(bodies, ["0", "1", "2"]);
         assert!(scene.list(DEAD).await.is_empty());
         assert_eq!(scene.list(KEY).await.len(), 2);
     }

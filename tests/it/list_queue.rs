@@ -1,17 +1,15 @@
-//! The reliable list: what claims, waiting and acknowledgements do to its keys.
+//! The reliable list: claims, waiting and acknowledgements, and what they do to its keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler::queue::list::ListQueue;
-use hostler::queue::{Backlog, Origin, Queue, Reply};
-
-use crate::list_scene::{
-    CLAIMS, DELAYED, KEY, Scene, entry, options, record, recovering, settle, token,
-};
-use crate::queue_scene::{connector, is_refused, park};
+use hostler::queue::{Origin, Queue, Reply};
 use hostler_tests::redis::eventually;
+
+use crate::list_scene::{CLAIMS, DELAYED, KEY, Scene, both, entry, options, processing, token};
+use crate::scene::{bodies, connector, fetch, is_empty, park, recorded, refused, settled, user};
 
 #[tokio::test]
 async fn a_claim_moves_values_to_the_processing_list_and_records_them() {
@@ -19,11 +17,10 @@ async fn a_claim_moves_values_to_the_processing_list_and_records_them() {
     let host = scene.recovering().await;
     let other = scene.recovering().await;
     assert_ne!(host.instance(), other.instance());
-    scene.push(&[b"a", b"same", b"same", b"d"]).await;
+    scene.publish(["a", "same", "same", "d"]).await;
 
-    let claims = host.fetch(3, Duration::ZERO).await.unwrap();
-    let bodies: Vec<_> = claims.iter().map(|c| &c.message.body[..]).collect();
-    assert_eq!(bodies, [&b"a"[..], b"same", b"same"]);
+    let claims = fetch(&host, 3).await;
+    assert_eq!(bodies(&claims), ["a", "same", "same"]);
     let ids: HashSet<_> = claims.iter().map(|c| c.id).collect();
     assert_eq!(ids.len(), 3);
     assert!(claims.iter().all(|c| c.origin == Origin::Fresh));
@@ -31,7 +28,7 @@ async fn a_claim_moves_values_to_the_processing_list_and_records_them() {
     assert_eq!(&*claims[0].message.queue, KEY);
     let mut held = scene.processing(&host).await;
     held.reverse();
-    assert_eq!(held, claims.iter().map(entry).collect::<Vec<_>>());
+    assert_eq!(held, claims.iter().map(|c| entry(c)).collect::<Vec<_>>());
     for claim in &claims {
         let member = [host.instance().as_bytes(), &claim.id.0.to_be_bytes()].concat();
         let words = [b"ZSCORE", CLAIMS.as_bytes(), &member];
@@ -39,33 +36,29 @@ async fn a_claim_moves_values_to_the_processing_list_and_records_them() {
         assert!((scene.now_ms().await as f64 - score).abs() < 20_000.0);
     }
 
-    assert_eq!(other.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
-    assert!(other.fetch(9, Duration::ZERO).await.unwrap().is_empty());
-    assert!(
-        host.fetch(0, Duration::from_secs(9))
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert_eq!(fetch(&other, 9).await.len(), 1);
+    assert!(fetch(&other, 9).await.is_empty());
+    let none = host.fetch(0, Duration::from_secs(9)).await;
+    assert!(none.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn an_acknowledged_entry_leaves_and_its_twin_stays() {
-    for options in [options(), recovering()] {
+async fn an_acknowledgement_removes_one_of_several_equal_values() {
+    for options in both() {
         let scene = Scene::new().await;
         let host = scene.host_with(options).await;
         let claims = scene.claim(&host, &["same", "same", "same"]).await;
-        assert_eq!(record(&host, &claims[1], 1, 2).await, Reply::Done);
+        assert_eq!(recorded(&host, &claims[1], 1, 2).await, Reply::Done);
         host.acknowledge(&claims[1..2]).await.unwrap();
         let held = scene.processing(&host).await;
         assert_eq!(held, [entry(&claims[2]), entry(&claims[0])]);
         assert_eq!(scene.mark(&host, &claims[1]).await, None);
         // Again, after a lost reply.
         host.acknowledge(&claims).await.unwrap();
-        assert_eq!(scene.raw.number(&format!("EXISTS {CLAIMS} {KEY}")).await, 0);
-        assert_eq!(host.backlog().await.unwrap(), Backlog::default());
+        assert!(!scene.exists(&format!("{CLAIMS} {KEY}")).await);
+        assert!(is_empty(&host).await);
         host.leave().await.unwrap();
-        assert!(scene.raw.number("DBSIZE").await == 0);
+        assert_eq!(scene.keys().await, 0);
     }
 }
 
@@ -73,26 +66,23 @@ async fn an_acknowledged_entry_leaves_and_its_twin_stays() {
 async fn a_thousand_values_and_large_ones_are_claimed_in_bounded_batches() {
     let scene = Scene::new().await;
     let host = scene.recovering().await;
-    let numbers: Vec<String> = (0..1500).map(|n| n.to_string()).collect();
-    let values: Vec<&[u8]> = numbers.iter().map(|n| n.as_bytes()).collect();
-    scene.push(&values).await;
+    let values: Vec<String> = (0..1500).map(|n| n.to_string()).collect();
+    scene.publish(&values).await;
     let mut claimed = Vec::new();
     while claimed.len() < values.len() {
-        let claims = host.fetch(1024, Duration::ZERO).await.unwrap();
+        let claims = fetch(&host, 1024).await;
         assert!(!claims.is_empty());
-        claimed.extend(claims.into_iter().map(Arc::new));
+        claimed.extend(claims);
     }
-    let bodies: Vec<_> = claimed.iter().map(|c| c.message.body.to_vec()).collect();
-    assert_eq!(bodies, values);
+    assert_eq!(bodies(&claimed), values);
     assert_eq!(host.renew(&claimed).await.unwrap(), vec![Reply::Done; 1500]);
     host.acknowledge(&claimed).await.unwrap();
 
     // A script stops after 4 MiB.
-    let large = vec![b'x'; 1 << 20];
-    scene.push(&[&large[..]; 9]).await;
-    let first = host.fetch(9, Duration::ZERO).await.unwrap();
-    assert!((4..9).contains(&first.len()), "{}", first.len());
-    assert_eq!(scene.list(KEY).await.len(), 9 - first.len());
+    scene.publish(vec![vec![b'x'; 1 << 20]; 9]).await;
+    let first = fetch(&host, 9).await.len();
+    assert!((4..9).contains(&first), "{first}");
+    assert_eq!(scene.list(KEY).await.len(), 9 - first);
 }
 
 #[tokio::test]
@@ -106,22 +96,20 @@ async fn a_waiting_fetch_wakes_for_a_value_and_for_an_interruption() {
     };
     let begun = Instant::now();
     let fetch = waiting(&host);
-    blocked(&scene).await;
-    scene.push(&[b"a"]).await;
+    scene.blocked(1).await;
+    scene.publish(["a"]).await;
     assert_eq!(fetch.await.unwrap().unwrap().len(), 1);
     let fetch = waiting(&host);
-    blocked(&scene).await;
+    scene.blocked(1).await;
     host.interrupt().await.unwrap();
     assert!(fetch.await.unwrap().unwrap().is_empty());
     assert!(begun.elapsed() < long);
 
     // A waiter that claims nothing leaves the value where it is, and the others wake.
-    let fetches = [waiting(&host), {
-        let other = Arc::new(scene.host().await);
-        waiting(&other)
-    }];
-    eventually("two wait", || async { clients_blocked(&scene).await == 2 }).await;
-    scene.push(&[b"b", b"c"]).await;
+    let other = Arc::new(scene.host().await);
+    let fetches = [waiting(&host), waiting(&other)];
+    scene.blocked(2).await;
+    scene.publish(["b", "c"]).await;
     let mut all = 0;
     for fetch in fetches {
         all += fetch.await.unwrap().unwrap().len();
@@ -132,46 +120,18 @@ async fn a_waiting_fetch_wakes_for_a_value_and_for_an_interruption() {
     assert_eq!(all, 2);
 }
 
-async fn blocked(scene: &Scene) {
-    eventually("the fetch waits", || async {
-        clients_blocked(scene).await == 1
-    })
-    .await;
-}
-
-async fn clients_blocked(scene: &Scene) -> usize {
-    let info = scene.raw.text("INFO clients").await;
-    let line = info.lines().find(|l| l.starts_with("blocked_clients:"));
-    line.unwrap()
-        .trim_start_matches("blocked_clients:")
-        .trim()
-        .parse()
-        .unwrap()
-}
-
 #[tokio::test]
-async fn where_waiting_is_refused_a_host_polls() {
-    let scene = Scene::new().await;
-    scene
-        .raw
-        .ask("ACL SETUSER poor on >pw ~* +@all -blmove")
-        .await;
-    let url = scene.server.url().replace("unix://", "unix:");
-    let url = format!("{url}?user=poor&pass=pw").replace("unix:", "unix://");
-    let host = Arc::new(ListQueue::open(connector(&url), options()).await.unwrap());
-    let fetch = tokio::spawn({
-        let host = Arc::clone(&host);
-        async move { host.fetch(5, Duration::from_secs(15)).await }
-    });
-    eventually("it was refused", || async {
-        scene
-            .raw
-            .text("INFO commandstats")
-            .await
-            .contains("cmdstat_blmove:calls=0")
+async fn a_host_polls_where_it_may_not_wait() {
+    let scene = Scene::with(user("-blmove")).await;
+    let host = ListQueue::open(connector(&scene.user_url()), options()).await;
+    let host = host.unwrap();
+    let fetch = tokio::spawn(async move { host.fetch(5, Duration::from_secs(15)).await });
+    eventually("waiting is refused", async || {
+        let stats = scene.raw.text("INFO commandstats").await;
+        stats.contains("cmdstat_blmove:calls=0")
     })
     .await;
-    scene.push(&[b"a"]).await;
+    scene.publish(["a"]).await;
     assert_eq!(fetch.await.unwrap().unwrap().len(), 1);
 }
 
@@ -180,41 +140,32 @@ async fn a_server_that_takes_no_writes_fails_the_probe() {
     let scene = Scene::new().await;
     let host = scene.host().await;
     host.probe().await.unwrap();
-    let keys = scene.raw.number("DBSIZE").await;
+    let keys = scene.keys().await;
     scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
     let error = host.probe().await.unwrap_err();
     assert_eq!(error.code(), "READONLY");
     scene.raw.ask("REPLICAOF NO ONE").await;
     host.probe().await.unwrap();
-    assert_eq!(scene.raw.number("DBSIZE").await, keys);
+    assert_eq!(scene.keys().await, keys);
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_costs_nothing() {
+async fn a_key_of_another_type_loses_no_message() {
     let scene = Scene::new().await;
     let host = scene.recovering().await;
-    scene.push(&[b"a", b"b"]).await;
-    for key in [
-        CLAIMS.to_owned(),
-        format!("{{jobs}}:processing:{}", host.instance()),
-    ] {
-        scene.raw.ask(&format!("SET {key} x")).await;
+    scene.publish(["a", "b"]).await;
+    for key in [CLAIMS.to_owned(), processing(host.instance())] {
+        scene.obstruct(&key).await;
         let error = host.fetch(9, Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains("WRONGTYPE"), "{error}");
         assert_eq!(scene.list(KEY).await.len(), 2);
-        scene.raw.ask(&format!("DEL {key}")).await;
+        scene.delete(&key).await;
     }
-    let claims = host.fetch(9, Duration::ZERO).await.unwrap();
-    let claims: Vec<_> = claims.into_iter().map(Arc::new).collect();
-    scene.raw.ask(&format!("SET {DELAYED} x")).await;
+    let claims = fetch(&host, 9).await;
+    scene.obstruct(DELAYED).await;
     let later = Duration::from_secs(9);
-    assert!(is_refused(
-        &settle(&host, &claims[0], 1, park(1, later)).await
-    ));
+    refused(&host, &claims[0], 1, park(1, later)).await;
     assert_eq!(scene.processing(&host).await.len(), 2);
-    scene.raw.ask(&format!("DEL {DELAYED}")).await;
-    assert_eq!(
-        settle(&host, &claims[0], 1, park(1, later)).await,
-        Reply::Done
-    );
+    scene.delete(DELAYED).await;
+    settled(&host, &claims[0], 1, park(1, later)).await;
 }

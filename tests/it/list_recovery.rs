@@ -1,4 +1,4 @@
-//! The reliable list: what dead hosts leave, with a recovery set and without.
+//! The reliable list: deliveries of dead hosts, with a recovery set and without.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,55 +9,41 @@ use hostler::queue::list::ListOptions;
 use hostler::queue::{Origin, Queue, Reply};
 use hostler_tests::redis::eventually;
 
-use crate::list_scene::{
-    CLAIMS, INSTANCES, Scene, entry, options, orphans, record, recovering, settle, value,
-};
-use crate::queue_scene::{dead_letter, park};
+use crate::list_scene::{CLAIMS, INSTANCES, Scene, entry, options, processing, recovering, value};
+use crate::scene::{bodies, dead_letter, fetch, orphaned, recorded, requeue, settle};
 
 #[tokio::test]
-async fn without_a_recovery_set_a_start_recovers_earlier_ones_of_its_name() {
+async fn without_a_recovery_set_a_host_recovers_earlier_hosts_of_its_name() {
     let scene = Scene::new().await;
     let host = scene.host().await;
-    let stranger = scene
-        .host_with(ListOptions {
-            consumer: "other".to_owned(),
-            ..options()
-        })
-        .await;
-    let claims = scene
-        .claim(&host, &["fresh", "started", "same", "same"])
-        .await;
+    let other = ListOptions {
+        consumer: "other".to_owned(),
+        ..options()
+    };
+    let stranger = scene.host_with(other).await;
+    let values = ["fresh", "started", "same", "same"];
+    let claims = scene.claim(&host, &values).await;
     let theirs = scene.claim(&stranger, &["theirs"]).await;
     // One start more than its hand-out stands for.
-    assert_eq!(record(&host, &claims[1], 1, 2).await, Reply::Done);
+    assert_eq!(recorded(&host, &claims[1], 1, 2).await, Reply::Done);
 
     let heir = scene.host().await;
-    assert!(orphans(&heir, 9).await.is_empty(), "they live");
+    assert!(orphaned(&heir, 9).await.is_empty(), "they live");
     scene.age(&host).await;
     scene.age(&stranger).await;
-    let mut taken = orphans(&heir, 3).await;
+    let mut taken = orphaned(&heir, 3).await;
     assert_eq!(taken.len(), 3);
-    taken.extend(orphans(&heir, 9).await);
-    let seen: Vec<_> = taken
-        .iter()
-        .map(|c| (&c.message.body[..], c.message.headers.retry_count()))
-        .collect();
-    assert_eq!(
-        seen,
-        [
-            (&b"fresh"[..], 1),
-            (b"started", 2),
-            (b"same", 1),
-            (b"same", 1)
-        ]
-    );
+    taken.extend(orphaned(&heir, 9).await);
+    assert_eq!(bodies(&taken), values);
+    let counts = taken.iter().map(|c| c.message.headers.retry_count());
+    assert!(counts.eq([1, 2, 1, 1]));
     for (claim, old) in taken.iter().zip(&claims) {
         assert!(matches!(claim.origin, Origin::Orphan { idle } if idle >= Duration::from_secs(29)));
         let headers = &claim.message.headers;
         assert_eq!(headers.find_str("x-hostler-crashes"), Some("1"));
-        assert!(
-            headers.find(REDIS_IDLE_MS).is_some() && headers.find(REDIS_DELIVERY_COUNT).is_some()
-        );
+        for name in [REDIS_IDLE_MS, REDIS_DELIVERY_COUNT] {
+            assert!(headers.find(name).is_some(), "{name}");
+        }
         assert_eq!(claim.message.id, old.message.id);
         assert_ne!(claim.id, old.id);
         assert_eq!(value(claim), &entry(claim)[16..]);
@@ -65,26 +51,21 @@ async fn without_a_recovery_set_a_start_recovers_earlier_ones_of_its_name() {
     assert!(scene.processing(&host).await.is_empty());
     assert_eq!(scene.processing(&heir).await.len(), 4);
     assert_eq!(scene.processing(&stranger).await.len(), 1);
-    assert!(orphans(&heir, 9).await.is_empty());
+    assert!(orphaned(&heir, 9).await.is_empty());
 
-    // The paused hosts wake up: one finds out what it lost, whatever it does first.
-    assert!(host.fetch(1, Duration::ZERO).await.unwrap().is_empty());
+    // The paused hosts wake up. Every request of the one tells it that it has lost its claims.
+    assert!(fetch(&host, 1).await.is_empty());
     assert_eq!(host.renew(&claims).await.unwrap(), vec![Reply::Stolen; 4]);
-    assert_eq!(record(&host, &claims[0], 1, 2).await, Reply::Stolen);
-    assert_eq!(
-        settle(&host, &claims[0], 1, dead_letter()).await,
-        Reply::Gone
-    );
-    assert_eq!(
-        settle(&host, &claims[0], 1, park(1, Duration::ZERO)).await,
-        Reply::Gone
-    );
+    assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Stolen);
+    for step in [dead_letter(), requeue(1)] {
+        assert_eq!(settle(&host, &claims[0], 1, step).await, Reply::Gone);
+    }
     assert_eq!(stranger.renew(&theirs).await.unwrap(), [Reply::Done]);
     assert_eq!(heir.renew(&taken).await.unwrap(), vec![Reply::Done; 4]);
 }
 
 #[tokio::test]
-async fn with_a_recovery_set_every_host_recovers_for_all_and_each_orphan_once() {
+async fn with_a_recovery_set_every_host_recovers_orphans_of_all_hosts_each_once() {
     let scene = Scene::new().await;
     let host = scene.recovering().await;
     let names: Vec<String> = (0..200).map(|n| format!("m{n}")).collect();
@@ -98,7 +79,7 @@ async fn with_a_recovery_set_every_host_recovers_for_all_and_each_orphan_once() 
         };
         sweepers.push(Arc::new(scene.host_with(options).await));
     }
-    assert!(orphans(&sweepers[0], 9).await.is_empty());
+    assert!(orphaned(&*sweepers[0], 9).await.is_empty());
     scene.age_claims().await;
     // One that its host still renews is not taken.
     assert_eq!(host.renew(&claims[7..8]).await.unwrap(), [Reply::Done]);
@@ -109,7 +90,7 @@ async fn with_a_recovery_set_every_host_recovers_for_all_and_each_orphan_once() 
             tokio::spawn(async move {
                 let mut taken = Vec::new();
                 loop {
-                    let some = orphans(&sweeper, 7).await;
+                    let some = orphaned(&*sweeper, 7).await;
                     if some.is_empty() {
                         return taken;
                     }
@@ -118,73 +99,57 @@ async fn with_a_recovery_set_every_host_recovers_for_all_and_each_orphan_once() 
             })
         })
         .collect();
-    let mut bodies = Vec::new();
+    let mut found = Vec::new();
     for (sweep, sweeper) in sweeps.into_iter().zip(&sweepers) {
         let taken = sweep.await.unwrap();
         assert_eq!(scene.processing(sweeper).await.len(), taken.len());
-        assert_eq!(
-            sweeper.renew(&taken).await.unwrap(),
-            vec![Reply::Done; taken.len()]
-        );
-        bodies.extend(taken.iter().map(|c| c.message.body.to_vec()));
+        let renewed = sweeper.renew(&taken).await.unwrap();
+        assert_eq!(renewed, vec![Reply::Done; taken.len()]);
+        found.extend(bodies(&taken));
     }
-    // What two sweepers met at the same time is with one of them, or still waits.
-    bodies.extend(
-        orphans(&sweepers[0], 99)
-            .await
-            .iter()
-            .map(|c| c.message.body.to_vec()),
-    );
-    bodies.extend(
-        orphans(&sweepers[0], 99)
-            .await
-            .iter()
-            .map(|c| c.message.body.to_vec()),
-    );
-    bodies.sort();
-    let mut expected: Vec<_> = names.iter().map(|n| n.as_bytes().to_vec()).collect();
+    // An orphan that two sweepers met at the same time is with one of them, or still waits.
+    for _ in 0..2 {
+        found.extend(bodies(&orphaned(&*sweepers[0], 99).await));
+    }
+    found.sort();
+    let mut expected = names.clone();
     expected.remove(7);
-    expected.sort();
-    assert_eq!(bodies, expected);
+    expected.sort_unstable();
+    assert_eq!(found, expected);
     assert_eq!(scene.processing(&host).await, [entry(&claims[7])]);
-    assert_eq!(scene.raw.number(&format!("ZCARD {CLAIMS}")).await, 200);
-    assert_eq!(
-        host.renew(&claims[6..8]).await.unwrap(),
-        [Reply::Stolen, Reply::Done]
-    );
+    assert_eq!(scene.recorded_claims().await, 200);
+    let renewed = host.renew(&claims[6..8]).await.unwrap();
+    assert_eq!(renewed, [Reply::Stolen, Reply::Done]);
 }
 
 #[tokio::test]
-async fn a_recovery_set_that_is_gone_strands_nothing() {
+async fn a_deleted_recovery_set_strands_no_message() {
     let scene = Scene::new().await;
     let host = scene.recovering().await;
     let claims = scene.claim(&host, &["a", "b"]).await;
-    scene.raw.ask(&format!("DEL {CLAIMS}")).await;
+    scene.delete(CLAIMS).await;
     let sweeper = scene.recovering().await;
-    assert!(orphans(&sweeper, 9).await.is_empty());
+    assert!(orphaned(&sweeper, 9).await.is_empty());
     // Recorded as claimed now.
-    assert_eq!(scene.raw.number(&format!("ZCARD {CLAIMS}")).await, 2);
-    scene.raw.ask(&format!("DEL {CLAIMS}")).await;
+    assert_eq!(scene.recorded_claims().await, 2);
+    scene.delete(CLAIMS).await;
     // A host that lives records its own again.
     assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Done]);
-    assert_eq!(scene.raw.number(&format!("ZCARD {CLAIMS}")).await, 1);
-    assert!(orphans(&sweeper, 9).await.is_empty());
+    assert_eq!(scene.recorded_claims().await, 1);
+    assert!(orphaned(&sweeper, 9).await.is_empty());
     scene.age_claims().await;
-    assert_eq!(orphans(&sweeper, 9).await.len(), 2);
+    assert_eq!(orphaned(&sweeper, 9).await.len(), 2);
 
-    // A record that nothing belongs to goes.
-    scene
-        .raw
-        .ask(&format!("DEL {{jobs}}:processing:{}", sweeper.instance()))
-        .await;
+    // A record without a delivery goes.
+    scene.delete(&processing(sweeper.instance())).await;
     scene.age_claims().await;
     let third = scene.recovering().await;
-    assert!(orphans(&third, 9).await.is_empty());
-    assert_eq!(scene.raw.number(&format!("EXISTS {CLAIMS}")).await, 0);
+    assert!(orphaned(&third, 9).await.is_empty());
+    assert!(!scene.exists(CLAIMS).await);
 }
 
 #[tokio::test]
-async fn a_recovery_set_that_expires_strands_nothing() {
+async fn an_expired_recovery_set_strands_no_message() {
     let scene = Scene::new().await;
     let mut options = recovering();
     options.min_idle = Duration::from_millis(300);
@@ -200,18 +165,18 @@ async fn a_recovery_set_that_expires_strands_nothing() {
     let heir = scene.host_with(options).await;
     let mut taken = Vec::new();
     eventually("all are recovered", async || {
-        taken.extend(orphans(&heir, 9).await);
+        taken.extend(orphaned(&heir, 9).await);
         taken.len() >= 2
     })
     .await;
-    let mut payloads: Vec<_> = taken.iter().map(|c| c.message.body.clone()).collect();
+    let mut payloads = bodies(&taken);
     payloads.sort();
     assert_eq!(payloads, ["a", "b"]);
-    assert!(orphans(&heir, 9).await.is_empty());
+    assert!(orphaned(&heir, 9).await.is_empty());
 }
 
 #[tokio::test]
-async fn the_recovery_set_lives_as_long_as_somebody_claims_or_renews() {
+async fn every_claim_and_renewal_prolongs_the_life_of_the_recovery_set() {
     let scene = Scene::new().await;
     let mut options = recovering();
     options.recovery.as_mut().unwrap().ttl = Some(Duration::from_secs(100));
@@ -232,7 +197,7 @@ async fn the_recovery_set_lives_as_long_as_somebody_claims_or_renews() {
 }
 
 #[tokio::test]
-async fn what_was_taken_over_is_kept_when_another_instance_cannot_be_looked_at() {
+async fn recovered_deliveries_are_kept_when_the_key_of_another_instance_is_unreadable() {
     let scene = Scene::new().await;
     let host = scene.host().await;
     scene.claim(&host, &["one", "two"]).await;
@@ -254,24 +219,21 @@ async fn what_was_taken_over_is_kept_when_another_instance_cannot_be_looked_at()
             Err(_) => failed += 1,
         }
     }
-    assert!(failed > 0, "nobody is told of the other key");
+    assert!(failed > 0, "the unreadable key is reported");
     let bodies: HashSet<_> = taken.iter().map(|c| &c.message.body[..]).collect();
     assert_eq!(bodies, HashSet::from([&b"one"[..], b"two"]));
     assert_eq!(scene.processing(&heir).await.len(), taken.len());
 }
 
 #[tokio::test]
-async fn instances_that_are_gone_are_forgotten() {
+async fn instances_that_are_gone_without_deliveries_are_removed() {
     let scene = Scene::new().await;
     let gone = scene.host().await;
     let holder = scene.host().await;
     scene.claim(&holder, &["a"]).await;
     for host in [&gone, &holder] {
-        let instance = host.instance();
-        scene
-            .raw
-            .ask(&format!("ZADD {INSTANCES} 1 {instance}"))
-            .await;
+        let old = format!("ZADD {INSTANCES} 1 {}", host.instance());
+        scene.raw.ask(&old).await;
     }
     let host = scene.host().await;
     assert_eq!(host.maintain().await.unwrap().consumers_removed, 1);

@@ -1,18 +1,18 @@
-//! What the tests of reliable lists share: a server, and hosts that serve its list.
+//! The scene of the tests of reliable lists: hosts that serve one list.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hostler::delivery::message::{DeliveryId, Headers};
+use hostler::delivery::message::Headers;
+use hostler::queue::Claim;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::list::token::Token;
 use hostler::queue::list::{ListOptions, ListQueue, Recovery};
-use hostler::queue::{Claim, Queue, Record, Reply, Settlement, Step};
 use hostler::wire::{Raw, frame};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
+use hostler_tests::redis::eventually;
 
-use crate::queue_scene::connector;
+use crate::scene::{self, fetch};
 
 /// The list, and the keys beside it.
 pub(crate) const KEY: &str = "jobs";
@@ -21,26 +21,15 @@ pub(crate) const RETRY: &str = "{jobs}:retry";
 pub(crate) const DELAYED: &str = "{jobs}:delayed";
 pub(crate) const INSTANCES: &str = "{jobs}:instances";
 pub(crate) const CLAIMS: &str = "jobs:claims";
-/// After how long a delivery is an orphan: nothing gets there by waiting in these tests.
+/// A delivery becomes an orphan after this time. No test waits that long: tests set the idle time.
 pub(crate) const MIN_IDLE: Duration = Duration::from_secs(30);
 
-/// A server and a connection to look behind the scenes.
-pub(crate) struct Scene {
-    pub(crate) server: RedisServer,
-    pub(crate) raw: RawRedis,
-}
+#[derive(Default)]
+pub(crate) struct List;
+
+pub(crate) type Scene = scene::Scene<List>;
 
 impl Scene {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::default()).await
-    }
-
-    pub(crate) async fn with(options: RedisOptions) -> Self {
-        let server = options.start();
-        let raw = server.raw().await;
-        Self { server, raw }
-    }
-
     pub(crate) async fn host(&self) -> ListQueue {
         self.host_with(options()).await
     }
@@ -51,36 +40,43 @@ impl Scene {
     }
 
     pub(crate) async fn host_with(&self, options: ListOptions) -> ListQueue {
-        ListQueue::open(connector(&self.server.url()), options)
-            .await
-            .unwrap()
+        let queue = ListQueue::open(self.connector(), options).await;
+        queue.unwrap()
     }
 
     /// Push values as any producer does.
-    pub(crate) async fn push(&self, values: &[&[u8]]) {
+    pub(crate) async fn publish<V: AsRef<[u8]>>(&self, values: impl IntoIterator<Item = V>) {
         for value in values {
-            self.raw.ask_words(&[b"LPUSH", KEY.as_bytes(), value]).await;
+            self.push(KEY, value.as_ref()).await;
         }
+    }
+
+    /// Wait until no message waits, is held, or is parked.
+    pub(crate) async fn emptied(&self) {
+        eventually("all are settled", async || {
+            let mut left = 0;
+            for key in ["LLEN jobs", "ZCARD {jobs}:delayed", "ZCARD jobs:claims"] {
+                left += self.raw.number(key).await;
+            }
+            left == 0
+        })
+        .await;
+    }
+
+    pub(crate) async fn recorded_claims(&self) -> i64 {
+        self.raw.number(&format!("ZCARD {CLAIMS}")).await
     }
 
     /// Push values and let a host claim them.
     pub(crate) async fn claim(&self, host: &ListQueue, values: &[&str]) -> Vec<Arc<Claim>> {
-        let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
-        self.push(&values).await;
-        let claims = host.fetch(values.len(), Duration::ZERO).await.unwrap();
+        self.publish(values).await;
+        let claims = fetch(host, values.len()).await;
         assert_eq!(claims.len(), values.len());
-        claims.into_iter().map(Arc::new).collect()
-    }
-
-    /// The values of a list, left to right.
-    pub(crate) async fn list(&self, key: &str) -> Vec<Vec<u8>> {
-        let value = self.raw.ask(&format!("LRANGE {key} 0 -1")).await;
-        redis::from_redis_value(value).unwrap()
+        claims
     }
 
     pub(crate) async fn processing(&self, host: &ListQueue) -> Vec<Vec<u8>> {
-        self.list(&format!("{{jobs}}:processing:{}", host.instance()))
-            .await
+        self.list(&processing(host.instance())).await
     }
 
     /// The starts recorded for a delivery.
@@ -110,12 +106,6 @@ impl Scene {
             self.raw.ask_words(&words).await;
         }
     }
-
-    pub(crate) async fn now_ms(&self) -> i64 {
-        let time = self.raw.ask("TIME").await;
-        let (seconds, micros): (i64, i64) = redis::from_redis_value(time).unwrap();
-        seconds * 1000 + micros / 1000
-    }
 }
 
 pub(crate) fn options() -> ListOptions {
@@ -137,31 +127,19 @@ pub(crate) fn recovering() -> ListOptions {
     }
 }
 
-/// Take orphans as a host that holds nothing.
-pub(crate) async fn orphans(host: &ListQueue, max: usize) -> Vec<Arc<Claim>> {
-    let taken = host.take_orphans(max, &|_: &DeliveryId| false).await;
-    taken.unwrap().claims.into_iter().map(Arc::new).collect()
+pub(crate) fn processing(instance: &str) -> String {
+    format!("{{jobs}}:processing:{instance}")
 }
 
-pub(crate) async fn settle(host: &ListQueue, claim: &Arc<Claim>, count: u32, step: Step) -> Reply {
-    let settlement = Settlement {
-        claim: Arc::clone(claim),
-        count,
-        step,
-    };
-    let mut replies = host.settle(&[settlement]).await.unwrap();
-    assert_eq!(replies.len(), 1);
-    replies.remove(0)
+/// The options without a recovery set, and with one.
+pub(crate) fn both() -> [ListOptions; 2] {
+    [options(), recovering()]
 }
 
-/// Record the start that this native count stands for.
-pub(crate) async fn record(host: &ListQueue, claim: &Arc<Claim>, expect: u32, write: u32) -> Reply {
-    let record = Record {
-        claim: Arc::clone(claim),
-        expect,
-        write,
-    };
-    host.record(&[record]).await.unwrap().remove(0)
+/// A framed value with this id.
+pub(crate) fn message(id: &str, body: &str) -> Bytes {
+    let headers = Headers::new(vec![("x-message-id".into(), id.to_owned().into())]);
+    frame::encode(&headers, body.as_bytes()).unwrap()
 }
 
 pub(crate) fn value(claim: &Claim) -> &Bytes {

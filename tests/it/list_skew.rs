@@ -1,5 +1,5 @@
-//! Hosts whose clocks are wrong by hours: every score is the server's time, and so is the time of
-//! day that messages expire by.
+//! Hosts whose clocks are wrong by hours. Hosts take the time from the server: for every score, and
+//! for the expiry of messages.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,15 +10,15 @@ use hostler_tests::host::{Host, HostOptions};
 use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 
-use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, framed};
+use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, framed, processing};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Where clocks are, in hours.
 const SKEWS: [i64; 3] = [7, -7, 0];
-/// What a score may differ from the server's time, and no clock of a host that is wrong does.
+/// Scores may differ this much from the server's time. The wrong clocks differ by more.
 const TOLERANCE_MS: i64 = HOUR_MS;
 
-/// A library that turns a process's clock.
+/// A library that shifts the clock of a process.
 struct Skewed {
     library: PathBuf,
     _dir: tempfile::TempDir,
@@ -29,7 +29,7 @@ impl Skewed {
         let dir = tempfile::tempdir().unwrap();
         let library = dir.path().join("skew.so");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/it/skew.c");
-        // Whoever links Rust has a C compiler.
+        // Rust links with a C compiler, so there is one.
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .arg(&library)
@@ -56,9 +56,7 @@ fn list(scene: &Scene) -> HostOptions {
         .flag("reliable", "true")
         .flag("recovery-zset", CLAIMS)
         .flag("dead-letter", DEAD)
-        .flag("min-idle", "1s")
-        .flag("orphan-scan", "100ms")
-        .flag("ttl", "1h")
+        .flags("min-idle=1s orphan-scan=100ms ttl=1h")
 }
 
 fn value(id: &str, expires_at_ms: Option<i64>, body: &str) -> Vec<u8> {
@@ -72,20 +70,10 @@ fn value(id: &str, expires_at_ms: Option<i64>, body: &str) -> Vec<u8> {
 
 /// Every score of a sorted set.
 async fn scores(scene: &Scene, key: &str) -> Vec<i64> {
-    let reply = scene
-        .raw
-        .ask(&format!("ZRANGE {key} 0 -1 WITHSCORES"))
-        .await;
-    let pairs: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap();
-    pairs
-        .chunks(2)
-        .map(|pair| {
-            std::str::from_utf8(&pair[1])
-                .unwrap()
-                .parse::<f64>()
-                .unwrap() as i64
-        })
-        .collect()
+    let range = format!("ZRANGE {key} 0 -1 WITHSCORES");
+    let reply = scene.raw.ask(&range).await;
+    let pairs: Vec<(Vec<u8>, f64)> = redis::from_redis_value(reply).unwrap();
+    pairs.into_iter().map(|(_, score)| score as i64).collect()
 }
 
 /// All scores are about what the server says, plus so much at most.
@@ -100,12 +88,12 @@ async fn are_of_the_server(scene: &Scene, key: &str, ahead_ms: i64) {
     }
 }
 
-fn has_told(host: &Host) -> bool {
+fn warns_of_its_clock(host: &Host) -> bool {
     host.count(|line| line.message().contains("the server's counts")) > 0
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
+async fn wrong_clocks_cost_no_lease_no_delay_and_no_message() {
     let scene = Scene::new().await;
     let skewed = Skewed::new();
     let now = scene.now_ms().await;
@@ -113,14 +101,11 @@ async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
     for (n, hours) in SKEWS.into_iter().enumerate() {
         let options = list(&scene)
             .flag("consumer", &format!("h{n}"))
-            .flag("concurrency", "4")
-            .flag("prefetch", "4")
-            .flag("recovery-ttl", "60s")
-            .flag("max-deliveries", "4");
+            .flags("concurrency=4 prefetch=4 recovery-ttl=60s max-deliveries=4");
         hosts.push(skewed.turn(options, hours).ready().await);
     }
     for (host, hours) in hosts.iter().zip(SKEWS) {
-        assert_eq!(has_told(host), hours != 0, "the clock is as it should be");
+        assert_eq!(warns_of_its_clock(host), hours != 0);
     }
     // Each host parks some, and runs some for longer than `min_idle`.
     let mut ids = Vec::new();
@@ -131,7 +116,7 @@ async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
             _ => (format!("soon{n}"), "sleep:100+nack:20,ack"),
         };
         let expires = (n % 2 == 0).then_some(now + HOUR_MS);
-        scene.push(&[&value(&id, expires, body)]).await;
+        scene.publish([&value(&id, expires, body)]).await;
         ids.push(id);
     }
     for host in &hosts {
@@ -143,7 +128,7 @@ async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
     .await;
     let now = scene.now_ms().await;
     for due in scores(&scene, DELAYED).await {
-        // None is due for longer than it takes to be looked for, and none in more than it asked for.
+        // None is overdue by much, and none is due later than its handler asked for.
         let wait = due - now;
         assert!((-TOLERANCE_MS..=3100).contains(&wait), "due in {wait} ms");
     }
@@ -152,24 +137,15 @@ async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
     let ttl = scene.raw.number(&format!("PTTL {CLAIMS}")).await;
     assert!((1..=60_000).contains(&ttl), "{ttl}");
 
-    // The host that is ahead dies; what it held comes back, once, and nobody else is robbed.
+    // The host whose clock is ahead dies. Its messages come back, once; the others keep theirs.
     let dead = hosts.remove(0);
     let instance = dead.consumer();
     let dead = dead.kill().await;
-    let left = format!("LLEN {{jobs}}:processing:{instance}");
-    let orphans = scene.raw.number(&left).await;
-    eventually("all is done", async || {
-        let mut left = 0;
-        for key in ["LLEN jobs", "ZCARD jobs:claims", "ZCARD {jobs}:delayed"] {
-            left += scene.raw.number(key).await;
-        }
-        left == 0
-    })
-    .await;
+    let orphans = i64::try_from(scene.list(&processing(&instance)).await.len()).unwrap();
+    scene.emptied().await;
     let (mut ended, mut recovered, mut acked) = (vec![dead], 0, 0);
     for host in hosts {
-        let host = host.drain().await;
-        host.expect_code(0);
+        let host = host.drained().await;
         let summary = host.json();
         recovered += summary["orphans_recovered"].as_i64().unwrap();
         acked += summary["acked"].as_i64().unwrap();
@@ -189,7 +165,7 @@ async fn clocks_that_are_wrong_cost_no_lease_no_delay_and_no_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_expire_by_the_server_s_clock() {
+async fn messages_expire_by_the_clock_of_the_server() {
     let skewed = Skewed::new();
     for hours in SKEWS {
         let scene = Scene::new().await;
@@ -197,19 +173,19 @@ async fn messages_expire_by_the_server_s_clock() {
         for (id, at, body) in [
             ("over", Some(now - 1), "ack"),
             ("good", Some(now + HOUR_MS), "ack"),
-            // It has its time from its first claim, and is claimed again.
+            // Its time to live begins at its first claim; it is claimed twice.
             ("again", None, "nack:1,ack"),
         ] {
-            scene.push(&[&value(id, at, body)]).await;
+            scene.publish([&value(id, at, body)]).await;
         }
         let host = skewed.turn(list(&scene), hours).until_empty();
-        host.end().await.expect_code(0);
+        host.finish().await;
         let dead = scene.list(DEAD).await;
         assert_eq!(dead.len(), 1, "{hours} hours");
         let (headers, _) = framed(&dead[0]);
         assert_eq!(headers.find_str("x-message-id"), Some("over"));
         assert_eq!(headers.find_str("x-dead-letter-reason"), Some("expired"));
-        // Its death is dated by the server's clock, too.
+        // The server's clock dates its death, too.
         let death: serde_json::Value =
             serde_json::from_str(headers.find_str("x-death").unwrap()).unwrap();
         let died = death[0]["last-time"].as_i64().unwrap();
@@ -223,19 +199,17 @@ async fn messages_expire_by_the_server_s_clock() {
         for (stream, acked) in [("orders", 1), ("old", 0)] {
             let host = HostOptions::new(&scene.server)
                 .flag("stream", stream)
-                .flag("dead-letter", "orders:dead")
-                .flag("ttl", "1h");
-            let ended = skewed.turn(host, hours).until_empty().end().await;
-            ended.expect_code(0);
+                .flags("dead-letter=orders:dead ttl=1h");
+            let ended = skewed.turn(host, hours).finish().await;
             assert_eq!(ended.json()["acked"], acked, "{stream}, {hours} hours");
         }
         assert_eq!(scene.raw.number("XLEN orders:dead").await, 1);
     }
 }
 
-/// Whoever adds a clock to what decides about deliveries has to add it here, with a reason.
+/// A file that reads the clock of this machine must be listed here, with a reason.
 #[test]
-fn nothing_that_decides_about_a_delivery_reads_this_machine_s_clock() {
+fn only_listed_files_of_the_queues_read_the_clock_of_this_machine() {
     let queue = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../host/src/queue");
     let mut found = Vec::new();
     let mut open = vec![queue.clone()];
@@ -256,11 +230,11 @@ fn nothing_that_decides_about_a_delivery_reads_this_machine_s_clock() {
     }
     found.sort();
     let allowed = [
-        // What was published says when.
+        // The time of publication.
         "publish/outgoing.rs",
-        // When it came: a channel keeps nothing that others judge.
+        // The time of arrival: no other host sees a message of a channel.
         "pubsub/inbox.rs",
-        // Until the server was asked; and to tell how wrong this machine's clock is.
+        // Before the first answer of the server, and to compare both clocks.
         "server_time.rs",
     ];
     assert_eq!(found, allowed);

@@ -37,8 +37,6 @@ mod dlq_docs;
 #[cfg(test)]
 mod dlq_filters;
 #[cfg(test)]
-mod dlq_list;
-#[cfg(test)]
 mod dlq_maxlen;
 #[cfg(test)]
 mod dlq_peek;
@@ -109,8 +107,6 @@ mod list_skew;
 #[cfg(test)]
 mod list_values;
 #[cfg(test)]
-mod loop_stream;
-#[cfg(test)]
 mod once_scene;
 #[cfg(test)]
 mod policy_commands;
@@ -145,6 +141,8 @@ mod queue_stream;
 #[cfg(test)]
 mod queue_upkeep;
 #[cfg(test)]
+mod runtime_loop;
+#[cfg(test)]
 mod sandbox_batch;
 #[cfg(test)]
 mod sandbox_bombs;
@@ -168,6 +166,8 @@ mod sandbox_limits;
 mod sandbox_load;
 #[cfg(test)]
 mod sandbox_logs;
+#[cfg(test)]
+mod scene;
 #[cfg(test)]
 mod security_user;
 #[cfg(test)]

@@ -1,55 +1,34 @@
-//! What the tests of queues at most once share: a server, and hosts in this process.
+//! Shared by the tests of at-most-once queues: a server, and hosts in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::delivery::attempt::Allowance;
-use hostler::delivery::backoff::Backoff;
 use hostler::delivery::message::Headers;
-use hostler::delivery::policy::{DeadLetterRules, OnCap, OnFault, Policy};
+use hostler::delivery::policy::Policy;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::{Claim, Queue};
 use hostler::runtime::Settings;
 use hostler::wire::frame;
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
 
-use crate::queue_scene::connector;
-
-/// Longer than any test, and not waited for.
+/// Longer than any test; no test waits this long.
 pub(crate) const LONG: Duration = Duration::from_secs(40);
 
-/// A server and a connection to look behind the scenes.
-pub(crate) struct Scene {
-    pub(crate) server: RedisServer,
-    pub(crate) raw: RawRedis,
-}
+/// A server with an at-most-once queue.
+pub(crate) type Scene = crate::scene::Scene<Once>;
+
+#[derive(Default)]
+pub(crate) struct Once;
 
 impl Scene {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::default()).await
-    }
-
-    pub(crate) async fn with(options: RedisOptions) -> Self {
-        let server = options.start();
-        let raw = server.raw().await;
-        Self { server, raw }
-    }
-
     pub(crate) async fn open(&self, options: QueueOptions) -> Arc<dyn Queue> {
-        options.open(connector(&self.server.url())).await.unwrap()
+        options.open(self.connector()).await.unwrap()
     }
 }
 
-/// As an operator of a queue at least once has them: what cannot be honoured must not matter.
+/// The policy of an at-least-once queue: the parts that an at-most-once queue cannot honour must
+/// have no effect.
 pub(crate) fn settings(concurrency: usize) -> Settings {
-    let mut settings = Settings::new(Policy {
-        allowance: Allowance::default(),
-        on_cap: OnCap::DeadLetter,
-        on_fault: OnFault::Requeue,
-        has_dead_letter: false,
-        dead_letters: DeadLetterRules::default(),
-        backoff: Backoff::default(),
-    });
+    let mut settings = Settings::new(Policy::default());
     settings.ledger.concurrency = concurrency;
     settings
 }

@@ -1,11 +1,11 @@
-//! `hostler policy set|get|unset`, and what `inspect` says of rules.
+//! `hostler policy set|get|unset`.
 
 use serde_json::json;
 
 use crate::e2e_scene::Scene;
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_where_it_is_set() {
+async fn a_wrong_policy_is_refused_when_it_is_set() {
     let scene = Scene::new().await;
     scene.raw.ask("XADD orders * _payload x").await;
     scene.raw.ask("RPUSH letters x").await;
@@ -36,22 +36,18 @@ async fn what_is_wrong_is_refused_where_it_is_set() {
         assert_eq!(ended.code, 64, "{ended:?}");
         assert!(ended.stderr.contains(part), "{part}: {ended:?}");
         assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
-        assert_eq!(
-            scene
-                .raw
-                .number("EXISTS {orders}:policy hostler:policies")
-                .await,
-            0
-        );
+        for key in ["{orders}:policy", "hostler:policies"] {
+            assert!(!scene.exists(key).await, "{key}");
+        }
     }
-    // Wrong only together with what is there already.
+    // Wrong only together with a rule that is set already.
     scene.set(&["backoff.max=5s"]);
     let ended = scene.policy("set", &["--queue", "orders", "backoff.first=6s"]);
     assert_eq!(ended.code, 64, "{ended:?}");
     let nobody = scene.policy("set", &["max_deliveries=5"]);
     assert_eq!(nobody.code, 64);
     assert!(nobody.stderr.contains("--queue"), "{nobody:?}");
-    // Right, but perhaps not enough.
+    // Valid, but perhaps incomplete.
     let hinted = scene
         .policy("set", &["--queue", "orders", "max_deliveries=5"])
         .ok();
@@ -59,22 +55,17 @@ async fn what_is_wrong_is_refused_where_it_is_set() {
 }
 
 #[tokio::test]
-async fn rules_are_shown_overruled_and_taken_back() {
+async fn policy_get_shows_overruled_rules_and_unset_removes_rules() {
     let scene = Scene::new().await;
     let none = scene.policy("get", &[]).ok();
     assert_eq!(none.stdout, "no policy is set\n");
     let pattern = ["--match", "orders*"];
-    scene
-        .policy(
-            "set",
-            &[&pattern[..], &["max_deliveries=7", "on_cap=discard"]].concat(),
-        )
-        .ok();
+    let rules = ["max_deliveries=7", "on_cap=discard"];
+    scene.policy("set", &[&pattern[..], &rules].concat()).ok();
     scene.set(&["max_deliveries=3"]);
     let shown = scene.policy("get", &["--queue", "orders"]).ok().stdout;
-    let lines: Vec<Vec<&str>> = shown
-        .lines()
-        .map(|l| l.split_whitespace().collect())
+    let lines: Vec<Vec<&str>> = (shown.lines())
+        .map(|line| line.split_whitespace().collect())
         .collect();
     assert_eq!(
         lines,
@@ -85,42 +76,29 @@ async fn rules_are_shown_overruled_and_taken_back() {
             &["on_cap", "discard", "orders*"],
         ]
     );
-    // Nobody's rule, that only somebody else can have written.
-    scene
-        .raw
-        .ask("HSET {orders}:policy max_deliveries many")
-        .await;
-    let json = scene
-        .policy("get", &["--queue", "orders", "--json"])
-        .ok()
-        .json();
-    let own = &json.as_array().unwrap()[0];
-    assert_eq!(
-        (&own["value"], &own["for"], &own["counts"]),
-        (&json!("many"), &json!("orders"), &json!(true))
-    );
+    // A wrong rule, which another program has written.
+    let wrong = "HSET {orders}:policy max_deliveries many";
+    scene.raw.ask(wrong).await;
+    let json = scene.policy("get", &["--queue", "orders", "--json"]);
+    let own = &json.ok().json()[0];
+    for (name, value) in [
+        ("value", json!("many")),
+        ("for", json!("orders")),
+        ("counts", json!(true)),
+    ] {
+        assert_eq!(own[name], value, "{name}");
+    }
     assert!(own["problem"].as_str().unwrap().contains("many"), "{own}");
 
-    let left = scene
-        .policy("unset", &["--queue", "orders", "max_deliveries"])
-        .ok();
+    let unset = || scene.policy("unset", &["--queue", "orders", "max_deliveries"]);
+    let left = unset().ok();
     assert!(!left.stdout.contains("overruled"), "{left:?}");
-    let nothing = scene
-        .policy("unset", &["--queue", "orders", "max_deliveries"])
-        .ok();
-    assert!(
-        nothing.stderr.contains("nothing of that was set"),
-        "{nothing:?}"
-    );
-    let all = scene
-        .policy("unset", &[&pattern[..], &["--all"]].concat())
-        .ok();
-    assert_eq!(all.stdout, "no policy is set\n");
-    assert_eq!(
-        scene
-            .raw
-            .number("EXISTS hostler:policies {orders}:policy")
-            .await,
-        0
-    );
+    let nothing = unset().ok();
+    let note = "nothing of that was set";
+    assert!(nothing.stderr.contains(note), "{nothing:?}");
+    let all = scene.policy("unset", &[&pattern[..], &["--all"]].concat());
+    assert_eq!(all.ok().stdout, "no policy is set\n");
+    for key in ["{orders}:policy", "hostler:policies"] {
+        assert!(!scene.exists(key).await, "{key}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Rules that change under a running host, on streams and on reliable lists; and how soon.
+//! Rules that change in a running host, on streams and on reliable lists, and the delay of a
+//! change.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,13 +15,13 @@ use crate::dlq_scene::{Kind, Scene, on_both};
 use crate::policy_scene::{File, HELD, IGNORED, held};
 
 on_both! {
-    each_rule_of_a_policy_holds_under_a_running_host
-    a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read
-    inspect_says_what_holds_and_where_it_comes_from
-    a_policy_holds_from_the_next_look_on_and_looks_are_often_enough
+    each_policy_rule_takes_effect_in_a_running_host
+    a_bad_policy_is_refused_when_set_and_ignored_when_read
+    inspect_shows_each_active_rule_and_its_source
+    a_policy_takes_effect_at_the_next_poll_and_polls_are_frequent
 }
 
-/// Policies are to be seen by all hosts within this.
+/// All hosts must apply a policy within this time.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 
 fn set(scene: &Scene, settings: &[&str]) {
@@ -29,11 +30,11 @@ fn set(scene: &Scene, settings: &[&str]) {
     run(words.iter().chain(settings)).ok();
 }
 
-async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
+async fn each_policy_rule_takes_effect_in_a_running_host(kind: Kind) {
     let scene = Scene::new(kind).await;
     let options = scene.binary().without("dead-letter");
-    let options = options.flag("concurrency", "1").flag("prefetch", "1");
-    let host = options.flag("timeout", "60s").ready().await;
+    let options = options.flags("concurrency=1 prefetch=1 timeout=60s");
+    let host = options.ready().await;
     let died = async |key: &str, count: usize, reason: &str, attempts: &str| {
         eventually(&format!("{key} has {count}"), async || {
             scene.all(key).await.len() == count
@@ -55,7 +56,7 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     scene.send("trap").await;
     died("first", 2, "trap", "1").await;
 
-    // While one runs, the others are unread.
+    // While one message runs, the others are unread.
     let before = host.witness().total();
     scene.send("sleep:10000").await;
     eventually("it runs", async || host.witness().total() > before).await;
@@ -64,17 +65,15 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     }
     set(&scene, &["queue.max_length=5"]);
     held(&host, 4).await;
-    eventually("the oldest are given up", async || {
+    eventually("the oldest are evicted", async || {
         let dead = scene.all("first").await;
         dead.last().is_some_and(|dead| dead.reason() == "maxlen")
     })
     .await;
 
-    // Started in time, and due too late.
-    set(
-        &scene,
-        &["queue.ttl=1s", "dead_letter.routes=expired=third"],
-    );
+    // A message that starts in time, and whose retry is due too late.
+    let rules = ["queue.ttl=1s", "dead_letter.routes=expired=third"];
+    set(&scene, &rules);
     held(&host, 5).await;
     scene.send("nack:1200").await;
     eventually("it has expired", async || {
@@ -84,10 +83,8 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     })
     .await;
 
-    set(
-        &scene,
-        &["queue.ttl=1d", "backoff.first=1h", "backoff.max=2h"],
-    );
+    let rules = ["queue.ttl=1d", "backoff.first=1h", "backoff.max=2h"];
+    set(&scene, &rules);
     held(&host, 6).await;
     scene.send("nack").await;
     let waits = match kind {
@@ -98,13 +95,13 @@ async fn each_rule_of_a_policy_holds_under_a_running_host(kind: Kind) {
     host.drain().await.expect_code(0);
 }
 
-async fn a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read(kind: Kind) {
+async fn a_bad_policy_is_refused_when_set_and_ignored_when_read(kind: Kind) {
     let scene = Scene::new(kind).await;
     let host = scene.binary().without("dead-letter").admin().ready().await;
     let own = format!("dead_letter.key={}", scene.dead_key());
     set(&scene, &[&own, "max_deliveries=2"]);
     held(&host, 1).await;
-    // What the other kind of queue has.
+    // A queue of the other kind.
     match kind {
         Kind::Stream => scene.push("other", b"x").await,
         Kind::List => drop(scene.raw.ask("XADD other * a b").await),
@@ -119,31 +116,27 @@ async fn a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read(ki
         let refused = run(["policy", "set", "--redis", &url, "--queue", key, bad]);
         assert_eq!(refused.code, 64, "{refused:?}");
         assert!(refused.stderr.contains(part), "{refused:?}");
-        // Whoever writes it all the same.
+        // Another program writes the rule anyway.
         let ignored = host.count(|line| line.message().starts_with(IGNORED));
         let written = bad.replace('=', " ");
-        scene
-            .raw
-            .ask(&format!("COPY {{{key}}}:policy kept REPLACE"))
-            .await;
-        scene
-            .raw
-            .ask(&format!("HSET {{{key}}}:policy {written}"))
-            .await;
+        for command in [
+            format!("COPY {{{key}}}:policy kept REPLACE"),
+            format!("HSET {{{key}}}:policy {written}"),
+        ] {
+            scene.raw.ask(&command).await;
+        }
         host.logs_times(IGNORED, ignored + 1).await;
         let before = scene.dead().await.len();
         scene.send("nack:5").await;
-        eventually("the old one is in force", async || {
+        eventually("the old rules apply", async || {
             scene.dead().await.len() == before + 1
         })
         .await;
         let last = scene.dead().await.pop().unwrap();
         assert_eq!((last.reason(), last.attempts()), ("max-deliveries", "2"));
-        scene
-            .raw
-            .ask(&format!("COPY kept {{{key}}}:policy REPLACE"))
-            .await;
-        eventually("all is right again", async || {
+        let restore = format!("COPY kept {{{key}}}:policy REPLACE");
+        scene.raw.ask(&restore).await;
+        eventually("the rules are valid again", async || {
             let (_, status) = host.get("/status");
             let status: serde_json::Value = serde_json::from_str(&status).unwrap();
             status["refused"].is_null()
@@ -152,35 +145,28 @@ async fn a_bad_policy_is_refused_where_it_is_set_and_ignored_where_it_is_read(ki
     }
 }
 
-/// Flag, variable, file, the policy of the queue, one by pattern, default.
-async fn inspect_says_what_holds_and_where_it_comes_from(kind: Kind) {
+/// The sources are: flag, variable, file, policy of the queue, policy of a pattern, default.
+async fn inspect_shows_each_active_rule_and_its_source(kind: Kind) {
     let scene = Scene::new(kind).await;
     let key = scene.key();
     if kind == Kind::Stream {
-        scene
-            .raw
-            .ask("XGROUP CREATE orders workers 0 MKSTREAM")
-            .await;
+        let create = "XGROUP CREATE orders workers 0 MKSTREAM";
+        scene.raw.ask(create).await;
     }
     for n in 0..3 {
         scene.put("elsewhere", n.to_string(), &[]).await;
     }
     let file = File::of("[backoff]\nfirst = \"1s\"\n");
     let path = file.path.to_str().unwrap();
+    let dead_letter = "dead_letter.key=elsewhere";
     set(
         &scene,
-        &[
-            "max_deliveries=4",
-            "dead_letter.key=elsewhere",
-            "backoff.first=2s",
-        ],
+        &["max_deliveries=4", dead_letter, "backoff.first=2s"],
     );
     let url = scene.server.url();
     let pattern = ["policy", "set", "--redis", &url, "--match", "*"];
-    run(pattern
-        .iter()
-        .chain(&["backoff.max=1m", "max_deliveries=9"]))
-    .ok();
+    let rules = ["backoff.max=1m", "max_deliveries=9"];
+    run(pattern.iter().chain(&rules)).ok();
     let inspect = scene.inspecting(&["--config", path]);
     let all = |more: &[&str]| {
         let more = more.iter().map(|word| (*word).to_owned());
@@ -198,40 +184,28 @@ async fn inspect_says_what_holds_and_where_it_comes_from(kind: Kind) {
         ("on_cap", json!("dead-letter"), "default"),
         ("queue.ttl", json!(null), "default"),
     ] {
-        let rule = rules
-            .iter()
-            .find(|rule| rule["setting"] == setting)
-            .unwrap();
-        assert_eq!(
-            (&rule["value"], &rule["from"]),
-            (&value, &json!(from)),
-            "{setting}"
-        );
+        let rule = rules.iter().find(|rule| rule["setting"] == setting);
+        let shown = (&rule.unwrap()["value"], &rule.unwrap()["from"]);
+        assert_eq!(shown, (&value, &json!(from)), "{setting}");
     }
     assert_eq!(report["policies_ignored"], json!(null));
-    assert_eq!(
-        report["dead_letters"], 3,
-        "the dead-letter key is the policy's"
-    );
+    let dead_letters = &report["dead_letters"];
+    assert_eq!(*dead_letters, 3, "the policy sets the dead-letter key");
     let text = all(&[]).stdout;
     let expected = ["max_deliveries", "4", &*format!("policy:{key}")];
-    let has = text
-        .lines()
-        .any(|line| line.split_whitespace().eq(expected));
+    let mut lines = text.lines();
+    let has = lines.any(|line| line.split_whitespace().eq(expected));
     assert!(has, "{text}");
 
-    scene
-        .raw
-        .ask(&format!("HSET {{{key}}}:policy max_deliveries many"))
-        .await;
-    let report = run(inspect.iter().cloned().chain(["--json".to_owned()]))
-        .ok()
-        .json();
+    let wrong = format!("HSET {{{key}}}:policy max_deliveries many");
+    scene.raw.ask(&wrong).await;
+    let report = run(inspect.iter().cloned().chain(["--json".to_owned()]));
+    let report = report.ok().json();
     let why = report["policies_ignored"].as_str().unwrap();
     assert!(why.contains("many"), "{why}");
 }
 
-/// What a server is asked, as it comes: when (seconds of the day), and the words.
+/// The commands that a server receives: the time in seconds of the day, and the words.
 struct Monitor(Arc<Mutex<Vec<(f64, String)>>>);
 
 impl Monitor {
@@ -253,7 +227,7 @@ impl Monitor {
         Self(seen)
     }
 
-    /// When a command was asked for a key, in order.
+    /// The times of a command on a key, in order.
     fn times(&self, command: &str, key: &str) -> Vec<f64> {
         let asked = format!("\"{command}\" \"{key}\"");
         let seen = self.0.lock().unwrap();
@@ -262,7 +236,7 @@ impl Monitor {
     }
 }
 
-/// When a host said this first, in seconds of the day.
+/// The time of the first line with this message, in seconds of the day.
 fn said(host: &Host, message: &str) -> f64 {
     let log = host.log();
     let line = log.iter().find(|line| line.message() == message).unwrap();
@@ -272,38 +246,34 @@ fn said(host: &Host, message: &str) -> f64 {
     parts.fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
 }
 
-/// Whether the first is before the second, although a day may end in between.
+/// Whether the first time is before the second; midnight may be between them.
 fn is_before(first: f64, second: f64) -> bool {
     (second - first).rem_euclid(86_400.0) < 43_200.0
 }
 
-async fn a_policy_holds_from_the_next_look_on_and_looks_are_often_enough(kind: Kind) {
+async fn a_policy_takes_effect_at_the_next_poll_and_polls_are_frequent(kind: Kind) {
     let scene = Scene::new(kind).await;
     let host = scene.binary().ready().await;
     let monitor = Monitor::of(&scene.server);
     let policy = format!("{{{}}}:policy", scene.key());
-    let looks = || monitor.times("HGETALL", &policy);
-    eventually("it looks", async || !looks().is_empty()).await;
+    let polls = || monitor.times("HGETALL", &policy);
+    eventually("the host polls", async || !polls().is_empty()).await;
     set(&scene, &["max_deliveries=3"]);
-    assert_eq!(
-        held(&host, 1).await,
-        format!("max_deliveries=3 (policy:{})", scene.key())
-    );
+    let changed = format!("max_deliveries=3 (policy:{})", scene.key());
+    assert_eq!(held(&host, 1).await, changed);
     let changed = monitor.times("HSET", &policy)[0];
     let after = || -> Vec<f64> {
-        let all = looks().into_iter();
-        all.filter(|look| is_before(changed, *look)).collect()
+        let all = polls().into_iter();
+        all.filter(|poll| is_before(changed, *poll)).collect()
     };
-    eventually("it has looked six times more", async || after().len() >= 6).await;
-    // It holds before the host looks a second time: the first look was enough. All this is in the
-    // order of what happened, however slow the machine is.
+    eventually("the host has polled six times", async || after().len() >= 6).await;
+    // The rule takes effect before the second poll: the first poll is enough. This order does not
+    // depend on the speed of the machine.
     let held_at = said(&host, HELD);
     let after = after();
     assert!(is_before(changed, held_at) && is_before(held_at, after[1]));
-    // How long it takes until that look: no pause is shorter than the one that is meant.
-    let pauses = after
-        .windows(2)
-        .map(|two| (two[1] - two[0]).rem_euclid(86_400.0));
+    // The time until the first poll: on a slow machine pauses are longer, but never shorter.
+    let pauses = (after.windows(2)).map(|two| (two[1] - two[0]).rem_euclid(86_400.0));
     let shortest = pauses.fold(f64::MAX, f64::min);
     assert!(shortest < SEEN_WITHIN.as_secs_f64() / 2.0, "{shortest} s");
 }

@@ -1,4 +1,4 @@
-//! What the tests of policies share: commands on a scene, and waiting for rules.
+//! Shared by the tests of policies: commands, and waits for new rules.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,15 @@ impl Scene {
         .await;
     }
 
-    /// The header of the newest entry of a stream.
+    /// Wait until there are this many dead letters; the newest has this `x-dead-letter-` header.
+    pub(crate) async fn died(&self, count: i64, name: &str, value: &str) {
+        self.has("orders:dead", count).await;
+        let name = format!("x-dead-letter-{name}");
+        let found = self.header("orders:dead", &name).await;
+        assert_eq!(found.as_deref(), Some(value), "{name}");
+    }
+
+    /// A header of the newest entry of a stream.
     pub(crate) async fn header(&self, key: &str, name: &str) -> Option<String> {
         let entries = self.raw.entries(key).await;
         let (_, fields) = entries.last()?;
@@ -48,7 +56,7 @@ impl Scene {
     }
 }
 
-/// Wait until a host goes by other rules for the nth time: what it says that has changed.
+/// Wait until a host has changed its rules this many times; returns the changed rules.
 pub(crate) async fn held(host: &Host, times: usize) -> String {
     host.logs_times(HELD, times).await;
     let log = host.log();
@@ -75,12 +83,12 @@ impl File {
         self.path.parent().map(|dir| dir.join(name)).unwrap()
     }
 
-    /// In place.
+    /// Write in place.
     pub(crate) fn write(&self, text: &str) {
         std::fs::write(&self.path, text).unwrap();
     }
 
-    /// By another file that takes its name.
+    /// Write a new file, and rename it.
     pub(crate) fn replace(&self, text: &str) {
         let other = self.beside("new");
         std::fs::write(&other, text).unwrap();
@@ -88,7 +96,7 @@ impl File {
     }
 }
 
-/// Make a link, in the place of one that is there.
+/// Create a link; it replaces an existing one.
 pub(crate) fn link(to: &str, at: &Path) {
     let new = at.with_extension("new");
     std::os::unix::fs::symlink(to, &new).unwrap();

@@ -1,5 +1,5 @@
-//! The programs of `docs/producers.md`, taken from the page and run against a real server: what they
-//! write, and what hosts make of it.
+//! The programs of `docs/producers.md`, taken from the page and run against a real server: the
+//! messages that they write, and the hosts that handle these messages.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -18,14 +18,14 @@ use serde_json::{Value as Json, json};
 
 const BODY: &[u8] = br#"{"id":"A-1","amount":9.5}"#;
 
-/// Where the real clients are (`make producers`); without it, those programs are not run.
+/// The directory of the real clients (`make producers`). Programs without their client do not run.
 const CLIENTS: &str = "HOSTLER_TEST_PRODUCERS";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The blocks of one language, one behind the other, with this server for the one on the page.
+/// All blocks of one language, with the address of this server.
 fn program(language: &str, server: &RedisServer) -> String {
     let page = std::fs::read_to_string(root().join("docs/producers.md")).unwrap();
     let mut program = String::new();
@@ -65,7 +65,8 @@ async fn values(raw: &RawRedis, key: &str, framing: Framing) -> Vec<(Headers, By
     parts.collect()
 }
 
-/// Run a program; `delayed` = how many messages it leaves for later on the stream, and on the list.
+/// Run a program. It leaves this number of delayed messages for the stream, and the same for the
+/// list.
 async fn check(server: &RedisServer, delayed: u64, command: &mut Command) {
     let raw = server.raw().await;
     let client = redis::Client::open(server.url()).unwrap();
@@ -103,27 +104,20 @@ async fn check(server: &RedisServer, delayed: u64, command: &mut Command) {
     let letters = values(&raw, "letters", Framing::Json).await;
     assert!(letters.len() == 1 && is_whole(&letters[0]), "{letters:?}");
 
-    // Hosts see the same, and what comes later: they wait for it.
-    let host = HostOptions::new(server)
-        .flag("handler", &guest("ack").display().to_string())
-        .until_empty();
-    let list = host
-        .clone()
-        .without("stream")
-        .without("group")
-        .flag("reliable", "true");
+    // Hosts handle the same messages, and wait for the delayed ones.
+    let handler = guest("ack").display().to_string();
+    let host = HostOptions::new(server).flag("handler", &handler);
+    let list = host.clone().without("stream").without("group");
+    let list = list.flag("reliable", "true");
     for (host, expected) in [
         (host, 2 + delayed),
         (list.clone().flag("list", "jobs"), 2 + delayed),
         (
-            list.flag("list", "letters")
-                .flag("codec", "json")
-                .flag("dead-letter", "letters:dead"),
+            list.flags("list=letters codec=json dead-letter=letters:dead"),
             1,
         ),
     ] {
-        let ended = host.end().await;
-        ended.expect_code(0);
+        let ended = host.finish().await;
         assert_eq!(ended.json()["acked"], expected);
     }
     for (_, fields) in raw.entries("orders").await.into_iter().skip(2) {
@@ -140,9 +134,9 @@ fn server() -> RedisServer {
 }
 
 #[tokio::test]
-async fn the_lines_for_a_shell() {
+async fn the_documented_shell_commands_work() {
     let server = server();
-    // The page talks to the usual port of this machine; this test must not.
+    // The page uses the usual port of this machine; this test must use another.
     let bin = server.dir().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let cli = bin.join("redis-cli");
@@ -157,7 +151,7 @@ async fn the_lines_for_a_shell() {
 }
 
 #[tokio::test]
-async fn the_program_in_python() {
+async fn the_documented_python_program_works() {
     let server = server();
     let program = program("python", &server);
     let clients = std::env::var_os(CLIENTS).map(PathBuf::from);
@@ -176,10 +170,10 @@ async fn the_program_in_python() {
     check(&server, 1, python.args(["-c", &program])).await;
 }
 
-/// The others need their clients: `make producers` fetches them. Without, the page must at least have
-/// the programs, whole.
+/// These programs need their clients, from `make producers`. Without them, the test only checks
+/// that the page has the whole programs.
 #[tokio::test]
-async fn the_programs_in_node_go_and_java() {
+async fn the_documented_node_go_and_java_programs_work() {
     let clients = std::env::var_os(CLIENTS).map(PathBuf::from);
     for (language, file, words) in [
         ("js", "node/producer.mjs", &["node", "producer.mjs"][..]),

@@ -1,4 +1,4 @@
-//! Messages with a delay, from publishing to the handler: streams and reliable lists.
+//! Messages with a delay, from the publisher to the handler, on streams and reliable lists.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,22 +15,23 @@ use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 use hostler_tests::witness::Witness;
 
-use crate::queue_scene::connector;
-use crate::{list_scene, queue_scene, security_user};
+use crate::queue_scene::Scene;
+use crate::scene::{connector, fetch, number};
+use crate::{list_scene, security_user};
 
 const STREAM_LATER: &str = "{orders}:delayed";
-/// Longer than any test: what is due then never comes by itself.
+/// Longer than any test: a message with this delay never becomes due by itself.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn publisher(server: &RedisServer, to: impl Into<Destination>) -> Publisher {
     Publisher::new(&connector(&server.url()), to)
 }
 
-/// Publish one that waits; returns its id and when it is due.
+/// Publish a message with a delay; returns its id and its due time.
 async fn later(publisher: &Publisher, message: Outgoing, delay: Duration) -> (String, u64) {
     match publisher.publish(&message.delay(delay)).await.unwrap() {
         Receipt::Scheduled { id, due_ms } => (id, due_ms),
-        other => panic!("it waits for its time: {other:?}"),
+        other => panic!("not scheduled: {other:?}"),
     }
 }
 
@@ -40,7 +41,7 @@ async fn now_ms(raw: &RawRedis) -> u64 {
     time[0] * 1000 + time[1] / 1000
 }
 
-/// Let the clock reach everything that waits.
+/// Make all delayed messages due, in their order.
 async fn make_due(raw: &RawRedis, set: &str) {
     let members: Vec<Vec<u8>> =
         redis::from_redis_value(raw.ask(&format!("ZRANGE {set} 0 -1")).await).unwrap();
@@ -52,7 +53,7 @@ async fn make_due(raw: &RawRedis, set: &str) {
 }
 
 #[tokio::test]
-async fn a_message_of_a_stream_comes_to_every_group_when_it_is_due_and_not_before() {
+async fn a_delayed_stream_message_reaches_every_group_when_it_is_due_and_not_before() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let mut hosts = Vec::new();
@@ -68,26 +69,21 @@ async fn a_message_of_a_stream_comes_to_every_group_when_it_is_due_and_not_befor
         hosts.iter().all(|host| host.witness().starts(&id) > 0)
     })
     .await;
-    // An entry's id is when it was appended.
+    // The id of an entry is the time when it was appended.
     let entries = raw.entries("orders").await;
     let at: u64 = entries[0].0.split_once('-').unwrap().0.parse().unwrap();
     assert!(at >= due_ms, "{} ms early", due_ms - at);
-    assert_eq!(
-        (entries.len(), raw.number("EXISTS {orders}:delayed").await),
-        (1, 0)
-    );
+    assert_eq!(entries.len(), 1);
+    assert_eq!(raw.number("EXISTS {orders}:delayed").await, 0);
     for host in hosts {
-        let ended = host.drain().await;
-        ended.expect_code(0);
-        assert_eq!(
-            (ended.json()["acked"].as_u64(), ended.witness().starts(&id)),
-            (Some(1), 1)
-        );
+        let ended = host.drained().await;
+        assert_eq!(ended.json()["acked"], 1);
+        assert_eq!(ended.witness().starts(&id), 1);
     }
 }
 
 #[tokio::test]
-async fn what_waits_is_seen_from_outside_and_keeps_a_host_that_would_end() {
+async fn inspect_shows_delayed_messages_and_an_until_empty_host_waits_for_them() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     raw.ask("XGROUP CREATE orders workers 0 MKSTREAM").await;
@@ -95,9 +91,8 @@ async fn what_waits_is_seen_from_outside_and_keeps_a_host_that_would_end() {
     let (far, _) = later(&publisher, Outgoing::new("ack"), FOR_EVER).await;
     let (near, _) = later(&publisher, Outgoing::new("ack"), FOR_EVER / 2).await;
     let url = server.url();
-    let inspect = [
-        "inspect", "--redis", &url, "--stream", "orders", "--group", "workers", "--json",
-    ];
+    let group = ["--stream", "orders", "--group", "workers"];
+    let inspect = [&["inspect", "--redis", &url, "--json"], &group[..]].concat();
     let report = command::run(inspect).ok().json();
     assert_eq!(report["delayed"], 2);
     let next = report["next_due_ms"].as_u64().unwrap();
@@ -105,76 +100,62 @@ async fn what_waits_is_seen_from_outside_and_keeps_a_host_that_would_end() {
 
     let host = HostOptions::new(&server).until_empty().ready().await;
     raw.add("orders", "ack").await;
-    eventually("it handles what is there", async || {
+    eventually("it handles the stream", async || {
         host.witness().total() == 1
     })
     .await;
-    // Twice as long as between two looks at the backlog: it would have ended.
-    let looks = async || raw.text("INFO commandstats").await;
-    let evals = |stats: &str| -> u64 {
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_zcard"));
-        line.and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok())
-            .unwrap_or(0)
+    // The host has checked its backlog again several times: otherwise it would have ended.
+    let checks = async || {
+        let stats = raw.text("INFO commandstats").await;
+        number(&stats, "cmdstat_zcard:calls=")
     };
-    let seen = evals(&looks().await);
-    eventually("it looks again", async || evals(&looks().await) >= seen + 3).await;
+    let seen = checks().await;
+    eventually("the host checks again", async || checks().await >= seen + 3).await;
     assert_eq!(raw.number(&format!("ZCARD {STREAM_LATER}")).await, 2);
     make_due(&raw, STREAM_LATER).await;
     let ended = host.ended().await;
     ended.expect_code(0);
     let witness = ended.witness();
-    assert_eq!(
-        (witness.starts(&far), witness.starts(&near), witness.total()),
-        (1, 1, 3)
-    );
+    assert_eq!([&far, &near].map(|id| witness.starts(id)), [1, 1]);
+    assert_eq!(witness.total(), 3);
 }
 
 #[tokio::test]
-async fn many_hosts_append_each_once_in_order_and_in_bounded_steps() {
-    let scene = queue_scene::Scene::new().await;
+async fn many_hosts_append_each_due_message_once_in_order_and_in_bounded_steps() {
+    let scene = Scene::new().await;
     let to_orders = publisher(&scene.server, Stream::new("orders"));
     let messages: Vec<_> = (0..450)
         .map(|n| Outgoing::new(n.to_string()).delay(FOR_EVER))
         .collect();
     to_orders.publish_all(&messages).await.unwrap();
-    // One moment for all, as when a backlog has come due: the order of publishing decides.
+    // All are due at the same time: the order of publishing decides.
     let members: Vec<Vec<u8>> =
         redis::from_redis_value(scene.raw.ask(&format!("ZRANGE {STREAM_LATER} 0 -1")).await)
             .unwrap();
     for member in &members {
-        scene
-            .raw
-            .ask_words(&[b"ZADD", STREAM_LATER.as_bytes(), b"1", member])
-            .await;
+        let words = [b"ZADD", STREAM_LATER.as_bytes(), b"1", member];
+        scene.raw.ask_words(&words).await;
     }
     let host = scene.host().await;
     let taken = host.take_due(10).await.unwrap();
-    assert_eq!(
-        (taken.claims.len(), taken.next_due),
-        (0, Some(Duration::ZERO))
-    );
-    assert_eq!(scene.raw.number("XLEN orders").await, 100);
+    assert!(taken.claims.is_empty());
+    assert_eq!(taken.next_due, Some(Duration::ZERO));
+    assert_eq!(scene.length("orders").await, 100);
 
     let hosts: Vec<StreamQueue> = [scene.host().await, scene.host().await, host].into();
     let runs = hosts
         .iter()
         .map(|host| async { while host.take_due(10).await.unwrap().next_due.is_some() {} });
     futures_util::future::join_all(runs).await;
-    let bodies: Vec<_> = scene
-        .raw
-        .entries("orders")
-        .await
-        .into_iter()
-        .map(|(_, fields)| fields[1].clone())
-        .collect();
-    let expected: Vec<_> = (0..450).map(|n| n.to_string().into_bytes()).collect();
-    assert_eq!(bodies, expected);
-    assert_eq!(scene.raw.number(&format!("EXISTS {STREAM_LATER}")).await, 0);
+    let entries = scene.raw.entries("orders").await;
+    let bodies = entries.into_iter().map(|(_, mut fields)| fields.remove(1));
+    assert!(bodies.eq((0..450).map(|n| n.to_string().into_bytes())));
+    assert!(!scene.exists(STREAM_LATER).await);
 }
 
 #[tokio::test]
-async fn it_arrives_byte_for_byte_with_an_id_that_stays() {
-    let scene = queue_scene::Scene::new().await;
+async fn a_delayed_message_arrives_byte_for_byte_with_its_id() {
+    let scene = Scene::new().await;
     let to = publisher(&scene.server, Stream::new("orders").body_field("data"));
     let odd = Outgoing::new(&b"\0\xff\r\n body"[..])
         .header("X-Tenant", "7")
@@ -208,8 +189,8 @@ async fn it_arrives_byte_for_byte_with_an_id_that_stays() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_blocks_nothing_behind_it() {
-    let scene = queue_scene::Scene::new().await;
+async fn a_malformed_delayed_message_does_not_block_the_messages_behind_it() {
+    let scene = Scene::new().await;
     let to = publisher(&scene.server, Stream::new("orders"));
     later(&to, Outgoing::new("good"), FOR_EVER).await;
     make_due(&scene.raw, STREAM_LATER).await;
@@ -225,10 +206,8 @@ async fn what_is_no_message_blocks_nothing_behind_it() {
     ];
     for lie in lies {
         let member = [&token[..], lie].concat();
-        scene
-            .raw
-            .ask_words(&[b"ZADD", STREAM_LATER.as_bytes(), b"0", &member])
-            .await;
+        let words = [b"ZADD", STREAM_LATER.as_bytes(), b"0", &member];
+        scene.raw.ask_words(&words).await;
     }
     scene.raw.ask(&format!("ZADD {STREAM_LATER} 0 short")).await;
     scene.host().await.take_due(1).await.unwrap();
@@ -236,59 +215,46 @@ async fn what_is_no_message_blocks_nothing_behind_it() {
     assert_eq!(entries.len(), lies.len() + 2);
     let (good, others) = entries.split_last().unwrap();
     assert_eq!(good.1[1], b"good");
-    for (_, fields) in others {
-        assert_eq!(fields[0], b"_payload");
-    }
+    assert!(others.iter().all(|(_, fields)| fields[0] == b"_payload"));
     let bodies: HashSet<_> = others.iter().map(|(_, fields)| fields[1].clone()).collect();
     assert!(bodies.contains(&b"short"[..]));
     assert!(bodies.contains(&[&token[..], lies[6]].concat()));
 }
 
 #[tokio::test]
-async fn a_full_server_refuses_to_hold_more_and_gives_what_it_has() {
-    let scene = queue_scene::Scene::new().await;
+async fn a_full_server_refuses_new_delayed_messages_and_delivers_stored_ones() {
+    let scene = Scene::new().await;
     let to = publisher(&scene.server, Stream::new("orders"));
     later(&to, Outgoing::new("held"), FOR_EVER).await;
     make_due(&scene.raw, STREAM_LATER).await;
     let host = scene.host().await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
+    scene.out_of_memory(true).await;
     let refused = to.publish(&Outgoing::new("more").delay(FOR_EVER)).await;
     assert!(refused.unwrap_err().to_string().contains("OOM"));
     host.take_due(1).await.unwrap();
-    assert_eq!(
-        host.fetch(1, Duration::ZERO).await.unwrap()[0].message.body,
-        "held"
-    );
+    assert_eq!(fetch(&host, 1).await[0].message.body, "held");
 }
 
 #[tokio::test]
-async fn what_expires_while_it_waits_is_dead_lettered_unrun() {
+async fn a_message_that_expires_before_it_is_due_is_dead_lettered_without_a_run() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let message = Outgoing::new("ack").expires_in(Duration::from_millis(30));
     let to = publisher(&server, Stream::new("orders"));
     later(&to, message, Duration::from_millis(20)).await;
-    eventually("it is past", async || {
-        let due: Vec<(Vec<u8>, u64)> = redis::from_redis_value(
-            raw.ask(&format!("ZRANGE {STREAM_LATER} 0 0 WITHSCORES"))
-                .await,
-        )
-        .unwrap();
+    let first = format!("ZRANGE {STREAM_LATER} 0 0 WITHSCORES");
+    eventually("its time has passed", async || {
+        let due: Vec<(Vec<u8>, u64)> = redis::from_redis_value(raw.ask(&first).await).unwrap();
         now_ms(&raw).await > due[0].1 + 50
     })
     .await;
-    let ended = HostOptions::new(&server)
-        .dead_letter()
-        .until_empty()
-        .end()
-        .await;
-    ended.expect_code(0);
+    let ended = HostOptions::new(&server).dead_letter().finish().await;
     assert_eq!(ended.json()["dead_lettered"]["expired"], 1);
     assert_eq!(ended.witness().total(), 0);
 }
 
 #[tokio::test]
-async fn a_reliable_list_hands_it_out_whatever_its_framing() {
+async fn a_reliable_list_delivers_delayed_messages_in_every_framing() {
     for (codec, framing) in [
         (Codec::Frame, Framing::Auto),
         (Codec::Frame, Framing::Frame),
@@ -313,32 +279,25 @@ async fn a_reliable_list_hands_it_out_whatever_its_framing() {
         let message = &claims[0].message;
         assert_eq!((&*message.id, &message.body[..]), (&*id, &b"body"[..]));
         assert_eq!(claims[0].defect, None);
-        // Its first start is still to come: nothing was charged for the wait.
+        // The delay is not an attempt.
         assert_eq!((claims[0].header, claims[0].native), (0, 1));
     }
 }
 
 #[tokio::test]
-async fn hosts_of_a_reliable_list_handle_it_once_within_its_cap() {
+async fn hosts_of_a_reliable_list_handle_each_delayed_message_once_within_its_delivery_limit() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let to = publisher(&server, List::new("jobs").reliable());
-    let options = HostOptions::new(&server)
-        .without("stream")
-        .without("group")
-        .flag("list", "jobs")
-        .flag("reliable", "true")
-        .flag("dead-letter", "jobs:dead")
-        .flag("max-deliveries", "1");
+    let list = "list=jobs reliable=true dead-letter=jobs:dead max-deliveries=1";
+    let options = HostOptions::new(&server).flags(list);
+    let options = options.without("stream").without("group");
     let hosts = [options.ready().await, options.ready().await];
     let mut ids = Vec::new();
     for n in 0..20 {
         let body = if n % 2 == 0 { "ack" } else { "nack" };
-        ids.push(
-            later(&to, Outgoing::new(body), Duration::from_millis(300))
-                .await
-                .0,
-        );
+        let (id, _) = later(&to, Outgoing::new(body), Duration::from_millis(300)).await;
+        ids.push(id);
     }
     eventually("all are handled", async || {
         Witness::so_far(&hosts).total() == 20 && raw.number("LLEN jobs:dead").await == 10
@@ -356,16 +315,14 @@ async fn hosts_of_a_reliable_list_handle_it_once_within_its_cap() {
         redis::from_redis_value(raw.ask("LRANGE jobs:dead 0 -1").await).unwrap();
     for value in dead {
         let (headers, _) = frame::decode(&value.into()).unwrap();
-        assert!(
-            ids.iter()
-                .any(|id| headers.find_str("x-message-id") == Some(id))
-        );
+        let id = headers.find_str("x-message-id").unwrap();
+        assert!(ids.iter().any(|known| known == id));
     }
     assert_eq!(raw.number("EXISTS {jobs}:delayed").await, 0);
 }
 
 #[tokio::test]
-async fn a_delay_is_refused_where_nobody_would_look() {
+async fn a_delay_is_refused_for_destinations_that_cannot_hold_it() {
     let server = RedisServer::start();
     let minute = Duration::from_secs(60);
     let refused: [(Destination, &str); 4] = [
@@ -375,10 +332,9 @@ async fn a_delay_is_refused_where_nobody_would_look() {
         (Destination::channel("news"), "keeps nothing"),
     ];
     for (to, why) in refused {
-        let error = publisher(&server, to)
-            .publish(&Outgoing::new("x").delay(minute))
-            .await
-            .unwrap_err();
+        let message = Outgoing::new("x").delay(minute);
+        let published = publisher(&server, to).publish(&message).await;
+        let error = published.unwrap_err();
         assert!(matches!(error, Error::Delay { .. }), "{error}");
         assert!(error.to_string().contains(why), "{error}");
     }
@@ -394,22 +350,20 @@ async fn a_delay_is_refused_where_nobody_would_look() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_scripts_is_told_again_and_nothing_is_twice() {
+async fn publishing_continues_without_duplicates_after_the_server_forgot_its_scripts() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let to = publisher(&server, List::new("jobs").ttl(FOR_EVER));
     for round in 1..4 {
         raw.ask("SCRIPT FLUSH").await;
-        let receipts = to
-            .publish_all(&vec![Outgoing::new("x"); 100])
-            .await
-            .unwrap();
+        let messages = vec![Outgoing::new("x"); 100];
+        let receipts = to.publish_all(&messages).await.unwrap();
         assert_eq!(receipts.last(), Some(&Receipt::Length(round * 100)));
     }
 }
 
 #[tokio::test]
-async fn users_with_the_documented_rights_publish_and_serve_it() {
+async fn users_with_the_documented_rights_publish_and_serve_delayed_messages() {
     let rights = "+evalsha +script|load +time +zadd +zscore";
     assert!(security_user::docs().replace('\n', " ").contains(rights));
     let producer = format!("producer on >p resetkeys ~{{orders}}:delayed -@all {rights}");
@@ -421,13 +375,12 @@ async fn users_with_the_documented_rights_publish_and_serve_it() {
     let to = Publisher::new(&connector(&as_user("producer", "p")), Stream::new("orders"));
     later(&to, Outgoing::new("mine"), Duration::from_millis(1)).await;
     let options = StreamOptions::new("orders", "workers");
-    let queue = StreamQueue::open(connector(&as_user("hostler-orders", "change-me")), options)
-        .await
-        .unwrap();
+    let host = connector(&as_user("hostler-orders", "change-me"));
+    let queue = StreamQueue::open(host, options).await.unwrap();
     let mut claims = Vec::new();
     eventually("it is due", async || {
         queue.take_due(1).await.unwrap();
-        claims.extend(queue.fetch(1, Duration::ZERO).await.unwrap());
+        claims.extend(fetch(&queue, 1).await);
         !claims.is_empty()
     })
     .await;

@@ -1,4 +1,4 @@
-//! `hostler publish` by the built binary, and the public API's own example.
+//! `hostler publish`, and the documented example of the library.
 
 use hostler::wire::list::{self, Framing};
 use hostler_tests::command::{Ended, fed, run};
@@ -6,7 +6,7 @@ use hostler_tests::guests::guest;
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RawRedis, RedisServer, eventually};
 
-/// What the documentation of `hostler::publish` shows: the very same text.
+/// The example in the documentation of `hostler::publish`: the same file.
 mod example {
     include!("../../host/src/publish/example.rs");
 
@@ -16,34 +16,29 @@ mod example {
 }
 
 #[tokio::test]
-async fn the_example_of_the_documentation_works() {
+async fn the_documented_example_works() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     example::run(&server.url()).await;
     assert_eq!(raw.number("XLEN orders").await, 1001);
     let first = &raw.entries("orders").await[0].1;
     assert_eq!(first[2..4], [&b"h:tenant"[..], b"acme"]);
-    let ends: u64 = String::from_utf8(first[5].clone())
-        .unwrap()
-        .parse()
-        .unwrap();
+    let ends = String::from_utf8(first[5].clone()).unwrap();
+    let ends: u64 = ends.parse().unwrap();
     let time: Vec<u64> = redis::from_redis_value(raw.ask("TIME").await).unwrap();
     let lives = ends - time[0] * 1000;
     assert!((1..=3_601_000).contains(&lives), "{lives} ms");
 
-    let ended = HostOptions::new(&server)
-        .without("stream")
-        .without("group")
-        .flag("list", "jobs")
-        .flag("reliable", "true")
-        .flag("codec", "json")
-        .flag("dead-letter", "jobs:dead")
-        .flag("handler", &guest("ack").display().to_string())
-        .until_empty()
-        .end()
-        .await;
-    ended.expect_code(0);
+    let handler = guest("ack").display().to_string();
+    let host = list_host(&server).flags("codec=json dead-letter=jobs:dead");
+    let ended = host.flag("handler", &handler).finish().await;
     assert_eq!(ended.json()["acked"], 1);
+}
+
+/// A host of the reliable list `jobs`.
+fn list_host(server: &RedisServer) -> HostOptions {
+    let options = HostOptions::new(server).flags("list=jobs reliable=true");
+    options.without("stream").without("group")
 }
 
 fn publish(url: &str, words: &[&str]) -> Ended {
@@ -59,19 +54,12 @@ async fn popped(raw: &RawRedis, framing: Framing) -> (Vec<(String, String)>, Str
 }
 
 #[tokio::test]
-async fn a_list_takes_headers_lines_and_codecs() {
+async fn publish_to_a_list_accepts_headers_lines_and_codecs() {
     let server = RedisServer::start();
     let (raw, url) = (server.raw().await, server.url());
     let tenant = || vec![("tenant".to_owned(), "acme".to_owned())];
     for (codec, framing) in [("frame", Framing::Frame), ("json", Framing::Json)] {
-        let to = [
-            "--list",
-            "jobs",
-            "--header",
-            "tenant=acme",
-            "--codec",
-            codec,
-        ];
+        let to = ["--list=jobs", "--header=tenant=acme", "--codec", codec];
         let one = publish(&url, &[&to[..], &["--body", "one"]].concat()).ok();
         assert_eq!(one.stdout, "1\n");
         let lines = [&["publish", "--redis", &url, "--lines", "--json"][..], &to].concat();
@@ -81,24 +69,17 @@ async fn a_list_takes_headers_lines_and_codecs() {
         let own = [vec![("a".to_owned(), "b".to_owned())], tenant()].concat();
         assert_eq!(popped(&raw, framing).await, (own, "two".to_owned()));
     }
-    publish(
-        &url,
-        &["--list", "jobs", "--codec", "raw", "--body", "as it is"],
-    )
-    .ok();
+    let raw_list = ["--list=jobs", "--codec=raw", "--body=as it is"];
+    publish(&url, &raw_list).ok();
     assert_eq!(raw.text("RPOP jobs").await, "as it is");
-    let refused = publish(
-        &url,
-        &[
-            "--list", "jobs", "--codec", "raw", "--header", "a=b", "--body", "x",
-        ],
-    );
+    let with_header = [&raw_list[..], &["--header=a=b"]].concat();
+    let refused = publish(&url, &with_header);
     assert_eq!(refused.code, 64, "{refused:?}");
     assert_eq!(raw.number("DBSIZE").await, 0);
 }
 
 #[tokio::test]
-async fn a_sharded_channel_is_another_one() {
+async fn publish_to_a_sharded_channel_uses_spublish() {
     let server = RedisServer::start();
     let (raw, url) = (server.raw().await, server.url());
     for flag in ["--channel", "--sharded-channel"] {
@@ -111,7 +92,7 @@ async fn a_sharded_channel_is_another_one() {
 }
 
 #[tokio::test]
-async fn a_list_lapses_whole_and_every_publish_arms_it_again() {
+async fn a_list_with_a_ttl_expires_whole_and_each_publish_renews_the_ttl() {
     let server = RedisServer::start();
     let (raw, url) = (server.raw().await, server.url());
     let to = |ttl: &'static str| ["--list", "jobs", "--body", "sleep:100", "--ttl", ttl];
@@ -121,87 +102,59 @@ async fn a_list_lapses_whole_and_every_publish_arms_it_again() {
     raw.ask("PEXPIRE jobs 100000").await;
     publish(&url, &to("300s")).ok();
     let left = raw.number("PTTL jobs").await;
-    assert!((100_001..=300_000).contains(&left), "armed again: {left}");
-    // One without a time to live leaves it as it is.
+    assert!((100_001..=300_000).contains(&left), "renewed: {left}");
+    // A publish without a ttl does not change it.
     publish(&url, &["--list", "jobs", "--body", "x"]).ok();
     assert!(raw.number("PTTL jobs").await > 0);
 
     let dead = publish(&url, &to("20ms")).ok();
     assert_eq!(dead.stdout, "4\n");
-    eventually("it lapses", async || raw.number("EXISTS jobs").await == 0).await;
-    let ended = HostOptions::new(&server)
-        .without("stream")
-        .without("group")
-        .flag("list", "jobs")
-        .flag("reliable", "true")
-        .flag("dead-letter", "jobs:dead")
-        .until_empty()
-        .end()
-        .await;
-    ended.expect_code(0);
-    assert_eq!(ended.json()["attempts"], 0);
+    eventually("it expires", async || raw.number("EXISTS jobs").await == 0).await;
+    let host = list_host(&server).flag("dead-letter", "jobs:dead");
+    assert_eq!(host.finish().await.json()["attempts"], 0);
     assert_eq!(raw.number("EXISTS jobs:dead").await, 0);
 }
 
 #[tokio::test]
-async fn a_host_that_waits_for_a_list_leaves_its_time_to_live() {
+async fn a_host_does_not_change_the_ttl_of_its_list() {
     let server = RedisServer::start();
     let (raw, url) = (server.raw().await, server.url());
-    let host = HostOptions::new(&server)
-        .without("stream")
-        .without("group")
-        .flag("list", "jobs")
-        .flag("reliable", "true")
-        .flag("concurrency", "1")
-        .flag("prefetch", "1")
-        .ready()
-        .await;
+    let options = list_host(&server).flags("concurrency=1 prefetch=1");
+    let host = options.ready().await;
     let lines = "sleep:3000\n".repeat(12);
-    let words = [
-        "publish", "--redis", &url, "--list", "jobs", "--lines", "--ttl", "300s",
-    ];
+    let to = ["--list", "jobs", "--lines", "--ttl", "300s"];
+    let words = [&["publish", "--redis", &url], &to[..]].concat();
     fed(words, lines.as_bytes()).ok();
     host.starts(1).await;
-    // What it has taken is safe; what still waits lapses with the list.
+    // Taken messages are safe; waiting messages expire with the list.
     assert!(raw.number("LLEN jobs").await > 0);
     assert!(raw.number("PTTL jobs").await > 0);
     host.kill().await;
 }
 
 #[tokio::test]
-async fn a_delay_says_when_it_is_due_and_which_message_it_will_be() {
+async fn publish_with_a_delay_prints_the_due_time_and_the_id() {
     let server = RedisServer::start();
     let (raw, url) = (server.raw().await, server.url());
     let to = ["--stream", "orders", "--body", "x", "--delay", "1h"];
     let said = publish(&url, &[&to[..], &["--json"]].concat()).ok().json();
     assert_eq!(said["id"].as_str().unwrap().len(), 32);
-    let due: Vec<(String, u64)> = {
-        let first = raw.ask("ZRANGE {orders}:delayed 0 0 WITHSCORES").await;
-        let pair: Vec<(Vec<u8>, u64)> = redis::from_redis_value(first).unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        pair.into_iter().map(|(m, s)| (text(m), s)).collect()
-    };
+    let first = raw.ask("ZRANGE {orders}:delayed 0 0 WITHSCORES").await;
+    let due: Vec<(Vec<u8>, u64)> = redis::from_redis_value(first).unwrap();
     assert_eq!(said["due_ms"], due[0].1);
-    assert!(due[0].0.contains(said["id"].as_str().unwrap()));
-    let list = [
-        "--list",
-        "jobs",
-        "--reliable",
-        "--body",
-        "x",
-        "--delay",
-        "1h",
-    ];
+    let member = String::from_utf8_lossy(&due[0].0);
+    assert!(member.contains(said["id"].as_str().unwrap()));
+    let list = ["--list=jobs", "--reliable", "--body=x", "--delay=1h"];
     assert_eq!(publish(&url, &list).ok().stdout.trim().len(), 32);
     assert_eq!(raw.number("EXISTS jobs").await, 0);
-    // No delay at all is none.
+    // A delay of zero is no delay.
     let now = ["--stream", "orders", "--body", "x", "--delay", "0s"];
     publish(&url, &now).ok();
     assert_eq!(raw.number("XLEN orders").await, 1);
 }
 
 #[test]
-fn what_a_kind_cannot_do_is_refused_with_a_reason() {
+fn options_that_a_kind_does_not_support_are_refused_with_a_reason() {
     let server = RedisServer::start();
     let url = server.url();
     for (words, why) in [
@@ -211,12 +164,9 @@ fn what_a_kind_cannot_do_is_refused_with_a_reason() {
         (&["--channel", "news", "--ttl", "1s"], "keeps nothing"),
         (&["--list", "jobs", "--ttl", "0s"], "no time"),
         (&["--list", "jobs", "--maxlen", "5"], "streams only"),
+        (&["--stream=orders", "--maxlen=5", "--delay=1s"], "trimmed"),
         (
-            &["--stream", "orders", "--maxlen", "5", "--delay", "1s"],
-            "trimmed",
-        ),
-        (
-            &["--stream", "orders", "--delay", "2s", "--expires-in", "1s"],
+            &["--stream=orders", "--delay=2s", "--expires-in=1s"],
             "before it is due",
         ),
         (&["--stream", "orders", "--delay", "10years"], "longer than"),
@@ -226,21 +176,16 @@ fn what_a_kind_cannot_do_is_refused_with_a_reason() {
         assert_eq!(refused.code, 64, "{words:?}: {refused:?}");
         assert!(refused.stderr.contains(why), "{words:?}: {refused:?}");
     }
-    let keys = tokio::runtime::Runtime::new()
-        .unwrap()
-        .block_on(async { server.raw().await.number("DBSIZE").await });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keys = runtime.block_on(async { server.raw().await.number("DBSIZE").await });
     assert_eq!(keys, 0);
 }
 
 #[test]
-fn a_password_in_a_url_that_is_wrong_is_not_shown() {
+fn a_password_in_a_wrong_url_is_not_shown() {
     let wrong = "redis://:hunter2@127.0.0.1:1";
-    let error = tokio::runtime::Runtime::new()
-        .unwrap()
-        .block_on(hostler::publish::connect(
-            wrong,
-            hostler::publish::List::new("jobs"),
-        ))
-        .unwrap_err();
+    let connecting = hostler::publish::connect(wrong, hostler::publish::List::new("jobs"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(connecting).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("hunter2"));
 }

@@ -1,4 +1,4 @@
-//! Pub/Sub: at most once.
+//! Pub/Sub: at-most-once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::once_scene::{LONG, Scene, bodies, settings, value};
-use crate::queue_scene::connector;
+use crate::scene::connector;
 
 const CHANNEL: &str = "news";
 
@@ -38,22 +38,28 @@ async fn subscribe(scene: &Scene, options: PubSubOptions) -> Arc<dyn Queue> {
     scene.open(QueueOptions::PubSub(options)).await
 }
 
-/// Publish; says how many listened.
+/// Publish; returns the number of receivers.
 async fn publish(scene: &Scene, value: &[u8]) -> i64 {
     let words = [b"PUBLISH".as_slice(), CHANNEL.as_bytes(), value];
     redis::from_redis_value(scene.raw.ask_words(&words).await).unwrap()
 }
 
-/// How many messages wait in a host.
+/// The number of messages in the buffer of a host.
 async fn buffered(queue: &Arc<dyn Queue>) -> u64 {
     queue.observe().await.unwrap().unwrap().unread
 }
 
 fn host(scene: &Scene) -> HostOptions {
-    HostOptions::new(&scene.server)
-        .without("stream")
-        .without("group")
-        .flag("channel", CHANNEL)
+    let options = HostOptions::new(&scene.server).flag("channel", CHANNEL);
+    options.without("stream").without("group")
+}
+
+/// The host does not start, and says why.
+async fn refused(options: &HostOptions, reason: &str) {
+    let ended = options.end().await;
+    ended.expect_code(64);
+    let stderr = ended.stderr();
+    assert!(stderr.contains(reason), "{stderr}");
 }
 
 #[tokio::test]
@@ -77,35 +83,30 @@ async fn every_kind_of_subscription_names_the_channel_as_the_queue() {
         }
         let mut claims = queue.fetch(1, LONG).await.unwrap();
         claims.extend(queue.fetch(1, LONG).await.unwrap());
-        assert_eq!(&*claims[0].message.queue, channel);
-        assert_eq!(
-            (&*claims[0].message.id, &claims[0].message.body[..]),
-            ("m1", &b"hi"[..])
-        );
+        let message = &claims[0].message;
+        assert_eq!(&*message.queue, channel);
+        assert_eq!((&*message.id, &message.body[..]), ("m1", &b"hi"[..]));
         assert_eq!(&claims[1].message.body[..], b"\xffraw");
-        // Nothing is kept anywhere.
-        assert_eq!(scene.raw.number("DBSIZE").await, 0);
+        // The server stores nothing.
+        assert_eq!(scene.keys().await, 0);
         drop(queue);
     }
-    eventually("nobody is subscribed anymore", async || {
+    eventually("no subscription is left", async || {
         publish(&scene, b"x").await == 0
     })
     .await;
 }
 
 #[tokio::test]
-async fn values_are_read_as_the_framing_says() {
+async fn values_are_decoded_by_the_framing() {
     let scene = Scene::new().await;
     let options = PubSubOptions {
         framing: Framing::Json,
         ..options()
     };
     let queue = subscribe(&scene, options).await;
-    publish(
-        &scene,
-        br#"{"headers":{"x-message-id":"m1"},"payload":"hi"}"#,
-    )
-    .await;
+    let envelope = br#"{"headers":{"x-message-id":"m1"},"payload":"hi"}"#;
+    publish(&scene, envelope).await;
     publish(&scene, b"neither").await;
     eventually("both are here", async || buffered(&queue).await == 2).await;
     let claims = queue.fetch(2, LONG).await.unwrap();
@@ -115,7 +116,7 @@ async fn values_are_read_as_the_framing_says() {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_is_dropped_by_the_rule_and_counted() {
+async fn a_full_buffer_drops_messages_by_the_overflow_rule_and_counts_them() {
     for (rule, expected) in [
         (OnOverflow::DropNewest, ["0", "1", "2", "3", "4"]),
         (OnOverflow::DropOldest, ["7", "8", "9", "10", "11"]),
@@ -136,16 +137,10 @@ async fn what_finds_no_room_is_dropped_by_the_rule_and_counted() {
 }
 
 #[tokio::test]
-async fn a_slow_handler_costs_messages_and_no_memory() {
+async fn a_slow_handler_costs_messages_but_no_memory() {
     let scene = Scene::new().await;
-    let host = host(&scene)
-        .admin()
-        .flag("concurrency", "1")
-        .flag("timeout", "100s")
-        .flag("drain-timeout", "10ms")
-        .flag("buffer-memory", "1MiB")
-        .ready()
-        .await;
+    let flags = "concurrency=1 timeout=100s drain-timeout=10ms buffer-memory=1MiB";
+    let host = host(&scene).admin().flags(flags).ready().await;
     publish(&scene, b"sleep:60000").await;
     host.starts(1).await;
     let memory = || {
@@ -155,13 +150,13 @@ async fn a_slow_handler_costs_messages_and_no_memory() {
         kib.parse::<u64>().unwrap() / 1024
     };
     let before = memory();
-    // 150 MiB, of which 1 MiB finds room.
+    // 150 MiB; the buffer has room for 1 MiB.
     let large = vec![b'x'; 10 << 10];
     let sent = 15_000;
     for _ in 0..sent {
         assert_eq!(publish(&scene, &large).await, 1);
     }
-    eventually("all that found no room is counted", async || {
+    eventually("the dropped messages are counted", async || {
         host.metric("hostler_buffer_dropped_total") > sent - 110
     })
     .await;
@@ -169,14 +164,14 @@ async fn a_slow_handler_costs_messages_and_no_memory() {
     assert!((sent - 110..=sent - 90).contains(&dropped), "{dropped}");
     let grown = memory().saturating_sub(before);
     assert!(grown < 50, "{grown} MiB more");
-    // The server had nobody to cut off.
+    // The server never closed the subscription.
     assert_eq!(host.metric("hostler_subscription_gaps_total"), 0);
     host.logs("the buffer is full: messages were dropped").await;
     host.kill().await;
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_subscribed_again_and_the_gap_is_counted() {
+async fn a_broken_subscription_is_restored_and_its_gap_is_counted() {
     let scene = Scene::new().await;
     let queue = subscribe(&scene, options()).await;
     assert_eq!(queue.contact().connections_opened, 1);
@@ -194,7 +189,7 @@ async fn a_broken_connection_is_subscribed_again_and_the_gap_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_says_that_its_server_is_gone_and_listens_when_it_is_back() {
+async fn a_host_is_not_ready_while_its_server_is_away_and_subscribes_again_afterwards() {
     let mut scene = Scene::new().await;
     let script = Arc::new(Script::default());
     let queue = subscribe(&scene, options()).await;
@@ -203,11 +198,14 @@ async fn a_host_says_that_its_server_is_gone_and_listens_when_it_is_back() {
     publish(&scene, &value("first", "sleep:300")).await;
     eventually("it starts", async || script.starts_of("first") == 1).await;
     scene.server.kill();
-    eventually("it is noticed", async || !host.health.is_ready()).await;
-    eventually("what runs ends", async || host.metrics.summary().acked == 1).await;
+    eventually("the host is not ready", async || !host.health.is_ready()).await;
+    eventually("the handler ends", async || {
+        host.metrics.summary().acked == 1
+    })
+    .await;
     scene.server.restart();
-    scene.raw = scene.server.raw().await;
-    eventually("somebody listens", async || {
+    scene.reconnect().await;
+    eventually("the host subscribes again", async || {
         publish(&scene, &value("second", "ack")).await == 1
     })
     .await;
@@ -215,17 +213,14 @@ async fn a_host_says_that_its_server_is_gone_and_listens_when_it_is_back() {
     eventually("it is ready", async || host.health.is_ready()).await;
     assert_eq!(host.metrics.subscription_gaps.get(), 1);
     assert!(host.metrics.subscription_gap_seconds.get() > 0.0);
-    // As the documentation has it.
     let text = host.metrics.render(&host.health);
-    assert!(
-        text.contains("\nhostler_subscription_gap_seconds_total "),
-        "{text}"
-    );
+    let documented = "\nhostler_subscription_gap_seconds_total ";
+    assert!(text.contains(documented), "{text}");
     assert_eq!(host.drain().await, Exit::Drained);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_host_runs_its_buffer_and_takes_nothing_more() {
+async fn a_drained_host_handles_its_buffer_and_takes_no_new_messages() {
     let scene = Scene::new().await;
     let script = Arc::new(Script::default());
     let queue = subscribe(&scene, options()).await;
@@ -236,7 +231,7 @@ async fn a_drained_host_runs_its_buffer_and_takes_nothing_more() {
     }
     eventually("all are here", async || {
         let here = script.starts().len() as u64 + buffered(&queue).await;
-        // What the host holds beyond its one slot and its next message.
+        // The host holds one message in its slot, and its next message.
         here + 2 >= 30
     })
     .await;
@@ -254,31 +249,24 @@ async fn a_drained_host_runs_its_buffer_and_takes_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_drain_that_takes_too_long_says_what_is_lost() {
+async fn a_drain_past_its_deadline_logs_the_loss() {
     let scene = Scene::new().await;
-    let host = host(&scene)
-        .flag("timeout", "100s")
-        .flag("drain-timeout", "50ms")
-        .ready()
-        .await;
+    let options = host(&scene).flags("timeout=100s drain-timeout=50ms");
+    let host = options.ready().await;
     publish(&scene, b"sleep:60000").await;
     host.starts(1).await;
     let ended = host.drain().await;
     ended.expect_code(75);
-    let told = "the drain deadline has passed; what is unfinished is lost";
-    assert_eq!(ended.count(|line| line.message() == told), 1);
+    let loss = "the drain deadline has passed; what is unfinished is lost";
+    assert_eq!(ended.count(|line| line.message() == loss), 1);
 }
 
 #[tokio::test]
-async fn the_channel_reaches_the_guest_and_what_is_not_acked_is_counted() {
+async fn the_guest_sees_the_channel_and_outcomes_other_than_ack_are_counted() {
     let scene = Scene::new().await;
-    let host = host(&scene)
-        .without("channel")
-        .flag("pattern", "news.*")
-        .flag("log-level", "debug")
-        .admin()
-        .ready()
-        .await;
+    let options = host(&scene).without("channel").admin();
+    let options = options.flags("pattern=news.* log-level=debug");
+    let host = options.ready().await;
     for body in ["echo", "nack", "trap", "ack"] {
         scene.raw.ask(&format!("PUBLISH news.sport {body}")).await;
     }
@@ -292,55 +280,37 @@ async fn the_channel_reaches_the_guest_and_what_is_not_acked_is_counted() {
             && host.metric("hostler_attempts_total{outcome=\"ack\"}") == 1
     })
     .await;
-    let ended = host.drain().await;
-    ended.expect_code(0);
-    let answers = ended.log.iter().filter_map(|line| line.text("outcome"));
-    assert!(
-        answers
-            .into_iter()
-            .any(|outcome| outcome.contains("news.sport"))
-    );
+    let ended = host.drained().await;
+    let mut outcomes = ended.log.iter().filter_map(|line| line.text("outcome"));
+    assert!(outcomes.any(|outcome| outcome.contains("news.sport")));
     let serving = ended.log.iter().find(|line| line.message() == "serving");
     let guarantee = serving.unwrap().text("guarantee").unwrap();
     assert!(guarantee.starts_with("at most once"), "{guarantee}");
 }
 
 #[tokio::test]
-async fn a_server_without_sharded_channels_is_named() {
+async fn a_server_without_sharded_channels_is_refused_with_a_reason() {
     let server = RedisOptions::default().words("rename-command", &["SSUBSCRIBE", ""]);
     let scene = Scene::with(server).await;
     let options = PubSubOptions {
         subscription: Subscription::Sharded,
         ..options()
     };
-    let refused = QueueOptions::PubSub(options)
-        .open(connector(&scene.server.url()))
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            StartError::Unknown {
-                command: "SSUBSCRIBE"
-            }
-        ),
-        "{refused}"
-    );
-    let ended = host(&scene)
-        .without("channel")
-        .flag("sharded-channel", CHANNEL)
-        .end()
-        .await;
-    ended.expect_code(64);
-    assert!(
-        ended.stderr().contains("sharded channels"),
-        "{}",
-        ended.stderr()
-    );
+    let opened = QueueOptions::PubSub(options).open(scene.connector()).await;
+    let error = opened.unwrap_err();
+    let command = "SSUBSCRIBE";
+    let is_named = matches!(error, StartError::Unknown { command: named } if named == command);
+    assert!(is_named, "{error}");
+    let options = host(&scene).without("channel");
+    refused(
+        &options.flag("sharded-channel", CHANNEL),
+        "sharded channels",
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn what_a_channel_cannot_do_is_refused_with_a_reason() {
+async fn settings_that_a_channel_does_not_support_are_refused_with_a_reason() {
     let scene = Scene::new().await;
     for (flag, text, reason) in [
         ("dead-letter", "news:dead", "forgets a message"),
@@ -348,45 +318,28 @@ async fn what_a_channel_cannot_do_is_refused_with_a_reason() {
         ("min-idle", "3s", "forgets a message"),
         ("until-empty", "true", "a channel holds nothing"),
     ] {
-        let ended = host(&scene).flag(flag, text).end().await;
-        ended.expect_code(64);
-        assert!(ended.stderr().contains(reason), "{}", ended.stderr());
+        refused(&host(&scene).flag(flag, text), reason).await;
     }
-    let url = scene.server.url();
+    let url = scene.url();
     let ended = command::run(["inspect", "--redis", &url, "--pattern", "news.*"]);
     assert_eq!(ended.code, 64);
     assert!(
         ended.stderr.contains("a channel holds nothing"),
-        "{}",
-        ended.stderr
+        "{ended:?}"
     );
-    let ended = host(&scene)
-        .without("channel")
-        .flag("list", "jobs")
-        .flag("buffer", "5")
-        .end()
-        .await;
-    ended.expect_code(64);
-    assert!(
-        ended.stderr().contains("published to a channel"),
-        "{}",
-        ended.stderr()
-    );
-    // The right that is missing is named as an ACL names it.
-    scene
-        .raw
-        .ask("ACL SETUSER poor on >pw resetchannels ~* +@all")
-        .await;
+    let list = host(&scene).without("channel").flags("list=jobs buffer=5");
+    refused(&list, "published to a channel").await;
+    // A missing right is named like in an ACL.
+    let poor = "ACL SETUSER poor on >pw resetchannels ~* +@all";
+    scene.raw.ask(poor).await;
     let url = format!("{url}?user=poor&pass=pw");
-    let ended = host(&scene).flag("redis", &url).end().await;
-    ended.expect_code(64);
-    assert!(ended.stderr().contains("&news"), "{}", ended.stderr());
+    refused(&host(&scene).flag("redis", &url), "&news").await;
 }
 
 #[tokio::test]
-async fn a_password_is_used_for_the_subscription_as_well() {
+async fn the_subscription_uses_the_password_too() {
     let scene = Scene::with(RedisOptions::default().user("bob on >s3cret ~* &* +@all")).await;
-    let url = format!("{}?user=bob&pass=s3cret", scene.server.url());
+    let url = format!("{}?user=bob&pass=s3cret", scene.url());
     let open = |url: String| async move {
         let options = QueueOptions::PubSub(options());
         options.open(connector(&url)).await

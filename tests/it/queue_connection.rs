@@ -1,4 +1,4 @@
-//! Connections: every way to reach a server, and every way to lose one.
+//! Connections: all ways to reach a server, and all ways to lose the connection.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler::queue::stream::StreamQueue;
-use hostler::queue::{Backlog, Class, Error, Queue, Reply, Step};
+use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
 use hostler::redis::connection::Connector;
 use hostler::redis::startup::StartError;
 use hostler::redis::target::{PasswordSource, Secret, Target, TlsFiles};
@@ -14,8 +14,10 @@ use hostler_tests::redis::{RedisOptions, TlsOptions, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio::task::JoinHandle;
 
-use crate::queue_scene::{KEY, Scene, connector, holds_nothing, options, settle, text};
+use crate::queue_scene::{KEY, Scene, connector, options, text};
+use crate::scene::{fetch, holds_nothing, is_empty, orphaned, settled, settlement};
 
 const SECRET: &str = "hunter2-not-to-be-shown";
 
@@ -23,27 +25,47 @@ fn with(url: &str, password: PasswordSource, tls: TlsFiles) -> Connector {
     Connector::new(Target::parse(url, password, tls).unwrap(), "test")
 }
 
+fn with_password(url: &str, password: &str) -> Connector {
+    let given = PasswordSource::Given(Secret::new(password));
+    with(url, given, TlsFiles::default())
+}
+
 async fn open(connector: Connector) -> Result<StreamQueue, StartError> {
     StreamQueue::open(connector, options()).await
 }
 
-/// What an error shows, anywhere.
+/// The whole text of an error; it must not show the password.
 fn shown(error: &StartError) -> String {
     let text = format!("{error} {error:?}");
     assert!(!text.contains(SECRET), "{text}");
     text
 }
 
+/// Opening fails at the login, and the error contains this text.
+async fn login_fails(connector: Connector, part: &str) {
+    let error = open(connector).await.unwrap_err();
+    assert!(matches!(error, StartError::Login(_)), "{error:?}");
+    assert!(shown(&error).contains(part), "{error}");
+}
+
+#[track_caller]
+fn fails<T: std::fmt::Debug>(result: Result<T, Error>, class: Class) -> Error {
+    let error = result.unwrap_err();
+    assert_eq!(error.class(), class, "{error}");
+    error
+}
+
+fn waiting(host: &Arc<StreamQueue>, wait: Duration) -> JoinHandle<Result<Vec<Claim>, Error>> {
+    let host = Arc::clone(host);
+    tokio::spawn(async move { host.fetch(1, wait).await })
+}
+
 #[tokio::test]
-async fn user_password_and_database_by_tcp_and_by_socket_in_both_protocols() {
-    let scene = Scene::with(
-        RedisOptions::default()
-            .tcp()
-            .user(&format!("bob on >{SECRET} ~* +@all")),
-    )
-    .await;
+async fn user_password_and_database_work_by_tcp_and_by_socket_in_both_protocols() {
+    let user = format!("bob on >{SECRET} ~* +@all");
+    let scene = Scene::with(RedisOptions::default().tcp().user(&user)).await;
     let tcp = format!("redis://bob:{SECRET}@127.0.0.1:{}/3", scene.server.port());
-    let socket = format!("{}?user=bob&pass={SECRET}&db=3", scene.server.url());
+    let socket = format!("{}?user=bob&pass={SECRET}&db=3", scene.url());
     for url in [
         format!("{tcp}?protocol=resp3"),
         tcp,
@@ -52,97 +74,71 @@ async fn user_password_and_database_by_tcp_and_by_socket_in_both_protocols() {
     ] {
         let host = open(connector(&url)).await.unwrap();
         host.interrupt().await.unwrap();
-        assert_eq!(host.backlog().await.unwrap(), Backlog::default());
-        assert!(
-            host.fetch(1, Duration::from_millis(1))
-                .await
-                .unwrap()
-                .is_empty()
-        );
+        assert!(is_empty(&host).await);
+        let claims = host.fetch(1, Duration::from_millis(1)).await.unwrap();
+        assert!(claims.is_empty());
     }
-    assert_eq!(scene.raw.number(&format!("EXISTS {KEY}")).await, 0);
+    scene.assert_absent(&[KEY]).await;
     scene.raw.ask("SELECT 3").await;
-    assert_eq!(scene.raw.number(&format!("EXISTS {KEY}")).await, 1);
+    assert!(scene.exists(KEY).await);
 }
 
 #[tokio::test]
 async fn the_default_user_may_have_a_password() {
-    let scene = RedisOptions::default().set("requirepass", SECRET).start();
+    let server = RedisOptions::default().set("requirepass", SECRET).start();
     for protocol in ["resp2", "resp3"] {
-        let url = format!("{}?protocol={protocol}", scene.url());
-        let given = PasswordSource::Given(Secret::new(SECRET));
-        open(with(&url, given, TlsFiles::default())).await.unwrap();
-        let error = open(connector(&url)).await.unwrap_err();
-        assert!(matches!(error, StartError::Login(_)), "{error:?}");
-        assert!(shown(&error).contains("NOAUTH"), "{error}");
-        let wrong = PasswordSource::Given(Secret::new("wrong"));
-        let error = open(with(&url, wrong, TlsFiles::default()))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, StartError::Login(_)), "{error:?}");
-        assert!(shown(&error).contains("WRONGPASS"), "{error}");
+        let url = format!("{}?protocol={protocol}", server.url());
+        open(with_password(&url, SECRET)).await.unwrap();
+        login_fails(connector(&url), "NOAUTH").await;
+        login_fails(with_password(&url, "wrong"), "WRONGPASS").await;
     }
 }
 
 #[tokio::test]
-async fn a_refused_login_shows_no_secret() {
+async fn a_refused_login_does_not_show_the_password() {
     let scene = Scene::new().await;
+    let resp2 = format!("{}?protocol=resp2", scene.url());
+    login_fails(with_password(&resp2, SECRET), "no password").await;
     for protocol in ["resp2", "resp3"] {
-        let url = format!("{}?protocol={protocol}", scene.server.url());
-        let given = || PasswordSource::Given(Secret::new(SECRET));
-        // A password for a user that has none.
-        let result = open(with(&url, given(), TlsFiles::default())).await;
-        if protocol == "resp2" {
-            let error = result.unwrap_err();
-            assert!(matches!(error, StartError::Login(_)), "{error:?}");
-            assert!(shown(&error).contains("no password"), "{error}");
-        }
-        // An unknown user.
-        let url = format!("{url}&user=nobody");
-        let error = open(with(&url, given(), TlsFiles::default()))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, StartError::Login(_)), "{error:?}");
-        shown(&error);
+        let unknown = format!("{}?protocol={protocol}&user=nobody", scene.url());
+        login_fails(with_password(&unknown, SECRET), "").await;
     }
-    let error = open(connector(&format!("{}?db=99", scene.server.url())))
-        .await
-        .unwrap_err();
-    assert!(matches!(error, StartError::Login(_)), "{error:?}");
+    let no_such_database = format!("{}?db=99", scene.url());
+    login_fails(connector(&no_such_database), "").await;
 }
 
 #[tokio::test]
 async fn a_rotated_password_file_is_read_again() {
     let scene = Scene::with(RedisOptions::default().user("bob on >first ~* +@all")).await;
     let file = scene.server.dir().join("password");
-    let url = format!("{}?user=bob", scene.server.url());
-    let source = PasswordSource::File(file.clone());
-    let error = open(with(&url, source.clone(), TlsFiles::default()))
-        .await
-        .unwrap_err();
+    let url = format!("{}?user=bob", scene.url());
+    let source = || {
+        with(
+            &url,
+            PasswordSource::File(file.clone()),
+            TlsFiles::default(),
+        )
+    };
+    let error = open(source()).await.unwrap_err();
     assert!(error.to_string().contains("password file"), "{error}");
     std::fs::write(&file, "first\n").unwrap();
-    let host = open(with(&url, source, TlsFiles::default())).await.unwrap();
-    // A changed password alone cuts nobody off; a deleted user is cut off.
+    let host = open(source()).await.unwrap();
+    // A changed password does not close connections; a deleted user does.
     scene.raw.ask("ACL DELUSER bob").await;
-    let error = host.backlog().await.unwrap_err();
-    assert_eq!(error.class(), Class::Reconnect, "{error}");
+    fails(host.backlog().await, Class::Reconnect);
     scene.raw.ask("ACL SETUSER bob on >second ~* +@all").await;
-    let error = host.backlog().await.unwrap_err();
-    assert_eq!(error.class(), Class::Configuration, "{error}");
+    fails(host.backlog().await, Class::Configuration);
     std::fs::write(&file, "second").unwrap();
     host.backlog().await.unwrap();
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_address_without_a_server_is_unreachable_for_now() {
     let dir = tempfile::tempdir().unwrap();
     let socket = format!("unix://{}/none.sock", dir.path().display());
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
     for url in [socket, format!("redis://bob:{SECRET}@127.0.0.1:{port}")] {
         let error = open(connector(&url)).await.unwrap_err();
         assert!(matches!(error, StartError::Unreachable(_)), "{error:?}");
@@ -152,68 +148,50 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn a_peer_that_never_answers_is_given_up() {
+async fn a_server_that_never_answers_is_unreachable_after_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let short = Duration::from_millis(100);
     let url = format!("redis://bob:{SECRET}@127.0.0.1:{port}");
-    let error = open(connector(&url).with_deadline(short))
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, StartError::Unreachable(Error::Deadline { .. })),
-        "{error:?}"
-    );
+    let short = Duration::from_millis(100);
+    let opened = open(connector(&url).with_deadline(short)).await;
+    let error = opened.unwrap_err();
+    let is_deadline = matches!(error, StartError::Unreachable(Error::Deadline { .. }));
+    assert!(is_deadline, "{error:?}");
     shown(&error);
 }
 
 #[tokio::test]
-async fn a_server_that_stops_answering_and_comes_back() {
+async fn a_host_continues_when_a_stopped_server_answers_again() {
     let scene = Scene::new().await;
     let short = Duration::from_millis(100);
-    let connector = connector(&scene.server.url()).with_deadline(short);
-    let host = open(connector).await.unwrap();
+    let host = open(scene.connector().with_deadline(short)).await.unwrap();
     let claims = scene.read(&host, &["a"]).await;
     let pid = Pid::from_raw(scene.server.pid().try_into().unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
     let begun = Instant::now();
     let error = host.renew(&claims).await.unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
-    // A blocking read has its wait, and then the deadline.
+    // A blocking read takes its waiting time, and then the deadline.
     let wait = Duration::from_millis(200);
-    let error = host.fetch(1, wait).await.unwrap_err();
+    let error = fails(host.fetch(1, wait).await, Class::Reconnect);
     assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
     assert!(begun.elapsed() >= wait + short + short);
-    assert_eq!(error.class(), Class::Reconnect);
     kill(pid, Signal::SIGCONT).unwrap();
     eventually("it answers", || async { host.renew(&claims).await.is_ok() }).await;
     assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Done]);
 }
 
 #[tokio::test]
-async fn killed_clients_connect_anew_on_the_next_call() {
-    let scene = Scene::new().await;
-    let host = Arc::new(scene.host().await);
-    let claims = scene.read(&host, &["a"]).await;
+async fn a_killed_client_reconnects_on_the_next_call() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    let host = Arc::new(host);
     let opened = host.connections_opened();
-    let waiting = tokio::spawn({
-        let host = Arc::clone(&host);
-        async move { host.fetch(1, Duration::from_secs(15)).await }
-    });
-    eventually("a client is blocked", || async {
-        scene
-            .raw
-            .text("INFO clients")
-            .await
-            .contains("blocked_clients:1\r\n")
-    })
-    .await;
+    let waiting = waiting(&host, Duration::from_secs(15));
+    scene.blocked(1).await;
     scene.raw.ask("CLIENT KILL TYPE normal SKIPME yes").await;
-    let error = waiting.await.unwrap().unwrap_err();
-    assert_eq!(error.class(), Class::Reconnect, "{error}");
-    let error = host.renew(&claims).await.unwrap_err();
-    assert_eq!(error.class(), Class::Reconnect, "{error}");
-    // One failure, then a new connection; many callers share it.
+    fails(waiting.await.unwrap(), Class::Reconnect);
+    fails(host.renew(&claims).await, Class::Reconnect);
+    // One call fails; the next calls share a new connection.
     let (one, two, three) = tokio::join!(
         host.renew(&claims),
         host.backlog(),
@@ -225,10 +203,8 @@ async fn killed_clients_connect_anew_on_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_paused_server_is_waited_for() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
+async fn a_call_waits_for_a_paused_server() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
     scene.raw.ask("CLIENT PAUSE 300 ALL").await;
     let begun = Instant::now();
     assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Done]);
@@ -236,140 +212,93 @@ async fn a_paused_server_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_server_killed_and_restarted_with_its_data() {
+async fn a_host_continues_when_its_server_restarts_with_its_data() {
     let mut scene = Scene::with(RedisOptions::default().appendonly()).await;
     let host = scene.host().await;
     let claims = scene.read(&host, &["a", "b"]).await;
     scene.server.kill();
     for _ in 0..3 {
-        let error = host.renew(&claims).await.unwrap_err();
-        assert_eq!(error.class(), Class::Reconnect, "{error}");
-        let error = host.fetch(1, Duration::ZERO).await.unwrap_err();
-        assert_eq!(error.class(), Class::Reconnect, "{error}");
+        fails(host.renew(&claims).await, Class::Reconnect);
+        fails(host.fetch(1, Duration::ZERO).await, Class::Reconnect);
     }
     scene.server.restart();
     let replies = host.renew(&claims).await.unwrap();
     assert_eq!(replies, [Reply::Done, Reply::Done]);
-    assert_eq!(
-        settle(&host, &claims[0], 1, Step::Discard).await,
-        Reply::Done
-    );
+    settled(&host, &claims[0], 1, Step::Discard).await;
     host.acknowledge(&claims[1..]).await.unwrap();
-    assert_eq!(host.backlog().await.unwrap(), Backlog::default());
+    assert!(is_empty(&host).await);
 }
 
 #[tokio::test]
-async fn a_server_restarted_without_its_data() {
-    let mut scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
+async fn a_host_repairs_its_queue_when_its_server_restarts_without_data() {
+    let (mut scene, host, claims) = Scene::reading(&["a"]).await;
     scene.server.restart();
-    let error = host.fetch(1, Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.class(), Class::Reconnect, "{error}");
-    let error = host.fetch(1, Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.class(), Class::Missing, "{error}");
-    // Both connections were lost: the other one notices by itself, then repairs.
+    fails(host.fetch(1, Duration::ZERO).await, Class::Reconnect);
+    fails(host.fetch(1, Duration::ZERO).await, Class::Missing);
+    // The second connection was lost too: its first call fails, and then it repairs.
     let held = [(Arc::clone(&claims[0]), 1)];
-    let error = host.repair(&held).await.unwrap_err();
-    assert_eq!(error.class(), Class::Reconnect, "{error}");
+    fails(host.repair(&held).await, Class::Reconnect);
     host.repair(&held).await.unwrap();
-    assert!(host.fetch(1, Duration::ZERO).await.unwrap().is_empty());
+    assert!(fetch(&host, 1).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_primary_that_becomes_a_replica_may_pass() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
+async fn calls_to_a_primary_that_became_a_replica_are_retried() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
     scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
-    let error = host.renew(&claims).await.unwrap_err();
-    assert_eq!(error.class(), Class::Retry, "{error}");
-    let error = host.fetch(1, Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.class(), Class::Retry, "{error}");
-    let settlement = hostler::queue::Settlement {
-        claim: Arc::clone(&claims[0]),
-        count: 1,
-        step: Step::Discard,
-    };
-    let error = host.settle(&[settlement]).await.unwrap_err();
-    assert_eq!(error.class(), Class::Retry, "{error}");
-    scene
-        .raw
-        .ask("CONFIG SET replica-serve-stale-data no")
-        .await;
-    let error = host.backlog().await.unwrap_err();
+    fails(host.renew(&claims).await, Class::Retry);
+    fails(host.fetch(1, Duration::ZERO).await, Class::Retry);
+    let settlement = settlement(&claims[0], 1, Step::Discard);
+    fails(host.settle(&[settlement]).await, Class::Retry);
+    let setting = "CONFIG SET replica-serve-stale-data no";
+    scene.raw.ask(setting).await;
+    let error = fails(host.backlog().await, Class::Retry);
     assert!(error.to_string().contains("MASTERDOWN"), "{error}");
-    assert_eq!(error.class(), Class::Retry);
     scene.raw.ask("REPLICAOF NO ONE").await;
     assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Done]);
 }
 
 #[tokio::test]
-async fn no_room_for_clients_may_pass() {
+async fn a_server_without_room_for_clients_is_tried_again() {
     let scene = Scene::new().await;
     scene.raw.ask("CONFIG SET maxclients 1").await;
     for more in ["", "?protocol=resp3", "?pass=x"] {
-        let error = open(connector(&format!("{}{more}", scene.server.url())))
-            .await
-            .unwrap_err();
+        let url = format!("{}{more}", scene.url());
+        let error = open(connector(&url)).await.unwrap_err();
         assert!(error.may_pass(), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_user_without_client_commands_is_served() {
-    let scene = Scene::with(RedisOptions::default().user("bob on nopass ~* +@all -client")).await;
-    let url = format!("{}?user=bob&pass=x", scene.server.url());
-    let host = Arc::new(open(connector(&url)).await.unwrap());
-    let wait = Duration::from_millis(400);
-    let waiting = tokio::spawn({
-        let host = Arc::clone(&host);
-        async move { host.fetch(1, wait).await }
-    });
-    eventually("a client is blocked", || async {
-        scene
-            .raw
-            .text("INFO clients")
-            .await
-            .contains("blocked_clients:1\r\n")
-    })
-    .await;
-    // It cannot be interrupted; it ends by itself.
+async fn a_user_without_client_commands_is_served_without_interruptions() {
+    let scene = Scene::with_user("-client").await;
+    let host = Arc::new(open(connector(&scene.user_url())).await.unwrap());
+    let waiting = waiting(&host, Duration::from_millis(400));
+    scene.blocked(1).await;
+    // The interruption has no effect: the fetch ends after its waiting time.
     host.interrupt().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_fetch_whose_caller_gave_up_loses_nothing() {
+async fn a_fetch_that_is_dropped_loses_no_message() {
     let scene = Scene::new().await;
     let host = scene.host().await;
-    let gave_up = tokio::time::timeout(
-        Duration::from_millis(50),
-        host.fetch(1, Duration::from_secs(15)),
-    )
-    .await;
-    assert!(gave_up.is_err());
+    let fetching = host.fetch(1, Duration::from_secs(15));
+    let dropped = tokio::time::timeout(Duration::from_millis(50), fetching).await;
+    assert!(dropped.is_err());
     let id = scene.raw.add(KEY, "a").await;
-    // It was handed out to the read that nobody waits for: pending, and found later.
-    eventually("it is handed out", || async {
+    // Redis gives the message to the dropped read: it is pending, and is found later.
+    eventually("the message is pending", || async {
         host.backlog().await.unwrap().pending == 1
     })
     .await;
-    let claim = host.fetch(1, Duration::ZERO).await.unwrap();
-    assert!(claim.is_empty());
-    scene
-        .raw
-        .ask(&format!(
-            "XCLAIM {KEY} g {} 0 {id} IDLE 60000 RETRYCOUNT 1 JUSTID",
-            host.consumer()
-        ))
-        .await;
-    let taken = host.take_orphans(9, &holds_nothing).await.unwrap();
-    assert_eq!(text(taken.claims[0].id), id);
+    assert!(fetch(&host, 1).await.is_empty());
+    scene.give_entry(host.consumer(), &id, 1, 60_000).await;
+    assert_eq!(text(orphaned(&host, 9).await[0].id), id);
 }
 
-/// A certificate authority of the tests' own, with a certificate for the server and one for a
-/// client.
+/// A certificate authority, with a certificate for the server and one for a client.
 struct Authority {
     dir: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -392,7 +321,7 @@ impl Authority {
         self.dir.join("ca.pem")
     }
 
-    /// Certificate and key of somebody.
+    /// Issue a certificate; returns its file and the file of its key.
     fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -409,7 +338,7 @@ impl Authority {
 }
 
 #[tokio::test]
-async fn tls_with_our_own_authority_and_client_certificates() {
+async fn tls_works_with_a_private_authority_and_client_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let ours = Authority::new(dir.path(), "ours");
     let theirs = Authority::new(dir.path(), "theirs");
@@ -430,9 +359,8 @@ async fn tls_with_our_own_authority_and_client_certificates() {
     let short = Duration::from_secs(2);
     let try_open =
         |url: &str, tls: TlsFiles| open(with(url, PasswordSource::Url, tls).with_deadline(short));
-    let host = try_open(&url, files(Some(&ours), Some(&ours)))
-        .await
-        .unwrap();
+    let opened = try_open(&url, files(Some(&ours), Some(&ours))).await;
+    let host = opened.unwrap();
     scene.read(&host, &["a"]).await;
     for (what, url, tls) in [
         ("an unknown authority", &url, files(None, Some(&ours))),
@@ -451,10 +379,8 @@ async fn tls_with_our_own_authority_and_client_certificates() {
         ),
     ] {
         let error = try_open(url, tls).await.unwrap_err();
-        assert!(
-            matches!(error, StartError::Unreachable(_)),
-            "{what}: {error:?}"
-        );
+        let is_unreachable = matches!(error, StartError::Unreachable(_));
+        assert!(is_unreachable, "{what}: {error:?}");
     }
     let missing = TlsFiles {
         ca: Some(dir.path().join("none.pem")),

@@ -1,339 +1,219 @@
-//! Every script with its faults: wrong type, not owner, twice in a row, out of memory, no right,
-//! trimmed entry, count mismatch, forgotten scripts, group or stream gone.
+//! Each script with each fault: wrong type, other owner, other count, repeated call, no memory,
+//! missing right, trimmed entry, forgotten scripts, missing group or stream.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
-use hostler::queue::{Backlog, Claim, Class, Error, Queue, Record, Reply, Settlement, Step};
-use hostler_tests::redis::RedisOptions;
+use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
 
 use crate::queue_scene::{
-    DEAD, GROUP, KEY, PARKED, Scene, connector, dead_letter, holds_nothing, is_refused, options,
-    orphans, park, settle, text,
+    DEAD, KEY, PARKED, Scene, connector, dead_letter, due, is_refused, options, park, settlements,
+    text,
+};
+use crate::scene::{
+    holds_nothing, is_empty, orphaned, record, recorded, refused, requeue, settle, settled,
+    settlement,
 };
 
 fn every_step() -> [Step; 4] {
-    [
-        park(1, Duration::ZERO),
-        Step::Leave { keep: 1 },
-        dead_letter(),
-        Step::Discard,
+    let leave = Step::Leave { keep: 1 };
+    [requeue(1), leave, dead_letter(), Step::Discard]
+}
+
+/// Every step of a settlement gets this reply, and writes nothing.
+async fn every_step_gets(
+    expected: Reply,
+    scene: &Scene,
+    host: &StreamQueue,
+    claim: &Arc<Claim>,
+    count: u32,
+) {
+    for step in every_step() {
+        let reply = settle(host, claim, count, step.clone()).await;
+        assert_eq!(reply, expected, "{step:?}");
+    }
+    scene.assert_absent(&[DEAD, PARKED]).await;
+}
+
+/// The errors of all calls that read the group.
+async fn every_error(host: &StreamQueue, claims: &[Arc<Claim>]) -> Vec<Error> {
+    let record = record(&claims[0], 1, 2);
+    vec![
+        host.fetch(1, Duration::ZERO).await.unwrap_err(),
+        host.renew(claims).await.unwrap_err(),
+        host.record(&[record]).await.unwrap_err(),
+        host.take_orphans(1, &holds_nothing).await.unwrap_err(),
+        host.backlog().await.unwrap_err(),
+        host.maintain().await.unwrap_err(),
+        host.leave().await.unwrap_err(),
     ]
 }
 
-fn record(claim: &Arc<Claim>, expect: u32, write: u32) -> Record {
-    Record {
-        claim: Arc::clone(claim),
-        expect,
-        write,
-    }
-}
-
 #[tokio::test]
-async fn no_settlement_of_what_somebody_else_owns() {
+async fn only_the_owner_with_the_current_count_settles() {
     let scene = Scene::new().await;
     let (one, two) = (scene.host().await, scene.host().await);
-    let claims = scene.read(&one, &["a"]).await;
-    scene.give(two.consumer(), claims[0].id, 1, 0).await;
-    for step in every_step() {
-        assert_eq!(
-            settle(&one, &claims[0], 1, step.clone()).await,
-            Reply::Stolen,
-            "{step:?}"
-        );
+    for (owner, recorded, count) in [(&two, 1, 1), (&one, 2, 3)] {
+        let claim = &scene.read(&one, &["a"]).await[0];
+        scene.give(owner.consumer(), claim.id, recorded, 0).await;
+        every_step_gets(Reply::Stolen, &scene, &one, claim, count).await;
+        let owner = owner.consumer();
+        scene.assert_held(claim.id, owner, recorded).await;
     }
-    assert_eq!(
-        scene.held(claims[0].id).await,
-        Some((two.consumer().to_owned(), 1))
-    );
-    assert_eq!(
-        scene.raw.number(&format!("EXISTS {DEAD} {PARKED}")).await,
-        0
-    );
 }
 
 #[tokio::test]
-async fn no_settlement_with_another_count() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    scene.give(host.consumer(), claims[0].id, 2, 0).await;
-    for step in every_step() {
-        assert_eq!(
-            settle(&host, &claims[0], 3, step.clone()).await,
-            Reply::Stolen,
-            "{step:?}"
-        );
-    }
-    assert_eq!(
-        scene.held(claims[0].id).await,
-        Some((host.consumer().to_owned(), 2))
-    );
-    assert_eq!(
-        scene.raw.number(&format!("EXISTS {DEAD} {PARKED}")).await,
-        0
-    );
-}
-
-#[tokio::test]
-async fn nothing_happens_to_what_is_settled() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    assert_eq!(
-        settle(&host, &claims[0], 1, Step::Discard).await,
-        Reply::Done
-    );
-    for step in every_step() {
-        assert_eq!(
-            settle(&host, &claims[0], 1, step.clone()).await,
-            Reply::Gone,
-            "{step:?}"
-        );
-    }
+async fn a_settled_delivery_cannot_be_settled_again() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    settled(&host, &claims[0], 1, Step::Discard).await;
+    every_step_gets(Reply::Gone, &scene, &host, &claims[0], 1).await;
     assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Gone]);
-    assert_eq!(
-        host.record(&[record(&claims[0], 1, 2)]).await.unwrap(),
-        [Reply::Gone]
-    );
-    assert_eq!(host.backlog().await.unwrap(), Backlog::default());
-    assert_eq!(
-        scene.raw.number(&format!("EXISTS {DEAD} {PARKED}")).await,
-        0
-    );
+    assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Gone);
+    assert!(is_empty(&host).await);
 }
 
 #[tokio::test]
-async fn trimmed_while_pending_is_said_by_everything() {
+async fn every_call_reports_an_entry_that_was_trimmed_while_pending() {
     let scene = Scene::new().await;
-    let host = scene.host().await;
-    let dead = scene.host().await;
-    let claims = scene
-        .read(&host, &["renew", "record", "park", "leave"])
-        .await;
+    let (host, dead) = (scene.host().await, scene.host().await);
+    let bodies = ["renew", "record", "park", "leave"];
+    let claims = scene.read(&host, &bodies).await;
     let theirs = scene.read(&dead, &["orphan"]).await;
-    let lost = scene.read(&host, &["lost on its way", "parked"]).await;
+    let lost = scene.read(&host, &["lost with its reply", "parked"]).await;
     settle(&host, &lost[1], 1, park(1, Duration::from_secs(60))).await;
-    scene.raw.ask(&format!("DEL {PARKED}")).await;
+    scene.delete(PARKED).await;
     scene.age(&dead, theirs[0].id, 1).await;
     scene.age(&host, lost[0].id, 1).await;
-    scene.raw.ask("XTRIM orders MAXLEN 0").await;
+    scene.trim_all().await;
 
-    assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Trimmed]);
-    assert_eq!(
-        host.record(&[record(&claims[1], 1, 2)]).await.unwrap(),
-        [Reply::Trimmed]
-    );
-    assert_eq!(
-        settle(&host, &claims[2], 1, park(1, Duration::ZERO)).await,
-        Reply::Trimmed
-    );
-    assert_eq!(
-        settle(&host, &claims[3], 1, Step::Leave { keep: 1 }).await,
-        Reply::Trimmed
-    );
+    let leave = Step::Leave { keep: 1 };
+    for reply in [
+        host.renew(&claims[..1]).await.unwrap().remove(0),
+        recorded(&host, &claims[1], 1, 2).await,
+        settle(&host, &claims[2], 1, requeue(1)).await,
+        settle(&host, &claims[3], 1, leave).await,
+    ] {
+        assert_eq!(reply, Reply::Trimmed);
+    }
     let held = [claims[0].id, claims[1].id, claims[2].id, claims[3].id];
     let taken = host.take_orphans(9, &|id| held.contains(id)).await.unwrap();
     assert_eq!((taken.claims.len(), taken.trimmed), (0, 3));
-    assert_eq!(host.backlog().await.unwrap(), Backlog::default());
-    assert_eq!(scene.raw.number(&format!("EXISTS {PARKED}")).await, 0);
-    // Said once: now they are gone.
+    assert!(is_empty(&host).await);
+    scene.assert_absent(&[PARKED]).await;
+    // It is reported once; afterwards the delivery is gone.
     assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Gone]);
 }
 
 #[tokio::test]
-async fn a_trimmed_entry_is_still_dead_lettered_from_what_the_host_holds() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    scene.raw.ask("XTRIM orders MAXLEN 0").await;
-    assert_eq!(
-        settle(&host, &claims[0], 1, dead_letter()).await,
-        Reply::Done
-    );
+async fn a_trimmed_entry_is_dead_lettered_from_the_copy_in_the_host() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    scene.trim_all().await;
+    settled(&host, &claims[0], 1, dead_letter()).await;
     assert_eq!(scene.raw.entries(DEAD).await.len(), 1);
-    assert_eq!(host.backlog().await.unwrap(), Backlog::default());
+    assert!(is_empty(&host).await);
 }
 
 #[tokio::test]
-async fn keys_of_the_wrong_type_leave_the_delivery_as_it_was() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    scene.raw.ask(&format!("SET {DEAD} x")).await;
-    scene.raw.ask(&format!("SET {PARKED} x")).await;
-    for step in [dead_letter(), park(1, Duration::ZERO)] {
-        let reply = settle(&host, &claims[0], 1, step).await;
-        let Reply::Refused(why) = reply else {
-            panic!("{reply:?}")
-        };
+async fn keys_of_the_wrong_type_leave_the_delivery_unchanged() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    scene.obstruct(DEAD).await;
+    scene.obstruct(PARKED).await;
+    for step in [dead_letter(), requeue(1)] {
+        let why = refused(&host, &claims[0], 1, step).await;
         assert!(why.contains("WRONGTYPE"), "{why}");
-        assert_eq!(
-            scene.held(claims[0].id).await,
-            Some((host.consumer().to_owned(), 1))
-        );
+        scene.assert_held(claims[0].id, host.consumer(), 1).await;
     }
     let error = host.take_due(9).await.unwrap_err();
     assert_eq!(error.class(), Class::Configuration, "{error}");
-    // Parked already, and its record is of the wrong type: it stays parked.
+    // The delivery is parked, and the key of due times has the wrong type: it stays parked.
     scene.give(PARKED_CONSUMER, claims[0].id, 1, 0).await;
     assert!(host.take_orphans(9, &holds_nothing).await.is_err());
-    assert_eq!(
-        scene.held(claims[0].id).await,
-        Some((PARKED_CONSUMER.to_owned(), 1))
-    );
-    scene.raw.ask(&format!("DEL {PARKED} {DEAD}")).await;
-    assert_eq!(orphans(&host, 9).await.claims.len(), 1);
-    assert_eq!(
-        settle(&host, &claims[0], 1, dead_letter()).await,
-        Reply::Done
-    );
+    scene.assert_held(claims[0].id, PARKED_CONSUMER, 1).await;
+    scene.delete(PARKED).await;
+    scene.delete(DEAD).await;
+    assert_eq!(orphaned(&host, 9).await.len(), 1);
+    settled(&host, &claims[0], 1, dead_letter()).await;
 }
 
 #[tokio::test]
-async fn a_stream_that_became_something_else_is_a_configuration_error() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    scene.raw.ask("SET orders x").await;
-    let class = |error: Error| {
+async fn a_key_that_is_no_stream_is_a_configuration_error() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    scene.obstruct(KEY).await;
+    let mut errors = every_error(&host, &claims).await;
+    errors.push(host.acknowledge(&claims).await.unwrap_err());
+    errors.push(host.repair(&[]).await.unwrap_err());
+    for error in errors {
         assert!(error.to_string().contains("WRONGTYPE"), "{error}");
-        error.class()
-    };
-    let expected = Class::Configuration;
-    assert_eq!(
-        class(host.fetch(1, Duration::ZERO).await.unwrap_err()),
-        expected
-    );
-    assert_eq!(
-        class(host.acknowledge(&claims).await.unwrap_err()),
-        expected
-    );
-    assert_eq!(class(host.renew(&claims).await.unwrap_err()), expected);
-    assert_eq!(
-        class(host.record(&[record(&claims[0], 1, 2)]).await.unwrap_err()),
-        expected
-    );
-    assert_eq!(
-        class(host.take_orphans(1, &holds_nothing).await.unwrap_err()),
-        expected
-    );
-    assert_eq!(class(host.backlog().await.unwrap_err()), expected);
-    assert_eq!(class(host.maintain().await.unwrap_err()), expected);
-    assert_eq!(class(host.leave().await.unwrap_err()), expected);
-    assert_eq!(class(host.repair(&[]).await.unwrap_err()), expected);
+        assert_eq!(error.class(), Class::Configuration, "{error}");
+    }
     for step in every_step() {
-        assert!(is_refused(&settle(&host, &claims[0], 1, step).await));
+        refused(&host, &claims[0], 1, step).await;
     }
 }
 
 #[tokio::test]
-async fn out_of_memory_leaves_the_delivery_pending_and_acks_pass() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a", "b", "c", "d"]).await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
-    for step in [dead_letter(), park(1, Duration::ZERO)] {
-        let reply = settle(&host, &claims[0], 1, step).await;
-        let Reply::Refused(why) = reply else {
-            panic!("{reply:?}")
-        };
+async fn without_memory_a_delivery_stays_pending_and_can_be_acknowledged() {
+    let (scene, host, claims) = Scene::reading(&["a", "b", "c", "d"]).await;
+    scene.out_of_memory(true).await;
+    for step in [dead_letter(), requeue(1)] {
+        let why = refused(&host, &claims[0], 1, step).await;
         assert!(why.contains("OOM"), "{why}");
-        assert_eq!(
-            scene.held(claims[0].id).await,
-            Some((host.consumer().to_owned(), 1))
-        );
+        scene.assert_held(claims[0].id, host.consumer(), 1).await;
     }
-    assert_eq!(
-        scene.raw.number(&format!("EXISTS {DEAD} {PARKED}")).await,
-        0
-    );
-    // What needs no memory goes on.
+    scene.assert_absent(&[DEAD, PARKED]).await;
+    // Calls that need no memory succeed.
     assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Done]);
-    assert_eq!(
-        host.record(&[record(&claims[0], 1, 2)]).await.unwrap(),
-        [Reply::Done]
-    );
-    assert_eq!(
-        settle(&host, &claims[1], 1, Step::Discard).await,
-        Reply::Done
-    );
-    assert_eq!(
-        settle(&host, &claims[2], 1, Step::Leave { keep: 1 }).await,
-        Reply::Done
-    );
+    assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Done);
+    settled(&host, &claims[1], 1, Step::Discard).await;
+    settled(&host, &claims[2], 1, Step::Leave { keep: 1 }).await;
     host.acknowledge(&claims[3..]).await.unwrap();
     host.maintain().await.unwrap();
-    scene.raw.ask("CONFIG SET maxmemory 0").await;
-    assert_eq!(
-        settle(&host, &claims[0], 2, dead_letter()).await,
-        Reply::Done
-    );
+    scene.out_of_memory(false).await;
+    settled(&host, &claims[0], 2, dead_letter()).await;
 }
 
 #[tokio::test]
-async fn a_batch_that_memory_cuts_short_is_all_or_nothing_for_each() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a", "b", "c"]).await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
-    let settlements: Vec<Settlement> = [dead_letter(), park(1, Duration::ZERO), Step::Discard]
-        .into_iter()
-        .zip(&claims)
-        .map(|(step, claim)| Settlement {
-            claim: Arc::clone(claim),
-            count: 1,
-            step,
-        })
+async fn without_memory_each_settlement_of_a_batch_is_carried_out_whole_or_refused() {
+    let (scene, host, claims) = Scene::reading(&["a", "b", "c"]).await;
+    scene.out_of_memory(true).await;
+    let steps = [dead_letter(), requeue(1), Step::Discard];
+    let all: Vec<_> = (steps.into_iter().zip(&claims))
+        .map(|(step, claim)| settlement(claim, 1, step))
         .collect();
-    let replies = host.settle(&settlements).await.unwrap();
-    assert!(
-        is_refused(&replies[0]) && is_refused(&replies[1]),
-        "{replies:?}"
-    );
+    let replies = host.settle(&all).await.unwrap();
+    assert!(replies[..2].iter().all(is_refused), "{replies:?}");
     assert_eq!(replies[2], Reply::Done);
-    scene.raw.ask("CONFIG SET maxmemory 0").await;
-    let replies = host.settle(&settlements).await.unwrap();
+    scene.out_of_memory(false).await;
+    let replies = host.settle(&all).await.unwrap();
     assert_eq!(replies, [Reply::Done, Reply::Done, Reply::Gone]);
 }
 
 #[tokio::test]
-async fn without_a_right_the_delivery_is_as_it_was() {
-    let scene =
-        Scene::with(RedisOptions::default().user("bob on >secret ~orders ~{orders}* +@all")).await;
-    let url = format!("{}?user=bob&pass=secret", scene.server.url());
+async fn a_missing_right_leaves_the_delivery_unchanged() {
+    let scene = Scene::with_user("resetkeys ~orders ~{orders}*").await;
+    let url = scene.user_url();
     let host = StreamQueue::open(connector(&url), options()).await.unwrap();
-    let claims = scene.read(&host, &["a"]).await;
-    // No right on the dead-letter key.
-    let reply = settle(&host, &claims[0], 1, dead_letter()).await;
-    assert!(is_refused(&reply), "{reply:?}");
+    let claim = &scene.read(&host, &["a"]).await[0];
+    // No right to the dead-letter key.
+    refused(&host, claim, 1, dead_letter()).await;
     // No right to a command inside the scripts.
-    scene.raw.ask("ACL SETUSER bob ~* -xadd -zadd").await;
-    for step in [dead_letter(), park(1, Duration::ZERO)] {
-        let reply = settle(&host, &claims[0], 1, step).await;
-        assert!(is_refused(&reply), "{reply:?}");
+    scene.rights("~* -xadd -zadd").await;
+    for step in [dead_letter(), requeue(1)] {
+        refused(&host, claim, 1, step).await;
     }
-    // No right to take it off: no copy either, or every try would leave one.
-    scene.raw.ask("ACL SETUSER bob +xadd +zadd -xack").await;
-    let reply = settle(&host, &claims[0], 1, dead_letter()).await;
-    assert!(is_refused(&reply), "{reply:?}");
-    assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
-    scene.raw.ask("ACL SETUSER bob +xack -xclaim").await;
-    let reply = settle(&host, &claims[0], 1, park(1, Duration::ZERO)).await;
-    assert!(is_refused(&reply), "{reply:?}");
-    assert_eq!(
-        scene.held(claims[0].id).await,
-        Some((host.consumer().to_owned(), 1))
-    );
-    let error = host.renew(&claims).await.unwrap_err();
+    // No right to acknowledge: the script copies nothing, or each attempt would leave a copy.
+    scene.rights("+xadd +zadd -xack").await;
+    refused(&host, claim, 1, dead_letter()).await;
+    scene.assert_absent(&[DEAD]).await;
+    scene.rights("+xack -xclaim").await;
+    refused(&host, claim, 1, requeue(1)).await;
+    scene.assert_held(claim.id, host.consumer(), 1).await;
+    let error = host.renew(std::slice::from_ref(claim)).await.unwrap_err();
     assert_eq!(error.class(), Class::Configuration, "{error}");
-    scene.raw.ask("ACL SETUSER bob +xclaim").await;
-    assert_eq!(
-        settle(&host, &claims[0], 1, dead_letter()).await,
-        Reply::Done
-    );
+    scene.rights("+xclaim").await;
+    settled(&host, claim, 1, dead_letter()).await;
 }
 
 #[tokio::test]
@@ -341,142 +221,88 @@ async fn a_full_dead_letter_queue_stops_or_drops_the_oldest() {
     let scene = Scene::new().await;
     let bounded = |on_full| StreamOptions {
         dead_letter: Some(DeadLetterQueue {
-            key: DEAD.to_owned(),
             max_len: Some(100),
             on_full,
-            routes: hostler::queue::dead_letter_queue::Routes::default(),
+            ..DeadLetterQueue::new(DEAD)
         }),
         ..options()
     };
     let stop = scene.host_with(bounded(OnFull::Stop)).await;
     let claims = scene.read(&stop, &vec!["x"; 301]).await;
-    let settlements: Vec<Settlement> = claims
-        .iter()
-        .map(|claim| Settlement {
-            claim: Arc::clone(claim),
-            count: 1,
-            step: dead_letter(),
-        })
-        .collect();
-    let replies = stop.settle(&settlements).await.unwrap();
-    assert!(replies[..100].iter().all(|r| *r == Reply::Done));
+    let all = settlements(&claims, &dead_letter());
+    let replies = stop.settle(&all).await.unwrap();
+    assert!(replies[..100].iter().all(|reply| *reply == Reply::Done));
     assert!(replies[100..].iter().all(is_refused));
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 100);
+    assert_eq!(scene.length(DEAD).await, 100);
     assert_eq!(stop.backlog().await.unwrap().pending, 201);
 
     let drop = scene.host_with(bounded(OnFull::DropOldest)).await;
     for claim in &claims[100..] {
         scene.give(drop.consumer(), claim.id, 1, 0).await;
     }
-    let replies = drop.settle(&settlements[100..]).await.unwrap();
-    assert!(replies.iter().all(|r| *r == Reply::Done));
-    let left = scene.raw.number(&format!("XLEN {DEAD}")).await;
+    let replies = drop.settle(&all[100..]).await.unwrap();
+    assert!(replies.iter().all(|reply| *reply == Reply::Done));
+    let left = scene.length(DEAD).await;
     assert!((100..301).contains(&left), "{left}");
-    let maintenance = drop.maintain().await.unwrap();
-    assert_eq!(
-        i64::try_from(maintenance.dead_letters_dropped).unwrap(),
-        301 - left
-    );
+    let dropped = drop.maintain().await.unwrap().dead_letters_dropped;
+    assert_eq!(i64::try_from(dropped).unwrap(), 301 - left);
     assert_eq!(drop.maintain().await.unwrap().dead_letters_dropped, 0);
-    assert_eq!(drop.backlog().await.unwrap(), Backlog::default());
+    assert!(is_empty(&drop).await);
 }
 
 #[tokio::test]
-async fn without_a_dead_letter_key_nothing_is_dead_lettered() {
+async fn a_queue_without_a_dead_letter_key_refuses_dead_letters() {
     let scene = Scene::new().await;
-    let host = scene
-        .host_with(StreamOptions {
-            dead_letter: None,
-            ..options()
-        })
-        .await;
+    let mut options = options();
+    options.dead_letter = None;
+    let host = scene.host_with(options).await;
     let claims = scene.read(&host, &["a"]).await;
-    assert!(is_refused(
-        &settle(&host, &claims[0], 1, dead_letter()).await
-    ));
+    refused(&host, &claims[0], 1, dead_letter()).await;
     assert!(scene.held(claims[0].id).await.is_some());
 }
 
 #[tokio::test]
-async fn forgotten_scripts_are_loaded_again() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &vec!["x"; 250]).await;
+async fn scripts_that_the_server_forgot_are_loaded_again() {
+    let (scene, host, claims) = Scene::reading(&["x"; 250]).await;
+    let done = vec![Reply::Done; 250];
     for _ in 0..2 {
         scene.raw.ask("SCRIPT FLUSH").await;
-        let replies = host.renew(&claims).await.unwrap();
-        assert!(replies.iter().all(|reply| *reply == Reply::Done));
+        assert_eq!(host.renew(&claims).await.unwrap(), done);
         scene.raw.ask("SCRIPT FLUSH").await;
-        assert!(host.take_due(9).await.unwrap().claims.is_empty());
+        assert!(due(&host, 9).await.is_empty());
     }
     scene.raw.ask("SCRIPT FLUSH").await;
-    let settlements: Vec<Settlement> = claims
-        .iter()
-        .map(|claim| Settlement {
-            claim: Arc::clone(claim),
-            count: 1,
-            step: dead_letter(),
-        })
-        .collect();
-    let replies = host.settle(&settlements).await.unwrap();
-    assert!(replies.iter().all(|reply| *reply == Reply::Done));
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 250);
+    let all = settlements(&claims, &dead_letter());
+    assert_eq!(host.settle(&all).await.unwrap(), done);
+    assert_eq!(scene.length(DEAD).await, 250);
 }
 
 #[tokio::test]
-async fn a_missing_group_or_stream_is_said_by_everything() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    for command in [
-        format!("XGROUP DESTROY {KEY} {GROUP}"),
-        format!("DEL {KEY}"),
-    ] {
-        scene.raw.ask(&command).await;
-        let missing = |error: Error| {
-            assert_eq!(error.class(), Class::Missing, "{command}: {error:?}");
-        };
-        missing(host.fetch(1, Duration::ZERO).await.unwrap_err());
-        missing(host.renew(&claims).await.unwrap_err());
-        missing(host.record(&[record(&claims[0], 1, 2)]).await.unwrap_err());
-        missing(host.take_orphans(1, &holds_nothing).await.unwrap_err());
-        missing(host.backlog().await.unwrap_err());
-        missing(host.maintain().await.unwrap_err());
-        missing(host.leave().await.unwrap_err());
+async fn every_call_reports_a_missing_group_or_stream() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    scene.destroy_group().await;
+    for missing in ["group", "stream"] {
+        let mut errors = every_error(&host, &claims).await;
         for step in every_step() {
-            let settlement = Settlement {
-                claim: Arc::clone(&claims[0]),
-                count: 1,
-                step,
-            };
-            missing(host.settle(&[settlement]).await.unwrap_err());
+            let settlement = settlement(&claims[0], 1, step);
+            errors.push(host.settle(&[settlement]).await.unwrap_err());
+        }
+        for error in errors {
+            assert_eq!(error.class(), Class::Missing, "{missing}: {error:?}");
         }
         host.acknowledge(&claims).await.unwrap();
+        scene.delete(KEY).await;
     }
-    assert_eq!(
-        scene
-            .raw
-            .number(&format!("EXISTS {DEAD} {PARKED} {KEY}"))
-            .await,
-        0
-    );
+    scene.assert_absent(&[DEAD, PARKED, KEY]).await;
 }
 
 #[tokio::test]
-async fn a_due_delivery_waits_for_its_group() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["a"]).await;
-    settle(&host, &claims[0], 1, park(1, Duration::ZERO)).await;
-    scene
-        .raw
-        .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
-        .await;
+async fn a_due_delivery_keeps_its_due_time_while_its_group_is_missing() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    settled(&host, &claims[0], 1, requeue(1)).await;
+    scene.destroy_group().await;
     let error = host.take_due(9).await.unwrap_err();
     assert_eq!(error.class(), Class::Missing);
-    let id = text(claims[0].id);
-    assert_ne!(
-        scene.raw.ask(&format!("ZSCORE {PARKED} {id}")).await,
-        redis::Value::Nil
-    );
+    let score = format!("ZSCORE {PARKED} {}", text(claims[0].id));
+    assert_ne!(scene.raw.ask(&score).await, redis::Value::Nil);
 }

@@ -1,19 +1,18 @@
-//! Replies that are cut on their way, at any byte: Redis has done it, the host does not know, and
-//! asks again.
+//! Replies that are cut at any byte: Redis has carried out the command, the host does not know it,
+//! and repeats the command.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::stream::{PARKED_CONSUMER, StreamQueue};
-use hostler::queue::{Backlog, Claim, Class, Queue, Record, Reply, Settlement, Step};
+use hostler::queue::{Claim, Class, Queue, Reply, Step};
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
-use crate::queue_scene::{
-    DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, holds_nothing, options, park, settle,
-};
+use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, options, park};
+use crate::scene::{holds_nothing, is_empty, orphaned, record, requeue, settled, settlement};
 
-/// Where replies are cut: before the first byte, inside, and wherever a short reply has an end.
+/// Where replies are cut: before the first byte, inside, and at each end that a short reply has.
 const CUTS: [u64; 9] = [0, 1, 2, 3, 4, 5, 7, 11, 40];
 
 struct Cut {
@@ -26,18 +25,15 @@ impl Cut {
     async fn new() -> Self {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
-        let host = StreamQueue::open(connector(&proxy.url()), options())
-            .await
-            .unwrap();
+        let host = StreamQueue::open(connector(&proxy.url()), options()).await;
+        let host = host.unwrap();
         Self { scene, proxy, host }
     }
 
-    /// A claim, with both connections open and the scripts loaded.
+    /// A claim; both connections are open and the scripts are loaded.
     async fn claim(&self) -> Arc<Claim> {
-        let claims = self
-            .scene
-            .read(&self.host, &["a body that is not so short"])
-            .await;
+        let body = "a body that is not so short";
+        let claims = self.scene.read(&self.host, &[body]).await;
         self.host.renew(&claims).await.unwrap();
         Arc::clone(&claims[0])
     }
@@ -47,9 +43,9 @@ impl Cut {
         self.proxy.cut_reply("EVALSHA", after);
     }
 
-    /// Nothing is cut any more, whatever was planned; both connections are new.
+    /// Take back a planned cut, and open both connections anew.
     async fn heal(&self) {
-        self.proxy.cut_reply("no request has this in it", 0);
+        self.proxy.cut_reply("no request contains this", 0);
         let opened = self.host.connections_opened();
         self.proxy.cut();
         eventually("both connections are new", || async {
@@ -62,73 +58,64 @@ impl Cut {
         .await;
     }
 
-    /// At least the cuts inside the shortest reply took place.
+    /// At least this many replies were cut: the cuts inside the shortest reply.
     fn assert_cut(&self, at_least: u64) {
         let cut = self.proxy.replies_cut();
         assert!(cut >= at_least, "only {cut} replies were cut");
     }
 
-    /// Settle with a reply that is cut, then again.
+    /// Settle with a reply that is cut, and then again.
     async fn settle(&self, after: u64, step: Step) -> (Arc<Claim>, Reply) {
         let claim = self.claim().await;
-        let settlement = [Settlement {
-            claim: Arc::clone(&claim),
-            count: 1,
-            step,
-        }];
+        let settlement = [settlement(&claim, 1, step)];
         self.cut_script(after);
         let first = self.host.settle(&settlement).await;
         self.heal().await;
         match first {
-            // The reply was shorter than that.
+            // The reply was shorter than the cut.
             Ok(replies) => return (claim, replies[0].clone()),
             Err(error) => assert_eq!(error.class(), Class::Reconnect, "{error}"),
         }
         let replies = self.host.settle(&settlement).await.unwrap();
         (claim, replies[0].clone())
     }
+
+    /// The same for a step that removes the delivery.
+    async fn remove(&self, after: u64, step: Step) {
+        let (claim, reply) = self.settle(after, step).await;
+        let is_removed = matches!(reply, Reply::Gone | Reply::Done);
+        assert!(is_removed, "cut after {after}: {reply:?}");
+        assert_eq!(self.scene.held(claim.id).await, None);
+    }
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_copied_once() {
+async fn a_repeated_dead_letter_is_copied_once() {
     let cut = Cut::new().await;
-    for (n, after) in CUTS.into_iter().enumerate() {
-        let (claim, reply) = cut.settle(after, dead_letter()).await;
-        assert!(
-            matches!(reply, Reply::Gone | Reply::Done),
-            "{after}: {reply:?}"
-        );
-        assert_eq!(cut.scene.held(claim.id).await, None);
-        let copies = cut.scene.raw.number(&format!("XLEN {DEAD}")).await;
-        assert_eq!(usize::try_from(copies).unwrap(), n + 1, "cut after {after}");
+    for (copies, after) in (1..).zip(CUTS) {
+        cut.remove(after, dead_letter()).await;
+        assert_eq!(cut.scene.length(DEAD).await, copies, "cut after {after}");
     }
     cut.assert_cut(8);
 }
 
 #[tokio::test]
-async fn a_park_is_done_once_and_said_to_be_done() {
+async fn a_repeated_park_happens_once_and_succeeds() {
     let cut = Cut::new().await;
-    for (n, after) in CUTS.into_iter().enumerate() {
+    for (parked, after) in (1..).zip(CUTS) {
         let (claim, reply) = cut.settle(after, park(1, Duration::from_secs(60))).await;
         assert_eq!(reply, Reply::Done, "cut after {after}");
-        let parked = Some((PARKED_CONSUMER.to_owned(), 1));
-        assert_eq!(cut.scene.held(claim.id).await, parked);
-        let due = cut.scene.raw.number(&format!("ZCARD {PARKED}")).await;
-        assert_eq!(usize::try_from(due).unwrap(), n + 1);
+        cut.scene.assert_held(claim.id, PARKED_CONSUMER, 1).await;
+        assert_eq!(cut.scene.parked().await, parked);
     }
     cut.assert_cut(8);
 }
 
 #[tokio::test]
-async fn a_discard_and_a_departure_are_done() {
+async fn a_repeated_discard_and_a_repeated_departure_succeed() {
     let cut = Cut::new().await;
     for after in CUTS {
-        let (claim, reply) = cut.settle(after, Step::Discard).await;
-        assert!(
-            matches!(reply, Reply::Gone | Reply::Done),
-            "{after}: {reply:?}"
-        );
-        assert_eq!(cut.scene.held(claim.id).await, None);
+        cut.remove(after, Step::Discard).await;
         let (claim, reply) = cut.settle(after, Step::Leave { keep: 0 }).await;
         assert_eq!(reply, Reply::Done, "cut after {after}");
         assert_eq!(cut.scene.held(claim.id).await.unwrap().1, 0);
@@ -137,138 +124,118 @@ async fn a_discard_and_a_departure_are_done() {
 }
 
 #[tokio::test]
-async fn a_start_is_recorded_once() {
+async fn a_repeated_start_is_recorded_once() {
     let cut = Cut::new().await;
     for after in CUTS {
         let claim = cut.claim().await;
-        let record = [Record {
-            claim: Arc::clone(&claim),
-            expect: 1,
-            write: 2,
-        }];
+        let record = [record(&claim, 1, 2)];
         cut.cut_script(after);
         let first = cut.host.record(&record).await;
         cut.heal().await;
         if first.is_err() {
             assert_eq!(cut.host.record(&record).await.unwrap(), [Reply::Done]);
         }
-        assert_eq!(
-            cut.scene.held(claim.id).await.unwrap().1,
-            2,
-            "cut after {after}"
-        );
+        let (_, count) = cut.scene.held(claim.id).await.unwrap();
+        assert_eq!(count, 2, "cut after {after}");
     }
     cut.assert_cut(8);
 }
 
 #[tokio::test]
-async fn what_a_lost_reply_claimed_is_found_again() {
+async fn claims_whose_replies_were_lost_are_found_again() {
     let cut = Cut::new().await;
+    let Cut { scene, proxy, host } = &cut;
     for after in CUTS {
-        // Fetched, and taken back when due.
+        // One claim by a fetch, and one by taking a due delivery.
         cut.claim().await;
-        cut.scene.raw.add(KEY, "fetched").await;
-        cut.proxy.cut_reply("XREADGROUP", after);
-        assert!(cut.host.fetch(9, Duration::ZERO).await.is_err());
+        scene.raw.add(KEY, "fetched").await;
+        proxy.cut_reply("XREADGROUP", after);
+        assert!(host.fetch(9, Duration::ZERO).await.is_err());
         cut.heal().await;
-        let (_, reply) = cut.settle(1000, park(1, Duration::ZERO)).await;
+        let (_, reply) = cut.settle(1000, requeue(1)).await;
         assert_eq!(reply, Reply::Done);
         cut.cut_script(after);
-        assert!(cut.host.take_due(9).await.is_err());
+        assert!(host.take_due(9).await.is_err());
         cut.heal().await;
-        for pending in cut.scene.raw.pending(KEY, "g").await {
-            let id = &pending.id;
-            let owner = &pending.consumer;
-            assert_eq!((owner.as_str(), pending.count), (cut.host.consumer(), 1));
-            let age = format!("XCLAIM {KEY} g {owner} 0 {id} IDLE 60000 RETRYCOUNT 1 JUSTID");
-            cut.scene.raw.ask(&age).await;
+        for pending in scene.pending().await {
+            let owner = &*pending.consumer;
+            assert_eq!((owner, pending.count), (host.consumer(), 1));
+            scene.give_entry(owner, &pending.id, 1, 60_000).await;
         }
-        let found = cut.host.take_orphans(9, &holds_nothing).await.unwrap();
-        assert_eq!(found.claims.len(), 3, "cut after {after}");
-        assert!(found.claims.iter().all(|claim| claim.native == 1));
-        let found: Vec<_> = found.claims.into_iter().map(Arc::new).collect();
-        cut.proxy.cut_reply("XACK", after);
-        let first = cut.host.acknowledge(&found).await;
+        let found = orphaned(host, 9).await;
+        assert_eq!(found.len(), 3, "cut after {after}");
+        assert!(found.iter().all(|claim| claim.native == 1));
+        proxy.cut_reply("XACK", after);
+        let first = host.acknowledge(&found).await;
         cut.heal().await;
         if first.is_err() {
-            cut.host.acknowledge(&found).await.unwrap();
+            host.acknowledge(&found).await.unwrap();
         }
-        assert_eq!(cut.host.backlog().await.unwrap(), Backlog::default());
+        assert!(is_empty(host).await);
     }
     cut.assert_cut(16);
 }
 
 #[tokio::test]
-async fn what_was_asked_again_is_void_when_it_comes_late() {
-    for step in [park(1, Duration::ZERO), Step::Leave { keep: 1 }] {
+async fn a_delayed_command_is_void_after_its_repeat_was_carried_out() {
+    for step in [requeue(1), Step::Leave { keep: 1 }] {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
         let deadline = Duration::from_secs(1);
         let connector = connector(&proxy.url()).with_deadline(deadline);
         let host = StreamQueue::open(connector, options()).await.unwrap();
-        // One that is answered voids nothing.
+        // A command that is answered makes no other command void.
         let claim = scene.read(&host, &["another"]).await.remove(0);
-        assert_eq!(settle(&host, &claim, 1, step.clone()).await, Reply::Done);
+        settled(&host, &claim, 1, step.clone()).await;
         host.acknowledge(&[claim]).await.unwrap();
-        assert_eq!(scene.raw.number(&format!("EXISTS {FENCES}")).await, 0);
+        scene.assert_absent(&[FENCES]).await;
 
         let claim = scene.read(&host, &["asked twice"]).await.remove(0);
-        let settlement = [Settlement {
-            claim: Arc::clone(&claim),
-            count: 1,
-            step: step.clone(),
-        }];
+        let settlement = [settlement(&claim, 1, step.clone())];
         proxy.stall();
         let error = host.settle(&settlement).await.unwrap_err();
         assert_eq!(error.class(), Class::Reconnect, "{error}");
-        eventually("it is asked again, and done", async || {
-            host.settle(&settlement)
-                .await
-                .is_ok_and(|replies| replies == [Reply::Done])
+        eventually("the repeat is carried out", async || {
+            let replies = host.settle(&settlement).await;
+            replies.is_ok_and(|replies| replies == [Reply::Done])
         })
         .await;
-        // It comes back here, with the same count.
+        // The delivery comes back to this host, with the same count.
         let mut back = Vec::new();
-        eventually("it is here again", async || {
-            back = match &step {
+        eventually("the delivery is back", async || {
+            let taken = match &step {
                 Step::Park { .. } => host.take_due(9).await,
                 _ => host.take_orphans(9, &holds_nothing).await,
-            }
-            .map_or(Vec::new(), |taken| taken.claims);
+            };
+            back = taken.map_or(Vec::new(), |taken| taken.claims);
             !back.is_empty()
         })
         .await;
-        let ours = Some((host.consumer().to_owned(), 1));
         assert_eq!((back[0].id, back[0].native), (claim.id, 1));
-        assert_eq!(scene.held(claim.id).await, ours);
+        scene.assert_held(claim.id, host.consumer(), 1).await;
 
-        // And now the first one comes.
-        let errors = scene.raw.text("INFO errorstats").await;
-        assert!(!errors.contains("errorstat_VOID"), "{errors}");
+        // Now the first command arrives.
+        let errors = async || scene.raw.text("INFO errorstats").await;
+        assert!(!errors().await.contains("errorstat_VOID"));
         proxy.release();
-        eventually("it has come", async || {
-            let errors = scene.raw.text("INFO errorstats").await;
-            errors.contains("errorstat_VOID:count=1")
+        eventually("the first command arrives", async || {
+            errors().await.contains("errorstat_VOID:count=1")
         })
         .await;
-        assert_eq!(scene.held(claim.id).await, ours);
-        assert_eq!(scene.raw.number(&format!("EXISTS {PARKED}")).await, 0);
-        let record = [Record {
-            claim: Arc::clone(&claim),
-            expect: 1,
-            write: 2,
-        }];
+        scene.assert_held(claim.id, host.consumer(), 1).await;
+        scene.assert_absent(&[PARKED]).await;
+        let record = [record(&claim, 1, 2)];
         eventually("its start is recorded", async || {
-            host.record(&record)
-                .await
-                .is_ok_and(|replies| replies == [Reply::Done])
+            let replies = host.record(&record).await;
+            replies.is_ok_and(|replies| replies == [Reply::Done])
         })
         .await;
 
-        // The name goes with the host.
-        assert_eq!(scene.raw.number(&format!("ZCARD {FENCES}")).await, 1);
+        // The name of the host is removed when it leaves.
+        let fences = scene.raw.number(&format!("ZCARD {FENCES}")).await;
+        assert_eq!(fences, 1);
         host.acknowledge(&[claim]).await.unwrap();
         host.leave().await.unwrap();
-        assert_eq!(scene.raw.number(&format!("EXISTS {FENCES}")).await, 0);
+        scene.assert_absent(&[FENCES]).await;
     }
 }

@@ -1,53 +1,51 @@
-//! What the tests of the stream queue share: a server, and hosts that join its group.
+//! Shared by the tests of the stream queue: a server, and hosts that join its group.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hostler::delivery::message::DeliveryId;
-use hostler::delivery::policy::{Reason, Rejection};
-use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::stream::{StreamOptions, StreamQueue};
-use hostler::queue::{Claim, Queue, Reply, Settlement, Step, Taken};
-use hostler::redis::connection::Connector;
-use hostler::redis::target::{PasswordSource, Target, TlsFiles};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
+use hostler::queue::{Claim, Queue, Settlement, Step};
+use hostler_tests::redis::Pending;
 
-/// The stream, the group and the dead-letter queue of most tests.
-pub(crate) const KEY: &str = "orders";
-pub(crate) const GROUP: &str = "g";
-pub(crate) const DEAD: &str = "orders:dead";
-pub(crate) const PARKED: &str = "{orders}:parked:g";
-pub(crate) const FENCES: &str = "{orders}:fences:g";
-/// After how long a delivery is an orphan: nothing gets there by waiting in these tests.
+pub(crate) use crate::scene::{DEAD, GROUP, KEY, connector, dead_letter, is_refused, park};
+use crate::scene::{fetch, settlement, shared};
+
+pub(crate) const PARKED: &str = "{orders}:parked:workers";
+pub(crate) const FENCES: &str = "{orders}:fences:workers";
+/// A delivery becomes an orphan after this time. No test waits that long: tests set the idle time.
 pub(crate) const MIN_IDLE: Duration = Duration::from_secs(30);
 
-/// A server and a connection to look behind the scenes.
-pub(crate) struct Scene {
-    pub(crate) server: RedisServer,
-    pub(crate) raw: RawRedis,
-}
+/// A server with a stream.
+pub(crate) type Scene = crate::scene::Scene<Stream>;
+
+#[derive(Default)]
+pub(crate) struct Stream;
 
 impl Scene {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::default()).await
+    /// A server, a host of [`GROUP`], and these messages, which the host has read.
+    pub(crate) async fn reading(bodies: &[&str]) -> (Self, StreamQueue, Vec<Arc<Claim>>) {
+        let scene = Self::new().await;
+        let host = scene.host().await;
+        let claims = scene.read(&host, bodies).await;
+        (scene, host, claims)
     }
 
-    pub(crate) async fn with(options: RedisOptions) -> Self {
-        let server = options.start();
-        let raw = server.raw().await;
-        Self { server, raw }
-    }
-
-    /// A host that serves the group of most tests.
+    /// A host of [`GROUP`].
     pub(crate) async fn host(&self) -> StreamQueue {
         self.host_with(options()).await
     }
 
+    /// A host of another group.
+    pub(crate) async fn host_of(&self, group: &str) -> StreamQueue {
+        let group = group.to_owned();
+        self.host_with(StreamOptions { group, ..options() }).await
+    }
+
     pub(crate) async fn host_with(&self, options: StreamOptions) -> StreamQueue {
-        StreamQueue::open(connector(&self.server.url()), options)
-            .await
-            .unwrap()
+        let queue = StreamQueue::open(self.connector(), options).await;
+        queue.unwrap()
     }
 
     /// Add messages and let a host read them.
@@ -55,50 +53,77 @@ impl Scene {
         for body in bodies {
             self.raw.add(KEY, body).await;
         }
-        let claims = host.fetch(bodies.len(), Duration::ZERO).await.unwrap();
+        let claims = fetch(host, bodies.len()).await;
         assert_eq!(claims.len(), bodies.len());
-        claims.into_iter().map(Arc::new).collect()
+        claims
     }
 
-    /// Make a delivery look as if nobody had renewed it for a minute.
+    /// Make a delivery look as if its host had not renewed it for a minute.
     pub(crate) async fn age(&self, host: &StreamQueue, id: DeliveryId, count: u32) {
         self.give(host.consumer(), id, count, 60_000).await;
     }
 
-    /// Hand a delivery to a consumer, with this count and idle time.
+    /// Give a delivery to a consumer, with this count and idle time.
     pub(crate) async fn give(&self, consumer: &str, id: DeliveryId, count: u32, idle_ms: u64) {
-        let id = text(id);
-        self.raw
-            .ask(&format!(
-                "XCLAIM {KEY} {GROUP} {consumer} 0 {id} IDLE {idle_ms} RETRYCOUNT {count} JUSTID"
-            ))
-            .await;
+        self.give_entry(consumer, &text(id), count, idle_ms).await;
+    }
+
+    pub(crate) async fn give_entry(&self, consumer: &str, id: &str, count: u32, idle_ms: u64) {
+        let claim = format!("XCLAIM {KEY} {GROUP} {consumer} 0 {id} IDLE {idle_ms}");
+        let claim = format!("{claim} RETRYCOUNT {count} JUSTID");
+        self.raw.ask(&claim).await;
+    }
+
+    pub(crate) async fn pending(&self) -> Vec<Pending> {
+        self.raw.pending(KEY, GROUP).await
     }
 
     /// Owner and count of a pending delivery.
     pub(crate) async fn held(&self, id: DeliveryId) -> Option<(String, u32)> {
         let id = text(id);
-        let pending = self.raw.pending(KEY, GROUP).await;
+        let pending = self.pending().await;
         let held = pending.into_iter().find(|held| held.id == id)?;
         Some((held.consumer, held.count))
     }
-}
 
-pub(crate) fn connector(url: &str) -> Connector {
-    let target = Target::parse(url, PasswordSource::Url, TlsFiles::default()).unwrap();
-    Connector::new(target, "test")
+    /// Assert that a consumer holds the delivery, with this count.
+    pub(crate) async fn assert_held(&self, id: DeliveryId, consumer: &str, count: u32) {
+        assert_eq!(self.held(id).await, Some((consumer.to_owned(), count)));
+    }
+
+    /// Assert that none of these keys exists.
+    pub(crate) async fn assert_absent(&self, keys: &[&str]) {
+        for key in keys {
+            assert!(!self.exists(key).await, "{key}");
+        }
+    }
+
+    /// Delete all entries; what is pending stays pending.
+    pub(crate) async fn trim_all(&self) {
+        self.raw.ask(&format!("XTRIM {KEY} MAXLEN 0")).await;
+    }
+
+    pub(crate) async fn destroy_group(&self) {
+        let destroy = format!("XGROUP DESTROY {KEY} {GROUP}");
+        self.raw.ask(&destroy).await;
+    }
+
+    /// The number of entries of a stream.
+    pub(crate) async fn length(&self, key: &str) -> i64 {
+        self.raw.number(&format!("XLEN {key}")).await
+    }
+
+    /// The number of deliveries that wait for their due time.
+    pub(crate) async fn parked(&self) -> i64 {
+        self.raw.number(&format!("ZCARD {PARKED}")).await
+    }
 }
 
 pub(crate) fn options() -> StreamOptions {
     StreamOptions {
         consumer: "host".to_owned(),
         min_idle: MIN_IDLE,
-        dead_letter: Some(DeadLetterQueue {
-            key: DEAD.to_owned(),
-            max_len: None,
-            on_full: OnFull::DropOldest,
-            routes: hostler::queue::dead_letter_queue::Routes::default(),
-        }),
+        dead_letter: Some(DeadLetterQueue::new(DEAD)),
         ..StreamOptions::new(KEY, GROUP)
     }
 }
@@ -107,60 +132,34 @@ pub(crate) fn text(id: DeliveryId) -> String {
     hostler::queue::stream::entry_id(id)
 }
 
-/// A host that holds nothing it knows of.
-pub(crate) fn holds_nothing(_: &DeliveryId) -> bool {
-    false
-}
-
-pub(crate) async fn orphans(host: &StreamQueue, max: usize) -> Taken {
-    host.take_orphans(max, &holds_nothing).await.unwrap()
-}
-
-pub(crate) async fn settle(
-    host: &StreamQueue,
-    claim: &Arc<Claim>,
-    count: u32,
-    step: Step,
-) -> Reply {
-    let settlement = Settlement {
-        claim: Arc::clone(claim),
-        count,
-        step,
-    };
-    let mut replies = host.settle(&[settlement]).await.unwrap();
-    assert_eq!(replies.len(), 1);
-    replies.remove(0)
-}
-
-pub(crate) fn park(keep: u32, after: Duration) -> Step {
-    Step::Park { keep, after }
-}
-
-pub(crate) fn dead_letter() -> Step {
-    Step::DeadLetter {
-        rejection: Rejection {
-            reason: Reason::Dropped,
-            detail: "no such product".to_owned(),
-            attempts: 1,
-            handled: true,
-        },
-        handler: "sha256:aa".into(),
-        expires_at_ms: None,
-    }
-}
-
-pub(crate) fn is_refused(reply: &Reply) -> bool {
-    matches!(reply, Reply::Refused(_))
-}
-
-/// The value of a field, or of a header's field, in an entry that a test read back.
-pub(crate) fn field<'a>(fields: &'a [Vec<u8>], name: &str) -> Option<&'a [u8]> {
-    fields
-        .chunks(2)
-        .find(|pair| pair[0] == name.as_bytes())
-        .map(|pair| pair[1].as_slice())
-}
-
-pub(crate) fn body(claim: &Claim) -> &Bytes {
+pub(crate) fn body(claim: &Claim) -> &[u8] {
     &claim.message.body
+}
+
+/// The same step for each of these claims, after one delivery.
+pub(crate) fn settlements(claims: &[Arc<Claim>], step: &Step) -> Vec<Settlement> {
+    let one = |claim| settlement(claim, 1, step.clone());
+    claims.iter().map(one).collect()
+}
+
+/// Take deliveries that are due.
+pub(crate) async fn due(host: &impl Queue, max: usize) -> Vec<Arc<Claim>> {
+    shared(host.take_due(max).await.unwrap().claims)
+}
+
+/// Take orphans as a host that holds these deliveries.
+pub(crate) async fn orphans_beside(
+    host: &impl Queue,
+    max: usize,
+    held: &[DeliveryId],
+) -> Vec<Claim> {
+    let taken = host.take_orphans(max, &|id| held.contains(id)).await;
+    taken.unwrap().claims
+}
+
+/// The value of a field of an entry; the field of a header is called `h:<name>`.
+pub(crate) fn field<'a>(fields: &'a [Vec<u8>], name: &str) -> Option<&'a [u8]> {
+    let mut pairs = fields.chunks(2);
+    let pair = pairs.find(|pair| pair[0] == name.as_bytes())?;
+    Some(&pair[1])
 }

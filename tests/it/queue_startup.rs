@@ -1,62 +1,73 @@
-//! What is refused at start, and what is warned about.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! The checks at start: refusals and warnings.
 
 use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
-use hostler::queue::{Backlog, Queue, Record, Reply, Step};
+use hostler::queue::{Queue, Reply, Step};
 use hostler::redis::startup::{StartError, StartWarning, check};
 use hostler_tests::redis::RedisOptions;
 
-use crate::queue_scene::{
-    DEAD, KEY, PARKED, Scene, connector, dead_letter, options, orphans, park, settle,
-};
+use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
+use crate::scene::{cluster, is_empty, orphaned, recorded, requeue, settle, settled};
 
-/// The commands that a user for streams needs, at the least: with `retention`, and the two of `ACL`
-/// that let the check at start name what is missing.
-const COMMANDS: [&str; 27] = [
-    "+info",
-    "+time",
-    "+script|load",
-    "+evalsha",
-    "+type",
-    "+exists",
-    "+xreadgroup",
-    "+xack",
-    "+xpending",
-    "+xclaim",
-    "+xrange",
-    "+xadd",
-    "+xlen",
-    "+xtrim",
-    "+xgroup|create",
-    "+xgroup|delconsumer",
-    "+xinfo|groups",
-    "+xinfo|consumers",
-    "+xinfo|stream",
-    "+zadd",
-    "+zrem",
-    "+zscore",
-    "+zcard",
-    "+zrange",
-    "+zrangebyscore",
-    "+acl|whoami",
-    "+acl|dryrun",
+/// The commands that a user for streams needs with `retention`. The two of `ACL` let the check at
+/// start name a missing right.
+const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgroup +xack \
+    +xpending +xclaim +xrange +xadd +xlen +xtrim +xgroup|create +xgroup|delconsumer +xinfo|groups \
+    +xinfo|consumers +xinfo|stream +zadd +zrem +zscore +zcard +zrange +zrangebyscore \
+    +acl|whoami +acl|dryrun";
+/// The keys that it needs, as an ACL names them, and as the check names them.
+const KEYS: [(&str, &str); 6] = [
+    ("~orders", KEY),
+    ("~orders:dead", DEAD),
+    ("~{orders}:parked:*", PARKED),
+    ("~{orders}:fences:workers", FENCES),
+    ("~{orders}:delayed", DELAYED),
+    ("~{orders}:cycle", "{orders}:cycle"),
 ];
-const KEYS: [&str; 6] = [
-    "~orders",
-    "~orders:dead",
-    "~{orders}:parked:*",
-    "~{orders}:fences:g",
-    "~{orders}:delayed",
-    "~{orders}:cycle",
-];
-const FENCES: &str = "{orders}:fences:g";
 const DELAYED: &str = "{orders}:delayed";
-const CYCLE: &str = "{orders}:cycle";
+
+fn commands() -> Vec<&'static str> {
+    COMMANDS.split_whitespace().collect()
+}
+
+/// All keys but one.
+fn keys_without(name: &str) -> String {
+    let keys = KEYS.iter().filter(|(_, key)| *key != name);
+    let rules: Vec<&str> = keys.map(|(rule, _)| *rule).collect();
+    rules.join(" ")
+}
+
+/// A stream whose entries are trimmed: it needs the most rights.
+fn trimming() -> StreamOptions {
+    StreamOptions {
+        retention: Retention::Acked,
+        ..options()
+    }
+}
 
 async fn check_default(scene: &Scene) -> Result<Vec<StartWarning>, StartError> {
-    check(&connector(&scene.server.url()), &options()).await
+    check(&scene.connector(), &options()).await
+}
+
+/// The rights that the check misses.
+async fn missing(url: &str) -> (StartError, Vec<String>) {
+    let error = check(&connector(url), &trimming()).await.unwrap_err();
+    match &error {
+        StartError::MissingRights { user, rules } => {
+            assert_eq!(user, "bob");
+            let rules = rules.clone();
+            (error, rules)
+        }
+        _ => panic!("{error:?}"),
+    }
+}
+
+/// A server with the user `bob`, who has these rights and all the keys.
+async fn with_user(commands: &[&str]) -> (Scene, String) {
+    let (keys, commands) = (keys_without(""), commands.join(" "));
+    let rules = format!("bob on >secret {keys} {commands}");
+    let scene = Scene::with(RedisOptions::default().user(&rules)).await;
+    let url = format!("{}?user=bob&pass=secret", scene.url());
+    (scene, url)
 }
 
 #[tokio::test]
@@ -64,29 +75,22 @@ async fn a_good_server_passes_with_its_warnings() {
     let scene = Scene::new().await;
     let warnings = check_default(&scene).await.unwrap();
     assert_eq!(warnings, [StartWarning::NoAppendOnlyFile]);
-    scene
-        .raw
-        .ask("CONFIG SET maxmemory-policy allkeys-lru")
-        .await;
-    scene.raw.ask("CONFIG SET appendonly yes").await;
-    let policy = "allkeys-lru".to_owned();
-    for more in ["", "?protocol=resp3"] {
-        let url = format!("{}{more}", scene.server.url());
-        let warnings = check(&connector(&url), &options()).await.unwrap();
-        assert_eq!(
-            warnings,
-            [StartWarning::Evicts {
-                policy: policy.clone()
-            }]
-        );
+    for setting in ["maxmemory-policy allkeys-lru", "appendonly yes"] {
+        scene.raw.ask(&format!("CONFIG SET {setting}")).await;
     }
-    // Nothing was made by looking.
-    assert_eq!(scene.raw.number("DBSIZE").await, 0);
-    // Where everything is there already, it passes as well.
+    for more in ["", "?protocol=resp3"] {
+        let url = format!("{}{more}", scene.url());
+        let warnings = check(&connector(&url), &options()).await.unwrap();
+        let policy = "allkeys-lru".to_owned();
+        assert_eq!(warnings, [StartWarning::Evicts { policy }]);
+    }
+    // The check created nothing.
+    assert_eq!(scene.keys().await, 0);
+    // A server that has all keys already passes too.
     let host = scene.host().await;
     let claims = scene.read(&host, &["a", "b"]).await;
-    settle(&host, &claims[0], 1, dead_letter()).await;
-    settle(&host, &claims[1], 1, park(1, Duration::ZERO)).await;
+    settled(&host, &claims[0], 1, dead_letter()).await;
+    settled(&host, &claims[1], 1, requeue(1)).await;
     check_default(&scene).await.unwrap();
 }
 
@@ -101,23 +105,20 @@ async fn keys_of_the_wrong_type_are_named() {
         };
         assert_eq!((key.as_str(), found.as_str()), (name, "set"));
         if name == KEY {
-            let error = StreamQueue::open(connector(&scene.server.url()), options())
-                .await
-                .unwrap_err();
+            let opened = StreamQueue::open(scene.connector(), options()).await;
+            let error = opened.unwrap_err();
             assert!(matches!(error, StartError::WrongType { .. }), "{error:?}");
         }
-        scene.raw.ask(&format!("DEL {name}")).await;
+        scene.delete(name).await;
     }
 }
 
 #[tokio::test]
-async fn the_dead_letter_key_is_not_the_source() {
+async fn a_dead_letter_key_that_is_the_queue_is_refused() {
     let scene = Scene::new().await;
     let mut same = options();
     same.dead_letter.as_mut().unwrap().key = KEY.to_owned();
-    let error = check(&connector(&scene.server.url()), &same)
-        .await
-        .unwrap_err();
+    let error = check(&scene.connector(), &same).await.unwrap_err();
     assert!(matches!(error, StartError::KeyIsSource { .. }), "{error:?}");
 }
 
@@ -130,157 +131,78 @@ async fn a_replica_is_refused_with_the_name_of_its_primary() {
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
 
-async fn with_user(commands: &[&str], keys: &[&str]) -> (Scene, String) {
-    let rules = format!("bob on >secret {} {}", keys.join(" "), commands.join(" "));
-    let scene = Scene::with(RedisOptions::default().user(&rules)).await;
-    let url = format!("{}?user=bob&pass=secret", scene.server.url());
-    (scene, url)
-}
-
 #[tokio::test]
-async fn the_least_privileged_user_passes_and_every_right_it_lacks_is_named() {
-    let (scene, url) = with_user(&COMMANDS, &KEYS).await;
-    let all = StreamOptions {
-        retention: Retention::Acked,
-        ..options()
-    };
-    check(&connector(&url), &all).await.unwrap();
-    let mut named = 0;
-    for rule in COMMANDS {
+async fn the_least_privileged_user_passes_and_each_missing_right_is_named() {
+    let (scene, url) = with_user(&commands()).await;
+    let grant = async |rule: &str| scene.raw.ask(&format!("ACL SETUSER bob {rule}")).await;
+    check(&connector(&url), &trimming()).await.unwrap();
+    for rule in commands() {
         if rule.starts_with("+acl") {
             continue;
         }
-        let without = rule.replacen('+', "-", 1);
-        scene.raw.ask(&format!("ACL SETUSER bob {without}")).await;
-        let error = check(&connector(&url), &all).await.unwrap_err();
-        let StartError::MissingRights { user, rules } = &error else {
-            panic!("without {rule}: {error:?}")
-        };
-        assert_eq!(user, "bob");
-        if rule == "+xinfo" {
-            assert_eq!(
-                rules,
-                &["+xinfo|groups", "+xinfo|consumers", "+xinfo|stream"]
-            );
-        } else {
-            assert_eq!(rules, &[rule], "{error}");
-        }
+        grant(&rule.replacen('+', "-", 1)).await;
+        let (error, rules) = missing(&url).await;
+        assert_eq!(rules, [rule], "{error}");
         assert!(error.to_string().contains("ACL SETUSER bob"), "{error}");
-        scene.raw.ask(&format!("ACL SETUSER bob {rule}")).await;
-        named += 1;
+        grant(rule).await;
     }
-    assert_eq!(named, COMMANDS.len() - 2);
-    for (lacking, name) in [
-        (0, KEY),
-        (1, DEAD),
-        (2, PARKED),
-        (3, FENCES),
-        (4, DELAYED),
-        (5, CYCLE),
-    ] {
-        let mut rules: Vec<&str> = KEYS.to_vec();
-        rules.remove(lacking);
-        scene
-            .raw
-            .ask(&format!("ACL SETUSER bob resetkeys {}", rules.join(" ")))
-            .await;
-        let error = check(&connector(&url), &all).await.unwrap_err();
-        let StartError::MissingRights { rules, .. } = &error else {
-            panic!("without {name}: {error:?}")
-        };
-        assert_eq!(rules, &[format!("~{name}")]);
+    for (_, name) in KEYS {
+        grant(&format!("resetkeys {}", keys_without(name))).await;
+        let (error, rules) = missing(&url).await;
+        assert_eq!(rules, [format!("~{name}")], "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_user_that_may_not_ask_about_its_rights_starts() {
-    let commands: Vec<&str> = COMMANDS
-        .into_iter()
-        .filter(|c| !c.starts_with("+acl"))
-        .collect();
-    let (_scene, url) = with_user(&commands, &KEYS).await;
+async fn a_user_without_the_right_to_read_its_rights_passes() {
+    let mut commands = commands();
+    commands.retain(|rule| !rule.starts_with("+acl"));
+    let (_scene, url) = with_user(&commands).await;
     check(&connector(&url), &options()).await.unwrap();
 }
 
 #[tokio::test]
-async fn everything_works_for_the_least_privileged_user() {
-    let (scene, url) = with_user(&COMMANDS, &KEYS).await;
-    let all = StreamOptions {
-        retention: Retention::Acked,
-        ..options()
-    };
-    let host = StreamQueue::open(connector(&url), all.clone())
-        .await
-        .unwrap();
-    let other = StreamQueue::open(connector(&url), all).await.unwrap();
+async fn every_call_works_for_the_least_privileged_user() {
+    let (scene, url) = with_user(&commands()).await;
+    let open = async || StreamQueue::open(connector(&url), trimming()).await;
+    let (host, other) = (open().await.unwrap(), open().await.unwrap());
     let claims = scene.read(&host, &["a", "b", "c", "d", "e"]).await;
-    let record = Record {
-        claim: Arc::clone(&claims[0]),
-        expect: 1,
-        write: 2,
-    };
-    assert_eq!(host.record(&[record]).await.unwrap(), [Reply::Done]);
+    assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Done);
     assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Done]);
-    for (claim, count, step) in [
-        (0, 2, dead_letter()),
-        (1, 1, park(1, Duration::ZERO)),
-        (2, 1, Step::Discard),
-        (3, 1, Step::Leave { keep: 1 }),
-    ] {
-        assert_eq!(
-            settle(&host, &claims[claim], count, step).await,
-            Reply::Done
-        );
-    }
-    assert_eq!(other.take_due(9).await.unwrap().claims.len(), 1);
-    assert_eq!(orphans(&other, 9).await.claims.len(), 1);
+    settled(&host, &claims[0], 2, dead_letter()).await;
+    settled(&host, &claims[1], 1, requeue(1)).await;
+    settled(&host, &claims[2], 1, Step::Discard).await;
+    settled(&host, &claims[3], 1, Step::Leave { keep: 1 }).await;
+    assert_eq!(due(&other, 9).await.len(), 1);
+    assert_eq!(orphaned(&other, 9).await.len(), 1);
     scene.age(&host, claims[4].id, 1).await;
-    assert_eq!(orphans(&host, 9).await.claims.len(), 1);
+    assert_eq!(orphaned(&host, 9).await.len(), 1);
     other.acknowledge(&claims).await.unwrap();
     assert_eq!(host.maintain().await.unwrap().trimmed, 5);
-    scene.raw.ask("XGROUP DESTROY orders g").await;
+    scene.destroy_group().await;
     host.repair(&[]).await.unwrap();
     host.interrupt().await.unwrap();
-    assert_eq!(host.backlog().await.unwrap(), Backlog::default());
+    assert!(is_empty(&host).await);
     host.leave().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_cluster_wants_keys_that_can_share_a_slot() {
-    let scene = Scene::with(RedisOptions::default().tcp().set("cluster-enabled", "yes")).await;
-    scene.raw.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-    hostler_tests::redis::eventually("the cluster is up", || async {
-        scene
-            .raw
-            .text("CLUSTER INFO")
-            .await
-            .contains("cluster_state:ok")
-    })
-    .await;
-    let connector = connector(&scene.server.url());
+async fn on_a_cluster_the_queue_keys_must_share_a_slot_and_the_dead_letter_key_need_not() {
+    let scene = Scene::with(cluster(RedisOptions::default())).await;
+    scene.take_all_slots().await;
+    let connector = scene.connector();
     let broken = StreamOptions::new("a}b", "g");
     let error = check(&connector, &broken).await.unwrap_err();
     assert!(matches!(error, StartError::BrokenTag { .. }), "{error:?}");
     check(&connector, &options()).await.unwrap();
-    // A dead-letter key in another slot: copied, then acknowledged.
+    // A dead-letter key in another slot: the message is copied, then acknowledged.
     let host = scene.host().await;
     let claims = scene.read(&host, &["a", "b"]).await;
-    assert_eq!(
-        settle(&host, &claims[0], 2, dead_letter()).await,
-        Reply::Stolen
-    );
-    assert_eq!(
-        settle(&host, &claims[0], 1, dead_letter()).await,
-        Reply::Done
-    );
-    assert_eq!(
-        settle(&host, &claims[0], 1, dead_letter()).await,
-        Reply::Gone
-    );
-    assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 1);
-    assert_eq!(
-        settle(&host, &claims[1], 1, park(1, Duration::ZERO)).await,
-        Reply::Done
-    );
-    assert_eq!(host.take_due(9).await.unwrap().claims.len(), 1);
+    for (count, expected) in [(2, Reply::Stolen), (1, Reply::Done), (1, Reply::Gone)] {
+        let reply = settle(&host, &claims[0], count, dead_letter()).await;
+        assert_eq!(reply, expected);
+    }
+    assert_eq!(scene.length(DEAD).await, 1);
+    settled(&host, &claims[1], 1, requeue(1)).await;
+    assert_eq!(due(&host, 9).await.len(), 1);
 }

@@ -1,165 +1,157 @@
-//! Retention, consumers that are gone, repair, and what `inspect` reports.
+//! Retention, removal of consumers, repair, and the report of `inspect`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::inspect::{self, Report};
-use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions};
-use hostler::queue::{Backlog, Class, Queue, Repaired, Reply};
+use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions, StreamQueue};
+use hostler::queue::{Backlog, Claim, Class, Queue, Repaired, Reply};
 
 use crate::queue_scene::{
-    DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, orphans, park,
-    settle, text,
+    DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, park, text,
 };
+use crate::scene::{fetch, is_empty, orphaned, settled};
 
-fn retaining(retention: Retention) -> StreamOptions {
-    StreamOptions {
+async fn retaining(scene: &Scene, retention: Retention) -> StreamQueue {
+    let options = StreamOptions {
         retention,
         ..options()
+    };
+    scene.host_with(options).await
+}
+
+/// A host that keeps only entries that a group still needs, and the claims of these entries.
+async fn keeping_needed(ids: &[&str]) -> (Scene, StreamQueue, Vec<Arc<Claim>>) {
+    let scene = Scene::new().await;
+    let host = retaining(&scene, Retention::Acked).await;
+    add(&scene, ids).await;
+    let claims = fetch(&host, ids.len()).await;
+    (scene, host, claims)
+}
+
+async fn add(scene: &Scene, ids: &[&str]) {
+    for id in ids {
+        scene.raw.ask(&format!("XADD {KEY} {id} _payload x")).await;
     }
 }
 
-async fn length(scene: &Scene) -> i64 {
-    scene.raw.number(&format!("XLEN {KEY}")).await
+async fn trimmed(host: &StreamQueue) -> u64 {
+    host.maintain().await.unwrap().trimmed
+}
+
+async fn repaired(host: &StreamQueue, held: &[(&Arc<Claim>, u32)]) -> Repaired {
+    let held: Vec<_> = (held.iter())
+        .map(|(claim, count)| (Arc::clone(claim), *count))
+        .collect();
+    host.repair(&held).await.unwrap().repaired
 }
 
 #[tokio::test]
-async fn keep_trims_nothing() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &vec!["x"; 300]).await;
+async fn retention_keep_trims_nothing() {
+    let (scene, host, claims) = Scene::reading(&["x"; 300]).await;
     host.acknowledge(&claims).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 0);
-    assert_eq!(length(&scene).await, 300);
+    assert_eq!(trimmed(&host).await, 0);
+    assert_eq!(scene.length(KEY).await, 300);
 }
 
 #[tokio::test]
-async fn acked_trims_behind_the_slowest_group() {
+async fn retention_acked_trims_behind_the_slowest_group() {
     let scene = Scene::new().await;
-    let host = scene.host_with(retaining(Retention::Acked)).await;
-    let slow = scene
-        .host_with(StreamOptions {
-            group: "slow".into(),
-            ..options()
-        })
-        .await;
-    let claims = scene.read(&host, &vec!["x"; 1000]).await;
+    let host = retaining(&scene, Retention::Acked).await;
+    let slow = scene.host_of("slow").await;
+    let claims = scene.read(&host, &["x"; 1000]).await;
     host.acknowledge(&claims).await.unwrap();
-    // The other group has read nothing.
-    assert_eq!(host.maintain().await.unwrap().trimmed, 0);
-    let theirs: Vec<_> = slow.fetch(600, Duration::ZERO).await.unwrap();
-    let theirs: Vec<_> = theirs.into_iter().map(Arc::new).collect();
-    // It has read 600 and settled none, then all but the 251st.
-    assert_eq!(host.maintain().await.unwrap().trimmed, 0);
+    // The slow group has read nothing.
+    assert_eq!(trimmed(&host).await, 0);
+    let theirs = fetch(&slow, 600).await;
+    // It has read 600 entries and settled none; then it settles all but the 251st.
+    assert_eq!(trimmed(&host).await, 0);
     slow.acknowledge(&theirs[..250]).await.unwrap();
     slow.acknowledge(&theirs[251..]).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 250);
-    assert_eq!(length(&scene).await, 750);
+    assert_eq!(trimmed(&host).await, 250);
+    assert_eq!(scene.length(KEY).await, 750);
     slow.acknowledge(&theirs[250..251]).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 350);
-    // What it has not read is still there for it.
-    assert_eq!(slow.fetch(999, Duration::ZERO).await.unwrap().len(), 400);
+    assert_eq!(trimmed(&host).await, 350);
+    // The entries that it has not read are still there.
+    assert_eq!(fetch(&slow, 999).await.len(), 400);
 }
 
 #[tokio::test]
-async fn acked_trims_everything_when_everything_is_done_and_numbers_stay_exact() {
-    let scene = Scene::new().await;
-    let host = scene.host_with(retaining(Retention::Acked)).await;
-    // Sequence numbers beyond what a double can count.
-    for id in [
-        "5-18446744073709551600",
-        "5-18446744073709551614",
-        "5-18446744073709551615",
-        "6-9007199254740993",
-        "10-1",
-    ] {
-        scene.raw.ask(&format!("XADD {KEY} {id} _payload x")).await;
-    }
-    let claims = host.fetch(9, Duration::ZERO).await.unwrap();
-    let claims: Vec<_> = claims.into_iter().map(Arc::new).collect();
+async fn retention_acked_compares_ids_exactly_and_trims_all_when_all_is_done() {
+    // Sequence numbers that a double cannot represent.
+    let large = ["5-18446744073709551600", "5-18446744073709551614"];
+    let larger = ["5-18446744073709551615", "6-9007199254740993", "10-1"];
+    let (scene, host, claims) = keeping_needed(&[&large[..], &larger].concat()).await;
     host.acknowledge(&claims[..1]).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 1);
+    assert_eq!(trimmed(&host).await, 1);
     host.acknowledge(&claims[2..]).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 0);
+    assert_eq!(trimmed(&host).await, 0);
     host.acknowledge(&claims[1..]).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 4);
-    assert_eq!(length(&scene).await, 0);
+    assert_eq!(trimmed(&host).await, 4);
+    assert_eq!(scene.length(KEY).await, 0);
     // The group goes on.
-    scene.raw.ask(&format!("XADD {KEY} 11-1 _payload x")).await;
-    assert_eq!(host.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
+    add(&scene, &["11-1"]).await;
+    assert_eq!(fetch(&host, 9).await.len(), 1);
 }
 
 #[tokio::test]
-async fn acked_keeps_a_last_entry_that_no_number_comes_behind() {
-    let scene = Scene::new().await;
-    let host = scene.host_with(retaining(Retention::Acked)).await;
-    for id in ["5-1", "5-18446744073709551615"] {
-        scene.raw.ask(&format!("XADD {KEY} {id} _payload x")).await;
-    }
-    let claims = host.fetch(9, Duration::ZERO).await.unwrap();
-    let claims: Vec<_> = claims.into_iter().map(Arc::new).collect();
+async fn retention_acked_keeps_a_last_entry_whose_sequence_number_has_no_successor() {
+    let (scene, host, claims) = keeping_needed(&["5-1", "5-18446744073709551615"]).await;
     host.acknowledge(&claims).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 1);
-    assert_eq!(length(&scene).await, 1);
-    scene.raw.ask(&format!("XADD {KEY} 6-1 _payload x")).await;
-    let claims = host.fetch(9, Duration::ZERO).await.unwrap();
-    let claims: Vec<_> = claims.into_iter().map(Arc::new).collect();
+    assert_eq!(trimmed(&host).await, 1);
+    assert_eq!(scene.length(KEY).await, 1);
+    add(&scene, &["6-1"]).await;
+    let claims = fetch(&host, 9).await;
     host.acknowledge(&claims).await.unwrap();
-    assert_eq!(host.maintain().await.unwrap().trimmed, 2);
+    assert_eq!(trimmed(&host).await, 2);
 }
 
 #[tokio::test]
-async fn acked_trims_much_in_bounded_steps() {
+async fn retention_acked_trims_at_most_10_000_entries_at_a_time() {
     let scene = Scene::new().await;
-    let host = scene.host_with(retaining(Retention::Acked)).await;
+    let host = retaining(&scene, Retention::Acked).await;
     let claims = scene.read(&host, &vec!["x"; 12_000]).await;
     host.acknowledge(&claims).await.unwrap();
-    let first = host.maintain().await.unwrap().trimmed;
+    let first = trimmed(&host).await;
     assert!((1..=10_000).contains(&first), "{first}");
-    let second = host.maintain().await.unwrap().trimmed;
-    assert_eq!(first + second, 12_000);
+    assert_eq!(first + trimmed(&host).await, 12_000);
 }
 
 #[tokio::test]
-async fn maxlen_trims_what_is_done_and_says_when_it_cannot() {
+async fn retention_maxlen_trims_settled_entries_and_reports_when_others_hold_it_back() {
     let scene = Scene::new().await;
-    let host = scene.host_with(retaining(Retention::MaxLen(200))).await;
-    let claims = scene.read(&host, &vec!["x"; 1000]).await;
-    // All pending: nothing may go.
+    let host = retaining(&scene, Retention::MaxLen(200)).await;
+    let claims = scene.read(&host, &["x"; 1000]).await;
+    // All entries are pending: none may be trimmed.
     let held = host.maintain().await.unwrap();
     assert_eq!((held.trimmed, held.held_back), (0, true));
     host.acknowledge(&claims[..500]).await.unwrap();
     let some = host.maintain().await.unwrap();
-    assert!(some.trimmed > 300 && some.trimmed <= 500, "{some:?}");
+    assert!((301..=500).contains(&some.trimmed), "{some:?}");
     assert!(some.held_back);
     assert_eq!(host.renew(&claims[500..501]).await.unwrap(), [Reply::Done]);
     host.acknowledge(&claims[500..]).await.unwrap();
     let rest = host.maintain().await.unwrap();
     assert!(!rest.held_back, "{rest:?}");
-    let left = length(&scene).await;
+    let left = scene.length(KEY).await;
     assert!((200..300).contains(&left), "{left}");
-    // Within the length, unread entries are no reason for a warning.
+    // Unread entries within the length cause no warning.
     scene.raw.add(KEY, "unread").await;
     assert!(!host.maintain().await.unwrap().held_back);
 }
 
 #[tokio::test]
-async fn consumers_are_deleted_only_when_empty_and_long_gone() {
+async fn a_consumer_is_deleted_when_it_leaves_with_nothing_pending() {
     let scene = Scene::new().await;
     let (dead, host) = (scene.host().await, scene.host().await);
     let claims = scene.read(&dead, &["a"]).await;
-    scene
-        .raw
-        .ask(&format!("XGROUP CREATECONSUMER {KEY} {GROUP} fresh"))
-        .await;
-    // Nobody has been gone for an hour.
+    let create = format!("XGROUP CREATECONSUMER {KEY} {GROUP} fresh");
+    scene.raw.ask(&create).await;
+    // No consumer has been absent for an hour.
     assert_eq!(host.maintain().await.unwrap().consumers_removed, 0);
-    // With something pending a consumer stays, and so does its delivery.
+    // A consumer with a pending delivery stays, and so does the delivery.
     dead.leave().await.unwrap();
-    assert_eq!(
-        scene.held(claims[0].id).await,
-        Some((dead.consumer().to_owned(), 1))
-    );
+    scene.assert_held(claims[0].id, dead.consumer(), 1).await;
     dead.acknowledge(&claims).await.unwrap();
     dead.leave().await.unwrap();
     dead.leave().await.unwrap();
@@ -169,274 +161,190 @@ async fn consumers_are_deleted_only_when_empty_and_long_gone() {
 }
 
 #[tokio::test]
-async fn an_hour_of_absence_removes_an_empty_consumer() {
-    // The server's clock cannot be turned: the script is asked as `maintain` asks it, with 0 ms.
-    let scene = Scene::new().await;
-    let host = scene.host().await;
+async fn an_empty_consumer_is_removed_after_an_hour_of_absence() {
+    // A test cannot turn the server's clock: it calls the script like `maintain`, with 0 ms.
+    let (scene, host, _) = Scene::reading(&[]).await;
     for name in ["empty", "holding"] {
         scene.raw.add(KEY, name).await;
         let read = format!("XREADGROUP GROUP {GROUP} {name} COUNT 1 STREAMS {KEY} >");
         scene.raw.ask(&read).await;
     }
-    let pending = scene.raw.pending(KEY, GROUP).await;
-    scene
-        .raw
-        .ask(&format!("XACK {KEY} {GROUP} {}", pending[0].id))
-        .await;
-    scene
-        .raw
-        .ask(&format!(
-            "XGROUP CREATECONSUMER {KEY} {GROUP} {PARKED_CONSUMER}"
-        ))
-        .await;
+    let pending = scene.pending().await;
+    let first = &pending[0].id;
+    for command in [
+        format!("XACK {KEY} {GROUP} {first}"),
+        format!("XGROUP CREATECONSUMER {KEY} {GROUP} {PARKED_CONSUMER}"),
+    ] {
+        scene.raw.ask(&command).await;
+    }
     let script = hostler::redis::script::Script::Consumers.source();
-    let words = |max: &'static str, only: &'static str| {
-        let mut words: Vec<Vec<u8>> = ["EVAL", script, "2", KEY, FENCES, GROUP, "0", max, only]
-            .iter()
-            .map(|word| word.as_bytes().to_vec())
-            .collect();
-        words.push(host.consumer().as_bytes().to_vec());
-        words.push(PARKED_CONSUMER.as_bytes().to_vec());
-        words
-    };
-    let ask = |words: Vec<Vec<u8>>| {
-        let raw = scene.raw.clone();
-        async move {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            raw.ask_words(&words).await
-        }
-    };
-    assert_eq!(ask(words("100", "nobody")).await, redis::Value::Int(0));
-    assert_eq!(ask(words("0", "")).await, redis::Value::Int(0));
-    assert_eq!(ask(words("100", "")).await, redis::Value::Int(1));
-    let names: Vec<_> = report(&scene)
-        .await
-        .consumers
-        .into_iter()
-        .map(|c| c.name)
-        .collect();
+    for (max, only, removed) in [("100", "nobody", 0), ("0", "", 0), ("100", "", 1)] {
+        let call = ["EVAL", script, "2", KEY, FENCES, GROUP, "0", max, only];
+        let spared = [host.consumer(), PARKED_CONSUMER];
+        let words: Vec<_> = call.iter().chain(&spared).map(|w| w.as_bytes()).collect();
+        let answer = scene.raw.ask_words(&words).await;
+        assert_eq!(answer, redis::Value::Int(removed), "{max} {only}");
+    }
+    let consumers = report(&scene).await.consumers;
+    let names: Vec<_> = consumers.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["holding", PARKED_CONSUMER]);
-    assert_eq!(scene.raw.pending(KEY, GROUP).await.len(), 1);
+    assert_eq!(scene.pending().await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_destroyed_group_goes_on_behind_what_was_seen() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["held", "parked", "acked"]).await;
-    settle(&host, &claims[1], 1, park(1, Duration::from_secs(60))).await;
+async fn a_destroyed_group_resumes_behind_the_entries_that_were_read() {
+    let (scene, host, claims) = Scene::reading(&["held", "parked", "acked"]).await;
+    settled(&host, &claims[1], 1, park(1, Duration::from_secs(60))).await;
     host.acknowledge(&claims[2..]).await.unwrap();
-    scene
-        .raw
-        .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
-        .await;
+    scene.destroy_group().await;
     scene.raw.add(KEY, "new").await;
     let error = host.fetch(1, Duration::ZERO).await.unwrap_err();
     assert_eq!(error.class(), Class::Missing);
-    let held = [(Arc::clone(&claims[0]), 4)];
-    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Group);
+    let held = [(&claims[0], 4)];
+    assert_eq!(repaired(&host, &held).await, Repaired::Group);
     // A repeat after a lost reply.
-    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Intact);
-    assert_eq!(
-        scene.held(claims[0].id).await,
-        Some((host.consumer().to_owned(), 4))
-    );
-    assert_eq!(
-        scene.held(claims[1].id).await,
-        Some((PARKED_CONSUMER.to_owned(), 1))
-    );
+    assert_eq!(repaired(&host, &held).await, Repaired::Intact);
+    scene.assert_held(claims[0].id, host.consumer(), 4).await;
+    scene.assert_held(claims[1].id, PARKED_CONSUMER, 1).await;
     assert_eq!(scene.held(claims[2].id).await, None);
-    let new = host.fetch(9, Duration::ZERO).await.unwrap();
+    let new = fetch(&host, 9).await;
     assert_eq!(new.len(), 1);
     assert_eq!(new[0].message.body.as_ref(), b"new");
 }
 
 #[tokio::test]
-async fn a_second_host_finds_the_repaired_group_and_holds_again_what_it_holds() {
+async fn a_second_host_finds_the_group_repaired_and_restores_only_its_own_deliveries() {
     let scene = Scene::new().await;
     let (one, two) = (scene.host().await, scene.host().await);
-    let first = scene.read(&one, &["a"]).await;
-    let second = scene.read(&two, &["b"]).await;
-    scene
-        .raw
-        .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
-        .await;
-    let hold = |claim: &Arc<_>| [(Arc::clone(claim), 1)];
-    assert_eq!(
-        two.repair(&hold(&second[0])).await.unwrap().repaired,
-        Repaired::Group
-    );
-    assert_eq!(
-        one.repair(&hold(&first[0])).await.unwrap().repaired,
-        Repaired::Intact
-    );
-    assert_eq!(scene.held(first[0].id).await.unwrap().0, one.consumer());
-    assert_eq!(scene.held(second[0].id).await.unwrap().0, two.consumer());
-    // What another host owns is not taken back.
-    assert_eq!(
-        one.repair(&hold(&second[0])).await.unwrap().repaired,
-        Repaired::Intact
-    );
-    assert_eq!(scene.held(second[0].id).await.unwrap().0, two.consumer());
+    let first = &scene.read(&one, &["a"]).await[0];
+    let second = &scene.read(&two, &["b"]).await[0];
+    scene.destroy_group().await;
+    assert_eq!(repaired(&two, &[(second, 1)]).await, Repaired::Group);
+    assert_eq!(repaired(&one, &[(first, 1)]).await, Repaired::Intact);
+    scene.assert_held(first.id, one.consumer(), 1).await;
+    scene.assert_held(second.id, two.consumer(), 1).await;
+    // A host does not take back a delivery that another host owns.
+    assert_eq!(repaired(&one, &[(second, 1)]).await, Repaired::Intact);
+    scene.assert_held(second.id, two.consumer(), 1).await;
 }
 
 #[tokio::test]
-async fn a_deleted_stream_is_made_again_and_read_from_its_beginning() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["held"]).await;
-    scene.raw.ask(&format!("DEL {KEY}")).await;
-    let held = [(Arc::clone(&claims[0]), 1)];
-    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Stream);
-    assert_eq!(host.backlog().await.unwrap(), Backlog::default());
+async fn a_deleted_stream_is_created_again_and_read_from_its_beginning() {
+    let (scene, host, claims) = Scene::reading(&["held"]).await;
+    scene.delete(KEY).await;
+    let held = [(&claims[0], 1)];
+    assert_eq!(repaired(&host, &held).await, Repaired::Stream);
+    assert!(is_empty(&host).await);
     scene.raw.add(KEY, "new").await;
-    assert_eq!(host.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
+    assert_eq!(fetch(&host, 9).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_stream_written_anew_with_smaller_ids_is_read_from_its_beginning() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    let claims = scene.read(&host, &["held"]).await;
-    scene.raw.ask(&format!("DEL {KEY}")).await;
-    scene
-        .raw
-        .ask(&format!("XADD {KEY} 7-1 _payload small"))
-        .await;
-    let held = [(Arc::clone(&claims[0]), 1)];
-    assert_eq!(host.repair(&held).await.unwrap().repaired, Repaired::Group);
-    let new = host.fetch(9, Duration::ZERO).await.unwrap();
+async fn a_new_stream_with_smaller_ids_is_read_from_its_beginning() {
+    let (scene, host, claims) = Scene::reading(&["held"]).await;
+    scene.delete(KEY).await;
+    add(&scene, &["7-1"]).await;
+    let held = [(&claims[0], 1)];
+    assert_eq!(repaired(&host, &held).await, Repaired::Group);
+    let new = fetch(&host, 9).await;
     assert_eq!(new.len(), 1);
     assert_eq!(text(new[0].id), "7-1");
     assert_eq!(host.backlog().await.unwrap().pending, 1);
 }
 
 #[tokio::test]
-async fn a_host_that_saw_nothing_repairs_from_where_the_group_was() {
-    let scene = Scene::new().await;
-    let one = scene.host().await;
-    let claims = scene.read(&one, &["a", "b"]).await;
+async fn a_host_that_read_nothing_repairs_the_group_at_its_old_position() {
+    let (scene, one, claims) = Scene::reading(&["a", "b"]).await;
     one.acknowledge(&claims).await.unwrap();
     let two = scene.host().await;
     scene.raw.add(KEY, "c").await;
-    scene
-        .raw
-        .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
-        .await;
-    assert_eq!(two.repair(&[]).await.unwrap().repaired, Repaired::Group);
-    assert_eq!(two.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
+    scene.destroy_group().await;
+    assert_eq!(repaired(&two, &[]).await, Repaired::Group);
+    assert_eq!(fetch(&two, 9).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_fetch_that_waits_hears_of_the_deletion() {
+async fn a_waiting_fetch_reports_the_deletion_of_its_group_or_stream() {
     let scene = Scene::new().await;
     let host = Arc::new(scene.host().await);
-    for command in [
-        format!("XGROUP DESTROY {KEY} {GROUP}"),
-        format!("DEL {KEY}"),
-    ] {
+    for missing in ["group", "stream"] {
         let waiting = tokio::spawn({
             let host = Arc::clone(&host);
             async move { host.fetch(1, Duration::from_secs(15)).await }
         });
-        hostler_tests::redis::eventually("a client is blocked", || async {
-            scene
-                .raw
-                .text("INFO clients")
-                .await
-                .contains("blocked_clients:1\r\n")
-        })
-        .await;
-        scene.raw.ask(&command).await;
+        scene.blocked(1).await;
+        match missing {
+            "group" => scene.destroy_group().await,
+            _ => scene.delete(KEY).await,
+        }
         let error = waiting.await.unwrap().unwrap_err();
-        assert_eq!(error.class(), Class::Missing, "{command}: {error}");
+        assert_eq!(error.class(), Class::Missing, "{missing}: {error}");
         host.repair(&[]).await.unwrap();
     }
 }
 
 async fn report(scene: &Scene) -> Report {
-    let link = connector(&scene.server.url()).link("inspect");
-    inspect::stream(&link, KEY, GROUP, Some(DEAD))
-        .await
-        .unwrap()
+    report_at(&scene.url()).await
+}
+
+async fn report_at(url: &str) -> Report {
+    let link = connector(url).link("inspect");
+    let report = inspect::stream(&link, KEY, GROUP, Some(DEAD)).await;
+    report.unwrap()
 }
 
 #[tokio::test]
-async fn inspect_reports_what_there_is() {
+async fn inspect_reports_lengths_consumers_and_groups() {
     let scene = Scene::new().await;
-    let link = connector(&scene.server.url()).link("inspect");
+    let link = scene.connector().link("inspect");
     let error = inspect::stream(&link, KEY, GROUP, None).await.unwrap_err();
     assert_eq!(error.class(), Class::Missing);
     let host = scene.host().await;
-    let error = inspect::stream(&link, KEY, "other", None)
-        .await
-        .unwrap_err();
-    assert_eq!(error.class(), Class::Missing);
+    let error = inspect::stream(&link, KEY, "other", None).await;
+    assert_eq!(error.unwrap_err().class(), Class::Missing);
     let empty = report(&scene).await;
-    assert_eq!(
-        (empty.length, empty.pending, empty.oldest_pending_ms),
-        (0, 0, None)
-    );
+    let lengths = (empty.length, empty.pending, empty.oldest_pending_ms);
+    assert_eq!(lengths, (0, 0, None));
     assert!(!empty.unread && empty.consumers.is_empty() && empty.next_due_ms.is_none());
 
     let claims = scene.read(&host, &["a", "b", "c"]).await;
     scene.raw.add(KEY, "unread").await;
-    settle(&host, &claims[0], 1, dead_letter()).await;
-    settle(&host, &claims[1], 1, park(1, Duration::from_secs(50))).await;
-    let fast = scene
-        .host_with(StreamOptions {
-            group: "fast".into(),
-            ..options()
-        })
-        .await;
-    let all: Vec<_> = fast.fetch(9, Duration::ZERO).await.unwrap();
-    let all: Vec<_> = all.into_iter().map(Arc::new).collect();
+    settled(&host, &claims[0], 1, dead_letter()).await;
+    settled(&host, &claims[1], 1, park(1, Duration::from_secs(50))).await;
+    let fast = scene.host_of("fast").await;
+    let all = fetch(&fast, 9).await;
     fast.acknowledge(&all).await.unwrap();
 
-    for url in [
-        scene.server.url(),
-        format!("{}?protocol=resp3", scene.server.url()),
-    ] {
-        let link = connector(&url).link("inspect");
-        let report = inspect::stream(&link, KEY, GROUP, Some(DEAD))
-            .await
-            .unwrap();
+    let url = scene.url();
+    for url in [format!("{url}?protocol=resp3"), url] {
+        let report = report_at(&url).await;
         assert_eq!((report.length, report.pending, report.lag), (4, 2, Some(1)));
         assert!(report.unread && report.oldest_pending_ms.unwrap() < 60_000);
         assert_eq!((report.delayed, report.dead_letters), (1, Some(1)));
         let due = report.next_due_ms.unwrap();
         assert!(due > 20_000 && due <= 50_000, "{due}");
-        let consumers: Vec<_> = report
-            .consumers
-            .iter()
-            .map(|c| (c.name.as_str(), c.pending))
-            .collect();
+        let consumers = report.consumers.iter();
+        let consumers: Vec<_> = consumers.map(|c| (c.name.as_str(), c.pending)).collect();
         assert_eq!(consumers, [(host.consumer(), 1), (PARKED_CONSUMER, 1)]);
-        let groups: Vec<_> = report
-            .groups
-            .iter()
+        let groups: Vec<_> = (report.groups.iter())
             .map(|g| (g.name.as_str(), g.pending, g.needs_from.as_str()))
             .collect();
         let (first, last) = (text(claims[1].id), text(all[3].id));
         assert_eq!(groups, [(GROUP, 2, first.as_str()), ("fast", 0, &last)]);
     }
-    scene
-        .raw
-        .ask(&format!("ZADD {PARKED} 1 {}", text(claims[1].id)))
-        .await;
+    let due = format!("ZADD {PARKED} 1 {}", text(claims[1].id));
+    scene.raw.ask(&due).await;
     assert_eq!(report(&scene).await.next_due_ms, Some(0));
-    assert_eq!(orphans(&host, 9).await.claims.len(), 0);
+    assert!(orphaned(&host, 9).await.is_empty());
 }
 
-/// A queue is what the runtime hands around.
+/// The runtime uses every kind of queue through the trait.
 #[tokio::test]
-async fn a_stream_queue_is_a_queue() {
+async fn a_stream_queue_works_through_the_trait() {
     let scene = Scene::new().await;
     let queue: Arc<dyn Queue> = Arc::new(scene.host().await);
     assert_eq!(queue.backlog().await.unwrap(), Backlog::default());
     let shown = format!("{queue:?}");
-    assert!(
-        shown.contains("StreamQueue") && shown.contains(KEY),
-        "{shown}"
-    );
+    let expected = ["StreamQueue", KEY];
+    assert!(expected.iter().all(|part| shown.contains(part)), "{shown}");
 }

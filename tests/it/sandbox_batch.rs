@@ -1,8 +1,8 @@
-//! Handlers of batches, called directly.
+//! Batch handlers, called directly.
 
 use std::time::Duration;
 
-use hostler::delivery::message::Message;
+use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::sandbox::{BatchReport, Call, Limits, LogSink, Settings, World};
 use hostler_tests::guests::guest;
@@ -49,12 +49,12 @@ fn dropped(reason: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn every_message_has_its_outcome() {
+async fn each_message_of_a_batch_has_its_own_outcome() {
     let mut rig = rig(&Settings::default());
     let description = rig.sandbox.describe();
     assert_eq!(description.world, World::Batch);
     assert_eq!(description.interface, "hostler:handler/batch-handler@1.0.0");
-    // Message `n` is told that it is attempt `n`, and takes that step of its script.
+    // Message `n` has attempt `n`, and takes the step `n` of its script.
     let bodies = ["ack", "ack,nack", "drop:no", "ack,ack,ack,nack:7", "size"];
     let report = batch(&mut rig, &bodies).await;
     let expected = [
@@ -70,10 +70,8 @@ async fn every_message_has_its_outcome() {
     let Outcome::Drop(Some(echo)) = &echo[1] else {
         panic!("{echo:?}");
     };
-    assert!(
-        echo.starts_with("id=1-1 queue=orders attempt=2 max=5 "),
-        "{echo}"
-    );
+    let begin = "id=1-1 queue=orders attempt=2 max=5 ";
+    assert!(echo.starts_with(begin), "{echo}");
 }
 
 #[tokio::test]
@@ -82,12 +80,7 @@ async fn a_large_batch_is_one_call() {
     let bodies = vec!["ack"; 1000];
     let answer = batch(&mut rig, &bodies).await.answer.unwrap();
     assert_eq!(answer, vec![Outcome::Ack; 1000]);
-    assert!(
-        rig.capture
-            .take()
-            .iter()
-            .any(|line| line.text == "batch 1000")
-    );
+    assert!(rig.lines().contains(&"batch 1000".to_owned()));
 }
 
 #[tokio::test]
@@ -100,7 +93,7 @@ async fn one_message_is_a_batch_of_one() {
         assert_eq!(fault.kind, FaultKind::BadOutcome);
         assert_eq!(fault.detail, format!("{count} outcomes for 1 messages"));
     }
-    // Only a handler of batches is given several.
+    // A message handler gets only the first message.
     let mut single = Rig::scripted(&Settings::default());
     assert_eq!(single.sandbox.describe().world, World::Message);
     let answer = batch(&mut single, &["drop:first", "drop:second"]).await;
@@ -108,7 +101,7 @@ async fn one_message_is_a_batch_of_one() {
 }
 
 #[tokio::test]
-async fn a_fault_is_one_of_the_call() {
+async fn a_fault_fails_the_whole_batch() {
     let mut rig = rig(&Settings {
         reuse: 100,
         limits: Limits {
@@ -138,7 +131,7 @@ async fn a_fault_is_one_of_the_call() {
 }
 
 #[tokio::test]
-async fn outcomes_are_counted_by_whoever_asked() {
+async fn the_caller_checks_the_number_of_outcomes() {
     let mut rig = rig(&Settings::default());
     let missing = batch(&mut rig, &["ack", "miss", "ack"]).await;
     assert_eq!(missing.answer.unwrap().len(), 2);
@@ -147,7 +140,7 @@ async fn outcomes_are_counted_by_whoever_asked() {
 }
 
 #[tokio::test]
-async fn messages_count_against_the_share_of_an_instance() {
+async fn each_message_of_a_batch_counts_against_the_reuse_limit() {
     let mut rig = rig(&Settings {
         reuse: 4,
         ..Settings::default()
@@ -160,15 +153,12 @@ async fn messages_count_against_the_share_of_an_instance() {
 }
 
 #[tokio::test]
-async fn a_batch_has_the_traces_of_its_messages_in_their_headers_only() {
+async fn in_a_batch_traces_are_only_in_the_headers_of_their_messages() {
     let mut rig = rig(&Settings::default());
-    let headers = || {
-        let mut headers = hostler::delivery::message::Headers::default();
-        headers.push("traceparent", "00-4bf9-00f0-01");
-        headers
-    };
+    let parent = ("traceparent".into(), "00-4bf9-00f0-01".into());
+    let headers = Headers::new(vec![parent]);
     let traced = |body| Message {
-        headers: headers(),
+        headers: headers.clone(),
         ..message(body)
     };
     let alone = rig.call(&traced("trace"), 1).await.outcome;
@@ -189,8 +179,6 @@ async fn a_batch_has_the_traces_of_its_messages_in_their_headers_only() {
     let Outcome::Drop(Some(echo)) = &answer[1] else {
         panic!("{answer:?}");
     };
-    assert!(
-        echo.ends_with("headers=[traceparent=00-4bf9-00f0-01]"),
-        "{echo}"
-    );
+    let end = "headers=[traceparent=00-4bf9-00f0-01]";
+    assert!(echo.ends_with(end), "{echo}");
 }

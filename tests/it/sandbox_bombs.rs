@@ -1,5 +1,5 @@
-//! Components that are made to keep a compiler busy: each ends at a limit of the child that compiles
-//! it, and costs the host next to nothing.
+//! Components that are made to keep a compiler busy: each ends at a limit of the child that
+//! compiles it, and costs the host almost nothing.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -19,7 +19,7 @@ use crate::sandbox_compile::{
     by_child, large_to_compile, module, refusal, slow_to_compile, wrapping,
 };
 
-/// Little time and memory, so that the tests need little of both.
+/// Limits that keep the tests short.
 fn tight() -> Settings {
     by_child(Limits {
         compile_time: Duration::from_secs(2),
@@ -28,13 +28,13 @@ fn tight() -> Settings {
     })
 }
 
-/// One function of as many bytes as there may be in one.
+/// One function of nearly the largest size.
 fn a_huge_function() -> Vec<u8> {
     let mut function = Function::new([(64, ValType::I32)]);
     let mut code = function.instructions();
     for i in 0..450_000_u32 {
         let local = |step: u32| 1 + i.wrapping_mul(step) % 64;
-        // Nothing here is known before it runs.
+        // The compiler cannot compute these values in advance.
         code.local_get(0).local_get(local(7)).i32_add();
         code.local_get(local(13)).local_get(0).i32_xor().i32_mul();
         code.local_tee(local(31)).local_set(0);
@@ -43,7 +43,7 @@ fn a_huge_function() -> Vec<u8> {
     wrapping(&module(vec![function]))
 }
 
-/// Nearly as many functions as there may be.
+/// Nearly the largest number of functions.
 fn many_functions() -> Vec<u8> {
     let mut types = TypeSection::new();
     types.ty().function([ValType::I32], [ValType::I32]);
@@ -66,7 +66,7 @@ fn many_functions() -> Vec<u8> {
     wrapping(&module)
 }
 
-/// Blocks in blocks, each with a way out of all of them.
+/// Nested blocks, each with a jump out of all of them.
 fn deep_nesting() -> Vec<u8> {
     const DEPTH: u32 = 400_000;
     let mut function = Function::new([]);
@@ -81,8 +81,8 @@ fn deep_nesting() -> Vec<u8> {
     wrapping(&module(vec![function]))
 }
 
-/// Loops in loops, around all the locals that there may be: each may be another one after each turn
-/// of each loop.
+/// Nested loops around nearly the largest number of locals: each local may change in each turn of
+/// each loop.
 fn many_locals() -> Vec<u8> {
     const LOCALS: u32 = 49_000;
     const LOOPS: u32 = 1_000;
@@ -104,13 +104,13 @@ fn many_locals() -> Vec<u8> {
     wrapping(&module(vec![function]))
 }
 
-/// Jumps with more targets than anybody needs.
+/// Jumps with very many targets.
 fn jump_tables() -> Vec<u8> {
     large_to_compile(110)
 }
 
 #[test]
-fn whatever_keeps_a_compiler_busy_ends_at_a_limit() {
+fn components_that_are_expensive_to_compile_end_at_a_limit() {
     let bombs = [
         ("a huge function", a_huge_function()),
         ("many functions", many_functions()),
@@ -122,7 +122,7 @@ fn whatever_keeps_a_compiler_busy_ends_at_a_limit() {
     for (name, bomb) in bombs {
         let began = Instant::now();
         let error = refusal(&bomb, &tight());
-        assert!(began.elapsed() < PATIENCE, "{name}: it does not end");
+        assert!(began.elapsed() < PATIENCE, "{name} does not end");
         println!(
             "{name}, {} bytes: {error}, after {:?}",
             bomb.len(),
@@ -136,7 +136,7 @@ fn whatever_keeps_a_compiler_busy_ends_at_a_limit() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// So many modules whose memories begin with almost nothing, far apart: 31 MiB of code each.
+/// Modules whose memories contain two bytes far apart: each compiles to 31 MiB.
 fn wide_memories(modules: usize) -> Vec<u8> {
     let mut memories = MemorySection::new();
     memories.memory(MemoryType {
@@ -160,14 +160,14 @@ fn wide_memories(modules: usize) -> Vec<u8> {
 }
 
 #[test]
-fn code_that_is_far_larger_than_its_component() {
+fn code_that_is_far_larger_than_its_component_is_refused() {
     let settings = by_child(Limits {
         compile_time: Duration::from_secs(600),
         ..Limits::default()
     });
     let bytes = wide_memories(2);
     let obeyed = refusal(&bytes, &settings);
-    // Valid, but no handler: it was compiled.
+    // It was compiled: the refusal says that it exports no handler.
     assert!(matches!(obeyed, LoadError::NoHandler { .. }), "{obeyed}");
     let bytes = wide_memories(4);
     let violated = refusal(&bytes, &settings);
@@ -179,7 +179,7 @@ fn code_that_is_far_larger_than_its_component() {
 }
 
 #[test]
-fn types_that_explode_are_no_valid_component() {
+fn exponential_types_are_refused_as_invalid() {
     let mut text = "(type $t0 (tuple u8 u8 u8 u8 u8 u8 u8 u8 u8 u8))".to_owned();
     for level in 1..30 {
         let inner = format!(" $t{}", level - 1).repeat(10);
@@ -190,7 +190,7 @@ fn types_that_explode_are_no_valid_component() {
     assert!(error.to_string().contains("type size"), "{error}");
 }
 
-/// Bytes of a process that were in memory at a time, at most, in the end.
+/// The peak of the resident memory of a process, in bytes.
 fn resident_max(mut child: Child) -> u64 {
     let path = format!("/proc/{}/status", child.id());
     let began = Instant::now();
@@ -207,46 +207,31 @@ fn resident_max(mut child: Child) -> u64 {
 }
 
 #[test]
-fn the_host_takes_no_memory_over_a_bomb() {
+fn refusing_an_expensive_component_takes_no_memory_in_the_host() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("handler.wasm");
     let check = |bytes: &[u8]| {
         fs::write(&file, bytes).expect("it can be written");
-        let mut command = hostler([
-            "check",
-            file.to_str().expect("a name"),
-            "--compile-cache",
-            "off",
-        ]);
-        command.args([
-            "--limit-compile-time",
-            "2s",
-            "--limit-compile-memory",
-            "1GiB",
-        ]);
+        let file = file.to_str().expect("a name");
+        let mut command = hostler(["check", file, "--compile-cache=off"]);
+        command.args(["--limit-compile-time=2s", "--limit-compile-memory=1GiB"]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         resident_max(command.spawn().expect("it starts"))
     };
-    // One that is compiled, loaded and tried.
+    // A good component is compiled, loaded and tried.
     let good = check(&handler("", "i32.const 0"));
     assert!(good > 0);
-    for bomb in [
-        large_to_compile(60),
-        wide_memories(20),
-        slow_to_compile(400),
-    ] {
+    let large = [large_to_compile(60), wide_memories(20)];
+    for bomb in large.into_iter().chain([slow_to_compile(400)]) {
         let most = check(&bomb);
-        let own = bomb.len() as u64;
-        assert!(
-            most < good + 2 * own + (50 << 20),
-            "{most} bytes, {good} else"
-        );
+        let bound = good + 2 * bomb.len() as u64 + (50 << 20);
+        assert!(most < bound, "{most} bytes, and {good} for a good one");
     }
 }
 
-/// Giants of a generator: nobody knows what they cost, but it ends.
+/// Large generated modules: their cost is unknown, but their compilation ends.
 #[test]
-fn generated_giants() {
+fn generated_large_modules_end_at_a_limit() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut rng = Rng::with_seed(seed);
@@ -259,7 +244,7 @@ fn generated_giants() {
         rng.fill(&mut entropy);
         let config = wasm_smith::Config {
             max_instructions: 200_000,
-            // Two of one name are no component.
+            // Two imports with one name make a component invalid.
             max_imports: 0,
             max_funcs: 1_000,
             min_funcs: 20,

@@ -1,4 +1,5 @@
-//! What a message looks like to a guest, and what its answers become.
+//! Calls of a handler: the message that the guest sees, its outcomes, and the reuse of its
+//! instance.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,19 +19,36 @@ fn reused(reuse: u32) -> Settings {
     }
 }
 
+fn dropped(reason: &str) -> Outcome {
+    Outcome::Drop(Some(reason.to_owned()))
+}
+
+/// The outcomes of calls that run at the same time, each in a slot of its own.
+async fn at_once(sandbox: &Sandbox, calls: usize, body: &'static str) -> Vec<Outcome> {
+    let calls = (0..calls).map(|_| {
+        let mut rig = Rig::of(sandbox.clone());
+        tokio::spawn(async move { rig.run(body).await.outcome })
+    });
+    // Each call must be spawned before the first one is awaited.
+    let calls: Vec<_> = calls.collect();
+    let mut outcomes = Vec::new();
+    for call in calls {
+        outcomes.push(call.await.unwrap());
+    }
+    outcomes
+}
+
 #[tokio::test]
 async fn answers_become_outcomes() {
     let mut rig = Rig::scripted(&Settings::default());
+    let again = |ms| Outcome::NackRequeue(Some(Duration::from_millis(ms)));
     let cases = [
         ("ack", Outcome::Ack),
         ("nack", Outcome::NackRequeue(None)),
-        ("nack:0", Outcome::NackRequeue(Some(Duration::ZERO))),
-        (
-            "nack:1500",
-            Outcome::NackRequeue(Some(Duration::from_millis(1500))),
-        ),
+        ("nack:0", again(0)),
+        ("nack:1500", again(1500)),
         ("drop", Outcome::Drop(None)),
-        ("drop:unwanted", Outcome::Drop(Some("unwanted".to_owned()))),
+        ("drop:unwanted", dropped("unwanted")),
     ];
     for (body, outcome) in cases {
         assert_eq!(rig.run(body).await.outcome, outcome, "{body}");
@@ -38,22 +56,17 @@ async fn answers_become_outcomes() {
 }
 
 #[tokio::test]
-async fn the_script_follows_the_attempt() {
+async fn a_guest_sees_the_number_of_the_attempt() {
     let mut rig = Rig::scripted(&Settings::default());
     let message = message("nack,nack:7;ack");
     let mut outcomes = Vec::new();
     for attempt in 1..=4 {
         outcomes.push(rig.call(&message, attempt).await.outcome);
     }
-    assert_eq!(
-        outcomes,
-        [
-            Outcome::NackRequeue(None),
-            Outcome::NackRequeue(Some(Duration::from_millis(7))),
-            Outcome::Ack,
-            Outcome::Ack,
-        ]
-    );
+    let again = |delay| Outcome::NackRequeue(delay);
+    let seven = Some(Duration::from_millis(7));
+    let expected = [again(None), again(seven), Outcome::Ack, Outcome::Ack];
+    assert_eq!(outcomes, expected);
 }
 
 #[tokio::test]
@@ -61,7 +74,7 @@ async fn a_guest_sees_the_whole_message() {
     let mut rig = Rig::scripted(&Settings::default());
     let mut headers = Headers::default();
     headers.push("X-Tenant", "acme");
-    headers.push("x-tenant", "the second one is not seen");
+    headers.push("x-tenant", "a guest does not see the second value");
     headers.push("bytes", Bytes::from_static(b"a\xffb"));
     headers.push(Bytes::from_static(b"n\xffAME"), "");
     let message = Message {
@@ -72,44 +85,35 @@ async fn a_guest_sees_the_whole_message() {
         ..message("echo")
     };
     let report = rig.call(&message, 3).await;
-    assert_eq!(
-        report.outcome,
-        Outcome::Drop(Some(
-            "id=1700000000000-7 queue=orders:éü attempt=3 max=5 enqueued=1700000000000 body=4 \
-             headers=[x-tenant=acme|bytes=a\u{fffd}b|n\u{fffd}ame=]"
-                .to_owned()
-        ))
+    let expected = dropped(
+        "id=1700000000000-7 queue=orders:éü attempt=3 max=5 enqueued=1700000000000 body=4 \
+         headers=[x-tenant=acme|bytes=a\u{fffd}b|n\u{fffd}ame=]",
     );
+    assert_eq!(report.outcome, expected);
 }
 
 #[tokio::test]
-async fn many_headers_are_told_apart() {
+async fn many_headers_are_deduplicated_by_name() {
     let mut rig = Rig::scripted(&Settings::default());
     let mut headers = Headers::default();
     for i in 0..40 {
         headers.push(format!("H{}", i % 20), i.to_string());
     }
-    let report = rig
-        .call(
-            &Message {
-                headers,
-                ..message("echo")
-            },
-            1,
-        )
-        .await;
+    let many = Message {
+        headers,
+        ..message("echo")
+    };
+    let report = rig.call(&many, 1).await;
     let Outcome::Drop(Some(reason)) = report.outcome else {
         panic!("{report:?}");
     };
     let expected: Vec<_> = (0..20).map(|i| format!("h{i}={i}")).collect();
-    assert!(
-        reason.ends_with(&format!("headers=[{}]", expected.join("|"))),
-        "{reason}"
-    );
+    let end = format!("headers=[{}]", expected.join("|"));
+    assert!(reason.ends_with(&end), "{reason}");
 }
 
 #[tokio::test]
-async fn a_guest_can_ask_about_its_delivery() {
+async fn a_guest_can_ask_for_its_deadline_cancellation_and_trace() {
     let mut rig = Rig::scripted(&Settings::default());
     let left: u64 = rig.reason("sleep:50+deadline").await.parse().unwrap();
     assert!((1..=4950).contains(&left), "{left} of 5000 ms are left");
@@ -126,16 +130,12 @@ async fn a_guest_can_ask_about_its_delivery() {
         headers,
         ..message("trace")
     };
-    assert_eq!(
-        rig.call(&traced, 1).await.outcome,
-        Outcome::Drop(Some(
-            "(Some(\"00-4bf9-00f0-01\"), Some(\"vendor=1\"))".to_owned()
-        ))
-    );
+    let trace = "(Some(\"00-4bf9-00f0-01\"), Some(\"vendor=1\"))";
+    assert_eq!(rig.call(&traced, 1).await.outcome, dropped(trace));
 }
 
 #[tokio::test]
-async fn a_stopping_host_is_noticed_while_running() {
+async fn a_running_guest_notices_that_the_host_stops() {
     let mut rig = Rig::scripted(&Settings::default());
     let cancelled = Arc::clone(&rig.cancelled);
     let running = rig.run("wait-cancelled+drop:stopped");
@@ -144,7 +144,7 @@ async fn a_stopping_host_is_noticed_while_running() {
         cancelled.store(true, Ordering::Relaxed);
     };
     let (report, ()) = tokio::join!(running, stop);
-    assert_eq!(report.outcome, Outcome::Drop(Some("stopped".to_owned())));
+    assert_eq!(report.outcome, dropped("stopped"));
 }
 
 #[tokio::test]
@@ -163,13 +163,13 @@ async fn a_fresh_instance_remembers_nothing() {
     let mut rig = Rig::scripted(&reused(1));
     for _ in 0..3 {
         let report = rig.run("count").await;
-        assert_eq!(report.outcome, Outcome::Drop(Some("1".to_owned())));
+        assert_eq!(report.outcome, dropped("1"));
         assert!(report.fresh);
     }
 }
 
 #[tokio::test]
-async fn a_reused_instance_serves_as_many_as_it_may() {
+async fn a_reused_instance_serves_as_many_messages_as_configured() {
     let mut rig = Rig::scripted(&reused(3));
     let mut counts = Vec::new();
     let mut fresh = Vec::new();
@@ -186,7 +186,7 @@ async fn a_reused_instance_serves_as_many_as_it_may() {
 }
 
 #[tokio::test]
-async fn slots_that_start_together_do_not_end_their_instances_together() {
+async fn slots_replace_their_instances_at_different_times() {
     const REUSE: u32 = 50;
     let sandbox = Rig::scripted(&reused(REUSE)).sandbox;
     let mut lifetimes = Vec::new();
@@ -200,15 +200,14 @@ async fn slots_that_start_together_do_not_end_their_instances_together() {
         assert!((40..=REUSE).contains(&lifetime), "{lifetime}");
         lifetimes.push(lifetime);
     }
-    // By chance they are all the same once in a billion runs.
-    assert!(
-        lifetimes.iter().any(|other| *other != lifetimes[0]),
-        "{lifetimes:?}"
-    );
+    // They are all equal by chance in one of a billion runs.
+    let first = lifetimes[0];
+    let differ = lifetimes.iter().any(|other| *other != first);
+    assert!(differ, "{lifetimes:?}");
 }
 
 #[tokio::test]
-async fn an_instance_that_has_grown_serves_no_more() {
+async fn an_instance_that_has_grown_is_not_reused() {
     let mut rig = Rig::scripted(&Settings {
         reuse: 1000,
         reuse_memory: Some(8 << 20),
@@ -216,14 +215,14 @@ async fn an_instance_that_has_grown_serves_no_more() {
     });
     assert_eq!(rig.reason("grow:2+count").await, "1");
     assert_eq!(rig.reason("grow:2+count").await, "2");
-    // It answers, and is gone: linear memory never shrinks.
+    // The instance answers, and is dropped: linear memory never shrinks.
     let grown = rig.run("grow:16+count").await;
-    assert_eq!(grown.outcome, Outcome::Drop(Some("3".to_owned())));
+    assert_eq!(grown.outcome, dropped("3"));
     assert!(grown.memory_bytes > 16 << 20);
     let next = rig.run("count").await;
-    assert_eq!(next.outcome, Outcome::Drop(Some("1".to_owned())));
+    assert_eq!(next.outcome, dropped("1"));
     assert!(next.fresh && next.memory_bytes < 8 << 20, "{next:?}");
-    // The default is half of what it may have.
+    // The default is half of the memory limit.
     let mut rig = Rig::scripted(&Settings {
         limits: Limits {
             memory: 16 << 20,
@@ -249,7 +248,7 @@ async fn an_instance_that_is_large_from_the_start_is_reused() {
 }
 
 #[tokio::test]
-async fn an_instance_does_not_wait_for_ever() {
+async fn an_idle_instance_is_dropped_after_the_idle_timeout() {
     let mut rig = Rig::scripted(&Settings {
         reuse: 1000,
         reuse_idle: Duration::from_millis(100),
@@ -258,7 +257,7 @@ async fn an_instance_does_not_wait_for_ever() {
     assert_eq!(rig.slot.patience(), None);
     rig.run("ack").await;
     assert_eq!(rig.slot.patience(), Some(Duration::from_millis(100)));
-    // Whoever runs the slot sees to it that it rests; if not, it rests at the next call.
+    // The owner of the slot ends the idle instance; otherwise the next call does.
     rig.slot.rest();
     assert_eq!(rig.slot.patience(), None);
     assert!(rig.run("ack").await.fresh);
@@ -271,7 +270,7 @@ async fn an_instance_does_not_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn nothing_is_reused_after_a_fault() {
+async fn an_instance_is_not_reused_after_a_fault() {
     let mut rig = Rig::scripted(&Settings {
         reuse: 100,
         limits: Limits {
@@ -301,7 +300,7 @@ async fn nothing_is_reused_after_a_fault() {
 }
 
 #[tokio::test]
-async fn limits_are_armed_anew_for_every_message_of_an_instance() {
+async fn limits_start_anew_for_each_message_of_a_reused_instance() {
     let mut rig = Rig::scripted(&Settings {
         reuse: 100,
         limits: Limits {
@@ -311,15 +310,15 @@ async fn limits_are_armed_anew_for_every_message_of_an_instance() {
         },
         ..Settings::default()
     });
-    // Together far more than one attempt may use.
+    // All messages together use far more than the limits of one attempt.
     for i in 1..=20 {
         let report = rig.run("spin:60+sleep:60+count").await;
-        assert_eq!(report.outcome, Outcome::Drop(Some(i.to_string())));
+        assert_eq!(report.outcome, dropped(&i.to_string()));
     }
 }
 
 #[tokio::test]
-async fn a_dropped_call_takes_its_instance_with_it() {
+async fn a_dropped_call_drops_its_instance() {
     let mut rig = Rig::scripted(&reused(100));
     assert_eq!(rig.reason("count").await, "1");
     let dropped =
@@ -331,7 +330,7 @@ async fn a_dropped_call_takes_its_instance_with_it() {
 }
 
 #[tokio::test]
-async fn a_call_dropped_in_a_busy_loop_ends_the_loop() {
+async fn dropping_a_call_ends_its_busy_loop() {
     let mut rig = Rig::scripted(&Settings::default());
     let dropped = tokio::time::timeout(Duration::from_millis(50), rig.run("loop")).await;
     assert!(dropped.is_err());
@@ -346,34 +345,26 @@ async fn a_panic_of_the_host_is_a_fault_of_the_attempt() {
     let fault = rig.fault("host-panic").await;
     assert_eq!(fault.kind, FaultKind::HostPanic);
     assert_eq!(fault.detail, "a fault point was asked to panic");
-    // Neither the host nor its slot is worse for it, but the instance is gone.
+    // The host and the slot go on; the instance is gone.
     assert_eq!(rig.reason("count").await, "1");
     assert_eq!(rig.reason("count").await, "2");
 }
 
 #[tokio::test]
-async fn a_trap_says_where() {
+async fn a_trap_names_the_function() {
     let mut rig = Rig::scripted(&Settings::default());
     let trap = rig.fault("trap").await;
     assert_eq!(trap.kind, FaultKind::Trap);
-    assert!(
-        trap.detail
-            .starts_with("wasm trap: wasm `unreachable` instruction executed, in script::"),
-        "{}",
-        trap.detail
-    );
+    let detail = "wasm trap: wasm `unreachable` instruction executed, in script::";
+    assert!(trap.detail.starts_with(detail), "{trap}");
     let exit = rig.fault("exit:1").await;
     assert_eq!(exit.kind, FaultKind::GuestExit);
-    assert!(
-        exit.detail
-            .starts_with("exited with status 1 instead of answering"),
-        "{}",
-        exit.detail
-    );
+    let detail = "exited with status 1 instead of answering";
+    assert!(exit.detail.starts_with(detail), "{exit}");
 }
 
 #[tokio::test]
-async fn the_names_in_a_trap_are_bounded_and_harmless() {
+async fn function_names_in_a_trap_are_bounded_and_escaped() {
     let long = "n".repeat(5_000);
     let items = format!(
         r#"(func $a (@name "\1b[31mred\0a{long}") unreachable)
@@ -385,7 +376,7 @@ async fn the_names_in_a_trap_are_bounded_and_harmless() {
     let bytes = handler(&items, "call $e i32.const 0");
     let fault = Rig::bytes(&bytes, &Settings::default()).fault("").await;
     assert_eq!(fault.kind, FaultKind::Trap);
-    // The innermost four, and of each so much.
+    // The innermost four names, each cut to 96 bytes.
     let cut = |name: &str| format!("{name}{}", "n".repeat(96 - name.len()));
     let names = [&cut("\\u{1b}[31mred\\n"), &cut("b"), &cut("c"), "d"].join(" < ");
     assert_eq!(
@@ -406,7 +397,7 @@ async fn a_slot_can_change_its_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sleeping_guests_hold_no_core() {
+async fn sleeping_guests_occupy_no_thread() {
     const GUESTS: usize = 256;
     let settings = Settings {
         concurrency: GUESTS,
@@ -414,21 +405,14 @@ async fn sleeping_guests_hold_no_core() {
     };
     let sandbox = Rig::scripted(&settings).sandbox;
     let started = Instant::now();
-    let calls: Vec<_> = (0..GUESTS)
-        .map(|_| {
-            let mut rig = Rig::of(sandbox.clone());
-            tokio::spawn(async move { rig.run("sleep:500").await.outcome })
-        })
-        .collect();
-    for call in calls {
-        assert_eq!(call.await.unwrap(), Outcome::Ack);
-    }
+    let outcomes = at_once(&sandbox, GUESTS, "sleep:500").await;
+    assert_eq!(outcomes, vec![Outcome::Ack; GUESTS]);
     let one_after_the_other = Duration::from_millis(500) * (GUESTS as u32 / 2);
     assert!(started.elapsed() < one_after_the_other / 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn looping_guests_starve_nobody() {
+async fn looping_guests_do_not_starve_others() {
     let sandbox = Rig::scripted(&Settings::default()).sandbox;
     let loops: Vec<_> = (0..8)
         .map(|_| {
@@ -446,27 +430,18 @@ async fn looping_guests_starve_nobody() {
     assert!(served > 10, "{served} messages beside the loops");
     for ended in loops {
         let kind = ended.await.unwrap();
-        assert!(
-            matches!(kind, FaultKind::CpuTimeout | FaultKind::WallTimeout),
-            "{kind:?}"
-        );
+        let is_timeout = matches!(kind, FaultKind::CpuTimeout | FaultKind::WallTimeout);
+        assert!(is_timeout, "{kind:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_slots_than_instances_wait() {
+async fn slots_wait_for_a_free_instance() {
     let sandbox = Rig::scripted(&Settings {
         concurrency: 1,
         ..Settings::default()
     })
     .sandbox;
-    let calls: Vec<_> = (0..12)
-        .map(|_| {
-            let mut rig = Rig::of(sandbox.clone());
-            tokio::spawn(async move { rig.run("sleep:100").await.outcome })
-        })
-        .collect();
-    for call in calls {
-        assert_eq!(call.await.unwrap(), Outcome::Ack);
-    }
+    let outcomes = at_once(&sandbox, 12, "sleep:100").await;
+    assert_eq!(outcomes, vec![Outcome::Ack; 12]);
 }

@@ -1,4 +1,4 @@
-//! Compilation: in a child, within bounds, and once.
+//! Compilation: in a child process, within limits, and once per component.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -22,7 +22,7 @@ use wasm_encoder::{
 
 const MIB: u64 = 1 << 20;
 
-/// Compiled by a child of the built binary.
+/// The built binary compiles, as a child.
 pub(crate) fn by_child(limits: Limits) -> Settings {
     Settings {
         limits,
@@ -31,7 +31,7 @@ pub(crate) fn by_child(limits: Limits) -> Settings {
     }
 }
 
-/// Code from nowhere but the cache: the compiler does not exist.
+/// Code comes only from the cache: the compiler does not exist.
 fn only_from(cache: &Path) -> Settings {
     Settings {
         compiler: Compiler::Child {
@@ -41,7 +41,7 @@ fn only_from(cache: &Path) -> Settings {
     }
 }
 
-/// Compiled here, and kept.
+/// This process compiles, and keeps the code.
 fn kept_in(cache: &Path) -> Settings {
     Settings {
         cache: Some(Cache {
@@ -52,18 +52,26 @@ fn kept_in(cache: &Path) -> Settings {
     }
 }
 
+/// A cache with one entry: its place, the component, and the settings.
+fn with_entry() -> (Place, Vec<u8>, Settings) {
+    let place = Place::new();
+    let bytes = handler("", "i32.const 0");
+    let settings = kept_in(&place.dir());
+    assert!(!cached(&bytes, &settings));
+    (place, bytes, settings)
+}
+
+/// Whether the code of this component came from the cache.
 fn cached(bytes: &[u8], settings: &Settings) -> bool {
-    Sandbox::load_bytes(bytes, settings)
-        .expect("it loads")
-        .describe()
-        .cached
+    let sandbox = Sandbox::load_bytes(bytes, settings).expect("it loads");
+    sandbox.describe().cached
 }
 
 pub(crate) fn refusal(bytes: &[u8], settings: &Settings) -> LoadError {
     Sandbox::load_bytes(bytes, settings).expect_err("it is refused")
 }
 
-/// A place for a cache, and what is in it.
+/// A directory for a cache.
 struct Place(TempDir);
 
 impl Place {
@@ -76,10 +84,8 @@ impl Place {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<_> = fs::read_dir(self.dir())
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let entries = fs::read_dir(self.dir()).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
     }
@@ -117,12 +123,12 @@ pub(crate) fn module(functions: Vec<Function>) -> Module {
     module
 }
 
-/// Takes a compiler long: functions, and much to do in each.
+/// A component whose compilation takes long: it has many large functions.
 pub(crate) fn slow_to_compile(functions: usize) -> Vec<u8> {
     wrapping(&slow_module(functions))
 }
 
-/// The module of that.
+/// The module of this component.
 pub(crate) fn slow_module(functions: usize) -> Module {
     let function = |seed: usize| {
         let mut function = Function::new([(64, ValType::I32)]);
@@ -138,8 +144,8 @@ pub(crate) fn slow_module(functions: usize) -> Module {
     module((0..functions).map(function).collect())
 }
 
-/// Takes a compiler much memory: jumps with tens of thousands of targets, which are a byte each
-/// here, and far more there.
+/// A component whose compilation takes much memory: jumps with tens of thousands of targets. A
+/// target is one byte in the component, and far more in the compiler.
 pub(crate) fn large_to_compile(jumps: usize) -> Vec<u8> {
     let mut function = Function::new([]);
     let mut code = function.instructions();
@@ -154,7 +160,7 @@ pub(crate) fn large_to_compile(jumps: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_child_compiles_what_this_process_would() {
+async fn code_that_a_child_compiled_runs_in_this_process() {
     let bytes = fs::read(guest("scripted")).unwrap();
     for allocation in [Allocation::Auto, Allocation::OnDemand] {
         let settings = Settings {
@@ -170,7 +176,7 @@ async fn a_child_compiles_what_this_process_would() {
 }
 
 #[test]
-fn a_child_says_what_is_wrong_with_a_component() {
+fn a_child_reports_the_same_error_as_this_process() {
     let mut bytes = component("(component)");
     bytes.extend([0x0b, 1, 0xff]);
     let here = refusal(&bytes, &Settings::default()).to_string();
@@ -180,7 +186,7 @@ fn a_child_says_what_is_wrong_with_a_component() {
 }
 
 #[test]
-fn time_to_compile() {
+fn a_compilation_that_takes_too_long_is_refused() {
     let bomb = slow_to_compile(400);
     let limited = |compile_time| {
         by_child(Limits {
@@ -188,7 +194,7 @@ fn time_to_compile() {
             ..Limits::default()
         })
     };
-    // Valid, but no handler: it was compiled.
+    // It was compiled: the refusal says that it exports no handler.
     let obeyed = refusal(&bomb, &limited(Duration::from_secs(600)));
     assert!(matches!(obeyed, LoadError::NoHandler { .. }), "{obeyed}");
     let violated = refusal(&bomb, &limited(Duration::from_millis(150)));
@@ -199,7 +205,7 @@ fn time_to_compile() {
 }
 
 #[test]
-fn memory_to_compile() {
+fn a_compilation_that_takes_too_much_memory_is_refused() {
     let bomb = large_to_compile(14);
     let limited = |compile_memory| {
         by_child(Limits {
@@ -232,7 +238,7 @@ fn script(place: &Place, text: &str) -> Settings {
 }
 
 #[test]
-fn compilers_that_do_not_compile() {
+fn a_broken_compiler_is_reported() {
     let place = Place::new();
     let bytes = handler("", "i32.const 0");
     let said = |text: &str| {
@@ -246,21 +252,18 @@ fn compilers_that_do_not_compile() {
     );
     let text = said("kill -SEGV $$");
     assert!(text.starts_with(&format!("{crashed}signal: 11")), "{text}");
-    // An answer that is cut off is none, and neither is one that nobody understands.
-    for text in [
-        "printf c",
-        "printf 'c\\0\\0\\0\\0\\0\\0\\0\\11shorter'",
-        "echo hello world",
-    ] {
+    // An answer that is cut off or unknown counts as no answer.
+    let short = "printf 'c\\0\\0\\0\\0\\0\\0\\0\\11shorter'";
+    for text in ["printf c", short, "echo hello world"] {
         let text = said(&format!("cat >/dev/null; {text}"));
         assert_eq!(text, format!("{crashed}exit status: 0: it said nothing"));
     }
-    // Nor is one that is far too long, or never comes, whatever else stays open.
+    // An answer that is too long, and an answer that never comes.
     let text = said("cat >/dev/null; printf 'c\\177\\0\\0\\0\\0\\0\\0\\0'; exec sleep 60");
     assert!(text.starts_with("compiles to more than "), "{text}");
     let text = said("exec >&-; exec sleep 60");
     assert!(text.starts_with("did not compile within 5s "), "{text}");
-    // No variable reaches it: some hold passwords.
+    // The compiler gets no environment variables: some hold passwords.
     assert!(std::env::vars_os().count() > 1);
     let own = "grep -v -x -e PWD -e OLDPWD -e SHLVL -e _";
     let text = said(&format!(
@@ -280,14 +283,12 @@ fn compilers_that_do_not_compile() {
 }
 
 #[test]
-fn the_compiler_is_not_for_people() {
+fn the_compiler_command_refuses_other_callers() {
     let ended = fed(["compile-component"], b"hello\n");
     assert_eq!((ended.code, ended.stdout.as_str()), (74, ""), "{ended:?}");
-    assert!(
-        ended.stderr.contains("this command is a host's own"),
-        "{ended:?}"
-    );
-    // Not even with everything right, but without the parent that asked.
+    let refusal = "this command is a host's own";
+    assert!(ended.stderr.contains(refusal), "{ended:?}");
+    // A right job is refused too, when the parent in the job does not exist.
     let job = r#"{"parent":1,"address_space":1000000000,"cpu_seconds":10,"on_demand":false,
         "memory":65536,"stack":65536}"#
         .replace('\n', "");
@@ -296,11 +297,11 @@ fn the_compiler_is_not_for_people() {
     assert!(ended.stderr.contains("the parent is gone"), "{ended:?}");
 }
 
-/// The processes whose parent is this one.
+/// The child processes of this process.
 pub(crate) fn children(parent: u32) -> Vec<i32> {
     let is_child = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name in parentheses: the state, then the parent.
+        // After the name in parentheses: the state, then the parent.
         let parent_of = |stat: &str| stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok();
         parent_of(&stat) == Some(parent)
     };
@@ -334,7 +335,7 @@ fn the_compiler_dies_with_its_host() {
         .unwrap();
     let compiler = until("a compiler", || children(host.id()).pop());
     let lives = || fs::exists(format!("/proc/{compiler}/exe")).unwrap();
-    // It has bound itself once it has threads to compile with.
+    // The compiler sets its limits before it starts threads.
     until("compiling", || {
         fs::read_dir(format!("/proc/{compiler}/task"))
             .is_ok_and(|tasks| tasks.count() > 1)
@@ -354,11 +355,11 @@ fn the_compiler_dies_with_its_host() {
     }
     kill(Pid::from_raw(host.id() as i32), Signal::SIGKILL).unwrap();
     host.wait().unwrap();
-    until("its end", || (!lives()).then_some(()));
+    until("the end of the compiler", || (!lives()).then_some(()));
 }
 
 #[tokio::test]
-async fn what_was_compiled_is_kept() {
+async fn compiled_code_is_cached_for_this_user_only() {
     let place = Place::new();
     let bytes = fs::read(guest("scripted")).unwrap();
     assert!(!cached(&bytes, &kept_in(&place.dir())));
@@ -371,7 +372,7 @@ async fn what_was_compiled_is_kept() {
 }
 
 #[test]
-fn the_binary_keeps_what_it_compiled() {
+fn the_binary_caches_compiled_code() {
     let place = Place::new();
     let scripted = guest("scripted");
     let check = |arguments: &[&str]| {
@@ -387,16 +388,13 @@ fn the_binary_keeps_what_it_compiled() {
     assert!(check(&["--compile-cache", place.dir().to_str().unwrap()]));
     let other = place.0.path().join("other");
     assert!(!check(&["--compile-cache", other.to_str().unwrap()]));
-    // Code for a pool serves every limit of memory: the bounds are checked by the pool's guards.
+    // Code for a pool serves each memory limit: the guards of the pool check the bounds.
     assert!(check(&["--memory", "32MiB"]));
 }
 
 #[test]
-fn code_for_other_settings_is_other_code() {
-    let place = Place::new();
-    let bytes = handler("", "i32.const 0");
-    let settings = kept_in(&place.dir());
-    assert!(!cached(&bytes, &settings));
+fn code_for_other_settings_is_cached_separately() {
+    let (place, bytes, settings) = with_entry();
     assert!(!cached(&handler("", "i32.const  0 nop"), &settings));
     let on_demand = Settings {
         allocation: Allocation::OnDemand,
@@ -409,11 +407,8 @@ fn code_for_other_settings_is_other_code() {
 }
 
 #[tokio::test]
-async fn damaged_code_is_noticed_and_compiled_again() {
-    let place = Place::new();
-    let bytes = handler("", "i32.const 0");
-    let settings = kept_in(&place.dir());
-    assert!(!cached(&bytes, &settings));
+async fn damaged_cache_entries_are_compiled_again() {
+    let (place, bytes, settings) = with_entry();
     let file = place.only_file();
     let whole = fs::read(&file).unwrap();
     let mut damages: Vec<Vec<u8>> = vec![
@@ -422,18 +417,9 @@ async fn damaged_code_is_noticed_and_compiled_again() {
         whole[..whole.len() - 1].to_vec(),
         [&whole[..], b"x"].concat(),
     ];
-    // Anywhere: the magic, the digest, the code from its first to its last byte.
-    for at in [
-        0,
-        15,
-        16,
-        47,
-        48,
-        49,
-        1000,
-        whole.len() / 2,
-        whole.len() - 1,
-    ] {
+    // Anywhere: the magic bytes, the digest, the first, middle and last byte of the code.
+    let (middle, last) = (whole.len() / 2, whole.len() - 1);
+    for at in [0, 15, 16, 47, 48, 49, 1000, middle, last] {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
         damages.push(damaged);
@@ -443,14 +429,14 @@ async fn damaged_code_is_noticed_and_compiled_again() {
         let mut rig = Rig::bytes(&bytes, &settings);
         assert!(!rig.sandbox.describe().cached);
         assert_eq!(rig.run("").await.outcome, Outcome::Ack);
-        // And repaired.
+        // The entry is written again.
         assert_eq!(fs::read(place.only_file()).unwrap(), whole);
         assert!(cached(&bytes, &settings));
     }
 }
 
 #[test]
-fn code_of_one_component_does_not_pass_for_that_of_another() {
+fn the_cache_entry_of_another_component_is_not_used() {
     let place = Place::new();
     let settings = kept_in(&place.dir());
     let (one, two) = (handler("", "i32.const 0"), handler("", "i32.const 8"));
@@ -464,30 +450,27 @@ fn code_of_one_component_does_not_pass_for_that_of_another() {
 }
 
 #[test]
-fn what_is_no_entry_is_not_read() {
-    let place = Place::new();
-    let bytes = handler("", "i32.const 0");
-    let settings = kept_in(&place.dir());
-    assert!(!cached(&bytes, &settings));
+fn a_cache_entry_that_is_not_a_private_file_is_not_read() {
+    let (place, bytes, settings) = with_entry();
     let file = place.only_file();
     let elsewhere = place.0.path().join("elsewhere");
 
-    // A link, even to the right bytes.
+    // A link, although it leads to the right bytes.
     fs::rename(&file, &elsewhere).unwrap();
     symlink(&elsewhere, &file).unwrap();
     assert!(!cached(&bytes, &settings));
     assert!(cached(&bytes, &settings));
-    // A file that others may write, even if it is right.
+    // A file that other users may write, although its content is right.
     fs::set_permissions(&file, Permissions::from_mode(0o622)).unwrap();
     assert!(!cached(&bytes, &settings));
     assert!(cached(&bytes, &settings));
-    // A pipe that nobody writes to.
+    // A pipe without a writer.
     fs::remove_file(&file).unwrap();
     let made = Command::new("mkfifo").arg("-m600").arg(&file).status();
     assert!(made.unwrap().success());
     assert!(!cached(&bytes, &settings));
     assert!(cached(&bytes, &settings));
-    // A directory is in the way: it stays, and nothing is kept.
+    // A directory with the name of the entry: it stays, and the code is not cached.
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     assert!(!cached(&bytes, &settings));
@@ -496,18 +479,15 @@ fn what_is_no_entry_is_not_read() {
 }
 
 #[test]
-fn a_directory_that_is_not_ours_alone_is_not_used() {
-    let place = Place::new();
-    let bytes = handler("", "i32.const 0");
-    let settings = kept_in(&place.dir());
-    assert!(!cached(&bytes, &settings));
+fn a_cache_directory_that_others_can_access_is_not_used() {
+    let (place, bytes, settings) = with_entry();
     for mode in [0o755, 0o770, 0o701] {
         fs::set_permissions(place.dir(), Permissions::from_mode(mode)).unwrap();
         assert!(!cached(&bytes, &settings), "{mode:o}");
     }
     fs::set_permissions(place.dir(), Permissions::from_mode(0o700)).unwrap();
     assert!(cached(&bytes, &settings));
-    // No directory at all, and none that could be made.
+    // The path is a file, and no directory can be created.
     let file = place.0.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(!cached(&bytes, &kept_in(&file)));
@@ -515,9 +495,9 @@ fn a_directory_that_is_not_ours_alone_is_not_used() {
 }
 
 #[test]
-fn the_cache_is_bounded() {
+fn the_cache_is_bounded_and_drops_the_least_recently_used_code() {
     let place = Place::new();
-    // Some code, which differs from number to number.
+    // A different component for each number.
     let numbered = |number: u32| handler("", &format!("i32.const {}", number * 8));
     let roomy = kept_in(&place.dir());
     assert!(!cached(&numbered(0), &roomy));
@@ -525,15 +505,15 @@ fn the_cache_is_bounded() {
     let settings = Settings {
         cache: Some(Cache {
             dir: place.dir(),
-            // Three, and not four.
+            // Three entries fit, four do not.
             max_bytes: each * 7 / 2,
         }),
         ..roomy
     };
-    // Not ours: neither counted nor removed.
+    // A foreign file is neither counted nor removed.
     let foreign = place.dir().join("notes.txt");
     fs::write(&foreign, "x".repeat(each as usize * 4)).unwrap();
-    // Times that a file system tells apart.
+    // Make the entries older: file systems have coarse times.
     let aged = |seconds: u64| {
         for file in place.files() {
             let file = fs::File::options().write(true).open(file).unwrap();
@@ -546,7 +526,7 @@ fn the_cache_is_bounded() {
         aged(10);
         assert!(!cached(&numbered(number), &settings));
     }
-    // The first one is the oldest, but not the one that was not used for longest.
+    // The first entry is the oldest, but it was used after the second.
     aged(10);
     assert!(cached(&numbered(0), &settings));
     aged(10);
@@ -561,7 +541,7 @@ fn the_cache_is_bounded() {
         assert!(!cached(&numbered(number), &settings));
         assert!(place.size() <= each * 7 / 2, "{}", place.size());
     }
-    // What a writer that died has left is removed in the end.
+    // The partial file of a dead writer is removed after an hour.
     let partial = place.dir().join("0123.code.00.partial");
     fs::write(&partial, "x").unwrap();
     aged(10);
@@ -570,7 +550,7 @@ fn the_cache_is_bounded() {
     aged(3600);
     assert!(!cached(&numbered(21), &settings));
     assert!(!partial.exists());
-    // Larger than all: compiled, but not kept.
+    // Code that is larger than the whole cache is compiled, but not cached.
     let tiny = Settings {
         cache: Some(Cache {
             dir: place.dir(),
@@ -583,7 +563,7 @@ fn the_cache_is_bounded() {
 }
 
 #[test]
-fn hosts_that_fill_the_cache_at_once_do_not_disturb_each_other() {
+fn hosts_that_fill_the_cache_at_the_same_time_do_not_disturb_each_other() {
     let place = Place::new();
     let file = place.0.path().join("handler.wasm");
     let dir = place.dir();
@@ -601,19 +581,16 @@ fn hosts_that_fill_the_cache_at_once_do_not_disturb_each_other() {
             assert!(output.status.success(), "{output:?}");
             assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         }
-        assert_eq!(place.files().len(), round + 1, "no rest, no double");
+        assert_eq!(place.files().len(), round + 1, "one entry each");
         assert_eq!(end(&mut check()).ok().json()["cached"], true);
     }
 }
 
 #[test]
-fn code_that_a_user_brings_stays_refused() {
-    let place = Place::new();
-    let bytes = handler("", "i32.const 0");
-    let settings = kept_in(&place.dir());
-    assert!(!cached(&bytes, &settings));
+fn a_cache_entry_given_as_a_handler_is_refused() {
+    let (place, _, settings) = with_entry();
     let entry = fs::read(place.only_file()).unwrap();
-    // The very code that we run, given as a handler, with and without the head of its entry.
+    // A cache entry, given as a handler, with and without its header.
     let error = refusal(&entry[48..], &settings);
     assert!(matches!(error, LoadError::Precompiled), "{error}");
     let error = refusal(&entry, &settings);

@@ -1,5 +1,5 @@
-//! Guests of the first release, as they were compiled then: they run for ever. Nothing here is ever
-//! built again; a later release adds a folder.
+//! Guests of the first release, as they were compiled then: they must run in every later release.
+//! These files are never built again; a later release adds a folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +19,9 @@ fn text(name: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_rust_guest_of_the_first_release() {
+async fn a_rust_guest_of_the_first_release_still_runs() {
     let sandbox = Sandbox::load(&corpus("ack.wasm"), &Settings::default()).unwrap();
-    // It is this very file: whoever builds it anew makes another test of it.
+    // The digest of the original file: a new build would be another test.
     assert_eq!(
         &**sandbox.digest(),
         "sha256:2700537dd4d090611a16114e1088a709fbc88bda3bab15fb4364797b1f6b50ac"
@@ -30,14 +30,14 @@ async fn a_rust_guest_of_the_first_release() {
 }
 
 #[tokio::test]
-async fn a_handler_of_the_first_release_and_all_that_it_imports() {
+async fn a_handler_of_the_first_release_with_every_import_still_runs() {
     let mut rig = Rig::bytes(&text("handler.wat"), &Settings::default());
     let seven = Outcome::NackRequeue(Some(Duration::from_millis(7)));
     assert_eq!(rig.run("anything").await.outcome, seven);
 }
 
 #[tokio::test]
-async fn a_handler_of_batches_of_the_first_release() {
+async fn a_batch_handler_of_the_first_release_still_runs() {
     let mut rig = Rig::bytes(&text("batch.wat"), &Settings::default());
     assert_eq!(rig.sandbox.describe().world, World::Batch);
     assert_eq!(rig.run("anything").await.outcome, Outcome::Ack);

@@ -1,4 +1,4 @@
-//! The example guests, as their users build them.
+//! The example guests, built like users build them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hostler_tests::guests::example;
 use hostler_tests::rig::{Rig, fault, message};
 
 #[tokio::test]
-async fn the_orders_handler_in_rust() {
+async fn the_rust_orders_handler_gives_the_documented_outcomes() {
     let path = example("rust", "orders-handler");
     let mut rig = Rig::of(Sandbox::load(&path, &Settings::default()).unwrap());
 

@@ -1,4 +1,4 @@
-//! Grants: denied by default, refused by name, given by the operator.
+//! Grants: an import without its grant is refused by name; the operator gives grants.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn rig(settings: &Settings) -> Rig {
 }
 
 #[test]
-fn denied_by_default() {
+fn a_component_without_its_grant_is_refused() {
     let error = Sandbox::load(&guest("configured"), &Settings::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -33,7 +33,7 @@ fn denied_by_default() {
 }
 
 #[tokio::test]
-async fn values_of_the_operator() {
+async fn a_guest_reads_the_configured_values() {
     let mut rig = rig(&granted(&[("region", "eu"), ("empty", ""), ("ü", "é")]));
     assert_eq!(rig.reason("config:region").await, "eu");
     assert_eq!(rig.reason("config:empty").await, "");
@@ -43,20 +43,16 @@ async fn values_of_the_operator() {
         rig.reason("configs").await,
         r#"Ok([("empty", ""), ("region", "eu"), ("ü", "é")])"#
     );
-    let description = rig.sandbox.describe();
-    let import = description
-        .imports
-        .iter()
-        .find(|import| import.name.starts_with("wasi:config"))
-        .unwrap();
-    assert_eq!(import.need, Need::Grant("config"));
-    // Granted, and nothing there.
+    let mut imports = rig.sandbox.describe().imports.iter();
+    let import = imports.find(|import| import.name.starts_with("wasi:config"));
+    assert_eq!(import.unwrap().need, Need::Grant("config"));
+    // A grant without values.
     let mut empty = self::rig(&granted(&[]));
     assert_eq!(empty.reason("configs").await, "Ok([])");
 }
 
 #[tokio::test]
-async fn values_are_no_way_out_of_the_limits() {
+async fn large_values_count_against_the_memory_limit() {
     let large = "x".repeat(20 << 20);
     let mut rig = rig(&Settings {
         limits: Limits {
@@ -71,52 +67,39 @@ async fn values_are_no_way_out_of_the_limits() {
 }
 
 #[test]
-fn values_are_not_shown() {
+fn debug_output_hides_the_values() {
     let settings = granted(&[("token", "s3cr3t")]);
     let shown = format!("{settings:?}");
-    assert!(
-        shown.contains("token") && !shown.contains("s3cr3t"),
-        "{shown}"
-    );
+    let is_hidden = shown.contains("token") && !shown.contains("s3cr3t");
+    assert!(is_hidden, "{shown}");
 }
 
 #[test]
-fn check_lists_grants() {
+fn check_lists_grants_and_hides_their_values() {
     let file = guest("configured").display().to_string();
     let refused = run(["check", &file]);
     assert_eq!(refused.code, 65, "{refused:?}");
-    assert!(
-        refused.stderr.contains("needs the grant `config`"),
-        "{refused:?}"
-    );
+    let needs = "needs the grant `config`";
+    assert!(refused.stderr.contains(needs), "{refused:?}");
     let flag = r#"--grant-config={"token":"s3cr3t"}"#;
     let text = run(["check", &file, flag]).ok();
     assert!(text.stdout.contains("by the grant `config`"), "{text:?}");
     let json = run(["check", &file, flag, "--json"]).ok();
     let imports = json.json()["imports"].clone();
-    let import = imports
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|import| import["grant"] == "config")
-        .unwrap();
-    assert_eq!(import["needs"], "grant");
+    let mut imports = imports.as_array().unwrap().iter();
+    let import = imports.find(|import| import["grant"] == "config");
+    assert_eq!(import.unwrap()["needs"], "grant");
     assert!(!format!("{text:?}{json:?}").contains("s3cr3t"));
 
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("orders.toml");
     let base = "redis = \"redis://db\"\nstream = \"o\"\ngroup = \"g\"\nhandler = \"h.wasm\"\n";
-    std::fs::write(
-        &config,
-        format!("{base}[grant.config]\ntoken = \"s3cr3t\"\n"),
-    )
-    .unwrap();
+    let granting = format!("{base}[grant.config]\ntoken = \"s3cr3t\"\n");
+    std::fs::write(&config, granting).unwrap();
     let config = config.display().to_string();
     let shown = run(["check", "--config", &config]).ok().stdout;
-    assert!(
-        shown.contains("values for token") && !shown.contains("s3cr3t"),
-        "{shown}"
-    );
+    let is_hidden = shown.contains("values for token") && !shown.contains("s3cr3t");
+    assert!(is_hidden, "{shown}");
     for (wrong, said) in [
         (
             "grant.config = \"s3cr3t\"",

@@ -1,4 +1,4 @@
-//! Hostile guests beside honest ones: what they do is their own fault, and nobody else's trouble.
+//! Hostile guests beside honest ones: a hostile guest harms only its own messages.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use hostler::sandbox::{Limits, Sandbox, Settings, TICK};
 use hostler_tests::guests::{guest, handler};
 use hostler_tests::rig::{Rig, message};
 
-/// Two honest ones, and three times as many hostile ones as there are threads: one that computes gives
-/// way every 2 ms, so each costs the others of its thread that much at each of their steps.
+/// Two honest guests, and three hostile ones for each thread. A computing guest yields every 2 ms,
+/// so it delays each step of the other guests of its thread by this time.
 const SLOTS: usize = 8;
 const HONEST: usize = 2;
 
@@ -30,7 +30,7 @@ fn settings() -> Settings {
     }
 }
 
-/// What a hostile guest does, and what it may come to.
+/// The actions of hostile guests, and the faults that they may cause.
 const HOSTILE: [(&str, &[FaultKind]); 15] = [
     ("loop", &[FaultKind::CpuTimeout, FaultKind::WallTimeout]),
     ("doze", &[FaultKind::CpuTimeout, FaultKind::WallTimeout]),
@@ -45,7 +45,7 @@ const HOSTILE: [(&str, &[FaultKind]); 15] = [
     ("reply:2000000", &[FaultKind::OutputLimit]),
     ("handles:1001", &[FaultKind::MemoryLimit]),
     ("random:4000000000", &[FaultKind::Trap]),
-    // No faults by themselves, but they may take too long over it.
+    // Not a fault in itself, but it may take too long.
     (
         "lines:1000000",
         &[FaultKind::CpuTimeout, FaultKind::WallTimeout],
@@ -53,7 +53,8 @@ const HOSTILE: [(&str, &[FaultKind]); 15] = [
     ("ansi+long:1000000", &[]),
 ];
 
-/// Honest handlers that wait for something, as most do, until told to stop: how long each took.
+/// Run honest handlers, which wait like most handlers do, until the flag is set. Returns their
+/// durations.
 async fn honest(sandbox: &Sandbox, stop: &Arc<AtomicBool>) -> Vec<Duration> {
     let tasks: Vec<_> = (0..HONEST)
         .map(|_| {
@@ -82,7 +83,7 @@ fn p99(mut times: Vec<Duration>) -> Duration {
     times[(times.len() * 99).div_ceil(100) - 1]
 }
 
-/// Each hostile guest for a while in all other slots.
+/// Run each hostile guest in all other slots.
 async fn hostilities(sandbox: &Sandbox) {
     for (body, kinds) in HOSTILE {
         let tasks: Vec<_> = (HONEST..SLOTS)
@@ -103,7 +104,7 @@ async fn hostilities(sandbox: &Sandbox) {
     }
 }
 
-/// Bytes of this process that are in memory.
+/// The resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -112,12 +113,12 @@ fn resident() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn honest_messages_are_none_the_worse_for_hostile_ones() {
+async fn hostile_guests_do_not_slow_down_honest_ones() {
     let sandbox = Rig::scripted(&settings()).sandbox;
     let before = resident();
     let mut seen = Vec::new();
-    // Other tests may take the cores for a moment: what holds once is possible, and what the
-    // sandbox did wrong it would do wrong every time.
+    // Other tests may use the cores, so three tries are allowed: a defect of the sandbox would fail
+    // each.
     for _ in 0..3 {
         let stop = Arc::new(AtomicBool::new(false));
         let quiet = async {
@@ -135,7 +136,7 @@ async fn honest_messages_are_none_the_worse_for_hostile_ones() {
         let (alone, beside) = (p99(alone), p99(beside));
         println!("{alone:?} alone, {beside:?} beside hostile ones");
         if beside <= 3 * alone {
-            // The pool keeps what it has mapped: a slot's memory each, and no more.
+            // The pool keeps the memory that it has mapped: the memory of each slot, and no more.
             let grown = resident().saturating_sub(before);
             let bound = (SLOTS as u64 + 2) * (16 << 20) + (256 << 20);
             assert!(grown < bound, "{grown} bytes more");
@@ -146,10 +147,10 @@ async fn honest_messages_are_none_the_worse_for_hostile_ones() {
     panic!("p99 of honest messages alone and beside hostile ones: {seen:?}");
 }
 
-/// How often one that computes gives way: others of its thread wait for so long, at each of their
-/// steps, for each of its kind.
+/// The time between two yields of a computing guest delays each step of the other guests of its
+/// thread.
 #[tokio::test]
-async fn one_that_computes_gives_way_more_often_than_it_must() {
+async fn a_computing_guest_yields_more_often_than_once_per_tick() {
     let mut rig = Rig::scripted(&Settings::default());
     let mut seen = Vec::new();
     for _ in 0..10 {
@@ -163,8 +164,8 @@ async fn one_that_computes_gives_way_more_often_than_it_must() {
         assert_eq!(report.await.outcome, Outcome::Ack);
         drop(running);
         let ticks = began.elapsed().as_millis() / TICK.as_millis();
-        // One turn for each tick is all that there could be otherwise. A machine that has other
-        // things to do gives neither us nor the clock its turns.
+        // The ticks alone would give one turn each. On a busy machine both the guest and the clock
+        // get fewer turns.
         if turns > 2 * ticks {
             return;
         }
@@ -174,7 +175,7 @@ async fn one_that_computes_gives_way_more_often_than_it_must() {
 }
 
 #[tokio::test]
-async fn a_million_headers() {
+async fn a_million_headers_are_handled_or_fault() {
     let mut rig = Rig::scripted(&Settings::default());
     let mut headers = Headers::default();
     for i in 0..1_000_000_u32 {
@@ -202,7 +203,7 @@ async fn a_million_headers() {
 }
 
 #[tokio::test]
-async fn a_flood_of_outcomes() {
+async fn too_many_outcomes_are_a_fault() {
     let sandbox = Sandbox::load(&guest("batch"), &Settings::default()).unwrap();
     let mut rig = Rig::of(sandbox);
     let fault = rig.fault("more:1000000").await;
@@ -213,7 +214,7 @@ async fn a_flood_of_outcomes() {
     assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
 }
 
-/// At capacity messages wait, whatever a component needs of the pool: nothing fails.
+/// At capacity messages wait for each resource of the pool; none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_capacity_messages_wait() {
     let several = handler(

@@ -1,8 +1,8 @@
-//! Every limit, obeyed and violated.
+//! Every limit: an attempt within it, and an attempt beyond it.
 
 use std::time::{Duration, Instant};
 
-use hostler::delivery::outcome::{FaultKind, Outcome};
+use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::rollout::verify::{Refusal, Step};
 use hostler::sandbox::{Allocation, Limits, LoadError, Sandbox, Settings};
 use hostler_tests::guests::{handler, handler_beside};
@@ -17,72 +17,75 @@ fn limited(limits: Limits) -> Settings {
     }
 }
 
-/// One body that stays within its limit, and one that does not.
-async fn pair(rig: &mut Rig, obeyed: &str, violated: &str, kind: FaultKind, detail: &str) {
-    let report = rig.run(obeyed).await;
-    assert_eq!(report.outcome, Outcome::Ack, "{obeyed}");
-    let fault = rig.fault(violated).await;
-    assert_eq!(fault.kind, kind, "{violated}: {}", fault.detail);
-    assert!(
-        fault.detail.starts_with(detail),
-        "{violated}: {}",
-        fault.detail
-    );
-    // And the host is none the worse for it.
-    let report = rig.run(obeyed).await;
-    assert_eq!(report.outcome, Outcome::Ack, "{obeyed} after {violated}");
+/// One body stays within the limit, and another one exceeds it.
+async fn pair(rig: &mut Rig, bodies: [&str; 2], kind: FaultKind, detail: &str) {
+    let [within, beyond] = bodies;
+    let report = rig.run(within).await;
+    assert_eq!(report.outcome, Outcome::Ack, "{within}");
+    let fault = rig.fault(beyond).await;
+    assert_eq!(fault.kind, kind, "{beyond}: {}", fault.detail);
+    let begins = fault.detail.starts_with(detail);
+    assert!(begins, "{beyond}: {}", fault.detail);
+    // The slot works after the fault.
+    let report = rig.run(within).await;
+    assert_eq!(report.outcome, Outcome::Ack, "{within} after {beyond}");
+}
+
+/// The outcome of one message.
+async fn outcome(bytes: &[u8], settings: &Settings) -> Outcome {
+    Rig::bytes(bytes, settings).run("").await.outcome
+}
+
+/// The fault of one message.
+async fn fault(bytes: &[u8], settings: &Settings) -> Fault {
+    Rig::bytes(bytes, settings).fault("").await
 }
 
 #[tokio::test]
-async fn wall_time() {
+async fn an_attempt_past_the_timeout_is_a_wall_timeout() {
     let mut rig = Rig::scripted(&limited(Limits {
         wall: Duration::from_millis(500),
         ..Limits::default()
     }));
     let detail = "no answer within 500ms (limit `timeout`)";
-    pair(
-        &mut rig,
-        "sleep:100",
-        "sleep:60000",
-        FaultKind::WallTimeout,
-        detail,
-    )
-    .await;
+    let bodies = ["sleep:100", "sleep:60000"];
+    pair(&mut rig, bodies, FaultKind::WallTimeout, detail).await;
     let started = Instant::now();
     rig.fault("sleep:60000").await;
     assert!(started.elapsed() >= Duration::from_millis(500));
-    // A loop is ended by whichever limit is the shorter.
+    // The shorter limit ends a loop.
     let fault = rig.fault("loop").await;
     assert_eq!(fault.kind, FaultKind::WallTimeout);
 }
 
 #[tokio::test]
-async fn cpu_time() {
+async fn an_attempt_past_the_cpu_limit_is_a_cpu_timeout() {
     let mut rig = Rig::scripted(&limited(Limits {
         cpu: Duration::from_millis(300),
         ..Limits::default()
     }));
     let detail = "ran for more than 300ms (limit `cpu`)";
-    pair(&mut rig, "spin:50", "loop", FaultKind::CpuTimeout, detail).await;
+    let bodies = ["spin:50", "loop"];
+    pair(&mut rig, bodies, FaultKind::CpuTimeout, detail).await;
     let started = Instant::now();
     rig.fault("loop").await;
     assert!(started.elapsed() >= Duration::from_millis(280));
 }
 
 #[tokio::test]
-async fn cpu_time_is_not_spent_by_waiting() {
+async fn waiting_uses_no_cpu_time() {
     let mut rig = Rig::scripted(&limited(Limits {
         cpu: Duration::from_millis(150),
         ..Limits::default()
     }));
     assert_eq!(rig.run("sleep:600+spin:20").await.outcome, Outcome::Ack);
-    // But waiting in between does not hide what is spent.
+    // Short waits do not hide the time that a guest computes.
     let fault = rig.fault("doze").await;
     assert_eq!(fault.kind, FaultKind::CpuTimeout);
 }
 
 #[tokio::test]
-async fn cpu_time_of_bulk_instructions() {
+async fn bulk_instructions_use_cpu_time() {
     let mut rig = Rig::scripted(&limited(Limits {
         cpu: Duration::from_millis(200),
         ..Limits::default()
@@ -92,7 +95,7 @@ async fn cpu_time_of_bulk_instructions() {
 }
 
 #[tokio::test]
-async fn memory() {
+async fn growing_past_the_memory_limit_is_a_fault() {
     for allocation in [Allocation::Auto, Allocation::OnDemand] {
         let mut rig = Rig::scripted(&Settings {
             allocation,
@@ -102,18 +105,10 @@ async fn memory() {
             },
             ..Settings::default()
         });
-        assert_eq!(
-            rig.sandbox.describe().pooling,
-            allocation == Allocation::Auto
-        );
-        pair(
-            &mut rig,
-            "grow:8",
-            "grow:32",
-            FaultKind::MemoryLimit,
-            "wanted ",
-        )
-        .await;
+        let is_pooling = allocation == Allocation::Auto;
+        assert_eq!(rig.sandbox.describe().pooling, is_pooling);
+        let bodies = ["grow:8", "grow:32"];
+        pair(&mut rig, bodies, FaultKind::MemoryLimit, "wanted ").await;
         let small = rig.run("ack").await.memory_bytes;
         let large = rig.run("grow:8").await.memory_bytes;
         assert!(small >= MIB && large >= small + 8 * MIB && large <= 16 * MIB);
@@ -121,7 +116,7 @@ async fn memory() {
 }
 
 #[tokio::test]
-async fn memory_that_is_denied_and_done_without_is_no_fault() {
+async fn a_guest_that_copes_with_denied_memory_does_not_fault() {
     let bytes = handler(
         "",
         "(drop (memory.grow $memory (i32.const 30000))) i32.const 0",
@@ -133,38 +128,28 @@ async fn memory_that_is_denied_and_done_without_is_no_fault() {
 }
 
 #[tokio::test]
-async fn all_memories_count_together() {
+async fn all_memories_share_one_limit() {
     let bytes = handler(
         "(memory $second 1)",
         "(if (i32.eq (memory.grow $memory (i32.const 500)) (i32.const -1)) (then unreachable))
          (if (i32.eq (memory.grow $second (i32.const 600)) (i32.const -1)) (then unreachable))
          i32.const 0",
     );
-    let report = Rig::bytes(&bytes, &Settings::default()).run("").await;
-    let Outcome::Fault(fault) = report.outcome else {
-        panic!("{report:?}");
-    };
+    let fault = fault(&bytes, &Settings::default()).await;
     assert_eq!(fault.kind, FaultKind::MemoryLimit);
-    assert_eq!(
-        fault.detail,
-        format!(
-            "wanted {} bytes of linear memory, may have {} (limit `memory`)",
-            1102 * (64 << 10),
-            64 * MIB
-        )
-    );
+    let (wanted, limit) = (1102 * (64 << 10), 64 * MIB);
+    let detail =
+        format!("wanted {wanted} bytes of linear memory, may have {limit} (limit `memory`)");
+    assert_eq!(fault.detail, detail);
     let roomy = limited(Limits {
         memory: 128 * MIB,
         ..Limits::default()
     });
-    assert_eq!(
-        Rig::bytes(&bytes, &roomy).run("").await.outcome,
-        Outcome::Ack
-    );
+    assert_eq!(outcome(&bytes, &roomy).await, Outcome::Ack);
 }
 
 #[tokio::test]
-async fn tables() {
+async fn growing_past_the_table_limit_is_a_fault() {
     let grow = |elements: u32| {
         let body = format!(
             "(if (i32.eq (table.grow $table (ref.null func) (i32.const {elements}))
@@ -178,9 +163,8 @@ async fn tables() {
         table_elements: 1000,
         ..Limits::default()
     });
-    let mut obeyed = Rig::bytes(&grow(900), &settings);
-    assert_eq!(obeyed.run("").await.outcome, Outcome::Ack);
-    let fault = Rig::bytes(&grow(991), &settings).fault("").await;
+    assert_eq!(outcome(&grow(900), &settings).await, Outcome::Ack);
+    let fault = fault(&grow(991), &settings).await;
     assert_eq!(fault.kind, FaultKind::MemoryLimit);
     assert_eq!(
         fault.detail,
@@ -189,56 +173,40 @@ async fn tables() {
 }
 
 #[tokio::test]
-async fn stack() {
+async fn overflowing_the_stack_is_a_fault() {
     let mut rig = Rig::scripted(&Settings::default());
-    pair(
-        &mut rig,
-        "recurse:1000",
-        "recurse:100000000",
-        FaultKind::StackOverflow,
-        "call stack of 524288 bytes exhausted (limit `stack`)",
-    )
-    .await;
-    pair(
-        &mut rig,
-        "recurse-host:1000",
-        "recurse-host:100000000",
-        FaultKind::StackOverflow,
-        "call stack of 524288 bytes exhausted (limit `stack`)",
-    )
-    .await;
-    let mut small = Rig::scripted(&limited(Limits {
-        stack: 64 << 10,
-        ..Limits::default()
-    }));
-    let mut large = Rig::scripted(&limited(Limits {
-        stack: 4 * MIB,
-        ..Limits::default()
-    }));
+    let detail = "call stack of 524288 bytes exhausted (limit `stack`)";
+    for bodies in [
+        ["recurse:1000", "recurse:100000000"],
+        ["recurse-host:1000", "recurse-host:100000000"],
+    ] {
+        pair(&mut rig, bodies, FaultKind::StackOverflow, detail).await;
+    }
+    let [mut small, mut large] = [64 << 10, 4 * MIB].map(|stack| {
+        Rig::scripted(&limited(Limits {
+            stack,
+            ..Limits::default()
+        }))
+    });
     let deep = "recurse:20000";
     assert_eq!(small.fault(deep).await.kind, FaultKind::StackOverflow);
     assert_eq!(large.run(deep).await.outcome, Outcome::Ack);
 }
 
 #[tokio::test]
-async fn transfer_and_text_of_an_answer() {
+async fn a_long_reason_is_cut_and_too_much_transfer_is_a_fault() {
     let mut rig = Rig::scripted(&limited(Limits {
         transfer: 100_000,
         outcome_text: 1000,
         ..Limits::default()
     }));
     assert_eq!(rig.reason("reply:1000").await, "x".repeat(1000));
-    // Too long for people: cut. Too long for the host: a fault.
+    // A reason longer than `outcome_text` is cut; one longer than `transfer` is a fault.
     assert_eq!(rig.reason("reply:99000").await, "x".repeat(1000));
     let fault = rig.fault("reply:100001").await;
     assert_eq!(fault.kind, FaultKind::OutputLimit);
-    assert!(
-        fault.detail.starts_with(
-            "more than 100000 bytes handed to the host in one call (limit `transfer`)"
-        ),
-        "{}",
-        fault.detail
-    );
+    let detail = "more than 100000 bytes handed to the host in one call (limit `transfer`)";
+    assert!(fault.detail.starts_with(detail), "{fault}");
 }
 
 #[tokio::test]
@@ -252,26 +220,21 @@ async fn a_reason_is_cut_between_characters() {
 }
 
 #[tokio::test]
-async fn handles() {
+async fn too_many_handles_are_a_fault() {
     let mut rig = Rig::scripted(&Settings::default());
-    pair(
-        &mut rig,
-        "handles:400",
-        "handles:1001",
-        FaultKind::MemoryLimit,
-        "more than 1000 resource handles (limit `handles`)",
-    )
-    .await;
+    let bodies = ["handles:400", "handles:1001"];
+    let detail = "more than 1000 resource handles (limit `handles`)";
+    pair(&mut rig, bodies, FaultKind::MemoryLimit, detail).await;
 }
 
 #[tokio::test]
-async fn handles_that_are_leaked() {
-    // They go with their instance.
+async fn leaked_handles_are_freed_with_their_instance() {
+    // An instance that is not reused takes its handles with it.
     let mut rig = Rig::scripted(&Settings::default());
     for _ in 0..5 {
         assert_eq!(rig.run("leak:400").await.outcome, Outcome::Ack);
     }
-    // An instance that is reused holds them until it may hold no more.
+    // A reused instance keeps them until it reaches the limit.
     let mut rig = Rig::scripted(&Settings {
         reuse: 100,
         ..Settings::default()
@@ -281,7 +244,7 @@ async fn handles_that_are_leaked() {
     let report = rig.run("leak:400").await;
     assert_eq!(report.outcome, Outcome::Ack);
     assert!(report.fresh);
-    // What was given back does not count.
+    // Handles that were given back do not count.
     for _ in 0..5 {
         assert!(!rig.run("handles:1").await.fresh);
     }
@@ -295,21 +258,16 @@ async fn handles_that_are_leaked() {
 }
 
 #[tokio::test]
-async fn random_bytes() {
+async fn asking_for_too_many_random_bytes_is_a_trap() {
     let mut rig = Rig::scripted(&Settings::default());
-    pair(
-        &mut rig,
-        "random:65536",
-        "random:65537",
-        FaultKind::Trap,
-        "requested len 65537 exceeds limit 65536",
-    )
-    .await;
+    let bodies = ["random:65536", "random:65537"];
+    let detail = "requested len 65537 exceeds limit 65536";
+    pair(&mut rig, bodies, FaultKind::Trap, detail).await;
 }
 
 #[tokio::test]
-async fn answers_that_are_none() {
-    // A case that the variant does not have.
+async fn an_invalid_answer_is_a_bad_outcome() {
+    // An unknown case of the variant.
     let invalid = handler(
         r#"(data (memory $memory) (i32.const 0) "\03")"#,
         "i32.const 0",
@@ -328,35 +286,33 @@ async fn answers_that_are_none() {
         (not_text, "invalid utf-8"),
         (outside, "pointer out of bounds of memory"),
     ] {
-        let fault = Rig::bytes(&bytes, &Settings::default()).fault("").await;
-        assert_eq!(fault.kind, FaultKind::BadOutcome, "{}", fault.detail);
+        let fault = fault(&bytes, &Settings::default()).await;
+        assert_eq!(fault.kind, FaultKind::BadOutcome, "{fault}");
         assert!(fault.detail.contains(detail), "{}", fault.detail);
     }
 }
 
 #[tokio::test]
-async fn long_delays_are_passed_on() {
+async fn the_longest_delay_is_passed_on() {
     let forever = handler(
         r#"(data (memory $memory) (i32.const 0)
             "\01\00\00\00\00\00\00\00" "\01\00\00\00\00\00\00\00"
             "\ff\ff\ff\ff\ff\ff\ff\ff")"#,
         "i32.const 0",
     );
-    let report = Rig::bytes(&forever, &Settings::default()).run("").await;
-    assert_eq!(
-        report.outcome,
-        Outcome::NackRequeue(Some(Duration::from_millis(u64::MAX)))
-    );
+    let longest = Duration::from_millis(u64::MAX);
+    let outcome = outcome(&forever, &Settings::default()).await;
+    assert_eq!(outcome, Outcome::NackRequeue(Some(longest)));
 }
 
-/// A component with so many core instances beside its handler's, each with so many globals.
+/// A component with additional core instances, each with this many globals.
 fn crowd(instances: usize, globals: usize) -> Vec<u8> {
     let globals = "(global (mut i64) (i64.const 1))".repeat(globals);
     let instances = "(core instance (instantiate $crowd))".repeat(instances);
     handler_beside(&format!("(core module $crowd {globals}) {instances}"))
 }
 
-/// Memory for every instance of its own, or from a pool.
+/// Memory from a pool, and memory mapped for each instance.
 fn both_allocations() -> [Settings; 2] {
     [Allocation::Auto, Allocation::OnDemand].map(|allocation| Settings {
         allocation,
@@ -365,10 +321,10 @@ fn both_allocations() -> [Settings; 2] {
 }
 
 #[tokio::test]
-async fn what_an_instance_takes_beside_its_memory() {
+async fn an_instance_that_needs_too_much_beside_its_memory_is_refused() {
     for settings in both_allocations() {
-        let report = Rig::bytes(&crowd(40, 20_000), &settings).run("").await;
-        assert_eq!(report.outcome, Outcome::Ack);
+        let outcome = outcome(&crowd(40, 20_000), &settings).await;
+        assert_eq!(outcome, Outcome::Ack);
         // 80 instances of 20,000 globals of 16 bytes.
         let refused = Sandbox::load_bytes(&crowd(80, 20_000), &settings).unwrap_err();
         assert!(matches!(refused, LoadError::TooMuch { .. }), "{refused}");
@@ -379,10 +335,10 @@ async fn what_an_instance_takes_beside_its_memory() {
 }
 
 #[tokio::test]
-async fn core_instances() {
+async fn too_many_core_instances_are_refused() {
     for settings in both_allocations() {
-        let report = Rig::bytes(&crowd(200, 1), &settings).run("").await;
-        assert_eq!(report.outcome, Outcome::Ack);
+        let outcome = outcome(&crowd(200, 1), &settings).await;
+        assert_eq!(outcome, Outcome::Ack);
         let refused = Sandbox::load_bytes(&crowd(300, 1), &settings).unwrap_err();
         assert!(matches!(refused, LoadError::Start(_)), "{refused}");
         assert!(refused.to_string().contains("instance count"), "{refused}");
@@ -390,14 +346,12 @@ async fn core_instances() {
 }
 
 #[tokio::test]
-async fn modules_that_are_never_instantiated_hold_no_files() {
+async fn modules_that_are_never_instantiated_hold_no_file_descriptors() {
     let modules = r#"(core module (memory 1) (data (i32.const 0) "x"))"#.repeat(500);
     let files = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let before = files();
-    let report = Rig::bytes(&handler_beside(&modules), &Settings::default())
-        .run("")
-        .await;
-    assert_eq!(report.outcome, Outcome::Ack);
-    // Other tests of this process open and close some as well.
+    let outcome = outcome(&handler_beside(&modules), &Settings::default()).await;
+    assert_eq!(outcome, Outcome::Ack);
+    // Other tests of this process open and close some files too.
     assert!(files() < before + 400, "{before} before, {} now", files());
 }

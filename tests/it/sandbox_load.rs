@@ -1,4 +1,4 @@
-//! What is not run as a handler, and what is said about it.
+//! Components that are refused, and the reasons.
 
 use std::fs;
 use std::process::Command;
@@ -14,12 +14,12 @@ use tempfile::NamedTempFile;
 
 const MIB: usize = 1 << 20;
 
-/// What loading this says.
+/// The error of loading these bytes.
 fn refusal(bytes: &[u8], settings: &Settings) -> String {
     let file = NamedTempFile::new().expect("a temporary file");
     fs::write(file.path(), bytes).expect("it can be written");
     let error = Sandbox::load(file.path(), settings).expect_err("it is refused");
-    // The same without a file.
+    // The same error without a file.
     let in_memory = Sandbox::load_bytes(bytes, settings).expect_err("it is refused");
     assert_eq!(error.to_string(), in_memory.to_string());
     error.to_string()
@@ -29,8 +29,42 @@ fn refused(bytes: &[u8], message: &str) {
     assert_eq!(refusal(bytes, &Settings::default()), message);
 }
 
+/// The same for the beginning of the error, and a part of it.
+fn refused_with(bytes: &[u8], begin: &str, part: &str) {
+    let error = refusal(bytes, &Settings::default());
+    assert!(error.starts_with(begin) && error.contains(part), "{error}");
+}
+
+/// A component with an empty instance, exported under these names.
+fn exporting_nothing(names: &[&str]) -> Vec<u8> {
+    let exports = names
+        .iter()
+        .map(|name| format!("(export \"{name}\" (instance $i))"));
+    let exports: String = exports.collect();
+    component(&format!("(component (instance $i) {exports})"))
+}
+
+/// A component with these imports, whose handler takes and returns nothing.
+fn importing(imports: &str) -> Vec<u8> {
+    component(&format!(
+        r#"(component {imports}
+            (core module $m (func (export "handle")))
+            (core instance $i (instantiate $m))
+            (func $handle (canon lift (core func $i "handle")))
+            (instance $i (export "handle" (func $handle)))
+            (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#
+    ))
+}
+
+fn with_limits(limits: Limits) -> Settings {
+    Settings {
+        limits,
+        ..Settings::default()
+    }
+}
+
 #[test]
-fn a_missing_file() {
+fn an_unreadable_file_is_refused() {
     let error = Sandbox::load("/nowhere/x.wasm".as_ref(), &Settings::default()).unwrap_err();
     assert!(matches!(error, LoadError::Read(_)));
     assert_eq!(
@@ -45,26 +79,20 @@ fn a_missing_file() {
 }
 
 #[test]
-fn what_is_not_wasm() {
-    refused(
-        b"",
-        "is not WebAssembly: it starts with nothing (the file is empty), a component with \
-         `00 61 73 6d 0d 00 01 00`",
-    );
-    refused(
-        b"#!/bin/sh\n",
-        "is not WebAssembly: it starts with `23 21 2f 62 69 6e 2f 73`, a component with \
-         `00 61 73 6d 0d 00 01 00`",
-    );
-    refused(
-        b"\0asm\x0e\0\x01\0",
-        "is not WebAssembly: it starts with `00 61 73 6d 0e 00 01 00`, a component with \
-         `00 61 73 6d 0d 00 01 00`",
-    );
+fn a_file_that_is_not_wasm_is_refused() {
+    for (bytes, begin) in [
+        (&b""[..], "nothing (the file is empty)"),
+        (b"#!/bin/sh\n", "`23 21 2f 62 69 6e 2f 73`"),
+        (b"\0asm\x0e\0\x01\0", "`00 61 73 6d 0e 00 01 00`"),
+    ] {
+        let component = "a component with `00 61 73 6d 0d 00 01 00`";
+        let message = format!("is not WebAssembly: it starts with {begin}, {component}");
+        refused(bytes, &message);
+    }
 }
 
 #[test]
-fn a_core_module() {
+fn a_core_module_is_refused() {
     refused(
         &component("(module)"),
         "is a core WebAssembly module, not a component; build for wasm32-wasip2, or wrap it with \
@@ -73,33 +101,27 @@ fn a_core_module() {
 }
 
 #[test]
-fn a_truncated_file_wherever_it_ends() {
+fn a_truncated_file_is_refused_with_its_length() {
     let whole = fs::read(guest("scripted")).unwrap();
     refused(
         b"\0as",
         "is truncated: a section ends at byte 8, the file at byte 3; copy it again",
     );
     for kept in [9, 10, 1000, whole.len() / 2, whole.len() - 1] {
-        let message = refusal(&whole[..kept], &Settings::default());
-        assert!(
-            message.starts_with("is truncated: a section ends at byte ")
-                && message.ends_with(&format!(", the file at byte {kept}; copy it again")),
-            "{message}"
-        );
+        let end = format!(", the file at byte {kept}; copy it again");
+        let begin = "is truncated: a section ends at byte ";
+        refused_with(&whole[..kept], begin, &end);
     }
 }
 
 #[test]
-fn damaged_files_never_do_worse_than_being_refused() {
+fn damaged_files_are_refused_or_run_within_limits() {
     let whole = handler("", "i32.const 0");
-    // Every byte, changed: whatever loads must also answer within its limits.
-    let settings = Settings {
-        limits: Limits {
-            wall: Duration::from_millis(200),
-            ..Limits::default()
-        },
-        ..Settings::default()
-    };
+    // Each byte is changed once. A component that loads must answer within its limits.
+    let settings = with_limits(Limits {
+        wall: Duration::from_millis(200),
+        ..Limits::default()
+    });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -119,18 +141,14 @@ fn damaged_files_never_do_worse_than_being_refused() {
 }
 
 #[test]
-fn an_invalid_component() {
+fn an_invalid_component_is_refused() {
     let mut bytes = component("(component)");
     bytes.extend([0x0b, 1, 0xff]);
-    let message = refusal(&bytes, &Settings::default());
-    assert!(
-        message.starts_with("is not a valid component: "),
-        "{message}"
-    );
+    refused_with(&bytes, "is not a valid component: ", "");
 }
 
 #[test]
-fn precompiled_code_whatever_its_name() {
+fn precompiled_code_is_refused() {
     let mut config = wasmtime::Config::new();
     config.concurrency_support(false).epoch_interruption(true);
     let engine = wasmtime::Engine::new(&config).unwrap();
@@ -144,7 +162,7 @@ fn precompiled_code_whatever_its_name() {
 }
 
 #[test]
-fn a_component_without_a_handler() {
+fn a_component_without_a_handler_is_refused() {
     refused(
         &component("(component)"),
         "exports no handler: found nothing, wanted hostler:handler/message-handler@1 or \
@@ -166,126 +184,70 @@ fn a_component_without_a_handler() {
 }
 
 #[test]
-fn a_handler_of_another_major_version() {
-    refused(
-        &handler_version("2.0.0", "", "i32.const 0"),
-        "exports hostler:handler/message-handler@2.0.0, wanted hostler:handler/message-handler@1 \
-         or hostler:handler/batch-handler@1; \
-         rebuild it against this host's WIT, or use the host it was made for",
-    );
-    refused(
-        &handler_version("0.1.0", "", "i32.const 0"),
-        "exports hostler:handler/message-handler@0.1.0, wanted hostler:handler/message-handler@1 \
-         or hostler:handler/batch-handler@1; \
-         rebuild it against this host's WIT, or use the host it was made for",
-    );
+fn a_handler_of_another_major_version_is_refused() {
+    let message = handler_version("2.0.0", "", "i32.const 0");
+    let early = handler_version("0.1.0", "", "i32.const 0");
+    let batch = exporting_nothing(&["hostler:handler/batch-handler@2.0.0"]);
+    for (bytes, name) in [
+        (message, "message-handler@2.0.0"),
+        (early, "message-handler@0.1.0"),
+        (batch, "batch-handler@2.0.0"),
+    ] {
+        let wanted = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
+        let remedy = "rebuild it against this host's WIT, or use the host it was made for";
+        let message = format!("exports hostler:handler/{name}, wanted {wanted}; {remedy}");
+        refused(&bytes, &message);
+    }
 }
 
 #[tokio::test]
-async fn later_minor_versions_run() {
+async fn handlers_of_later_minor_versions_run() {
     let bytes = handler_version("1.7.3", "", "i32.const 0");
     let mut rig = Rig::bytes(&bytes, &Settings::default());
     assert_eq!(rig.run("").await.outcome, Outcome::Ack);
 }
 
 #[test]
-fn two_handlers() {
-    let two = r#"(component
-        (instance $i)
-        (export "hostler:handler/message-handler@1.0.0" (instance $i))
-        (export "hostler:handler/message-handler@2.0.0" (instance $i)))"#;
-    refused(
-        &component(two),
-        "exports more than one handler: hostler:handler/message-handler@1.0.0, \
-         hostler:handler/message-handler@2.0.0; export exactly one",
-    );
+fn a_component_with_two_handlers_is_refused() {
+    let first = "hostler:handler/message-handler@1.0.0";
+    let later = "hostler:handler/message-handler@2.0.0";
+    for second in [later, "hostler:handler/batch-handler@1.0.0"] {
+        let names = format!("{first}, {second}");
+        let message = format!("exports more than one handler: {names}; export exactly one");
+        refused(&exporting_nothing(&[first, second]), &message);
+    }
 }
 
 #[test]
-fn two_kinds_of_handlers() {
-    let both = r#"(component
-        (instance $i)
-        (export "hostler:handler/message-handler@1.0.0" (instance $i))
-        (export "hostler:handler/batch-handler@1.0.0" (instance $i)))"#;
-    refused(
-        &component(both),
-        "exports more than one handler: hostler:handler/message-handler@1.0.0, \
-         hostler:handler/batch-handler@1.0.0; export exactly one",
-    );
+fn a_handler_of_another_type_is_refused() {
+    let lacks = "the interface lacks the function; rebuild it against hostler's WIT";
+    for (name, function) in [
+        ("hostler:handler/message-handler@1.0.0", "handle"),
+        ("hostler:handler/batch-handler@1.0.0", "handle-batch"),
+    ] {
+        let begin = format!("exports {name}#{function} with another type than this host's: ");
+        refused(&exporting_nothing(&[name]), &format!("{begin}{lacks}"));
+        if function == "handle" {
+            let part = "expected 1-tuple, found 0-tuple";
+            refused_with(&importing(""), &begin, part);
+        }
+    }
 }
 
 #[test]
-fn a_handler_of_batches_of_another_type() {
-    let lacking = r#"(component
-        (instance $i)
-        (export "hostler:handler/batch-handler@1.0.0" (instance $i)))"#;
-    refused(
-        &component(lacking),
-        "exports hostler:handler/batch-handler@1.0.0#handle-batch with another type than this \
-         host's: the interface lacks the function; rebuild it against hostler's WIT",
-    );
-    let other = lacking.replace("@1.0.0", "@2.0.0");
-    refused(
-        &component(&other),
-        "exports hostler:handler/batch-handler@2.0.0, wanted hostler:handler/message-handler@1 or \
-         hostler:handler/batch-handler@1; rebuild it against this host's WIT, or use the host it \
-         was made for",
-    );
-}
-
-#[test]
-fn a_handler_of_another_type() {
-    let lacking = r#"(component
-        (instance $i)
-        (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#;
-    refused(
-        &component(lacking),
-        "exports hostler:handler/message-handler@1.0.0#handle with another type than this host's: \
-         the interface lacks the function; rebuild it against hostler's WIT",
-    );
-    let other = r#"(component
-        (core module $m (func (export "handle")))
-        (core instance $i (instantiate $m))
-        (func $handle (canon lift (core func $i "handle")))
-        (instance $i (export "handle" (func $handle)))
-        (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#;
-    let message = refusal(&component(other), &Settings::default());
-    assert!(
-        message.starts_with(
-            "exports hostler:handler/message-handler@1.0.0#handle with another type than this \
-             host's: "
-        ) && message.contains("expected 1-tuple, found 0-tuple"),
-        "{message}"
-    );
-}
-
-#[test]
-fn imports_that_are_not_granted() {
-    let greedy = r#"(component
-        (import "wasi:http/outgoing-handler@0.2.6" (instance))
+fn imports_without_a_grant_are_refused_by_name() {
+    let imports = r#"(import "wasi:http/outgoing-handler@0.2.6" (instance))
         (import "wasi:clocks/wall-clock@0.2.0" (instance))
         (import "hostler:handler/delivery@2.0.0" (instance))
         (import "hostler:handler/publisher@1.0.0" (instance))
-        (import "secret:plans/x" (instance))
-        (instance $i)
-        (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#;
-    // What it exports comes first: this one has no function.
-    let message = refusal(&component(greedy), &Settings::default());
-    assert!(
-        message.contains("the interface lacks the function"),
-        "{message}"
-    );
-
-    let greedy = greedy.replace(
-        "(instance $i)\n",
-        r#"(core module $m (func (export "handle")))
-        (core instance $i (instantiate $m))
-        (func $handle (canon lift (core func $i "handle")))
-        (instance $i (export "handle" (func $handle)))
-"#,
-    );
+        (import "secret:plans/x" (instance))"#;
+    // Exports are checked before imports.
+    let name = "hostler:handler/message-handler@1.0.0";
+    let export = format!("(instance $i) (export \"{name}\" (instance $i))");
+    let lacking = component(&format!("(component {imports} {export})"));
+    refused_with(&lacking, "exports ", "the interface lacks the function");
     refused(
-        &component(&greedy),
+        &importing(imports),
         "imports what it is not granted: \
          wasi:http/outgoing-handler@0.2.6 (needs the grant `http`, which this host does not have), \
          hostler:handler/delivery@2.0.0 (this host does not have it), \
@@ -295,56 +257,38 @@ fn imports_that_are_not_granted() {
 }
 
 #[test]
-fn an_import_in_another_form() {
-    let other = r#"(component
-        (import "hostler:handler/delivery@1.0.0" (instance
-            (export "deadline-ms" (func (result string)))))
-        (core module $m (func (export "handle")))
-        (core instance $i (instantiate $m))
-        (func $handle (canon lift (core func $i "handle")))
-        (instance $i (export "handle" (func $handle)))
-        (export "hostler:handler/message-handler@1.0.0" (instance $i)))"#;
-    let message = refusal(&component(other), &Settings::default());
-    assert!(
-        message.starts_with("imports what this host has in another form: "),
-        "{message}"
-    );
-    assert!(
-        message.contains("hostler:handler/delivery@1.0.0"),
-        "{message}"
-    );
+fn an_import_of_another_type_is_refused() {
+    let name = "hostler:handler/delivery@1.0.0";
+    let function = r#"(export "deadline-ms" (func (result string)))"#;
+    let other = importing(&format!("(import \"{name}\" (instance {function}))"));
+    refused_with(&other, "imports what this host has in another form: ", name);
 }
 
 #[test]
-fn a_file_that_is_too_large() {
+fn a_file_that_is_too_large_is_refused() {
     let bytes = handler("", "i32.const 0");
-    let limited = |component| Settings {
-        limits: Limits {
+    let limited = |component| {
+        with_limits(Limits {
             component,
             ..Limits::default()
-        },
-        ..Settings::default()
+        })
     };
     let size = bytes.len() as u64;
     assert!(Sandbox::load_bytes(&bytes, &limited(size)).is_ok());
-    assert_eq!(
-        refusal(&bytes, &limited(size - 1)),
-        format!(
-            "is {size} bytes, more than the limit of {} bytes for a component (limit `component`)",
-            size - 1
-        )
-    );
+    let limit = size - 1;
+    let bound = format!("the limit of {limit} bytes for a component (limit `component`)");
+    let message = format!("is {size} bytes, more than {bound}");
+    assert_eq!(refusal(&bytes, &limited(limit)), message);
 }
 
 #[test]
-fn a_component_that_needs_too_much_to_start() {
-    let limited = |memory, table_elements| Settings {
-        limits: Limits {
+fn a_component_that_needs_too_much_at_start_is_refused() {
+    let limited = |memory, table_elements| {
+        with_limits(Limits {
             memory,
             table_elements,
             ..Limits::default()
-        },
-        ..Settings::default()
+        })
     };
     let memory = handler("(memory $memory 161)", "i32.const 0");
     assert!(Sandbox::load_bytes(&memory, &limited(161 << 16, 10)).is_ok());
@@ -359,14 +303,14 @@ fn a_component_that_needs_too_much_to_start() {
         "needs 500 table elements, the limit is 499 (limit `table_elements`)"
     );
     let huge = handler("(memory $memory 65536)", "i32.const 0");
-    assert_eq!(
-        refusal(&huge, &Settings::default()),
-        "needs 4294967296 bytes of linear memory, the limit is 67108864 (limit `memory`)"
+    refused(
+        &huge,
+        "needs 4294967296 bytes of linear memory, the limit is 67108864 (limit `memory`)",
     );
 }
 
 #[test]
-fn a_component_that_does_not_start() {
+fn a_component_that_fails_at_start_is_refused() {
     let starts = [
         (
             "unreachable",
@@ -386,35 +330,24 @@ fn a_component_that_does_not_start() {
             "instantiation: stack-overflow: call stack of 524288 bytes exhausted (limit `stack`)",
         ),
     ];
-    let settings = Settings {
-        limits: Limits {
-            cpu: Duration::from_millis(100),
-            ..Limits::default()
-        },
-        ..Settings::default()
-    };
+    let settings = with_limits(Limits {
+        cpu: Duration::from_millis(100),
+        ..Limits::default()
+    });
     for (body, fault) in starts {
-        let bytes = handler(
-            &format!("(start $start) (func $start {body})"),
-            "i32.const 0",
-        );
-        let message = refusal(&bytes, &settings);
-        assert!(
-            message.starts_with(&format!("does not start: {fault}")),
-            "{message}"
-        );
+        let items = format!("(start $start) (func $start {body})");
+        let message = refusal(&handler(&items, "i32.const 0"), &settings);
+        let begin = format!("does not start: {fault}");
+        assert!(message.starts_with(&begin), "{message}");
     }
-    // Many memories, each within the limit, all together not.
-    let memories = "(memory 500)".repeat(3);
-    let message = refusal(&handler(&memories, "i32.const 0"), &Settings::default());
-    assert!(
-        message.starts_with("does not start: instantiation: memory-limit: wanted "),
-        "{message}"
-    );
+    // Each memory is within the limit; together they are not.
+    let memories = handler(&"(memory 500)".repeat(3), "i32.const 0");
+    let begin = "does not start: instantiation: memory-limit: wanted ";
+    refused_with(&memories, begin, "");
 }
 
 #[tokio::test]
-async fn instances_that_stop_starting_later_are_no_attempts() {
+async fn an_instance_that_fails_to_start_later_is_an_instantiation_fault() {
     let bytes = handler(
         "(start $start) (func $start (if (call $is-cancelled) (then unreachable)))",
         "i32.const 0",
@@ -430,27 +363,20 @@ async fn instances_that_stop_starting_later_are_no_attempts() {
 }
 
 #[test]
-fn a_description_says_what_a_component_is() {
+fn a_description_names_interface_size_and_imports() {
     let path = guest("scripted");
     let sandbox = Sandbox::load(&path, &Settings::default()).unwrap();
     let description = sandbox.describe();
-    assert_eq!(
-        description.interface,
-        "hostler:handler/message-handler@1.0.0"
-    );
-    assert_eq!(
-        description.exports,
-        std::slice::from_ref(&description.interface)
-    );
+    let interface = "hostler:handler/message-handler@1.0.0";
+    assert_eq!(description.interface, interface);
+    assert_eq!(description.exports, [interface]);
     assert_eq!(description.size, fs::metadata(&path).unwrap().len());
     assert!(description.memory_initial >= MIB as u64);
     assert!(description.pooling);
     let need = |name: &str| {
-        description
-            .imports
-            .iter()
-            .find(|import| import.name.starts_with(name))
-            .map(|import| import.need.clone())
+        let mut imports = description.imports.iter();
+        let import = imports.find(|import| import.name.starts_with(name))?;
+        Some(import.need.clone())
     };
     assert_eq!(need("hostler:handler/delivery@1.0.0"), Some(Need::Nothing));
     assert_eq!(need("wasi:filesystem/preopens@0.2"), Some(Need::Inert));
@@ -464,7 +390,7 @@ fn a_description_says_what_a_component_is() {
 }
 
 #[tokio::test]
-async fn odd_limits_work() {
+async fn odd_and_huge_limits_work() {
     let bytes = handler("", "i32.const 0");
     for (memory, stack) in [(100_001, 100_001), (usize::MAX, 1 << 24)] {
         for allocation in [Allocation::Auto, Allocation::OnDemand] {
@@ -479,20 +405,15 @@ async fn odd_limits_work() {
                 ..Settings::default()
             };
             let mut rig = Rig::bytes(&bytes, &settings);
-            assert_eq!(
-                rig.sandbox.describe().pooling,
-                allocation == Allocation::Auto
-            );
+            let is_pooling = allocation == Allocation::Auto;
+            assert_eq!(rig.sandbox.describe().pooling, is_pooling);
             assert_eq!(rig.run("").await.outcome, Outcome::Ack);
         }
     }
-    let no_stack = Settings {
-        limits: Limits {
-            stack: 0,
-            ..Limits::default()
-        },
-        ..Settings::default()
-    };
+    let no_stack = with_limits(Limits {
+        stack: 0,
+        ..Limits::default()
+    });
     assert_eq!(
         refusal(&bytes, &no_stack),
         "can't be run here: max_wasm_stack size cannot be zero"
@@ -503,7 +424,7 @@ async fn odd_limits_work() {
 fn little_address_space_is_enough() {
     const CHILD: &str = "HOSTLER_TEST_LITTLE_ADDRESS_SPACE";
     if std::env::var_os(CHILD).is_none() {
-        // Limits last: they are a process's own.
+        // A process cannot raise its limits again: the test runs itself as a child.
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "sandbox_load::little_address_space_is_enough"])
             .env(CHILD, "")
@@ -529,15 +450,15 @@ fn little_address_space_is_enough() {
 }
 
 #[test]
-fn loading_works_inside_of_an_async_runtime() {
+fn loading_works_inside_an_async_runtime() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let loaded = runtime
-        .block_on(async { Sandbox::load_bytes(&handler("", "i32.const 0"), &Settings::default()) });
-    assert!(loaded.is_ok());
+    let bytes = handler("", "i32.const 0");
+    let load = async { Sandbox::load_bytes(&bytes, &Settings::default()) };
+    assert!(runtime.block_on(load).is_ok());
 }
 
 #[test]
-fn the_version_of_wasmtime_is_the_one_in_the_lock_file() {
+fn the_version_of_wasmtime_matches_the_lock_file() {
     let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock");
     let lock = fs::read_to_string(lock).unwrap();
     let entry = format!("name = \"wasmtime\"\nversion = \"{WASMTIME_VERSION}\"");

@@ -1,4 +1,4 @@
-//! What guests write becomes bounded lines that can harm nobody.
+//! The output of guests becomes bounded and escaped log lines.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,23 +16,16 @@ fn limited(limits: Limits) -> Settings {
 }
 
 #[tokio::test]
-async fn every_line_is_one_event() {
+async fn each_line_is_one_event() {
     let mut rig = Rig::scripted(&Settings::default());
     rig.run("text:hello+text:two  words\t.+half").await;
     let lines = rig.capture.take();
-    let line = |text: &str| LogLine {
+    let texts = ["start 1-1 1", "hello", "two  words\t.", "half"];
+    let expected = texts.map(|text| LogLine {
         stream: Stream::Stdout,
         text: text.to_owned(),
-    };
-    assert_eq!(
-        lines,
-        [
-            line("start 1-1 1"),
-            line("hello"),
-            line("two  words\t."),
-            line("half")
-        ]
-    );
+    });
+    assert_eq!(lines, expected);
 }
 
 #[tokio::test]
@@ -40,12 +33,11 @@ async fn a_panic_message_is_logged() {
     let mut rig = Rig::scripted(&Settings::default());
     rig.run("panic").await;
     let lines = rig.capture.take();
-    assert!(
-        lines
-            .iter()
-            .any(|line| line.stream == Stream::Stderr && line.text == "asked to panic"),
-        "{lines:?}"
-    );
+    let panic = LogLine {
+        stream: Stream::Stderr,
+        text: "asked to panic".to_owned(),
+    };
+    assert!(lines.contains(&panic), "{lines:?}");
 }
 
 #[tokio::test]
@@ -69,7 +61,7 @@ async fn lines_of_a_reused_instance_belong_to_their_attempt() {
 }
 
 #[tokio::test]
-async fn what_could_act_on_a_terminal_is_escaped() {
+async fn terminal_control_characters_are_escaped() {
     let mut rig = Rig::scripted(&Settings::default());
     rig.run("ansi").await;
     assert_eq!(
@@ -79,14 +71,14 @@ async fn what_could_act_on_a_terminal_is_escaped() {
 }
 
 #[tokio::test]
-async fn so_is_the_reason_of_a_drop() {
+async fn control_characters_in_a_drop_reason_are_escaped() {
     let mut rig = Rig::scripted(&limited(Limits {
         outcome_text: 24,
         ..Limits::default()
     }));
     let escaped = rig.reason("drop:\u{1b}[31mred\u{9b}0m\tx").await;
     assert_eq!(escaped, "\\u{1b}[31mred\\u{9b}0m\tx");
-    // What that makes of it is cut, too.
+    // The escaped text is cut too.
     let escaped = rig.reason("drop:\n\r\u{202e}\u{202e}\u{202e}").await;
     assert_eq!(escaped, "\\n\\r\\u{202e}\\u{202e}\\u{2");
 }
@@ -98,27 +90,20 @@ async fn long_lines_are_cut() {
         ..Limits::default()
     }));
     let report = rig.run("long:100+long:101+long:30000+text:after").await;
-    let y = "y".repeat(100);
-    assert_eq!(
-        rig.lines(),
-        [
-            y.clone(),
-            format!("{y} [cut]"),
-            format!("{y} [cut]"),
-            "after".to_owned()
-        ]
-    );
+    let whole = "y".repeat(100);
+    let cut = format!("{whole} [cut]");
+    assert_eq!(rig.lines(), [&*whole, &cut, &cut, "after"]);
     assert_eq!(report.log_bytes_dropped, 1 + 29_900);
     assert_eq!(report.outcome, Outcome::Ack);
 }
 
 #[tokio::test]
-async fn an_attempt_writes_so_much_and_no_more() {
+async fn log_bytes_per_attempt_are_limited() {
     let mut rig = Rig::scripted(&limited(Limits {
         log_attempt: 6400,
         ..Limits::default()
     }));
-    // A line counts as 64 bytes at least: 100 of them, the witness being one.
+    // A line counts as at least 64 bytes: 100 lines, and one of them is the start line.
     let report = rig.run("lines:1000").await;
     assert_eq!(report.outcome, Outcome::Ack);
     let lines = rig.lines();
@@ -127,13 +112,13 @@ async fn an_attempt_writes_so_much_and_no_more() {
     let written: usize = (0..1000).map(|i| format!("line {i}").len()).sum();
     let kept: usize = lines.iter().map(String::len).sum();
     assert_eq!(report.log_bytes_dropped, (written - kept) as u64);
-    // The next attempt has its own.
+    // The next attempt has its own limit.
     rig.run("lines:3").await;
     assert_eq!(rig.lines().len(), 3);
 }
 
 #[tokio::test]
-async fn a_flood_is_no_fault() {
+async fn a_flood_of_lines_is_not_a_fault() {
     let mut rig = Rig::scripted(&Settings::default());
     let report = rig.run("lines:100000").await;
     assert_eq!(report.outcome, Outcome::Ack);
@@ -142,7 +127,7 @@ async fn a_flood_is_no_fault() {
 }
 
 #[tokio::test]
-async fn all_attempts_together_write_so_much_per_second() {
+async fn log_bytes_per_second_are_limited_for_all_attempts_together() {
     let mut rig = Rig::scripted(&limited(Limits {
         log_rate: 64 * 50,
         ..Limits::default()
@@ -153,23 +138,18 @@ async fn all_attempts_together_write_so_much_per_second() {
         rig.run("lines:20").await;
         kept += rig.capture.take().len();
     }
-    // A second's worth at once, and what the time since then has earned.
+    // The lines of one second at once, and those of the time since.
     let allowed = 50.0 * (1.0 + started.elapsed().as_secs_f64());
     assert!((50..=allowed.ceil() as usize).contains(&kept), "{kept}");
 }
 
-/// The event of the line `hello` of a guest that is called with this message.
+/// The event for the line `hello` of a guest that gets this message.
 async fn event(rig: &Rig, message: &Message) -> serde_json::Value {
     let events = Events::default();
-    let guard = tracing::subscriber::set_default(
-        tracing_subscriber::fmt()
-            .json()
-            .with_writer({
-                let events = events.clone();
-                move || events.clone()
-            })
-            .finish(),
-    );
+    let kept = events.clone();
+    let subscriber = tracing_subscriber::fmt().json();
+    let subscriber = subscriber.with_writer(move || kept.clone()).finish();
+    let guard = tracing::subscriber::set_default(subscriber);
     let call = Call {
         message,
         attempt: 2,
@@ -204,7 +184,7 @@ async fn without_a_capture_lines_are_tracing_events() {
 }
 
 #[tokio::test]
-async fn lines_join_the_trace_of_their_message() {
+async fn lines_carry_the_trace_of_their_message() {
     let rig = Rig::scripted(&Settings::default());
     let traced = |traceparent: &str| {
         let mut headers = Headers::default();
@@ -219,13 +199,13 @@ async fn lines_join_the_trace_of_their_message() {
     let fields = &event_of["fields"];
     assert_eq!(fields["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(fields["span_id"], "00f067aa0ba902b7");
-    // What a producer forges does not get into the log.
+    // A forged header does not reach the log.
     let forged = traced("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n{}");
     let event_of = event(&rig, &forged).await;
     assert_eq!(event_of["fields"].get("trace_id"), None, "{event_of}");
 }
 
-/// What a subscriber has written.
+/// The output of a subscriber.
 #[derive(Clone, Default)]
 struct Events(Arc<std::sync::Mutex<Vec<u8>>>);
 

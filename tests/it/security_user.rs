@@ -1,4 +1,4 @@
-//! The Redis users of `docs/security.md` suffice for what they are for, and for nothing worse.
+//! The Redis users of `docs/security.md` have the rights that they need, and no dangerous ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use hostler_tests::command::{Ended, run};
 use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 
-use crate::dlq_scene::{self, Kind, on_both, policy};
+use crate::dlq_scene::{self, Kind, on_both};
 use crate::once_scene;
-use crate::queue_scene::connector;
+use crate::scene::connector;
+use crate::scene::{running, until_empty};
 
 on_both! {
-    the_documented_user_can_serve_and_do_nothing_worse
-    the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse
+    the_documented_user_can_serve_and_nothing_else
+    the_documented_user_can_replay_dead_letters_and_nothing_else
 }
 
 pub(crate) fn docs() -> String {
@@ -30,7 +31,7 @@ pub(crate) fn docs() -> String {
     std::fs::read_to_string(docs).unwrap()
 }
 
-/// The rules of the user of this name, as the documentation has them.
+/// The documented rules of this user.
 pub(crate) fn documented_user(name: &str) -> String {
     let text = docs();
     let begin = format!("```acl\nuser {name} ");
@@ -40,10 +41,10 @@ pub(crate) fn documented_user(name: &str) -> String {
 }
 
 fn settings(cap: Option<u32>) -> Settings {
-    dlq_scene::settings(policy(cap))
+    until_empty(running(cap))
 }
 
-/// A queue that is served with all that its kind has.
+/// A queue with all features of its kind.
 fn served(kind: Kind) -> QueueOptions {
     let min_idle = Duration::from_millis(200);
     match kind {
@@ -65,32 +66,28 @@ fn served(kind: Kind) -> QueueOptions {
     }
 }
 
-async fn the_documented_user_can_serve_and_do_nothing_worse(kind: Kind) {
+async fn the_documented_user_can_serve_and_nothing_else(kind: Kind) {
+    let stream = [
+        "DEL orders",
+        "XGROUP DESTROY orders workers",
+        "XADD other * a b",
+    ];
+    let list = [
+        "DEL jobs",
+        "DEL {jobs}:instances",
+        "LPUSH other x",
+        "RENAME jobs other",
+    ];
     let (name, worse) = match kind {
-        Kind::Stream => (
-            "hostler-orders",
-            &[
-                "DEL orders",
-                "XGROUP DESTROY orders workers",
-                "XADD other * a b",
-            ][..],
-        ),
-        Kind::List => (
-            "hostler-jobs",
-            &[
-                "DEL jobs",
-                "DEL {jobs}:instances",
-                "LPUSH other x",
-                "RENAME jobs other",
-            ][..],
-        ),
+        Kind::Stream => ("hostler-orders", &stream[..]),
+        Kind::List => ("hostler-jobs", &list[..]),
     };
     let options = RedisOptions::default().user(&documented_user(name));
     let scene = dlq_scene::Scene::with(kind, options).await;
     for body in ["ack", "nack,ack", "nack:5,ack", "drop", "nack"] {
         scene.send(body).await;
     }
-    // What a dead host left.
+    // Messages of a dead host.
     let dead = served(kind).open(connector(&scene.server.url())).await;
     let left = dead.unwrap().fetch(2, Duration::ZERO).await.unwrap();
     assert_eq!(left.len(), 2);
@@ -111,8 +108,8 @@ async fn the_documented_user_can_serve_and_do_nothing_worse(kind: Kind) {
     can_do_nothing_worse(&url, worse).await;
 }
 
-/// In a slot and across slots, in one script and in steps.
-async fn the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse(kind: Kind) {
+/// Within a slot and across slots, in one script and in several steps.
+async fn the_documented_user_can_replay_dead_letters_and_nothing_else(kind: Kind) {
     let name = match kind {
         Kind::Stream => "hostler-orders-dlq",
         Kind::List => "hostler-jobs-dlq",
@@ -126,11 +123,9 @@ async fn the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse(k
         let (key, dead) = (scene.key(), scene.dead_key());
         let url = confined_url(&scene.server, name);
         if kind == Kind::Stream {
-            scene
-                .raw
-                .ask("XGROUP CREATE orders workers 0 MKSTREAM")
-                .await;
-            // So many fields that no script can move it.
+            let create = "XGROUP CREATE orders workers 0 MKSTREAM";
+            scene.raw.ask(create).await;
+            // Too many fields for one script.
             let names: Vec<String> = (0..5000).map(|n| format!("h:x-{n}")).collect();
             let headers: Vec<_> = names.iter().map(|name| (name.as_str(), "v")).collect();
             scene.letter_of("wide", Reason::Trap, &headers, 0).await;
@@ -156,7 +151,7 @@ async fn the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse(k
         assert_eq!(scene.length(dead).await, 0);
         assert_eq!(scene.length(key).await, before - 1);
         if kind == Kind::List {
-            // What came from a list of raw values goes beside it.
+            // A message of a list with raw values returns to the list beside it.
             let headers = [
                 ("x-dead-letter-source", key),
                 ("x-dead-letter-framing", "raw"),
@@ -165,7 +160,7 @@ async fn the_documented_user_brings_dead_letters_back_and_can_do_nothing_worse(k
             assert_eq!(dlq("replay", &["--json"]).json()["replayed"], 1);
             assert_eq!(scene.length("{jobs}:retry").await, 1);
         }
-        // Redis notes what a user was refused: nothing was even tried.
+        // Redis logs refused commands: the user tried none.
         let refused: Vec<redis::Value> =
             redis::from_redis_value(scene.raw.ask("ACL LOG").await).unwrap();
         assert!(refused.is_empty(), "{refused:?}");
@@ -218,7 +213,7 @@ async fn can_do_nothing_worse(url: &str, these: &[&str]) {
     }
 }
 
-/// A host of this queue, if it lacks nothing.
+/// Start a host of this queue, after a check of its rights.
 async fn host(url: &str, options: QueueOptions, settings: Settings, script: &Arc<Script>) -> Host {
     options.check(&connector(url)).await.unwrap();
     let queue = options.open(connector(url)).await.unwrap();
@@ -226,7 +221,7 @@ async fn host(url: &str, options: QueueOptions, settings: Settings, script: &Arc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_documented_users_of_queues_at_most_once_can_serve_them_and_do_nothing_worse() {
+async fn the_documented_users_of_at_most_once_queues_can_serve_and_nothing_else() {
     let server = RedisOptions::default()
         .user(&documented_user("hostler-lines"))
         .user(&documented_user("hostler-news"))

@@ -1,17 +1,20 @@
-//! Simple lists: at most once, like `BRPOP`.
+//! Simple lists: at-most-once, like `BRPOP`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hostler::delivery::message::Headers;
 use hostler::queue::Guarantee;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::simple_list::SimpleListOptions;
 use hostler::runtime::{Exit, UntilEmpty};
+use hostler::wire::frame;
 use hostler::wire::list::Framing;
 use hostler_tests::command;
 use hostler_tests::host::HostOptions;
 use hostler_tests::inprocess::{Host, Script};
 use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
 use serde_json::json;
 
 use crate::once_scene::{LONG, Scene, bodies, settings, value};
@@ -24,30 +27,17 @@ fn options() -> QueueOptions {
 
 async fn push(scene: &Scene, values: &[&[u8]]) {
     for value in values {
-        scene
-            .raw
-            .ask_words(&[b"LPUSH", KEY.as_bytes(), value])
-            .await;
+        scene.push(KEY, value).await;
     }
 }
 
 fn host(scene: &Scene) -> HostOptions {
-    HostOptions::new(&scene.server)
-        .without("stream")
-        .without("group")
-        .flag("list", KEY)
-}
-
-async fn blocked(scene: &Scene, clients: &str) {
-    eventually("the fetch waits", async || {
-        let info = scene.raw.text("INFO clients").await;
-        info.contains(&format!("blocked_clients:{clients}\r"))
-    })
-    .await;
+    let options = HostOptions::new(&scene.server).flag("list", KEY);
+    options.without("stream").without("group")
 }
 
 #[tokio::test]
-async fn values_are_taken_from_the_right_and_forgotten() {
+async fn values_are_taken_from_the_right_and_kept_nowhere() {
     let scene = Scene::new().await;
     let queue = scene.open(options()).await;
     assert_eq!(queue.guarantee(), Guarantee::AtMostOnce);
@@ -56,18 +46,18 @@ async fn values_are_taken_from_the_right_and_forgotten() {
     assert_eq!(bodies(&claims), ["a", "b"]);
     assert_eq!(&*claims[1].message.id, "m1");
     assert_eq!(&*claims[0].message.queue, KEY);
-    // What is left is one value of one key.
+    // One value is left, in one key.
     assert_eq!(scene.raw.number("LLEN jobs").await, 1);
-    assert_eq!(scene.raw.number("DBSIZE").await, 1);
+    assert_eq!(scene.keys().await, 1);
     assert_eq!(queue.observe().await.unwrap().unwrap().unread, 1);
     assert!(queue.backlog().await.unwrap().unread);
     assert_eq!(bodies(&queue.fetch(9, LONG).await.unwrap()), ["c"]);
     assert!(queue.fetch(9, Duration::ZERO).await.unwrap().is_empty());
-    assert_eq!(scene.raw.number("DBSIZE").await, 0);
+    assert_eq!(scene.keys().await, 0);
 }
 
 #[tokio::test]
-async fn values_are_read_as_the_framing_says() {
+async fn values_are_decoded_by_the_framing() {
     for (framing, bodies_expected) in [
         (Framing::Auto, ["hi", r#"{"headers":{},"payload":"x"}"#]),
         (Framing::Json, ["hi", "x"]),
@@ -82,14 +72,13 @@ async fn values_are_read_as_the_framing_says() {
         push(&scene, &[&value("m", "hi"), envelope, b"no frame"]).await;
         let claims = queue.fetch(3, LONG).await.unwrap();
         assert_eq!(bodies(&claims[..2]), bodies_expected);
-        // What is malformed is the gate's business.
+        // A malformed value is handed out with its defect.
         assert_eq!(claims[2].defect.is_some(), framing == Framing::Json);
     }
 }
 
 #[tokio::test]
-async fn a_waiting_fetch_wakes_for_a_value_and_for_an_interruption_and_takes_nothing_once_stopped()
-{
+async fn a_waiting_fetch_wakes_for_a_value_and_a_stop_and_takes_nothing_afterwards() {
     let scene = Scene::new().await;
     let queue = scene.open(options()).await;
     let fetch = || {
@@ -98,11 +87,11 @@ async fn a_waiting_fetch_wakes_for_a_value_and_for_an_interruption_and_takes_not
     };
     let begun = Instant::now();
     let waiting = fetch();
-    blocked(&scene, "1").await;
+    scene.blocked(1).await;
     push(&scene, &[b"a"]).await;
     assert_eq!(bodies(&waiting.await.unwrap().unwrap()), ["a"]);
     let waiting = fetch();
-    blocked(&scene, "1").await;
+    scene.blocked(1).await;
     queue.stop_taking();
     queue.interrupt().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().is_empty());
@@ -118,7 +107,7 @@ async fn large_values_are_taken_a_few_at_a_time() {
     let queue = scene.open(options()).await;
     let large = vec![b'x'; 1 << 20];
     push(&scene, &[&large[..]; 40]).await;
-    // How large they are is not known yet.
+    // The host does not know the size of the values yet.
     let first = queue.fetch(40, Duration::ZERO).await.unwrap().len();
     assert!(first <= 16, "{first}");
     let mut left = 40 - first;
@@ -127,7 +116,7 @@ async fn large_values_are_taken_a_few_at_a_time() {
         assert!((1..=4).contains(&next), "{next}");
         left -= next;
     }
-    // Small ones come in large batches again.
+    // Small values come in large batches again.
     push(&scene, &[&b"x"[..]; 500]).await;
     let mut most = 0;
     for _ in 0..200 {
@@ -141,7 +130,7 @@ async fn large_values_are_taken_a_few_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_compete_and_each_value_runs_once() {
+async fn competing_hosts_run_each_value_once() {
     let scene = Scene::new().await;
     for n in 0..900 {
         let id = n.to_string();
@@ -161,24 +150,18 @@ async fn hosts_compete_and_each_value_runs_once() {
         acked += metrics.summary().acked;
     }
     assert_eq!(acked, 900);
-    let mut ids: Vec<u32> = script
-        .starts()
-        .iter()
-        .map(|(id, _)| id.parse().unwrap())
-        .collect();
+    let starts = script.starts();
+    let mut ids: Vec<u32> = starts.iter().map(|(id, _)| id.parse().unwrap()).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..900).collect::<Vec<_>>());
-    assert_eq!(scene.raw.number("DBSIZE").await, 0);
+    assert_eq!(scene.keys().await, 0);
 }
 
 #[tokio::test]
-async fn outcomes_other_than_ack_are_counted_and_told_now_and_then() {
+async fn outcomes_other_than_ack_are_counted_and_logged_at_a_limited_rate() {
     let scene = Scene::new().await;
-    let retried = hostler::wire::frame::encode(
-        &hostler::delivery::message::Headers::new(vec![("x-retry-count".into(), "7".into())]),
-        b"echo",
-    )
-    .unwrap();
+    let headers = Headers::new(vec![("x-retry-count".into(), "7".into())]);
+    let retried = frame::encode(&headers, b"echo").unwrap();
     let script: [&[u8]; 6] = [b"ack", b"nack", b"nack:50", b"drop:why", b"trap", &retried];
     push(&scene, &script).await;
     for _ in 0..200 {
@@ -199,52 +182,42 @@ async fn outcomes_other_than_ack_are_counted_and_told_now_and_then() {
     assert_eq!(lost("nack-requeue"), 202);
     assert_eq!(lost("drop"), 2);
     assert_eq!(lost("fault"), 1);
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     let summary = ended.json();
-    assert_eq!(
-        (&summary["acked"], &summary["discarded"]),
-        (&json!(1), &json!(205))
-    );
-    assert_eq!(
-        (&summary["requeued"], &summary["dead_lettered"]),
-        (&json!(0), &json!({}))
-    );
+    for (name, value) in [
+        ("acked", json!(1)),
+        ("discarded", json!(205)),
+        ("requeued", json!(0)),
+        ("dead_lettered", json!({})),
+    ] {
+        assert_eq!(summary[name], value, "{name}");
+    }
     let serving = ended.log.iter().find(|line| line.message() == "serving");
     let guarantee = serving.unwrap().text("guarantee").unwrap();
     assert!(
         guarantee.starts_with("at most once: nack-requeue, drop and faults cannot be honoured")
     );
-    let told: Vec<_> = ended
-        .log
-        .iter()
-        .filter(|line| line.message() == "lost: this queue takes nothing back")
-        .collect();
-    assert!(!told.is_empty() && told.len() < 100, "{}", told.len());
-    assert!(told[0].number("others").is_some() && told[0].text("reason").is_some());
-    assert_eq!(scene.raw.number("DBSIZE").await, 0);
+    let log = ended.log.iter();
+    let losses = log.filter(|line| line.message() == "lost: this queue takes nothing back");
+    let losses: Vec<_> = losses.collect();
+    assert!((1..100).contains(&losses.len()), "{}", losses.len());
+    assert!(losses[0].number("others").is_some() && losses[0].text("reason").is_some());
+    assert_eq!(scene.keys().await, 0);
 }
 
 #[tokio::test]
-async fn a_handler_is_told_that_it_starts_once() {
+async fn a_handler_sees_a_delivery_limit_of_one() {
     let scene = Scene::new().await;
     push(&scene, &[b"echo"]).await;
-    let ended = host(&scene)
-        .flag("log-level", "debug")
-        .until_empty()
-        .end()
-        .await;
-    ended.expect_code(0);
-    let answered = ended
-        .log
-        .iter()
-        .find(|line| line.message() == "the handler answered");
+    let ended = host(&scene).flag("log-level", "debug").finish().await;
+    let mut log = ended.log.iter();
+    let answered = log.find(|line| line.message() == "the handler answered");
     let outcome = answered.unwrap().text("outcome").unwrap();
     assert!(outcome.contains("attempt=1 max=1"), "{outcome}");
 }
 
 #[tokio::test]
-async fn a_drained_host_runs_what_it_has_taken() {
+async fn a_drained_host_handles_all_values_that_it_took() {
     let scene = Scene::new().await;
     for _ in 0..4_000 {
         push(&scene, &[b"ack"]).await;
@@ -252,16 +225,15 @@ async fn a_drained_host_runs_what_it_has_taken() {
     push(&scene, &[&b"sleep:200"[..]; 8]).await;
     let host = host(&scene).flag("concurrency", "4").ready().await;
     host.starts(50).await;
-    let ended = host.drain().await;
-    ended.expect_code(0);
+    let ended = host.drained().await;
     let attempts = ended.json()["attempts"].as_i64().unwrap();
-    // Nothing is lost: it was handled, or it was never taken.
+    // No value is lost: each was handled, or never taken.
     assert_eq!(ended.json()["acked"], attempts);
     assert_eq!(attempts + scene.raw.number("LLEN jobs").await, 4_008);
 }
 
 #[tokio::test]
-async fn a_killed_host_loses_what_it_had_taken_and_nothing_runs_twice() {
+async fn a_killed_host_loses_the_values_that_it_took_and_none_runs_twice() {
     let scene = Scene::new().await;
     for n in 0..200 {
         let id = format!("m{n}");
@@ -271,35 +243,34 @@ async fn a_killed_host_loses_what_it_had_taken_and_nothing_runs_twice() {
     victim.starts(20).await;
     let victim = victim.kill().await;
     let left = scene.raw.number("LLEN jobs").await;
-    let heir = host(&scene).until_empty().end().await;
-    heir.expect_code(0);
+    let heir = host(&scene).finish().await;
     assert_eq!(heir.json()["attempts"], left);
-    let witness = hostler_tests::witness::Witness::of_all(&[victim, heir]);
+    let witness = Witness::of_all(&[victim, heir]);
     for n in 0..200 {
         assert!(witness.starts(&format!("m{n}")) <= 1);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_comes_back_is_served_again_and_what_runs_goes_on() {
+async fn handlers_continue_while_the_server_is_away_and_serving_resumes() {
     let mut scene = Scene::new().await;
     let script = Arc::new(Script::default());
     push(&scene, &[&value("first", "sleep:500")]).await;
     let host = Host::on(scene.open(options()).await, settings(2), &script);
     eventually("it starts", async || script.starts_of("first") == 1).await;
     scene.server.kill();
-    eventually("it is noticed", async || !host.health.is_ready()).await;
-    // Nothing has to be asked of the server for it.
+    eventually("the host is not ready", async || !host.health.is_ready()).await;
+    // The handler ends without the server.
     eventually("it ends", async || host.metrics.summary().acked == 1).await;
     scene.server.restart();
-    scene.raw = scene.server.raw().await;
+    scene.reconnect().await;
     push(&scene, &[&value("second", "ack")]).await;
     eventually("it is handled", async || host.metrics.summary().acked == 2).await;
     assert_eq!(host.drain().await, Exit::Drained);
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_fails_the_probe() {
+async fn a_read_only_server_fails_the_probe() {
     let scene = Scene::new().await;
     let queue = scene.open(options()).await;
     push(&scene, &[b"a"]).await;
@@ -313,24 +284,21 @@ async fn a_server_that_takes_no_writes_fails_the_probe() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_with_a_remedy() {
+async fn a_start_that_cannot_work_is_refused_with_a_remedy() {
     let scene = Scene::new().await;
     scene.raw.ask("XADD jobs * a b").await;
     let ended = host(&scene).end().await;
     ended.expect_code(64);
-    assert!(
-        ended.stderr().contains("needs a list"),
-        "{}",
-        ended.stderr()
-    );
-    scene.raw.ask("DEL jobs").await;
+    let stderr = ended.stderr();
+    assert!(stderr.contains("needs a list"), "{stderr}");
+    scene.delete(KEY).await;
     let user = "ACL SETUSER poor on >pw ~jobs -@all +@connection +info +type +acl|whoami +acl|dryrun +rpop";
     scene.raw.ask(user).await;
     let url = format!("{}?user=poor&pass=pw", scene.server.url());
     let ended = host(&scene).flag("redis", &url).end().await;
     ended.expect_code(64);
-    let told = ended.stderr();
-    assert!(told.contains("+llen +lmpop +blmpop"), "{told}");
+    let stderr = ended.stderr();
+    assert!(stderr.contains("+llen +lmpop +blmpop"), "{stderr}");
     for (flag, text) in [
         ("dead-letter", "jobs:dead"),
         ("max-deliveries", "3"),
@@ -338,17 +306,15 @@ async fn what_does_not_fit_is_refused_with_a_remedy() {
     ] {
         let ended = host(&scene).flag(flag, text).end().await;
         ended.expect_code(64);
-        let told = ended.stderr();
-        assert!(
-            told.contains("forgets a message when it hands it out"),
-            "{told}"
-        );
-        assert!(told.contains("`reliable`"), "{told}");
+        let stderr = ended.stderr();
+        for part in ["forgets a message when it hands it out", "`reliable`"] {
+            assert!(stderr.contains(part), "{stderr}");
+        }
     }
 }
 
 #[tokio::test]
-async fn what_is_inspected() {
+async fn inspect_reports_the_length_of_a_simple_list() {
     let scene = Scene::new().await;
     push(&scene, &[b"a", b"b"]).await;
     let url = scene.server.url();
@@ -356,15 +322,14 @@ async fn what_is_inspected() {
     let text = command::run(words).ok().stdout;
     assert!(text.contains("jobs (2 entries)"), "{text}");
     let report = command::run(words.iter().chain(&["--json"])).ok().json();
-    assert_eq!((&report["length"], &report["lag"]), (&json!(2), &json!(2)));
-    assert_eq!(
-        (&report["pending"], &report["consumers"]),
-        (&json!(0), &json!([]))
-    );
+    for (name, value) in [
+        ("length", json!(2)),
+        ("lag", json!(2)),
+        ("pending", json!(0)),
+        ("consumers", json!([])),
+    ] {
+        assert_eq!(report[name], value, "{name}");
+    }
     let ended = command::run(words.iter().chain(&["--dead-letter", "jobs:dead"]));
-    assert!(
-        ended.stderr.contains("cannot be honoured"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains("cannot be honoured"), "{ended:?}");
 }

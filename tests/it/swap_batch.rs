@@ -1,24 +1,24 @@
-//! Batches and reused instances while versions change: a call never mixes versions, and whatever is
-//! said of a message is said by the version that its attempt began with.
+//! Batches and reused instances while versions change: a call never mixes versions, and the outcome
+//! of a message comes from the version that its attempt began with.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use hostler::rollout::canary::Share;
 use hostler_tests::checker::DeadLetter;
-use hostler_tests::guests::{guest, marked};
+use hostler_tests::guests::marked;
 use hostler_tests::host::Ended;
 use hostler_tests::redis::eventually;
 
-use crate::swap_scene::{Scene, digest, runs, versions};
+use crate::swap_scene::{Scene, canary, component_of, digest, runs, versions};
 use crate::swap_storm::{check, publisher_of, sayings};
 
-/// A guest with this number where it reads its version.
+/// A guest that reports this number as its version.
 fn version(name: &str, number: usize) -> Vec<u8> {
-    marked(&std::fs::read(guest(name)).unwrap(), number)
+    marked(&component_of(name), number)
 }
 
-/// Which version has answered, by its own word, and that the host says the same.
+/// The version that answered. The guest and the host must agree on it.
 fn answered(dead: &DeadLetter, known: &BTreeMap<String, usize>) -> usize {
     let header = |name| dead.header(name).unwrap();
     let number = known[header("x-dead-letter-handler")];
@@ -31,7 +31,8 @@ fn source(dead: &DeadLetter) -> &str {
     dead.header("x-dead-letter-source-id").unwrap()
 }
 
-/// One call of a handler of batches: the messages that it came to, and the versions that they saw.
+/// One call of a batch handler: the ids of the messages that started, and the versions that they
+/// reported.
 #[derive(Debug, Default)]
 struct Batch {
     size: usize,
@@ -40,7 +41,7 @@ struct Batch {
     versions: Vec<String>,
 }
 
-/// The calls, in order, of a host that makes one at a time.
+/// The calls of a host that runs one call at a time, in order.
 fn calls(ended: &Ended) -> Vec<Batch> {
     let mut calls: Vec<Batch> = Vec::new();
     for line in &ended.log {
@@ -63,7 +64,7 @@ fn calls(ended: &Ended) -> Vec<Batch> {
         assert_eq!(call.handler, handler);
         if let Some((id, _)) = text.strip_prefix("start ").and_then(|t| t.split_once(' ')) {
             call.ids.push(id.to_owned());
-            // What a batch writes is logged with the id of its first message.
+            // The lines of a batch are logged with the id of its first message.
             assert_eq!(line.text("message_id"), Some(&*call.ids[0]));
         } else if let Some(version) = text.strip_prefix("version ") {
             call.versions.push(version.to_owned());
@@ -73,26 +74,19 @@ fn calls(ended: &Ended) -> Vec<Batch> {
 }
 
 #[tokio::test]
-async fn each_message_of_a_batch_is_on_its_own_side_of_a_canary() {
+async fn batches_keep_each_message_on_its_side_of_a_canary() {
     let (old, new) = (version("batch", 1), version("batch", 2));
     let known = BTreeMap::from([(digest(&old), 1), (digest(&new), 2)]);
     let scene = Scene::new(&old).await;
-    let host = scene
-        .host()
-        .cap(2)
-        .flag("concurrency", "1")
-        .flag("batch-size", "16")
-        .flag("batch-wait", "100ms")
-        .flag("canary", "40%")
-        // It is never decided about.
-        .flag("canary-min-messages", "1000000")
-        .flag("breaker", "off")
-        .ready()
-        .await;
+    let options = scene.host().cap(2);
+    let options = options.flags("concurrency=1 batch-size=16 batch-wait=100ms breaker=off");
+    // The canary is never decided.
+    let options = options.flags("canary=40% canary-min-messages=1000000");
+    let host = options.ready().await;
     scene.put(&new);
     host.logs("a canary begins").await;
     assert_eq!(versions(&host)["canary"]["share"], "40%");
-    // Most say at once which version they are, some at their second attempt; some are poison.
+    // Most messages report their version at once, some at their second attempt; some are poisonous.
     let body = |i: usize| match i % 10 {
         0 => "version+nack:0,version+mark",
         1 if i % 50 == 1 => "version+trap",
@@ -100,7 +94,7 @@ async fn each_message_of_a_batch_is_on_its_own_side_of_a_canary() {
     };
     let published = scene.publish((0..400).map(|i| body(i).to_owned()));
     scene.emptied().await;
-    assert_eq!(versions(&host)["canary"]["digest"], *digest(&new));
+    assert_eq!(canary(&host), *digest(&new));
     let ended = host.drain().await;
     assert_eq!(ended.expect_code(0).json()["swaps"], 0);
 
@@ -108,9 +102,8 @@ async fn each_message_of_a_batch_is_on_its_own_side_of_a_canary() {
     let side = |id: &str| if share.has(id) { 2 } else { 1 };
     let dead = scene.dead().await;
     assert_eq!(dead.len(), published);
-    let (poison, said): (Vec<_>, Vec<_>) = dead
-        .iter()
-        .partition(|dead| dead.reason() == "max-deliveries");
+    let is_poison = |dead: &&DeadLetter| dead.reason() == "max-deliveries";
+    let (poison, said): (Vec<_>, Vec<_>) = dead.iter().partition(is_poison);
     assert_eq!(poison.len(), 8);
     for dead in poison {
         let handler = dead.header("x-dead-letter-handler").unwrap();
@@ -138,19 +131,14 @@ async fn each_message_of_a_batch_is_on_its_own_side_of_a_canary() {
     }
 }
 
-/// Swaps in a stream of messages that say twice which version they see, and then answer with it.
+/// Swaps under a load of messages that report their version twice and then answer with it.
 async fn swapped(name: &str, reuse: &str) {
     const SWAPS: usize = 6;
     const BODY: &str = "version+sleep:3+version+mark";
     let scene = Scene::new(&version(name, 0)).await;
-    let host = scene
-        .host()
-        .flag("concurrency", "4")
-        .flag("batch-size", "8")
-        .flag("batch-wait", "20ms")
-        .flag("reuse", reuse)
-        .ready()
-        .await;
+    let options = scene.host().flag("reuse", reuse);
+    let options = options.flags("concurrency=4 batch-size=8 batch-wait=20ms");
+    let host = options.ready().await;
     let (stop, publishing) = publisher_of(&scene, BODY, 400, 0);
     let mut known = BTreeMap::new();
     let answers = async || scene.raw.number("XLEN orders:dead").await;
@@ -159,7 +147,7 @@ async fn swapped(name: &str, reuse: &str) {
         known.insert(digest(&next), number);
         scene.put(&next);
         runs(&host, &next).await;
-        // It has answered, whatever was under way when it came: 32 messages at most.
+        // The new version has answered: at most 32 messages were running when it came.
         let enough = answers().await + 100;
         eventually("messages are handled", async || answers().await >= enough).await;
     }
@@ -170,7 +158,7 @@ async fn swapped(name: &str, reuse: &str) {
     let summary = ended.expect_code(0).json();
     assert_eq!(summary["swaps"], SWAPS);
     assert_eq!(summary["attempts"], published);
-    // No call saw two versions, and each saw the one that the host says.
+    // No attempt saw two versions, and each saw the version that its host logs.
     check(&sayings(&[ended]), &known);
     let dead = scene.dead().await;
     assert_eq!(dead.len(), published);
@@ -187,7 +175,7 @@ async fn a_batch_never_mixes_versions() {
 }
 
 #[tokio::test]
-async fn a_reused_instance_of_batches_never_outlives_its_version() {
+async fn a_reused_batch_instance_never_outlives_its_version() {
     swapped("batch", "500").await;
 }
 

@@ -4,21 +4,19 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 
 use hostler_tests::command;
-use hostler_tests::guests::{component, guest, handler, variant};
+use hostler_tests::guests::{component, handler};
 use hostler_tests::host::Host;
 use hostler_tests::redis::eventually;
 use hostler_tests::versions::{bad, good};
 use nix::sys::signal::Signal;
 
 use crate::sandbox_compile::{children, slow_to_compile};
-use crate::swap_scene::{Scene, digest, inspected, refuses, runs, said, versions};
+use crate::swap_scene::{
+    Scene, current, digest, inspected, refuses, runs, said, scripted, versions,
+};
 use crate::swap_storm::slow;
 
-fn scripted(tag: &str) -> Vec<u8> {
-    variant(&std::fs::read(guest("scripted")).unwrap(), tag)
-}
-
-/// The next message is handled by this version.
+/// Assert that this version handles the next message.
 async fn handles(scene: &Scene, component: &[u8]) {
     let before = scene.dead().await.len();
     scene.publish(["drop:seen".to_owned()]);
@@ -32,7 +30,7 @@ async fn handles(scene: &Scene, component: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_taken_however_it_is_written() {
+async fn a_changed_file_is_taken_after_a_rename_a_write_or_a_new_link() {
     let first = scripted("one");
     let scene = Scene::new(&first).await;
     let host = scene.host().ready().await;
@@ -45,13 +43,13 @@ async fn a_file_that_changes_is_taken_however_it_is_written() {
     handles(&scene, &renamed).await;
     assert_eq!(versions(&host)["previous"]["digest"], *digest(&first));
 
-    // In place.
+    // A write in place.
     let in_place = scripted("written in place");
     std::fs::write(&scene.file, &in_place).unwrap();
     runs(&host, &in_place).await;
     handles(&scene, &in_place).await;
 
-    // A link, and the flip of the directory that it goes through.
+    // A link through a directory, which is then replaced by another directory.
     let dir = scene.server.dir();
     let (v1, v2) = (scripted("v1"), scripted("v2"));
     for (name, bytes) in [("v1", &v1), ("v2", &v2)] {
@@ -67,14 +65,14 @@ async fn a_file_that_changes_is_taken_however_it_is_written() {
     runs(&host, &v2).await;
     handles(&scene, &v2).await;
 
-    // Back to the one before: it is at hand, and nothing is compiled.
+    // Back to the version before: it is still loaded, so nothing is compiled.
     std::fs::remove_file(&scene.file).unwrap();
     std::fs::write(&scene.file, &v1).unwrap();
     let verified = said(&host, "verifying a new version").len();
     runs(&host, &v1).await;
     assert_eq!(said(&host, "verifying a new version").len(), verified);
 
-    // The same again, written anew: no swap.
+    // The same content, written again: no swap.
     scene.put(&v1);
     host.signal(Signal::SIGHUP);
     host.logs("told to look at the handler's file").await;
@@ -86,17 +84,13 @@ async fn a_file_that_changes_is_taken_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn a_bad_file_never_replaces_a_good_one() {
+async fn a_bad_file_never_replaces_the_running_version() {
     let first = scripted("good");
     let scene = Scene::new(&first).await;
     let selftests = r#"[{"body":"ack"},{"body":"drop","headers":{"x":"1"},"expect":"drop"}]"#;
-    let host = scene
-        .host()
-        .flag("selftest", selftests)
-        .flag("memory", "8MiB")
-        .flag("limit-component", "4MiB")
-        .ready()
-        .await;
+    let options = scene.host().flag("selftest", selftests);
+    let options = options.flags("memory=8MiB limit-component=4MiB");
+    let host = options.ready().await;
     let whole = scripted("whole");
     let large = [&*whole, &vec![0; 5 << 20]].concat();
     let cases: Vec<(&str, Vec<u8>)> = vec![
@@ -121,7 +115,7 @@ async fn a_bad_file_never_replaces_a_good_one() {
             "instance",
             handler("(func $s unreachable) (start $s)", "(i32.const 0)"),
         ),
-        // It acknowledges what it should drop.
+        // It acknowledges a message that it should drop.
         ("selftest", good("lax")),
         ("selftest", bad("")),
     ];
@@ -132,10 +126,10 @@ async fn a_bad_file_never_replaces_a_good_one() {
         assert_eq!(refused["step"], step, "{refused}");
         assert_eq!(refused["origin"], "file");
         assert!(!refused["reason"].as_str().unwrap().is_empty());
-        assert_eq!(versions(&host)["current"]["digest"], *digest(&first));
+        assert_eq!(current(&host), *digest(&first));
         inspected(&scene, &refused).await;
     }
-    // Too large to be read at all.
+    // The host does not read a file that is too large.
     scene.put(&large);
     let is_too_large = async || {
         let reason = versions(&host)["refused"]["reason"].clone();
@@ -160,19 +154,19 @@ async fn a_bad_file_never_replaces_a_good_one() {
         let series = format!("hostler_swaps_refused_total{{step=\"{step}\"}}");
         assert_eq!(host.metric(&series), times, "{step}");
     }
-    // A good one is taken, and nothing is refused any more.
+    // A good version is taken, and clears the refusal.
     scene.put(&whole);
     runs(&host, &whole).await;
     assert!(versions(&host)["refused"].is_null());
     handles(&scene, &whole).await;
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
-async fn a_version_that_compiles_for_too_long_is_refused_and_a_file_that_is_gone_is_told() {
+async fn a_slow_compilation_and_a_missing_file_are_reported_as_refusals() {
     let first = scripted("first");
     let scene = Scene::new(&first).await;
-    // What the host starts with was compiled before: the limit is for the next one.
+    // The first version is in the cache: the limit affects only the second one.
     let cache = scene.server.dir().join("cache").display().to_string();
     let file = scene.file.display().to_string();
     command::run(["check", &file, "--compile-cache", &cache]).ok();
@@ -197,15 +191,15 @@ async fn a_version_that_compiles_for_too_long_is_refused_and_a_file_that_is_gone
     }
     let refusals = said(&host, "a new version was refused; what runs goes on");
     assert_eq!(refusals.len(), 2);
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
-async fn a_retry_runs_on_the_version_that_is_there_then() {
+async fn a_retry_runs_on_the_current_version() {
     let (first, next) = (scripted("first"), scripted("next"));
     let scene = Scene::new(&first).await;
     let host = scene.host().ready().await;
-    // Its second attempt would be an hour away.
+    // The second attempt is due in an hour.
     scene.publish(["nack:3600000,drop:again".to_owned()]);
     let parked = "ZRANGE {orders}:parked:workers 0 -1";
     let mut waiting: Vec<String> = Vec::new();
@@ -223,7 +217,7 @@ async fn a_retry_runs_on_the_version_that_is_there_then() {
     assert_eq!(dead.header("x-dead-letter-handler"), Some(&*digest(&next)));
     assert_eq!(dead.header("x-dead-letter-attempts"), Some("2"));
     assert_eq!(dead.header("x-dead-letter-detail"), Some("again"));
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
@@ -235,18 +229,18 @@ async fn a_half_written_file_is_never_run() {
     let (half, rest) = next.split_at(next.len() / 3);
     let mut file = std::fs::File::create(&scene.file).unwrap();
     file.write_all(half).unwrap();
-    // A writer that pauses for as long as it likes: what is there looks finished, and is refused.
+    // The writer pauses: the file looks complete, and is refused.
     let refused = refuses(&host, half).await;
     assert!(refused["reason"].as_str().unwrap().contains("truncated"));
     handles(&scene, &first).await;
     file.write_all(rest).unwrap();
     drop(file);
     runs(&host, &next).await;
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
-async fn a_pin_keeps_every_other_version_out() {
+async fn a_pinned_host_refuses_every_other_version() {
     let first = scripted("pinned");
     let scene = Scene::new(&first).await;
     let options = scene.host().flag("handler-digest", &digest(&first));
@@ -255,14 +249,14 @@ async fn a_pin_keeps_every_other_version_out() {
     scene.put(&other);
     assert_eq!(refuses(&host, &other).await["step"], "digest");
     handles(&scene, &first).await;
-    // Nothing was compiled for it.
+    // The host did not compile it.
     assert!(said(&host, "verifying a new version").is_empty());
     scene.put(&first);
     eventually("nothing is refused any more", async || {
         versions(&host)["refused"].is_null()
     })
     .await;
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
 #[tokio::test]
@@ -273,26 +267,23 @@ async fn a_handler_that_fails_its_self_tests_does_not_start() {
         .flag("selftest", r#"[{"body":"x","expect":"drop"}]"#);
     let ended = options.end().await;
     ended.expect_code(65);
-    assert!(
-        ended.stderr().contains("self-test 1 expected drop"),
-        "{}",
-        ended.stderr()
-    );
+    let stderr = ended.stderr();
+    assert!(stderr.contains("self-test 1 expected drop"), "{stderr}");
 }
 
-/// How nice a process is, while it runs.
+/// The nice value of a running process.
 fn niceness(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name in parentheses: the state is the third field of all, this the nineteenth.
+    // After the name in parentheses: the state is the third field, the nice value the nineteenth.
     stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok()
 }
 
 #[tokio::test]
-async fn a_new_version_is_compiled_behind_the_one_that_runs() {
+async fn a_new_version_is_compiled_at_a_lower_priority() {
     let scene = Scene::new(&good("first")).await;
     let host = scene.host().ready().await;
     let mut seen = false;
-    // A look may come too late for one.
+    // A compilation may end before the test sees its process.
     for number in 1..=10 {
         let next = slow(number);
         scene.put(&next);
@@ -300,13 +291,13 @@ async fn a_new_version_is_compiled_behind_the_one_that_runs() {
         eventually("it is compiled and taken", async || {
             let compilers = children(host.pid());
             seen |= compilers.into_iter().any(|pid| niceness(pid) == Some(5));
-            versions(&host)["current"]["digest"] == *wanted
+            current(&host) == *wanted
         })
         .await;
         if seen {
             break;
         }
     }
-    assert!(seen, "no compiler left the cores to others");
-    host.drain().await.expect_code(0);
+    assert!(seen, "no compiler had a lower priority");
+    host.drained().await;
 }

@@ -1,5 +1,5 @@
-//! Versions that come faster than they compile. The compiler here waits at a gate in front of the
-//! real one, so that nothing rests on how fast either is.
+//! Versions that arrive faster than they compile. A gate stops each compiler, so that the tests do
+//! not depend on the speed of a compilation.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::swap_scene::digest;
 
-/// Where compilers wait until they are let through, one by one, or until it is gone.
+/// Compilers wait here until the test lets them pass, one by one, or until the gate is dropped.
 struct Gate(TempDir);
 
 impl Gate {
@@ -48,7 +48,7 @@ impl Gate {
         }
     }
 
-    /// How many compilers have come here.
+    /// The number of compilers that have arrived.
     fn begun(&self) -> usize {
         let names = fs::read_dir(self.0.path()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name());
@@ -57,19 +57,19 @@ impl Gate {
             .count()
     }
 
-    /// Wait until so many have come here.
+    /// Wait until this many compilers have arrived.
     async fn begins(&self, times: usize) {
         eventually("a compiler begins", async || self.begun() >= times).await;
         assert_eq!(self.begun(), times, "one at a time");
     }
 
-    /// Let one through.
+    /// Let one compiler pass.
     fn pass(&self) {
         fs::write(self.0.path().join("pass"), "").unwrap();
     }
 }
 
-/// What swaps versions, and its gate.
+/// A task that swaps versions, and the gate of its compilers.
 struct Scene {
     gate: Gate,
     versions: Arc<Versions>,
@@ -78,7 +78,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// It runs `good("first")`.
+    /// The first version is `good("first")`.
     fn new(cache: Option<Cache>) -> Self {
         let gate = Gate::new();
         let plain = sandbox::Settings {
@@ -92,7 +92,7 @@ impl Scene {
                 compiler: gate.compiler(),
                 cache,
                 limits: Limits {
-                    // The gate may be shut for long.
+                    // The gate may be closed for a long time.
                     compile_time: Duration::from_secs(600),
                     ..Limits::default()
                 },
@@ -118,7 +118,7 @@ impl Scene {
         self.requests.send(request).await.unwrap();
     }
 
-    /// A version of this name is deployed.
+    /// Deploy a version of this name.
     async fn deploy(&self, name: &str) {
         self.found(name, true).await;
     }
@@ -134,8 +134,8 @@ impl Scene {
         .await;
     }
 
-    /// Everything that was requested so far has been heard.
-    async fn heard(&self, mark: &str) {
+    /// Wait until all requests so far were received: a request that is refused marks the end.
+    async fn received(&self, mark: &str) {
         self.request(VersionRequest::Unusable {
             origin: Origin::File,
             digest: mark.into(),
@@ -143,7 +143,7 @@ impl Scene {
             reason: "a mark".to_owned(),
         })
         .await;
-        eventually("a mark is heard", async || self.refused() == mark).await;
+        eventually("a mark is refused", async || self.refused() == mark).await;
     }
 
     fn refused(&self) -> String {
@@ -151,7 +151,7 @@ impl Scene {
         seen.refused.map_or(String::new(), |refused| refused.digest)
     }
 
-    /// Wait until this version runs, as the result of so many swaps.
+    /// Wait until this version runs, after this many swaps.
     async fn runs(&self, name: &str, swaps: u64) {
         let wanted = digest(&good(name));
         eventually(&format!("`{name}` runs"), async || {
@@ -163,44 +163,47 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_versions_moves_the_host_forward_and_the_last_one_wins() {
+async fn under_a_flood_of_versions_each_compiled_one_is_taken_and_the_last_one_wins() {
     let scene = Scene::new(None);
     let mut next = "v0".to_owned();
     scene.deploy(&next).await;
     for round in 1..=5_usize {
         scene.gate.begins(round).await;
-        // Three come while one is compiled, in every round.
+        // In each round, three versions arrive while one is compiled.
         for number in 1..=3 {
             scene.deploy(&format!("v{round}.{number}")).await;
         }
-        scene.heard(&format!("mark {round}")).await;
+        scene.received(&format!("mark {round}")).await;
         scene.gate.pass();
-        // What has begun is taken; then the newest of those that wait is next.
+        // The compiled version is taken; the newest of the waiting versions is next.
         scene.runs(&next, round as u64).await;
         next = format!("v{round}.3");
     }
-    // What was refused last is newer than what was taken since.
+    // The last refusal is newer than the requests of the versions that were taken since.
     assert_eq!(scene.refused(), "mark 5");
     scene.gate.begins(6).await;
     scene.gate.pass();
     scene.runs("v5.3", 6).await;
-    // Nothing waits any more: the next one is compiled at once.
+    // No version waits any more: the next version is compiled at once.
     scene.deploy("calm").await;
     scene.gate.begins(7).await;
     scene.gate.pass();
     scene.runs("calm", 7).await;
-    eventually("a refusal is history", async || scene.refused().is_empty()).await;
+    eventually("the refusal is cleared", async || {
+        scene.refused().is_empty()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_version_again_waits_for_no_second_compiler() {
+async fn a_repeated_version_is_compiled_once() {
     let scene = Scene::new(None);
     scene.deploy("one").await;
     scene.gate.begins(1).await;
-    // Another one, and back to what is being compiled: that is the last word.
+    // Another version, and then again the version that is being compiled: the last request wins.
     scene.deploy("two").await;
     scene.deploy("one").await;
-    scene.heard("mark").await;
+    scene.received("mark").await;
     scene.gate.pass();
     scene.runs("one", 1).await;
     scene.deploy("three").await;
@@ -210,7 +213,7 @@ async fn the_same_version_again_waits_for_no_second_compiler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_goes_back_gets_nothing_of_what_was_to_come() {
+async fn a_rollback_discards_the_waiting_versions() {
     let scene = Scene::new(None);
     scene.deploy("one").await;
     scene.gate.begins(1).await;
@@ -218,16 +221,16 @@ async fn whoever_goes_back_gets_nothing_of_what_was_to_come() {
     scene.runs("one", 1).await;
     scene.deploy("two").await;
     scene.gate.begins(2).await;
-    // To the one before: at once, whatever is being compiled.
+    // A rollback takes effect at once, although a version is being compiled.
     scene.request(VersionRequest::Withdraw).await;
     scene.runs("first", 2).await;
     scene.gate.pass();
     scene.deploy("three").await;
     scene.gate.begins(3).await;
     assert_eq!(scene.versions.lineup().swaps, 2, "`two` was not taken");
-    // To one that has to be compiled: `three` is not taken, either.
+    // A rollback to a version that must be compiled: `three` is not taken either.
     scene.found("four", false).await;
-    scene.heard("mark").await;
+    scene.received("mark").await;
     scene.gate.pass();
     scene.gate.begins(4).await;
     assert_eq!(scene.versions.lineup().swaps, 2, "`three` was not taken");
@@ -236,7 +239,7 @@ async fn whoever_goes_back_gets_nothing_of_what_was_to_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_whose_code_is_kept_waits_for_no_compiler() {
+async fn a_version_with_cached_code_does_not_wait_for_the_compiler() {
     let place = tempfile::tempdir().unwrap();
     let cache = Cache {
         dir: place.path().join("cache"),
@@ -252,15 +255,15 @@ async fn a_version_whose_code_is_kept_waits_for_no_compiler() {
     scene.gate.begins(1).await;
     scene.deploy("kept").await;
     scene.runs("kept", 1).await;
-    // There is one compiler, which `one` still has; `one` itself is not wanted any more.
+    // The only compiler still compiles `one`, although `one` is not requested any more.
     scene.deploy("two").await;
-    scene.heard("mark").await;
+    scene.received("mark").await;
     assert_eq!(scene.gate.begun(), 1);
     scene.gate.pass();
     scene.gate.begins(2).await;
     scene.gate.pass();
     scene.runs("two", 2).await;
-    // What `one` left of its compilation is good for the next time.
+    // The code of `one` is in the cache now.
     scene.deploy("three").await;
     scene.gate.begins(3).await;
     scene.deploy("one").await;
@@ -269,7 +272,7 @@ async fn a_version_whose_code_is_kept_waits_for_no_compiler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_was_at_hand_a_moment_ago_is_taken_all_the_same() {
+async fn a_version_that_was_loaded_when_requested_is_taken() {
     let scene = Scene::new(None);
     let sandbox = Sandbox::load_bytes(&good("one"), &sandbox::Settings::default()).unwrap();
     let origin = Origin::Deploy(3);

@@ -1,31 +1,30 @@
-//! What compiling a new version costs the one that runs.
+//! The effect of a compilation on the pace of the running version.
 
 use std::time::{Duration, Instant};
 
-use hostler_tests::guests::{guest, variant};
 use hostler_tests::host::{Host, eventually_or};
 use wasm_encoder::{ComponentSection, ModuleSection};
 
 use crate::sandbox_compile::{children, slow_module};
-use crate::swap_scene::{Scene, digest, said, versions};
+use crate::swap_scene::{Scene, current, digest, said, scripted};
 
-/// How often it is looked what goes on.
+/// The time between two samples.
 const EVERY: Duration = Duration::from_millis(25);
-/// How long it is looked at, where nothing is compiled.
+/// The length of a sample without a compilation.
 const QUIET: Duration = Duration::from_secs(1);
-/// A version whose compilation takes at least this long shows what it costs.
+/// A compilation that takes at least this long gives a result.
 const LONG: Duration = Duration::from_secs(1);
-/// How long one may take on a machine that has much else to do.
+/// The longest time that a compilation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The guest `scripted`, with a module beside it that nobody uses, and that takes long to compile.
+/// The guest `scripted`, with an unused module whose compilation takes long.
 fn version(tag: &str, functions: usize) -> Vec<u8> {
-    let mut bytes = variant(&std::fs::read(guest("scripted")).unwrap(), tag);
+    let mut bytes = scripted(tag);
     ModuleSection(&slow_module(functions)).append_to_component(&mut bytes);
     bytes
 }
 
-/// Attempts that ended in some time.
+/// A number of attempts, and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     attempts: u64,
@@ -43,13 +42,13 @@ impl Pace {
     }
 }
 
-/// Attempts so far, and whether anything is compiled.
+/// The number of attempts so far, and whether a compiler runs.
 fn look(host: &Host) -> (u64, bool) {
     let series = "hostler_version_attempts_total{version=\"current\",outcome=\"nack-requeue\"}";
     (host.metric(series), !children(host.pid()).is_empty())
 }
 
-/// The pace while nothing is compiled and while something is, until this happens.
+/// The pace without and with a compilation, until this happens.
 async fn paces(host: &Host, until: impl Fn(Duration) -> bool) -> (Pace, Pace) {
     let (mut quiet, mut compiling) = (Pace::default(), Pace::default());
     let begun = Instant::now();
@@ -62,7 +61,7 @@ async fn paces(host: &Host, until: impl Fn(Duration) -> bool) -> (Pace, Pace) {
             attempts: found.0 - before.0,
             time: now - at,
         };
-        // What began or ended in between says nothing.
+        // A sample in which a compilation began or ended does not count.
         match (before.1, found.1) {
             (true, true) => compiling.take_in(pace),
             (false, false) => quiet.take_in(pace),
@@ -74,14 +73,14 @@ async fn paces(host: &Host, until: impl Fn(Duration) -> bool) -> (Pace, Pace) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_version_that_runs_keeps_most_of_its_pace_while_another_one_is_compiled() {
+async fn compiling_leaves_the_running_version_most_of_its_pace() {
     let scene = Scene::new(&version("first", 0)).await;
     let host = scene.host().ready().await;
-    // A load that never ends: each of them asks for another attempt, at once.
+    // A load that never ends: each message asks for another attempt at once.
     scene.publish(vec!["nack:0".to_owned(); 200]);
     let (mut functions, mut number) = (8, 0);
     let mut seen = Vec::new();
-    // Others on this machine may take from either: then it is tried again.
+    // Other processes may disturb a measurement: it is repeated up to five times.
     for _ in 0..5 {
         let (mut quiet, mut compiling) = (Pace::default(), Pace::default());
         for _ in 0..3 {
@@ -91,7 +90,7 @@ async fn the_version_that_runs_keeps_most_of_its_pace_while_another_one_is_compi
                 let next = version(&number.to_string(), functions);
                 let wanted = digest(&next);
                 scene.put(&next);
-                let runs = |_| versions(&host)["current"]["digest"] == *wanted;
+                let runs = |_| current(&host) == *wanted;
                 let (_, pace) = paces(&host, runs).await;
                 if pace.time >= LONG {
                     compiling.take_in(pace);
@@ -110,7 +109,7 @@ async fn the_version_that_runs_keeps_most_of_its_pace_while_another_one_is_compi
         );
         seen.push(paces);
         if compiling * 2.0 > quiet && after * 4.0 > quiet * 3.0 {
-            host.drain().await.expect_code(0);
+            host.drained().await;
             return;
         }
     }
@@ -118,7 +117,7 @@ async fn the_version_that_runs_keeps_most_of_its_pace_while_another_one_is_compi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_under_a_flood_of_versions_moves_forward_and_ends_with_the_last_one() {
+async fn a_flood_of_files_is_taken_in_order_and_ends_with_the_last_one() {
     let scene = Scene::new(&version("first", 0)).await;
     let host = scene.host().ready().await;
     let digests = |message: &str, field: &str| -> Vec<String> {
@@ -131,16 +130,16 @@ async fn a_host_under_a_flood_of_versions_moves_forward_and_ends_with_the_last_o
     let superseded = || digests("a version was superseded before it was taken", "digest");
     let begun = Instant::now();
     let (mut functions, mut put) = (16, Vec::new());
-    // Each is looked at twice, a quarter of a second apart: none is missed.
+    // The host reads the file twice, a quarter of a second apart: it misses no version.
     let mut ticks = tokio::time::interval(Duration::from_millis(700));
-    // On and on, until the host has moved forward while others had to wait.
+    // Until the host has taken three versions, and another version was superseded.
     while swapped().len() < 3 || superseded().is_empty() {
         assert!(begun.elapsed() < PATIENCE, "{:?}", host.log().last());
         ticks.tick().await;
         let next = version(&put.len().to_string(), functions);
         scene.put(&next);
         put.push(digest(&next));
-        // If they compile faster than they come, it is no flood.
+        // When compilations are faster than new versions, they are made slower.
         if put.len() % 10 == 0 && superseded().is_empty() {
             functions *= 2;
         }
@@ -148,10 +147,10 @@ async fn a_host_under_a_flood_of_versions_moves_forward_and_ends_with_the_last_o
     let last = put.last().unwrap();
     eventually_or(
         || format!("the last one runs: {:?}", host.log().last()),
-        async || versions(&host)["current"]["digest"] == **last,
+        async || current(&host) == **last,
     )
     .await;
-    // What was taken is what was put there, in that order, and each of them once.
+    // The taken versions are a part of the written versions, in the same order.
     let swapped = swapped();
     let place = |digest: &String| put.iter().position(|known| known == digest).unwrap();
     let places: Vec<usize> = swapped.iter().map(place).collect();

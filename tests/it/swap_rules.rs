@@ -1,14 +1,16 @@
 //! Canary and breaker: handlers that fail at known rates.
 
-use hostler_tests::guests::guest;
+use hostler_tests::checker::DeadLetter;
 use hostler_tests::host::{Host, HostOptions};
 use hostler_tests::redis::eventually;
 use hostler_tests::versions::{Failing, bad, failing, good};
 
-use crate::swap_scene::{Scene, bodies, digest, runs, said, versions};
+use crate::swap_scene::{
+    Scene, bodies, canary, component_of, current, digest, runs, said, versions,
+};
 
-/// What a host may hold at a time here, and one place more that is kept for what is due: as many
-/// attempts may end after the one that decides, and no more are begun before it is heard of.
+/// The number of messages that a host holds at most here: 32, and one that is due. At most this
+/// many attempts end after the deciding attempt, before the host notices the decision.
 const HELD: u64 = 32 + 1;
 
 fn attempts(host: &Host, version: &str, outcome: &str) -> u64 {
@@ -17,49 +19,31 @@ fn attempts(host: &Host, version: &str, outcome: &str) -> u64 {
     ))
 }
 
-/// Messages that a canary must have been tried on.
+/// The number of messages that must have been tried on a canary.
 const MIN: u64 = 60;
 
-fn canary(scene: &Scene) -> HostOptions {
-    scene
-        .host()
-        .cap(2)
-        .flag("prefetch", "32")
-        .flag("canary", "20%")
-        .flag("canary-window", "1s")
-        .flag("canary-min-messages", &MIN.to_string())
-        .flag("canary-max-excess", "10%")
-        .flag("breaker", "off")
-}
-
-/// Publish until the host says this.
-async fn publish_until(scene: &Scene, host: &Host, message: &str) -> usize {
-    let mut published = 0;
-    let decided = "the canary was ";
-    while host.count(|line| line.message().starts_with(decided)) == 0 {
-        published += scene.publish(bodies(1_000));
-        scene.emptied().await;
-        assert!(published < 200_000, "no `{message}` after {published}");
-    }
-    assert_eq!(said(host, message).len(), 1, "{:?}", host.log().last());
-    published
+fn trying(scene: &Scene) -> HostOptions {
+    let canary = "canary=20% canary-window=1s canary-max-excess=10%";
+    let options = scene.host().cap(2).flags(canary);
+    let options = options.flags("prefetch=32 breaker=off");
+    options.flag("canary-min-messages", &MIN.to_string())
 }
 
 #[tokio::test]
-async fn a_canary_that_fails_more_often_is_rolled_back_before_it_does_much_harm() {
+async fn a_canary_that_fails_more_often_is_rolled_back_after_few_messages() {
     for how in [Failing::Trap, Failing::Nack] {
-        // So often that no chance keeps it longer than the least number of messages.
+        // The rates differ so much that the least number of messages decides.
         let old = failing(5, how, "old");
         let new = failing(90, how, "new");
         let scene = Scene::new(&old).await;
-        // Each attempt is a message's only one: what is counted is messages.
-        let host = canary(&scene).cap(1).ready().await;
+        // Each message has one attempt: the counts are numbers of messages.
+        let host = trying(&scene).cap(1).ready().await;
         scene.put(&new);
         host.logs("a canary begins").await;
         assert_eq!(versions(&host)["canary"]["share"], "20%");
         let message = "the canary was rolled back: it fails more often";
-        let published = publish_until(&scene, &host, message).await;
-        // Another thousand after that: none of them sees it.
+        let published = scene.publish_until(&host, message, 1_000).await;
+        // No message after the decision is tried on the canary.
         let total = published + scene.publish(bodies(1_000));
         scene.emptied().await;
         let [fine, nacks, faults] =
@@ -73,15 +57,14 @@ async fn a_canary_that_fails_more_often_is_rolled_back_before_it_does_much_harm(
             let is_of = |dead: &&_| of_handler(dead) == digest;
             dead.iter().filter(is_of).count()
         };
-        // Those that it failed at, and nothing else, are its dead letters.
+        // Its dead letters are exactly the messages that it failed.
         assert_eq!(of(&new) as u64, failed);
         assert!(failed <= MIN + HELD, "{failed} dead letters");
-        // One in twenty is what the old one makes of them.
+        // The old version fails one message in twenty.
         let its = of(&old);
         assert!(its <= total / 20 && its > total / 40, "{its} of {total}");
-        let now = versions(&host);
-        assert_eq!(now["current"]["digest"], *digest(&old));
-        assert!(now["canary"].is_null());
+        assert_eq!(current(&host), *digest(&old));
+        assert!(canary(&host).is_null());
         let series = "hostler_canary_decisions_total{decision=\"rollback\"}";
         assert_eq!(host.metric(series), 1);
         let summary = host.drain().await;
@@ -89,37 +72,35 @@ async fn a_canary_that_fails_more_often_is_rolled_back_before_it_does_much_harm(
     }
 }
 
-fn of_handler(dead: &hostler_tests::checker::DeadLetter) -> &str {
+fn of_handler(dead: &DeadLetter) -> &str {
     dead.header("x-dead-letter-handler").unwrap_or_default()
 }
 
 #[tokio::test]
-async fn a_canary_that_does_as_well_is_promoted() {
+async fn a_canary_that_fails_no_more_often_is_promoted() {
     let old = failing(5, Failing::Nack, "old");
     let new = failing(5, Failing::Nack, "new");
     let scene = Scene::new(&old).await;
-    // What chance makes of equal rates is far from this.
-    let options = canary(&scene).flag("canary-max-excess", "40%");
+    // Equal rates never differ by this much.
+    let options = trying(&scene).flag("canary-max-excess", "40%");
     let host = options.ready().await;
     scene.put(&new);
     host.logs("a canary begins").await;
-    publish_until(&scene, &host, "the canary was promoted").await;
+    let decision = "the canary was promoted";
+    scene.publish_until(&host, decision, 1_000).await;
     runs(&host, &new).await;
-    let now = versions(&host);
-    assert!(now["canary"].is_null());
-    assert_eq!(now["previous"]["digest"], *digest(&old));
-    let ours: u64 = ["ack", "nack-requeue"]
-        .map(|o| attempts(&host, "canary", o))
-        .iter()
-        .sum();
-    assert!(ours >= MIN, "{ours}");
-    // The file goes back: so does the host, at once.
+    assert!(canary(&host).is_null());
+    assert_eq!(versions(&host)["previous"]["digest"], *digest(&old));
+    let outcomes = ["ack", "nack-requeue"].map(|outcome| attempts(&host, "canary", outcome));
+    let tried: u64 = outcomes.iter().sum();
+    assert!(tried >= MIN, "{tried}");
+    // The file returns to the old version: the host follows at once.
     scene.put(&old);
     runs(&host, &old).await;
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }
 
-/// Different messages that must have faulted.
+/// The number of different messages that must have faulted.
 const FAULTED: u64 = 30;
 
 fn breaker(scene: &Scene) -> HostOptions {
@@ -128,7 +109,7 @@ fn breaker(scene: &Scene) -> HostOptions {
 }
 
 #[tokio::test]
-async fn a_version_that_faults_on_everything_stops_the_queue_until_another_one_comes() {
+async fn a_version_that_faults_on_everything_stops_the_queue_until_a_new_version() {
     let scene = Scene::new(&good("old")).await;
     let host = breaker(&scene).ready().await;
     let new = bad("new");
@@ -136,7 +117,7 @@ async fn a_version_that_faults_on_everything_stops_the_queue_until_another_one_c
     runs(&host, &new).await;
     let published = scene.publish(bodies(5_000));
     host.logs("the handler faults on everything: stopped").await;
-    // What it holds goes back.
+    // The host hands back the messages that it holds.
     eventually("it holds nothing", async || {
         host.metric("hostler_held") == 0
     })
@@ -145,17 +126,13 @@ async fn a_version_that_faults_on_everything_stops_the_queue_until_another_one_c
     assert_eq!(status, 503);
     assert!(ready.contains("\"cause\":\"handler\""), "{ready}");
     assert!(ready.contains("faulted"), "{ready}");
-    // It tries one, and then waits for longer.
+    // The host tries one message, and then waits longer.
     host.logs_times("the handler faults on everything: stopped", 3)
         .await;
-    let pauses: Vec<u64> = said(&host, "the handler faults on everything: stopped")
-        .iter()
-        .take(3)
-        .map(|line| line.number("again_ms").unwrap())
-        .collect();
-    assert_eq!(pauses, [1_000, 2_000, 4_000]);
-    // What it tries is charged as well: one for each time it says so, but for the first, and one that
-    // it may be at.
+    let stops = said(&host, "the handler faults on everything: stopped");
+    let pauses = stops.iter().map(|line| line.number("again_ms").unwrap());
+    assert!(pauses.take(3).eq([1_000, 2_000, 4_000]));
+    // The tried messages are charged too: one for each further stop, and one that may be running.
     let dead = scene.dead().await.len() as u64;
     let tried = said(&host, "the handler faults on everything: stopped").len() as u64;
     assert!(dead >= FAULTED, "{dead} dead letters");
@@ -176,9 +153,9 @@ async fn a_version_that_faults_on_everything_stops_the_queue_until_another_one_c
 }
 
 #[tokio::test]
-async fn a_stopped_queue_goes_on_when_one_message_works() {
+async fn a_stopped_queue_resumes_when_one_message_succeeds() {
     let scene = Scene::new(&failing(1, Failing::Trap, "picky")).await;
-    // As many as it takes, and one for the first try: the second try is a good one.
+    // Enough bad messages for the stop and the first try: the second try succeeds.
     scene.publish(vec!["\0".to_owned(); 31]);
     let options = breaker(&scene).flag("concurrency", "1");
     let host = options.ready().await;
@@ -192,7 +169,7 @@ async fn a_stopped_queue_goes_on_when_one_message_works() {
 }
 
 #[tokio::test]
-async fn a_broken_version_goes_back_to_the_one_before_by_itself() {
+async fn a_broken_version_is_rolled_back_automatically() {
     let (old, new) = (good("old"), bad("new"));
     let scene = Scene::new(&old).await;
     let options = breaker(&scene).flag("on-break", "rollback");
@@ -215,19 +192,14 @@ async fn a_broken_version_goes_back_to_the_one_before_by_itself() {
 }
 
 #[tokio::test]
-async fn a_few_poisonous_messages_stop_nothing() {
-    let scene = Scene::new(&std::fs::read(guest("scripted")).unwrap()).await;
-    let options = scene
-        .host()
-        .flag("breaker-min-messages", "5")
-        .flag("backoff-max", "5ms");
+async fn a_few_poisonous_messages_do_not_stop_the_queue() {
+    let scene = Scene::new(&component_of("scripted")).await;
+    let options = scene.host();
+    let options = options.flags("breaker-min-messages=5 backoff-max=5ms");
     let host = options.ready().await;
     scene.publish(vec!["trap".to_owned(); 4]);
     let faults = "hostler_faults_total{kind=\"trap\"}";
-    eventually("they fault time and again", async || {
-        host.metric(faults) > 200
-    })
-    .await;
+    eventually("they fault many times", async || host.metric(faults) > 200).await;
     assert_eq!(host.metric("hostler_breaker_opened_total"), 0);
-    host.drain().await.expect_code(0);
+    host.drained().await;
 }

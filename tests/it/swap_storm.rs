@@ -1,51 +1,40 @@
-//! Swaps under load: many, of every kind, and with hosts and servers that die meanwhile.
+//! Swaps under load: many swaps of every kind, and swaps while hosts and servers die.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hostler_tests::guests::{guest, handler, marked};
+use hostler_tests::guests::{handler, marked};
 use hostler_tests::host::{Ended, Host, Line};
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::redis::{RawRedis, RedisOptions, eventually};
 use hostler_tests::witness::Witness;
 use nix::sys::signal::Signal;
+use tokio::task::JoinHandle;
 
-use crate::swap_deploy::deploy;
-use crate::swap_scene::{Scene, digest, refuses, runs, said};
+use crate::swap_scene::{Scene, component_of, digest, refuses, runs, said};
 
-/// Says its version, waits, says it again, and acknowledges.
+/// Report the version, wait, report it again, and acknowledge.
 const BODY: &str = "version+sleep:2+version+ack";
 
-/// How much of it: all with `HOSTLER_STORM=full`, else as much as every run of the tests bears.
+/// The size of the storm: large with `HOSTLER_STORM=full`, else small enough for each test run.
 struct Size {
     swaps: usize,
     messages: usize,
-    per_second: u64,
 }
 
 fn size() -> Size {
-    if std::env::var_os("HOSTLER_STORM").is_some_and(|size| size == "full") {
-        Size {
-            swaps: 200,
-            messages: 20_000,
-            per_second: 100,
-        }
-    } else {
-        Size {
-            swaps: 20,
-            messages: 1_000,
-            per_second: 100,
-        }
-    }
+    let is_full = std::env::var_os("HOSTLER_STORM").is_some_and(|size| size == "full");
+    let (swaps, messages) = if is_full { (200, 20_000) } else { (20, 1_000) };
+    Size { swaps, messages }
 }
 
-/// The guest `scripted`, with this number where it reads its version.
+/// The guest `scripted`, which reports this number as its version.
 fn version(number: usize) -> Vec<u8> {
-    marked(&std::fs::read(guest("scripted")).unwrap(), number)
+    marked(&component_of("scripted"), number)
 }
 
-/// A handler that acknowledges, and takes long to compile.
+/// A handler that acknowledges, and whose compilation takes long.
 pub(crate) fn slow(number: usize) -> Vec<u8> {
     let step = "(local.set 0 (i32.rotl (i32.mul (local.get 0) (i32.const 31)) (local.get 0)))";
     let function = format!(
@@ -56,33 +45,25 @@ pub(crate) fn slow(number: usize) -> Vec<u8> {
     handler(&format!("{data}{}", function.repeat(200)), "(i32.const 0)")
 }
 
-fn publisher(
-    scene: &Scene,
-    rate: u64,
-    least: usize,
-) -> (Arc<AtomicBool>, tokio::task::JoinHandle<usize>) {
-    publisher_of(scene, BODY, rate, least)
-}
-
-/// Publishes at a steady rate, until it is told to stop; says how many.
+/// Publish at a steady rate until the flag is set; the task returns the number of messages.
 pub(crate) fn publisher_of(
     scene: &Scene,
     body: &'static str,
     rate: u64,
     least: usize,
-) -> (Arc<AtomicBool>, tokio::task::JoinHandle<usize>) {
+) -> (Arc<AtomicBool>, JoinHandle<usize>) {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    let url = scene.server.url();
+    let url = scene.url();
     let task = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / rate));
         let mut published = 0;
         let mut raw = None;
         while published < least || !stopped.load(Ordering::Relaxed) {
             ticks.tick().await;
-            // A server that is away gets its message when it is back.
+            // A server that is away gets its message after it has returned.
             if raw.is_none() {
-                raw = hostler_tests::redis::RawRedis::open(&url).await.ok();
+                raw = RawRedis::open(&url).await.ok();
             }
             let Some(open) = &raw else { continue };
             let words: [&[u8]; 5] = [b"XADD", b"orders", b"*", b"_payload", body.as_bytes()];
@@ -96,10 +77,10 @@ pub(crate) fn publisher_of(
     (stop, task)
 }
 
-/// By message and attempt: digest and version.
+/// The reports of each attempt, by message and attempt: the digest and the version.
 pub(crate) type Sayings = BTreeMap<(String, u64), Vec<(String, String)>>;
 
-/// What each attempt says of its version, with the digest that its host gives it.
+/// The versions that each attempt reports, with the digest that its host logs.
 pub(crate) fn sayings(ended: &[Ended]) -> Sayings {
     let mut sayings = Sayings::new();
     let lines = ended.iter().flat_map(|ended| &ended.log);
@@ -117,7 +98,7 @@ pub(crate) fn sayings(ended: &[Ended]) -> Sayings {
     sayings
 }
 
-/// No attempt saw two versions, and each saw the one that its host says.
+/// No attempt saw two versions, and each saw the version that its host logs.
 pub(crate) fn check(sayings: &Sayings, known: &BTreeMap<String, usize>) {
     assert!(!sayings.is_empty());
     for (attempt, said) in sayings {
@@ -132,12 +113,8 @@ pub(crate) fn check(sayings: &Sayings, known: &BTreeMap<String, usize>) {
 async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
     let size = size();
     let scene = Scene::new(&version(0)).await;
-    let options = scene
-        .host()
-        .flag("accept-deploys", "true")
-        .flag("reuse", "50");
-    let host = options.ready().await;
-    let (stop, publishing) = publisher(&scene, size.per_second, size.messages);
+    let host = scene.accepting().flag("reuse", "50").ready().await;
+    let (stop, publishing) = publisher_of(&scene, BODY, 100, size.messages);
     let mut known = BTreeMap::from([(digest(&version(0)), 0)]);
     let (mut taken, mut refused, mut again) = (0, 0, 0);
     let mut current = version(0);
@@ -145,13 +122,13 @@ async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
         if by_file {
             scene.put(component);
         } else {
-            deploy(&scene, component).ok();
+            scene.deploy(component);
         }
     };
     for number in 1..=size.swaps {
         let by_file = number % 2 == 0;
         match number % 5 {
-            // Good.
+            // A good version.
             0 | 1 => {
                 current = version(number);
                 known.insert(digest(&current), number);
@@ -159,7 +136,7 @@ async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
                 runs(&host, &current).await;
                 taken += 1;
             }
-            // Truncated.
+            // A truncated version.
             2 => {
                 let whole = version(number);
                 let half = &whole[..whole.len() * 2 / 3];
@@ -167,14 +144,11 @@ async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
                 assert_eq!(refuses(&host, half).await["step"], "format");
                 refused += 1;
             }
-            // Slow to compile, or one that does not start.
+            // A version that is slow to compile, or one that does not start.
             3 if by_file => {
-                let bad = handler(
-                    &format!(
-                        "(func $s unreachable) (start $s) (data (i32.const 512) \"{number}\")"
-                    ),
-                    "(i32.const 0)",
-                );
+                let data = format!("(data (i32.const 512) \"{number}\")");
+                let items = format!("(func $s unreachable) (start $s) {data}");
+                let bad = handler(&items, "(i32.const 0)");
                 put(&bad, by_file);
                 assert_eq!(refuses(&host, &bad).await["step"], "instance");
                 refused += 1;
@@ -185,7 +159,7 @@ async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
                 runs(&host, &current).await;
                 taken += 1;
             }
-            // The same again.
+            // The same version again.
             _ => {
                 put(&current, by_file);
                 again += 1;
@@ -211,29 +185,21 @@ async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn hosts_and_servers_that_die_during_deploys_never_run_half_a_version() {
-    let mut scene = Scene::on(
-        RedisOptions::default()
-            .set("appendfsync", "always")
-            .appendonly(),
-        &version(0),
-    )
-    .await;
-    let options = scene
-        .host()
-        .flag("accept-deploys", "true")
-        .flag("min-idle", "1s");
+async fn hosts_never_run_a_partial_version_when_hosts_and_servers_die_during_deploys() {
+    let server = RedisOptions::default().set("appendfsync", "always");
+    let mut scene = Scene::on(server.appendonly(), &version(0)).await;
+    let options = scene.accepting().flag("min-idle", "1s");
     let mut known = BTreeMap::from([(digest(&version(0)), 0)]);
     let mut hosts: Vec<Host> = vec![options.ready().await, options.ready().await];
     let mut ended = Vec::new();
-    let (stop, publishing) = publisher(&scene, 50, 0);
+    let (stop, publishing) = publisher_of(&scene, BODY, 50, 0);
     let mut last = version(0);
     for number in 1..=8 {
         last = version(number);
         known.insert(digest(&last), number);
-        let deployed = deploy(&scene, &last);
+        let deployed = scene.try_deploy(&last);
         match number % 4 {
-            // While they look at it, fetch it, verify it, or have just taken it.
+            // A host dies while it reads, fetches or verifies the deploy, or just after it took it.
             0 | 2 => {
                 hosts[0].logs("ready").await;
                 ended.push(hosts.remove(0).kill().await);
@@ -246,7 +212,7 @@ async fn hosts_and_servers_that_die_during_deploys_never_run_half_a_version() {
             _ => {}
         }
         if deployed.code != 0 {
-            deploy(&scene, &last).ok();
+            scene.deploy(&last);
         }
     }
     for host in &hosts {
@@ -255,26 +221,23 @@ async fn hosts_and_servers_that_die_during_deploys_never_run_half_a_version() {
     }
     stop.store(true, Ordering::Relaxed);
     let published = publishing.await.unwrap();
-    scene.raw = scene.server.raw().await;
+    scene.reconnect().await;
     scene.emptied().await;
     for host in hosts {
         host.signal(Signal::SIGTERM);
         ended.push(host.ended().await);
     }
     let sayings = sayings(&ended);
-    // A host that is killed takes the end of its log with it.
+    // The end of the log of a killed host is missing.
     check(&sayings, &known);
     let wrong = |line: &&Line| line.message() == "a new version was refused; what runs goes on";
     let refusals: usize = ended.iter().map(|ended| ended.count(wrong)).sum();
     assert_eq!(refusals, 0);
     let handled: BTreeSet<&String> = sayings.keys().map(|(id, _)| id).collect();
-    assert!(
-        handled.len() >= published,
-        "{} of {published}",
-        handled.len()
-    );
+    let handled = handled.len();
+    assert!(handled >= published, "{handled} of {published}");
     eventually("nothing is left", async || {
-        scene.raw.number("EXISTS orders:dead").await == 0
+        !scene.exists("orders:dead").await
     })
     .await;
 }

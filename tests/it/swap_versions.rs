@@ -1,4 +1,4 @@
-//! Which version an attempt gets: the loop in this process, and versions that change under it.
+//! The version of each attempt, while versions change: the loop runs in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use hostler_tests::guests::{guest, variant};
 use hostler_tests::inprocess::Host;
 use hostler_tests::redis::{RedisServer, eventually};
 
-use crate::loop_stream::{options, settings};
+use crate::scene::{running, stream_options, until_empty};
 
-/// A version of the guest `scripted` that differs from others by its digest alone.
+/// A version of the guest `scripted` that differs from others only in its digest.
 fn version(tag: &str, settings: &sandbox::Settings) -> Sandbox {
     let bytes = std::fs::read(guest("scripted")).unwrap();
     Sandbox::load_bytes(&variant(&bytes, tag), settings).unwrap()
@@ -37,13 +37,13 @@ fn of(dead: &DeadLetter) -> (&str, &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_ends_on_the_version_it_began_with_and_the_next_ones_get_the_new_one() {
+async fn an_attempt_ends_on_its_first_version_and_later_attempts_use_the_new_one() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let reusing = sandbox::Settings {
         concurrency: 2,
         reuse: 1_000,
-        // One attempt lasts as long as the test takes.
+        // One attempt runs during the whole test.
         limits: sandbox::Limits {
             wall: Duration::from_secs(120),
             ..sandbox::Limits::default()
@@ -52,7 +52,7 @@ async fn an_attempt_ends_on_the_version_it_began_with_and_the_next_ones_get_the_
     };
     let (old, new) = (version("old", &reusing), version("new", &reusing));
     let versions = Arc::new(Versions::new(old.clone(), Origin::File));
-    let mut rules = settings(None);
+    let mut rules = until_empty(running(None));
     rules.ledger.concurrency = 2;
     rules.until_empty = None;
     for _ in 0..10 {
@@ -60,19 +60,17 @@ async fn an_attempt_ends_on_the_version_it_began_with_and_the_next_ones_get_the_
     }
     raw.add("orders", "wait-cancelled+drop:in flight").await;
     let handler = Arc::new(Sandboxed::of(Arc::clone(&versions)));
-    let host = Host::start(&server.url(), options(), rules, &handler).await;
+    let host = Host::start(&server.url(), stream_options(), rules, &handler).await;
     let running = host.metrics.clone();
     eventually("all but one are done", || async {
         raw.number("XLEN orders:dead").await == 10
     })
     .await;
-    eventually("it runs", || async { running.in_flight.get() == 1 }).await;
+    eventually("one runs", || async { running.in_flight.get() == 1 }).await;
 
     assert!(versions.switch(deployed(1, &new)));
-    assert!(
-        !versions.switch(deployed(2, &new)),
-        "the same again is no swap"
-    );
+    let is_new = versions.switch(deployed(2, &new));
+    assert!(!is_new, "the same version again is not a swap");
     for _ in 0..10 {
         raw.add("orders", "count").await;
     }
@@ -93,18 +91,16 @@ async fn an_attempt_ends_on_the_version_it_began_with_and_the_next_ones_get_the_
     assert_eq!((detail, digest), ("in flight", &**old.digest()));
     let after = &after[..10];
     assert!(after.iter().all(|dead| of(dead).1 == &**new.digest()));
-    // Two slots at most: each instance of the new version has counted from one.
-    let counts: Vec<u32> = after
-        .iter()
-        .map(|dead| of(dead).0.parse().unwrap())
-        .collect();
+    // At most two slots: each instance of the new version counts from one.
+    let counts = after.iter().map(|dead| of(dead).0.parse().unwrap());
+    let counts: Vec<u32> = counts.collect();
     let firsts = counts.iter().filter(|count| **count == 1).count();
     assert!((1..=2).contains(&firsts), "{counts:?}");
     assert!(counts.iter().all(|count| *count <= 10), "{counts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_canary_gets_its_share_and_every_retry_of_it() {
+async fn a_canary_gets_its_share_of_messages_and_all_their_retries() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let plain = sandbox::Settings::default();
@@ -118,75 +114,58 @@ async fn a_canary_gets_its_share_and_every_retry_of_it() {
         ids.push(raw.add("orders", "nack").await);
     }
     let handler = Arc::new(Sandboxed::of(Arc::clone(&versions)));
-    let rules: Settings = settings(Some(3));
-    let host = Host::start(&server.url(), options(), rules, &handler).await;
+    let rules: Settings = until_empty(running(Some(3)));
+    let host = Host::start(&server.url(), stream_options(), rules, &handler).await;
     assert_eq!(host.ended().await, Exit::Drained);
-    // What the dead letter names is the version of the last attempt; that the other two were of
-    // the same one follows from how it is picked.
+    // The dead letter names the version of the last attempt. The message id decides the version, so
+    // the other two attempts had the same one.
     let dead = DeadLetter::all(&raw, "orders:dead").await;
     assert_eq!(dead.len(), 300);
     for dead in &dead {
         let id = dead.header("x-dead-letter-source-id").unwrap();
         let wanted = if share.has(id) { &new } else { &old };
-        assert_eq!(
-            dead.header("x-dead-letter-handler"),
-            Some(&**wanted.digest())
-        );
+        let handler = dead.header("x-dead-letter-handler");
+        assert_eq!(handler, Some(&**wanted.digest()));
     }
     assert!(ids.iter().any(|id| share.has(id)));
     assert!(ids.iter().any(|id| !share.has(id)));
 }
 
 #[tokio::test]
-async fn a_lineup_changes_only_as_it_was_meant() {
+async fn outdated_changes_of_the_active_versions_are_ignored() {
     let plain = sandbox::Settings {
         concurrency: 1,
         ..sandbox::Settings::default()
     };
-    let (a, b, c) = (
-        version("a", &plain),
-        version("b", &plain),
-        version("c", &plain),
-    );
+    let [a, b, c] = ["a", "b", "c"].map(|tag| version(tag, &plain));
     let versions = Versions::new(a.clone(), Origin::File);
     let mut changes = versions.changes();
     let current = || versions.digest();
-    assert!(
-        !versions.roll_back(a.digest()),
-        "there is nothing to go back to"
-    );
+    let has_previous = versions.roll_back(a.digest());
+    assert!(!has_previous, "there is no previous version");
     assert!(versions.switch(deployed(1, &b)));
-    assert!(
-        !versions.roll_back(a.digest()),
-        "that is not what runs any more"
-    );
+    assert!(!versions.roll_back(a.digest()), "`a` does not run any more");
     assert!(versions.roll_back(b.digest()));
     assert_eq!(current(), *a.digest());
-    assert!(versions.roll_back(a.digest()), "a way back and forth");
+    assert!(versions.roll_back(a.digest()), "back to `b`");
     assert_eq!(current(), *b.digest());
 
-    assert!(
-        !versions.try_out(deployed(1, &b), Share::ALL),
-        "it runs already"
-    );
+    let is_new = versions.try_out(deployed(1, &b), Share::ALL);
+    assert!(!is_new, "`b` runs already");
     assert!(versions.try_out(deployed(2, &c), Share::ALL));
     assert_eq!(versions.pick("1-1").digest(), c.digest());
     assert_eq!(current(), *b.digest());
-    assert!(!versions.promote(a.digest()), "that is not the canary");
+    assert!(!versions.promote(a.digest()), "`a` is not the canary");
     assert!(!versions.drop_canary(a.digest()));
     assert!(versions.promote(c.digest()));
     assert_eq!(current(), *c.digest());
     assert!(versions.lineup().canary.is_none());
-    assert_eq!(
-        versions.lineup().previous.as_ref().unwrap().digest(),
-        b.digest()
-    );
+    let previous = versions.lineup().previous.clone();
+    assert_eq!(previous.unwrap().digest(), b.digest());
 
     assert!(versions.try_out(deployed(3, &a), Share::ALL));
-    assert!(
-        versions.switch(deployed(4, &c)),
-        "the trial of the other one is over"
-    );
+    let ends_canary = versions.switch(deployed(4, &c));
+    assert!(ends_canary, "the switch ends the canary `a`");
     assert!(versions.lineup().canary.is_none());
     assert_eq!(versions.lineup().swaps, 4);
     assert!(changes.has_changed().unwrap());

@@ -1,4 +1,4 @@
-//! What is drawn on a terminal, and only there: the progress of a replay, and `hostler watch`.
+//! Output that is drawn only on a terminal: the progress of a replay, and `hostler watch`.
 
 use hostler::delivery::policy::Reason;
 use hostler_tests::command::{hostler, run};
@@ -10,17 +10,17 @@ use serde_json::Value;
 use crate::dlq_scene::{Kind, Scene, on_both};
 
 on_both! {
-    the_progress_of_a_replay_is_drawn_on_a_terminal_and_only_there
-    watch_draws_the_queue_again_and_again_until_a_key_ends_it
-    watch_shows_what_hosts_tell
-    watch_leaves_the_terminal_as_it_was_when_it_is_told_to_stop
+    the_progress_of_a_replay_is_drawn_only_on_a_terminal
+    watch_redraws_the_queue_until_a_key_ends_it
+    watch_shows_the_reports_of_hosts
+    watch_restores_the_terminal_when_it_is_stopped
 }
 
-/// The screen beside the one that scrolls: taken, and given back.
-const TAKEN: &str = "\u{1b}[?1049h";
-const GIVEN_BACK: &str = "\u{1b}[?1049l";
+/// The sequences that enter and leave the alternate screen.
+const ENTER: &str = "\u{1b}[?1049h";
+const LEAVE: &str = "\u{1b}[?1049l";
 
-async fn the_progress_of_a_replay_is_drawn_on_a_terminal_and_only_there(kind: Kind) {
+async fn the_progress_of_a_replay_is_drawn_only_on_a_terminal(kind: Kind) {
     let scene = Scene::new(kind).await;
     for n in 0..60 {
         scene.letter(&n.to_string(), Reason::Trap).await;
@@ -30,8 +30,8 @@ async fn the_progress_of_a_replay_is_drawn_on_a_terminal_and_only_there(kind: Ki
     let path = dir.path().join("stdout");
     let file = std::fs::File::create(&path).unwrap();
     let mut terminal = Terminal::spawn_into(hostler(&words), file);
-    // From the first ones on, while there is more to do.
-    terminal.until("some of all", |text| {
+    // The progress is drawn before the end of the replay.
+    terminal.until("a part of the progress", |text| {
         let drawn = text.match_indices(" of 30 replayed");
         let counts = drawn.filter_map(|(at, _)| text[..at].rsplit(' ').next()?.parse().ok());
         counts
@@ -39,14 +39,14 @@ async fn the_progress_of_a_replay_is_drawn_on_a_terminal_and_only_there(kind: Ki
             .any(|count: u32| (1..30).contains(&count))
     });
     assert_eq!(terminal.end(), 0, "{}", terminal.text());
-    // Data is data, and the bar leaves no trace.
+    // Standard output holds only data, and the bar is erased.
     let stdout = std::fs::read_to_string(&path).unwrap();
     let key = scene.key();
     assert_eq!(stdout, format!("replayed 30\n\nto {key}  30\n"));
     assert!(terminal.raw().ends_with("\u{1b}[2K") || terminal.raw().ends_with('\r'));
 
     let plain = run(&words).ok();
-    assert_eq!(plain.stderr, "", "nobody looks");
+    assert_eq!(plain.stderr, "", "without a terminal there is no bar");
     assert_eq!(plain.stdout, format!("replayed 30\n\nto {key}  30\n"));
 }
 
@@ -65,7 +65,7 @@ fn watch(scene: &Scene, more: &[&str]) -> Vec<String> {
     words.map(|word| (*word).to_owned()).collect()
 }
 
-/// A queue with some unread messages, and some dead letters.
+/// A queue with seven unread messages and three dead letters.
 async fn watched(kind: Kind) -> Scene {
     let scene = Scene::new(kind).await;
     for _ in 0..7 {
@@ -80,7 +80,7 @@ async fn watched(kind: Kind) -> Scene {
     scene
 }
 
-async fn watch_draws_the_queue_again_and_again_until_a_key_ends_it(kind: Kind) {
+async fn watch_redraws_the_queue_until_a_key_ends_it(kind: Kind) {
     let scene = watched(kind).await;
     let mut terminal = Terminal::spawn(hostler(watch(&scene, &[])));
     let dead = scene.dead_key();
@@ -94,15 +94,15 @@ async fn watch_draws_the_queue_again_and_again_until_a_key_ends_it(kind: Kind) {
     ] {
         terminal.shows(part);
     }
-    assert!(terminal.raw().contains(TAKEN));
-    // It looks again by itself.
+    assert!(terminal.raw().contains(ENTER));
+    // The view updates itself.
     scene.letter("y", Reason::Oversize).await;
     terminal.shows("oversize");
     terminal.types("q");
     assert_eq!(terminal.end(), 0, "{}", terminal.text());
-    assert_given_back(&terminal).await;
+    assert_restored(&terminal).await;
 
-    // The same where no terminal is: a line for each look, without any colour or movement.
+    // Without a terminal: one line per update, without colours and cursor movements.
     let plain = run(watch(&scene, &["--count", "2"])).ok();
     assert_eq!(plain.stdout.lines().count(), 2);
     assert!(!plain.stdout.contains('\u{1b}'), "{}", plain.stdout);
@@ -122,8 +122,8 @@ async fn watch_draws_the_queue_again_and_again_until_a_key_ends_it(kind: Kind) {
     assert_eq!(look["dead_by_reason"]["timeout"], 2);
 }
 
-/// What runs, since when, which handler, and the faults of late.
-async fn watch_shows_what_hosts_tell(kind: Kind) {
+/// The reports contain the running handler and the recent faults.
+async fn watch_shows_the_reports_of_hosts(kind: Kind) {
     let scene = watched(kind).await;
     let options = scene.binary().flag("max-deliveries", "1").admin();
     let host = options.ready().await;
@@ -131,10 +131,10 @@ async fn watch_shows_what_hosts_tell(kind: Kind) {
     scene.send("sleep:60000").await;
     host.starts(9).await;
     let log = host.log();
-    let told = |name: &str| log.iter().find_map(|line| line.text(name)).unwrap();
-    let digest = told("handler").trim_start_matches("sha256:").to_owned();
-    let address = told("address").to_owned();
-    let mut terminal = Terminal::spawn(hostler(watch(&scene, &["--admin", &address])));
+    let logged = |name: &str| log.iter().find_map(|line| line.text(name)).unwrap();
+    let digest = logged("handler").trim_start_matches("sha256:");
+    let address = logged("address");
+    let mut terminal = Terminal::spawn(hostler(watch(&scene, &["--admin", address])));
     terminal.shows("unread 0");
     terminal.shows(&format!("{address} {} ", &digest[..12]));
     terminal.shows("faults of late");
@@ -145,7 +145,7 @@ async fn watch_shows_what_hosts_tell(kind: Kind) {
     host.kill().await;
 }
 
-async fn watch_leaves_the_terminal_as_it_was_when_it_is_told_to_stop(kind: Kind) {
+async fn watch_restores_the_terminal_when_it_is_stopped(kind: Kind) {
     let scene = watched(kind).await;
     for (key, signal, code) in [
         (Some("\u{3}"), None, 0),
@@ -161,9 +161,9 @@ async fn watch_leaves_the_terminal_as_it_was_when_it_is_told_to_stop(kind: Kind)
             terminal.signal(signal);
         }
         assert_eq!(terminal.end(), code, "{}", terminal.text());
-        assert_given_back(&terminal).await;
+        assert_restored(&terminal).await;
     }
-    // What is wrong is told before the screen is taken.
+    // An error is printed before the view enters the alternate screen.
     let wrong = watch(&scene, &[]).into_iter().map(|word| match &*word {
         "orders" | "jobs" => "nobody".to_owned(),
         _ => word,
@@ -172,13 +172,13 @@ async fn watch_leaves_the_terminal_as_it_was_when_it_is_told_to_stop(kind: Kind)
         let mut terminal = Terminal::spawn(hostler(wrong));
         assert_eq!(terminal.end(), 64, "{}", terminal.text());
         terminal.shows("error:");
-        assert!(!terminal.raw().contains(TAKEN));
+        assert!(!terminal.raw().contains(ENTER));
     }
 }
 
-async fn assert_given_back(terminal: &Terminal) {
-    eventually("the screen is given back", async || {
-        terminal.raw().contains(GIVEN_BACK)
+async fn assert_restored(terminal: &Terminal) {
+    eventually("the screen is restored", async || {
+        terminal.raw().contains(LEAVE)
     })
     .await;
 }

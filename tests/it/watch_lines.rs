@@ -1,18 +1,18 @@
-//! `hostler watch` where no terminal is: a line for each look.
+//! `hostler watch` without a terminal: one line per update.
 
 use hostler_tests::command::run;
 use hostler_tests::redis::eventually;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::e2e_scene::Scene;
 
-fn looks(text: &str) -> Vec<Value> {
+fn updates(text: &str) -> Vec<Value> {
     let lines = text.lines();
     lines.map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
 #[tokio::test]
-async fn lines_tell_what_waits_what_runs_and_what_died() {
+async fn lines_show_waiting_running_and_dead_messages() {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(1).admin().flag("concurrency", "2");
     let host = options.ready().await;
@@ -31,40 +31,33 @@ async fn lines_tell_what_waits_what_runs_and_what_died() {
         .find_map(|line| line.text("address").map(str::to_owned))
         .unwrap();
     let url = scene.server.url();
-    let watch = [
-        "watch",
-        "--redis",
-        &url,
-        "--stream",
-        "orders",
-        "--group",
-        "workers",
-        "--dead-letter",
-        "orders:dead",
-        "--every",
-        "100ms",
+    let queue = [
+        "--stream=orders",
+        "--group=workers",
+        "--dead-letter=orders:dead",
     ];
+    let watch = [&["watch", "--redis", &url, "--every=100ms"], &queue[..]].concat();
 
     let words = [&watch[..], &["--json", "--count", "2", "--admin", &address]].concat();
-    let looks = looks(&run(words).ok().stdout);
-    assert_eq!(looks.len(), 2);
-    let last = &looks[1];
+    let updates = updates(&run(words).ok().stdout);
+    assert_eq!(updates.len(), 2);
+    let last = &updates[1];
     assert_eq!(last["key"], "orders");
     assert_eq!(last["lag"], 0);
     assert_eq!(last["dead_letters"], 3);
-    assert_eq!(last["dead_by_reason"]["dropped"], 2);
-    assert_eq!(last["dead_by_reason"]["max-deliveries"], 1);
+    let reasons = json!({"dropped": 2, "max-deliveries": 1});
+    assert_eq!(last["dead_by_reason"], reasons);
     assert!(last["added_per_second"].as_f64().is_some(), "{last}");
     assert!(last["done_per_second"].as_f64().is_some(), "{last}");
-    let told = &last["hosts"][0];
-    assert!(told["handler"].as_str().unwrap().starts_with("sha256:"));
-    assert!(told["attempts"].as_u64().unwrap() >= 4, "{told}");
-    assert_eq!(told["error"], Value::Null);
+    let report = &last["hosts"][0];
+    assert!(report["handler"].as_str().unwrap().starts_with("sha256:"));
+    assert!(report["attempts"].as_u64().unwrap() >= 4, "{report}");
+    assert_eq!(report["error"], Value::Null);
     assert_eq!(last["faults"].as_array().unwrap().len(), 1);
     assert_eq!(last["faults"][0]["kind"], "trap");
     assert!(last["in_flight"].as_u64().is_some());
 
-    // A host that does not answer takes nothing from the rest.
+    // A host that does not answer does not affect the rest.
     let words = [&watch[..], &["--count", "1", "--admin", "127.0.0.1:1"]].concat();
     let text = run(words).ok().stdout;
     assert_eq!(text.lines().count(), 1, "{text}");
@@ -79,28 +72,16 @@ async fn lines_tell_what_waits_what_runs_and_what_died() {
 }
 
 #[tokio::test]
-async fn a_list_is_watched_and_a_queue_that_is_not_there_is_told() {
+async fn watch_works_on_a_list_and_refuses_a_missing_queue() {
     let scene = Scene::new().await;
     scene.raw.ask("RPUSH jobs a b c").await;
     let url = scene.server.url();
-    let list = [
-        "watch",
-        "--redis",
-        &url,
-        "--list",
-        "jobs",
-        "--reliable",
-        "--json",
-        "--count",
-        "1",
-    ];
-    let looks = looks(&run(list).ok().stdout);
-    assert_eq!(looks[0]["lag"], 3);
-    let nothing = [
-        "watch", "--redis", &url, "--stream", "none", "--group", "g", "--count", "1",
-    ];
-    let ended = run(nothing);
-    assert_eq!(ended.code, 64, "{ended:?}");
+    let watch = ["watch", "--redis", &url, "--count=1", "--json"];
+    let list = [&watch[..], &["--list=jobs", "--reliable"]].concat();
+    let updates = updates(&run(&list).ok().stdout);
+    assert_eq!(updates[0]["lag"], 3);
+    let missing = run(watch.iter().chain(&["--stream=none", "--group=g"]));
+    assert_eq!(missing.code, 64, "{missing:?}");
     let often = run(list.iter().chain(&["--every", "1ms"]));
     assert_eq!(often.code, 64, "{often:?}");
 }

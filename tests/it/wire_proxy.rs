@@ -1,4 +1,4 @@
-//! The tests' own proxy does to a connection what it says.
+//! The proxy of the tests: each fault that it can cause.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventu
 use redis::Value;
 use tokio::time::timeout;
 
-/// How long something that must not happen is waited for.
+/// The time in which an event must not happen.
 const A_WHILE: Duration = Duration::from_millis(50);
 
 async fn through(proxy: &Proxy) -> RawRedis {
@@ -15,7 +15,7 @@ async fn through(proxy: &Proxy) -> RawRedis {
 }
 
 #[tokio::test]
-async fn it_passes_what_it_gets() {
+async fn the_proxy_passes_all_bytes() {
     let server = RedisOptions::default().tcp().start();
     let body = vec![b'x'; 1 << 20];
     for proxy in [
@@ -32,7 +32,7 @@ async fn it_passes_what_it_gets() {
 }
 
 #[tokio::test]
-async fn small_and_late_pieces_are_put_together_again() {
+async fn small_and_delayed_pieces_arrive_whole() {
     let server = RedisServer::start();
     let proxy = Proxy::to_socket(&server.socket(), 7).unwrap();
     proxy.pieces(7);
@@ -50,29 +50,21 @@ async fn a_cut_ends_connections_and_new_ones_are_served_unless_refused() {
     let redis = through(&proxy).await;
     redis.ask("PING").await;
     proxy.cut();
-    let error = timeout(PATIENCE, redis.try_ask("PING"))
-        .await
-        .unwrap()
-        .unwrap_err();
-    assert!(
-        error.is_connection_dropped() || error.is_io_error(),
-        "{error}"
-    );
+    let reply = timeout(PATIENCE, redis.try_ask("PING")).await;
+    let error = reply.unwrap().unwrap_err();
+    let is_cut = error.is_connection_dropped() || error.is_io_error();
+    assert!(is_cut, "{error}");
     through(&proxy).await.ask("PING").await;
 
     proxy.refuse(true);
-    assert!(
-        timeout(PATIENCE, RawRedis::open(&proxy.url()))
-            .await
-            .unwrap()
-            .is_err()
-    );
+    let opened = timeout(PATIENCE, RawRedis::open(&proxy.url())).await;
+    assert!(opened.unwrap().is_err());
     proxy.refuse(false);
     through(&proxy).await.ask("PING").await;
 }
 
 #[tokio::test]
-async fn a_pause_holds_everything_back_and_loses_nothing() {
+async fn a_pause_holds_all_bytes_back_and_loses_none() {
     let server = RedisServer::start();
     let proxy = Proxy::to_socket(&server.socket(), 1).unwrap();
     let redis = through(&proxy).await;
@@ -85,7 +77,7 @@ async fn a_pause_holds_everything_back_and_loses_nothing() {
     proxy.resume();
     assert_eq!(timeout(PATIENCE, asked).await.unwrap(), Value::Int(1));
 
-    // A cut reaches a paused connection, too.
+    // A cut also ends a paused connection.
     proxy.pause();
     let asked = redis.try_ask("INCR n");
     tokio::pin!(asked);
@@ -95,7 +87,7 @@ async fn a_pause_holds_everything_back_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_stalled_connection_asks_comes_late_even_if_nobody_waits_for_it() {
+async fn a_command_on_a_stalled_connection_arrives_late_although_its_client_is_gone() {
     let server = RedisServer::start();
     let direct = server.raw().await;
     let proxy = Proxy::to_socket(&server.socket(), 1).unwrap();
@@ -111,7 +103,7 @@ async fn what_a_stalled_connection_asks_comes_late_even_if_nobody_waits_for_it()
     through(&proxy).await.ask("SET m 1").await;
     assert_eq!(direct.ask("EXISTS n").await, Value::Int(0));
     proxy.release();
-    eventually("it has come", async || {
+    eventually("the command arrives", async || {
         direct.ask("EXISTS n").await == Value::Int(1)
     })
     .await;
@@ -124,7 +116,7 @@ async fn a_cut_reply_is_lost_but_the_request_was_carried_out() {
     let proxy = Proxy::to_socket(&server.socket(), 1).unwrap();
     for bytes in 0..4 {
         let redis = through(&proxy).await;
-        // An earlier request does not spring the trap; nor does another one.
+        // Neither an earlier nor a different request triggers the cut.
         redis.ask("INCR other").await;
         proxy.cut_reply("INCR", bytes);
         redis.ask("PING").await;
@@ -134,15 +126,15 @@ async fn a_cut_reply_is_lost_but_the_request_was_carried_out() {
         let carried_out = i64::try_from(bytes).unwrap() + 1;
         assert_eq!(direct.number("GET n").await, carried_out);
     }
-    // Once.
+    // Only one reply is cut.
     through(&proxy).await.ask("INCR n").await;
 }
 
 #[tokio::test]
-async fn a_needle_across_two_reads_is_found() {
+async fn a_needle_that_spans_two_reads_is_found() {
     let server = RedisServer::start();
     let behind = Proxy::to_socket(&server.socket(), 1).unwrap();
-    // The proxy in front hands on a byte at a time.
+    // The proxy in front passes one byte at a time.
     let socket = behind.url().strip_prefix("unix://").unwrap().to_owned();
     let front = Proxy::to_socket(socket.as_ref(), 1).unwrap();
     front.pieces(1);
@@ -150,11 +142,7 @@ async fn a_needle_across_two_reads_is_found() {
     let redis = through(&front).await;
     redis.ask("PING").await;
     behind.cut_reply("INCR\r\n$1\r\nn", 0);
-    assert!(
-        timeout(PATIENCE, redis.try_ask("INCR n"))
-            .await
-            .unwrap()
-            .is_err()
-    );
+    let reply = timeout(PATIENCE, redis.try_ask("INCR n")).await;
+    assert!(reply.unwrap().is_err());
     assert_eq!(behind.replies_cut(), 1);
 }

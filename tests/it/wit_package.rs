@@ -1,5 +1,5 @@
-//! The WIT package is one that can be published: versioned, documented to the last field, whole by
-//! itself, and good for the generators of bindings.
+//! The WIT package can be published: it has a version, each item is documented, it needs no other
+//! package, and the generators of bindings accept it.
 
 use std::path::Path;
 #[cfg(feature = "all-languages")]
@@ -13,12 +13,12 @@ fn repository() -> &'static Path {
     tests.parent().expect("the tests have a folder in it")
 }
 
-/// What a makefile pins.
+/// The version that a makefile pins.
 fn pinned(makefile: &str, variable: &str) -> String {
     let text = std::fs::read_to_string(repository().join(makefile)).unwrap();
     let begin = format!("{variable} := ");
     let version = text.lines().find_map(|line| line.strip_prefix(&begin));
-    version.expect("it is pinned").to_owned()
+    version.expect("a pinned version").to_owned()
 }
 
 /// Run a tool to its end.
@@ -39,7 +39,7 @@ fn wasm_tools() -> Command {
     command
 }
 
-/// The package, as its reader understands it.
+/// The parsed package.
 fn package() -> Json {
     let json = run(wasm_tools().args(["component", "wit", "wit", "--json"]));
     serde_json::from_slice(&json).unwrap()
@@ -48,11 +48,11 @@ fn package() -> Json {
 const WORLDS: [&str; 3] = ["handler", "batch", "publishing-handler"];
 
 #[test]
-fn it_has_the_version_that_the_host_names() {
+fn the_package_has_the_version_that_the_host_names() {
     let package = package();
     let packages = package["packages"].as_array().unwrap();
     let names: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
-    assert_eq!(names, [hostler::sandbox::WIT_PACKAGE], "it stands alone");
+    assert_eq!(names, [hostler::sandbox::WIT_PACKAGE], "one package");
     let worlds = package["worlds"].as_array().unwrap();
     let worlds: Vec<&str> = worlds.iter().filter_map(|w| w["name"].as_str()).collect();
     assert_eq!(worlds, WORLDS);
@@ -81,7 +81,8 @@ fn every_item_is_documented() {
     for item in list(&package["types"]) {
         let name = item["name"].as_str().unwrap_or_default();
         let kind = &item["kind"];
-        // What has no name is part of something; what `use` brings in is documented where it is.
+        // Types without a name are parts of other types; types from `use` are documented where they
+        // are.
         if name.is_empty() || kind.get("type").is_some() {
             continue;
         }
@@ -92,34 +93,29 @@ fn every_item_is_documented() {
             }
         }
     }
-    assert!(bare.is_empty(), "without a word: {bare:?}");
+    assert!(bare.is_empty(), "not documented: {bare:?}");
 }
 
 #[test]
-fn it_can_be_packed_and_read_again() {
+fn the_package_can_be_packed_and_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let packed = dir.path().join("handler.wasm");
     run(wasm_tools()
         .args(["component", "wit", "wit", "--wasm", "-o"])
         .arg(&packed));
     run(wasm_tools().arg("validate").arg(&packed));
-    let again = run(wasm_tools()
-        .args(["component", "wit", "--json"])
-        .arg(&packed));
+    let mut wit = wasm_tools();
+    let again = run(wit.args(["component", "wit", "--json"]).arg(&packed));
     let again: Json = serde_json::from_slice(&again).unwrap();
     let known = |package: &Json| {
-        let is = &package["packages"][0];
-        let names = |key: &str| {
-            is[key]
-                .as_object()
-                .map(|o| o.keys().cloned().collect::<Vec<_>>())
+        let package = package["packages"][0].clone();
+        let names = |key: &str| -> Vec<String> {
+            let items = package[key].as_object().unwrap();
+            items.keys().cloned().collect()
         };
-        (
-            is["name"].clone(),
-            is["docs"].clone(),
-            names("interfaces"),
-            names("worlds"),
-        )
+        let (interfaces, worlds) = (names("interfaces"), names("worlds"));
+        let described = (package["name"].clone(), package["docs"].clone());
+        (described, interfaces, worlds)
     };
     assert_eq!(known(&again), known(&package()));
 }
@@ -135,10 +131,8 @@ fn componentize_py_makes_bindings_of_every_world() {
             .current_dir(repository())
             .args(["-d", "wit", "-w", world, "bindings"])
             .arg(dir.path()));
-        assert!(
-            dir.path().join("wit_world/__init__.py").is_file(),
-            "{world}"
-        );
+        let made = dir.path().join("wit_world/__init__.py");
+        assert!(made.is_file(), "{world}");
     }
 }
 
@@ -153,10 +147,7 @@ fn componentize_qjs_makes_components_of_every_world() {
         ("publishing-handler", "message-handler"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let (script, made) = (
-            dir.path().join("handler.js"),
-            dir.path().join("handler.wasm"),
-        );
+        let [script, made] = ["handler.js", "handler.wasm"].map(|name| dir.path().join(name));
         std::fs::write(&script, handlers).unwrap();
         run(Command::new(&tool)
             .current_dir(repository())
@@ -172,7 +163,7 @@ fn componentize_qjs_makes_components_of_every_world() {
 }
 
 #[test]
-fn the_adapter_is_that_of_the_release_we_run() {
+fn the_kept_adapter_matches_our_wasmtime_release() {
     let kept = repository().join("guest-examples/adapter/wasi_snapshot_preview1.reactor.wasm");
     let kept = std::fs::read(kept).unwrap();
     let of_release =
@@ -180,7 +171,7 @@ fn the_adapter_is_that_of_the_release_we_run() {
     assert!(kept == of_release, "copy it again from the crate");
 }
 
-/// All files under a folder, by their path there.
+/// All files in a folder, by their relative path.
 #[cfg(feature = "all-languages")]
 fn files(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     let mut found = std::collections::BTreeMap::new();
@@ -222,7 +213,7 @@ fn wit_bindgen_makes_bindings_of_every_world() {
 
 #[cfg(feature = "all-languages")]
 #[test]
-fn the_bindings_that_are_kept_are_those_that_wit_bindgen_makes() {
+fn the_kept_bindings_match_wit_bindgen() {
     let made = |arguments: &[&str]| {
         let dir = tempfile::tempdir().unwrap();
         run(Command::new(wit_bindgen())
@@ -235,7 +226,7 @@ fn the_bindings_that_are_kept_are_those_that_wit_bindgen_makes() {
     let kept = |folder: &str| files(&repository().join("guest-examples").join(folder));
     assert!(made(&["c"]) == kept("c/bindings"), "run `make bindings`");
     let mut go = kept("go/bindings");
-    // The one file that is written by hand.
+    // This file is written by hand.
     let ours = "export_hostler_handler_message_handler/handler.go";
     go.remove(Path::new(ours)).unwrap();
     assert!(

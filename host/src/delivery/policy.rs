@@ -142,25 +142,27 @@ pub struct DeadLetterRules {
 }
 
 /// What to do when a message has failed as often as it may.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnCap {
     /// Move it to the dead-letter queue.
+    #[default]
     DeadLetter,
     /// Discard it, counted.
     Discard,
 }
 
 /// What a fault means.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnFault {
     /// A failed attempt like any other: requeue after the backoff, until the cap.
+    #[default]
     Requeue,
     /// Dead-letter at once, with the fault as the reason.
     DeadLetter,
 }
 
 /// The rules that the operator wrote.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Policy {
     /// How often a message may start (`max_deliveries`), and how starts are counted.
     pub allowance: Allowance,
