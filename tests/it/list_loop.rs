@@ -174,7 +174,7 @@ async fn innocents_beside_a_killer_are_not_dead_lettered() {
     host.crash();
     let host = start(&scene, options.clone(), settings(Some(3)), &script).await;
     eventually("it runs alone", async || script.starts().len() == 13).await;
-    assert_eq!(host.metrics.alone_runs.get(), 1);
+    assert_eq!(host.metrics.isolated_runs.get(), 1);
     host.crash();
     let host = start(&scene, options, until_empty(settings(Some(3))), &script).await;
     assert_eq!(host.ended().await, Exit::Drained);
