@@ -5,62 +5,78 @@ use std::process::ExitCode;
 
 use crate::config;
 use crate::config::Problem;
-use crate::delivery::declared::declared;
 
-declared! {
-    /// The exit codes of hostler, after `sysexits.h` where that has a word for it.
-    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-    pub enum Exit (/// The code.
-                   code -> u8) {
-        /// done; invoke: ack
-        Ok = 0,
-        /// test: a case failed
-        Failed = 1,
-        /// invoke: nack-requeue
-        NackRequeue = 10,
-        /// invoke: drop
-        Drop = 11,
-        /// invoke: fault
-        Fault = 12,
-        /// usage, configuration, or a queue of the wrong kind
-        Usage = 64,
-        /// the component cannot be run
-        Component = 65,
-        /// Redis does not answer: at the start, or during a command other than `run`
-        Unavailable = 69,
-        /// a bug of hostler
-        Bug = 70,
-        /// a file or a stream of this process cannot be read or written
-        Io = 74,
-        /// the time for draining, or for `--until-empty`, is over
-        TimedOut = 75,
-        /// a second Ctrl-C
-        Interrupted = 130,
-        /// a second SIGTERM
-        Terminated = 143,
-    }
+/// The exit codes of hostler, after `sysexits.h` where that has a word for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Exit {
+    /// It did what it was asked.
+    Ok = 0,
+    /// `test`: the handler did not do what a case expects.
+    Failed = 1,
+    /// `invoke`: the handler wants the message again.
+    NackRequeue = 10,
+    /// `invoke`: the handler never wants the message again.
+    Drop = 11,
+    /// `invoke`: the handler did not answer.
+    Fault = 12,
+    /// The command line or the configuration is wrong, or the queue is not what it must be.
+    Usage = 64,
+    /// The component cannot be run.
+    Component = 65,
+    /// Redis was not there at the start, or went away during a command that does one thing.
+    Unavailable = 69,
+    /// A mistake of hostler's own.
+    Bug = 70,
+    /// A file or a stream of this process could not be read or written.
+    Io = 74,
+    /// The time for draining, or for `--until-empty`, was over.
+    TimedOut = 75,
+    /// A second Ctrl-C.
+    Interrupted = 130,
+    /// A second SIGTERM.
+    Terminated = 143,
+}
+
+impl Exit {
+    /// Every code with what it means, for the documentation.
+    pub const ALL: [(Self, &'static str); 13] = [
+        (Self::Ok, "done; invoke: ack"),
+        (Self::Failed, "test: a case failed"),
+        (Self::NackRequeue, "invoke: nack-requeue"),
+        (Self::Drop, "invoke: drop"),
+        (Self::Fault, "invoke: fault"),
+        (Self::Usage, "usage or configuration"),
+        (Self::Component, "the component cannot be run"),
+        (Self::Unavailable, "Redis is not there"),
+        (Self::Bug, "a bug of hostler"),
+        (Self::Io, "a file could not be read or written"),
+        (Self::TimedOut, "the time for draining was over"),
+        (Self::Interrupted, "a second Ctrl-C"),
+        (Self::Terminated, "a second SIGTERM"),
+    ];
 }
 
 /// The codes as `--help` shows them.
 pub(super) fn table() -> String {
-    let rows = Exit::ALL.map(|exit| format!("  {:>3}  {}", exit.code(), exit.meaning()));
+    let rows = Exit::ALL.map(|(exit, meaning)| format!("  {:>3}  {meaning}", exit as u8));
     format!("Exit codes:\n{}", rows.join("\n"))
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit.code())
+        Self::from(exit as u8)
     }
 }
 
-/// Why a command failed. It is printed once, at the end.
+/// Why a command did not do what it was asked: told once, in the end.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// The problem: one line, a fragment.
+    /// What is wrong: one line, a fragment.
     pub what: String,
-    /// Several problems, each with its own hint.
+    /// More than one thing is wrong: each with its own hint.
     pub details: Vec<(String, Option<String>)>,
     /// What to do.
     pub hint: Option<String>,
@@ -77,7 +93,7 @@ impl Failure {
         }
     }
 
-    /// Adds a hint.
+    /// With what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
