@@ -33,6 +33,8 @@ pub mod cli;
 pub mod config;
 pub mod dead_letter;
 pub mod delivery;
+#[cfg(test)]
+mod docs;
 pub mod file_watch;
 pub mod policies;
 pub mod publish;

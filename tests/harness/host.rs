@@ -303,9 +303,14 @@ impl Host {
         (status.expect("HTTP has a status"), body.to_owned())
     }
 
-    /// The value of a series, as it stands in `/metrics`: `hostler_steals_total`.
+    /// The series of `/metrics`, without the labels of the queue.
+    pub fn metrics(&self) -> String {
+        without_queue(&self.get("/metrics").1)
+    }
+
+    /// The value of a series, such as `hostler_steals_total`.
     pub fn metric(&self, series: &str) -> u64 {
-        let (_, text) = self.get("/metrics");
+        let text = self.metrics();
         let value = text
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -543,4 +548,18 @@ impl Line {
         let (id, attempt) = line.strip_prefix("start ")?.rsplit_once(' ')?;
         Some((id, attempt.parse().ok()?))
     }
+}
+
+/// A scrape without the labels that every series of a host carries.
+pub fn without_queue(scrape: &str) -> String {
+    let mut text = scrape.to_owned();
+    for label in ["queue=\"", "group=\""] {
+        while let Some(begin) = text.find(label) {
+            let value = begin + label.len();
+            let end = value + text[value..].find('"').expect("a label has an end") + 1;
+            let end = end + usize::from(text[end..].starts_with(','));
+            text.replace_range(begin..end, "");
+        }
+    }
+    text.replace("{}", "")
 }

@@ -119,7 +119,7 @@ impl Host {
 
     /// Start one on this queue.
     pub fn on<H: Handler>(queue: Arc<dyn Queue>, settings: Settings, handler: &Arc<H>) -> Self {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let health = Health::default();
         let (control, commands) = mpsc::channel(4);
         let attempts = tokio::runtime::Handle::current();

@@ -101,7 +101,7 @@ impl Scene {
             terms: Terms::default(),
             canary: None,
         };
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let swapper = Swapper::new(Arc::clone(&versions), settings, metrics, Health::default());
         let seen = swapper.seen();
         let (requests, inbox) = mpsc::channel(4);

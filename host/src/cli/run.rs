@@ -116,7 +116,7 @@ async fn serve(
     attempts: &Handle,
 ) -> Result<Exit, Failure> {
     let mut stops = Stops::listen()?;
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(config.queue.name(), config.queue.group()));
     let health = Health::default();
     let status = Status::default();
     metrics.handler(Arc::clone(sandbox.digest()));

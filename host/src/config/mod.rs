@@ -46,7 +46,6 @@ mod checks;
 mod choices;
 mod collect;
 mod destination;
-pub mod docs;
 mod file;
 mod losses;
 mod problem;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::delivery::declared::headers;
+
 /// Identifies a delivery on its queue: a stream's entry id (`ms << 64 | seq`), a list's 16-byte
 /// token, or a number of our own where the queue has none.
 ///
@@ -11,18 +13,24 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct DeliveryId(pub u128);
 
-/// The header that counts the starts charged to a message before it was written to this queue.
-pub const RETRY_COUNT: &str = "x-retry-count";
-/// The same, as producers and consumers of the ruststream family write it.
-pub const RUSTSTREAM_RETRY_COUNT: &str = "x-ruststream-retry-count";
-/// The id that stays with a message through requeues and replays.
-pub const MESSAGE_ID: &str = "x-message-id";
-/// When a message stops being worth handling, in epoch milliseconds.
-pub const EXPIRES_AT: &str = "x-expires-at";
-/// W3C trace context.
-pub const TRACEPARENT: &str = "traceparent";
-/// W3C trace context, vendors' part.
-pub const TRACESTATE: &str = "tracestate";
+headers! {
+    /// The id of the message, the same for every attempt, requeue and replay. Text of 1 to 1,024 bytes.
+    /// Without it, the id of the entry or a new one.
+    MESSAGE_ID = "x-message-id";
+    /// When the message expires, in epoch milliseconds. A message that has not started by then is
+    /// dead-lettered as `expired`, without a run.
+    EXPIRES_AT = "x-expires-at";
+    /// W3C trace context, passed on.
+    TRACEPARENT = "traceparent";
+    /// W3C trace context of a vendor, passed on.
+    TRACESTATE = "tracestate";
+    /// Starts that were charged to the message before it came to this queue. They count against
+    /// `max_deliveries`. Producers leave it out.
+    RETRY_COUNT = "x-retry-count";
+    /// The same header, as the ruststream family writes it.
+    RUSTSTREAM_RETRY_COUNT = "x-ruststream-retry-count";
+}
+
 /// On reclaimed deliveries: how often Redis has handed the message out.
 pub const REDIS_DELIVERY_COUNT: &str = "redis-delivery-count";
 /// On reclaimed deliveries: for how long nobody had renewed its lease, in milliseconds.

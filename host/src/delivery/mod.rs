@@ -19,6 +19,7 @@ pub mod attempt;
 pub mod backoff;
 pub mod batch;
 pub mod death;
+pub(crate) mod declared;
 pub mod ledger;
 pub mod message;
 pub mod outcome;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::delivery::declared::declared;
+
 /// What one attempt produced.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
@@ -40,59 +42,31 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The fault taxonomy. Exhaustive on purpose: a new kind must be decided about.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum FaultKind {
-    /// The guest trapped: unreachable code, out-of-bounds access, an aborting panic, ...
-    Trap,
-    /// The guest's stack overflowed.
-    StackOverflow,
-    /// The guest used more CPU time than it may.
-    CpuTimeout,
-    /// The attempt took longer than it may, waiting included.
-    WallTimeout,
-    /// The guest wanted more linear memory or tables than it may have.
-    MemoryLimit,
-    /// The guest's answer or its transfer was larger than it may be.
-    OutputLimit,
-    /// The guest called `exit`.
-    GuestExit,
-    /// The guest's answer was not one (a batch of the wrong length, an outcome that is too long).
-    BadOutcome,
-    /// The host panicked while it ran the guest.
-    HostPanic,
-    /// No instance could be made. Never an attempt: it stops the queue.
-    Instantiation,
-}
-
-impl FaultKind {
-    /// Every kind, for tables and metrics.
-    pub const ALL: [Self; 10] = [
-        Self::Trap,
-        Self::StackOverflow,
-        Self::CpuTimeout,
-        Self::WallTimeout,
-        Self::MemoryLimit,
-        Self::OutputLimit,
-        Self::GuestExit,
-        Self::BadOutcome,
-        Self::HostPanic,
-        Self::Instantiation,
-    ];
-
-    /// The label in metrics, logs, details and summaries.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Trap => "trap",
-            Self::StackOverflow => "stack-overflow",
-            Self::CpuTimeout => "cpu-timeout",
-            Self::WallTimeout => "wall-timeout",
-            Self::MemoryLimit => "memory-limit",
-            Self::OutputLimit => "output-limit",
-            Self::GuestExit => "guest-exit",
-            Self::BadOutcome => "bad-outcome",
-            Self::HostPanic => "host-panic",
-            Self::Instantiation => "instantiation",
-        }
+declared! {
+    /// Every kind of fault. Exhaustive on purpose: a new kind needs a decision.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    pub enum FaultKind (/// The label in metrics, logs, details and summaries.
+                        label -> &'static str) {
+        /// The handler trapped: unreachable code, an access out of bounds, a panic.
+        Trap = "trap",
+        /// The stack of the handler overflowed.
+        StackOverflow = "stack-overflow",
+        /// The handler used more CPU time than `cpu`.
+        CpuTimeout = "cpu-timeout",
+        /// The attempt took longer than `timeout`, waiting included.
+        WallTimeout = "wall-timeout",
+        /// The handler wanted more linear memory, tables or handles than it may have.
+        MemoryLimit = "memory-limit",
+        /// The handler passed more than `limit.transfer` to the host in one call.
+        OutputLimit = "output-limit",
+        /// The handler called `exit`, with any status.
+        GuestExit = "guest-exit",
+        /// The answer is not valid: an unknown case, text that is not UTF-8, an address outside of the
+        /// memory, a wrong number of outcomes for a batch.
+        BadOutcome = "bad-outcome",
+        /// The host panicked while it ran the handler: a bug of hostler.
+        HostPanic = "host-panic",
+        /// No instance could be made. This is never an attempt: it stops the queue.
+        Instantiation = "instantiation",
     }
 }

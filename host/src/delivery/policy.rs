@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::delivery::attempt::Allowance;
 use crate::delivery::backoff::Backoff;
+use crate::delivery::declared::declared;
 use crate::delivery::outcome::{FaultKind, Outcome};
 
 /// The longest detail of a dead letter or a fault, in bytes.
@@ -43,62 +44,35 @@ pub struct Rejection {
     pub handled: bool,
 }
 
-/// Why a message is in the dead-letter queue.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Reason {
-    /// The handler said drop.
-    Dropped,
-    /// It failed as often as it may.
-    MaxDeliveries,
-    /// A fault, where faults are dead-lettered at once.
-    Trap,
-    /// It ran out of time, where faults are dead-lettered at once.
-    Timeout,
-    /// It ran out of memory, where faults are dead-lettered at once.
-    MemoryLimit,
-    /// Its frame or a required field is missing.
-    Malformed,
-    /// Its body does not parse as the codec that the queue declares.
-    DecodeFailed,
-    /// It is larger than the queue allows.
-    Oversize,
-    /// Its time to live passed before it was handled.
-    Expired,
-    /// The queue was over its length limit, and this was the oldest.
-    MaxLen,
+declared! {
+    /// Why a message is in the dead-letter queue.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    pub enum Reason (/// The label on the wire, in metrics and in logs.
+                     label -> &'static str) {
+        /// The handler answered `drop`.
+        Dropped = "dropped",
+        /// The message failed `max_deliveries` times.
+        MaxDeliveries = "max-deliveries",
+        /// The handler faulted, with `on_fault = "dead-letter"`.
+        Trap = "trap",
+        /// The attempt ran out of time, with `on_fault = "dead-letter"`.
+        Timeout = "timeout",
+        /// The attempt ran out of memory, with `on_fault = "dead-letter"`.
+        MemoryLimit = "memory-limit",
+        /// The entry is not a message, or a required header is missing.
+        Malformed = "malformed",
+        /// The body does not parse as the `codec` of the queue.
+        DecodeFailed = "decode-failed",
+        /// The body is larger than `max_payload`.
+        Oversize = "oversize",
+        /// The time to live ended before a handler started.
+        Expired = "expired",
+        /// The queue held more than `queue.max_length` unread messages, and this was the oldest.
+        MaxLen = "maxlen",
+    }
 }
 
 impl Reason {
-    /// Every reason, for tables and metrics.
-    pub const ALL: [Self; 10] = [
-        Self::Dropped,
-        Self::MaxDeliveries,
-        Self::Trap,
-        Self::Timeout,
-        Self::MemoryLimit,
-        Self::Malformed,
-        Self::DecodeFailed,
-        Self::Oversize,
-        Self::Expired,
-        Self::MaxLen,
-    ];
-
-    /// The word on the wire, in metrics and in logs.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Dropped => "dropped",
-            Self::MaxDeliveries => "max-deliveries",
-            Self::Trap => "trap",
-            Self::Timeout => "timeout",
-            Self::MemoryLimit => "memory-limit",
-            Self::Malformed => "malformed",
-            Self::DecodeFailed => "decode-failed",
-            Self::Oversize => "oversize",
-            Self::Expired => "expired",
-            Self::MaxLen => "maxlen",
-        }
-    }
-
     /// The reason that this word names.
     pub fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|r| r.label() == label)

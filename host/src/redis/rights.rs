@@ -12,7 +12,7 @@ use crate::redis::reply;
 
 /// A command as it could be sent, and how an ACL names it.
 pub(crate) struct Need {
-    grant: String,
+    pub(crate) grant: String,
     words: Vec<String>,
 }
 

@@ -349,7 +349,7 @@ impl Swapper {
     fn refuse(&mut self, candidate: &Candidate, step: Step, reason: &str) {
         let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
         error!(digest, %origin, step, reason, "a new version was refused; what runs goes on");
-        self.metrics.swaps.refused(step);
+        self.metrics.swap_refused(step);
         self.refusal_log
             .refused(candidate.request, digest, origin, step, reason);
         self.show();
@@ -383,7 +383,7 @@ impl Swapper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::swaps::STEPS;
+    use crate::telemetry::metrics::STEPS;
 
     #[test]
     fn every_step_is_counted() {

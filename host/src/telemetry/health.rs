@@ -1,4 +1,4 @@
-//! Ready or not, and why: written by the loop, read by the admin server and by `/metrics`.
+//! Whether a host is ready, and why not. The loop writes it; the admin server and `/metrics` read it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,54 +7,34 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::delivery::declared::declared;
 use crate::delivery::policy::truncate_utf8;
 use crate::telemetry::versions::VersionsSeen;
 
 /// The longest detail of a reason, in bytes.
 const DETAIL_MAX: usize = 512;
 
-/// After this time without a sign of life the loop counts as stuck.
+/// A loop that has not turned for this long counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a host is not ready. The set is bounded, because it is a label.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cause {
-    /// The host has not read from the queue yet.
-    Starting,
-    /// Redis does not answer, or refuses for now (`LOADING`, `READONLY`, ...).
-    RedisAway,
-    /// Redis refuses a request until somebody changes a right, a type or an option.
-    RedisConfiguration,
-    /// Dead letters cannot be written, or their queue is full and must not lose messages.
-    DeadLettersRefused,
-    /// The handler cannot run: no instance can be made of it, or it faults on every message.
-    Handler,
-    /// The host is stopping.
-    Draining,
-}
-
-impl Cause {
-    /// Every cause, for tables.
-    pub const ALL: [Self; 6] = [
-        Self::Starting,
-        Self::RedisAway,
-        Self::RedisConfiguration,
-        Self::DeadLettersRefused,
-        Self::Handler,
-        Self::Draining,
-    ];
-
-    /// The word in logs and in `/ready`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::RedisAway => "redis-away",
-            Self::RedisConfiguration => "redis-configuration",
-            Self::DeadLettersRefused => "dead-letters-refused",
-            Self::Handler => "handler",
-            Self::Draining => "draining",
-        }
+declared! {
+    /// Why a host is not ready. A bounded set: it is a label.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Cause (/// The label in logs and in `/ready`.
+                    label -> &'static str) {
+        /// The host has not read from the queue yet.
+        Starting = "starting",
+        /// Redis does not answer, or refuses for now (`LOADING`, `READONLY`, ...).
+        RedisAway = "redis-away",
+        /// Redis refuses until somebody changes a right, a type or an option.
+        RedisConfiguration = "redis-configuration",
+        /// Dead letters cannot be written, or their queue is full and must not drop any.
+        DeadLettersRefused = "dead-letters-refused",
+        /// The handler cannot run: it has no instance, or it faults on everything.
+        Handler = "handler",
+        /// The host is stopping.
+        Draining = "draining",
     }
 }
 
@@ -67,15 +47,15 @@ impl fmt::Display for Cause {
 /// One reason for not being ready.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Impediment {
-    /// What kind of reason.
+    /// The cause.
     pub cause: Cause,
     /// Text for people: bounded, no payloads, no credentials.
     pub detail: String,
 }
 
-/// The health of one host. It is cheap to clone, and all clones share one state.
+/// The health of one host. Cheap to clone; all clones are one.
 ///
-/// A new one is not ready: the loop clears [`Cause::Starting`].
+/// A new one is not ready: [`Cause::Starting`] is cleared by the loop.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<Inner>);
 
@@ -84,7 +64,7 @@ struct Inner {
     impediments: Mutex<Vec<Impediment>>,
     versions: Mutex<Option<VersionsSeen>>,
     born: Instant,
-    /// Milliseconds from `born` to the last sign of life, plus one; 0 = none yet.
+    /// Milliseconds from `born` to the last turn of the loop, plus one; 0 = it has not turned yet.
     beat_ms: AtomicU64,
 }
 
@@ -103,15 +83,15 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Report that the host is not ready for this cause. Returns whether the cause is new (a state
-    /// change that deserves a log line). A cause that is already set only gets the new detail.
+    /// Not ready for this cause. Returns whether the cause is new, which is worth a log line. A cause
+    /// that is known only gets the new detail.
     pub fn impede(&self, cause: Cause, detail: impl Into<String>) -> bool {
         let mut detail = detail.into();
         truncate_utf8(&mut detail, DETAIL_MAX);
-        let mut impediments = self.lock();
+        let mut impediments = lock(&self.0.impediments);
         match impediments.iter_mut().find(|i| i.cause == cause) {
-            Some(standing) => {
-                standing.detail = detail;
+            Some(known) => {
+                known.detail = detail;
                 false
             }
             None => {
@@ -122,53 +102,43 @@ impl Health {
         }
     }
 
-    /// Clear this cause. Returns whether it was set.
+    /// This cause is over. Returns whether it was there.
     pub fn clear(&self, cause: Cause) -> bool {
-        let mut impediments = self.lock();
+        let mut impediments = lock(&self.0.impediments);
         let before = impediments.len();
         impediments.retain(|i| i.cause != cause);
         impediments.len() < before
     }
 
-    /// Whether no cause is set.
+    /// Whether there is no impediment.
     pub fn is_ready(&self) -> bool {
-        self.lock().is_empty()
+        lock(&self.0.impediments).is_empty()
     }
 
-    /// The reasons for not being ready; empty = ready.
+    /// The impediments; empty = ready.
     pub fn impediments(&self) -> Vec<Impediment> {
-        self.lock().clone()
+        lock(&self.0.impediments).clone()
     }
 
-    /// Set the versions of the handler that run.
+    /// The host runs these versions of the handler.
     pub fn runs(&self, versions: VersionsSeen) {
-        let mut seen = self
-            .0
-            .versions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *seen = Some(versions);
+        *lock(&self.0.versions) = Some(versions);
     }
 
-    /// The versions of the handler that run, if they are known already.
+    /// The versions of the handler that the host runs, once they are known.
     pub fn versions(&self) -> Option<VersionsSeen> {
-        let seen = self
-            .0
-            .versions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        seen.clone()
+        lock(&self.0.versions).clone()
     }
 
-    /// Note that the loop has turned. This costs one atomic store.
+    /// The loop has turned. This costs one atomic store.
     pub fn beat(&self, now: Instant) {
         let ms = now.saturating_duration_since(self.0.born).as_millis();
         let ms = u64::try_from(ms).unwrap_or(u64::MAX - 1);
         self.0.beat_ms.store(ms + 1, Ordering::Relaxed);
     }
 
-    /// The time since the last sign of life of the loop, if it is too long. A loop that has never
-    /// turned is not stuck: it is starting.
+    /// How long ago the loop turned, if that is too long. A loop that has never turned is starting, not
+    /// stuck.
     pub fn stuck(&self, now: Instant) -> Option<Duration> {
         let beat = self.0.beat_ms.load(Ordering::Relaxed).checked_sub(1)?;
         let silent = now
@@ -176,14 +146,11 @@ impl Health {
             .saturating_sub(Duration::from_millis(beat));
         (silent > STUCK_AFTER).then_some(silent)
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Impediment>> {
-        // No code panics while it holds the lock, and the list is always valid.
-        self.0
-            .impediments
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+/// Nothing panics while it holds a lock, and the state is valid at every moment anyway.
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -191,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_changes_are_news() {
+    fn only_a_new_cause_is_reported_as_new() {
         let health = Health::default();
         assert!(!health.is_ready());
         assert!(health.clear(Cause::Starting));
@@ -200,14 +167,14 @@ mod tests {
         assert!(health.impede(Cause::RedisAway, "connection refused"));
         assert!(!health.impede(Cause::RedisAway, "LOADING"));
         assert!(health.impede(Cause::Handler, "no instance"));
-        let standing = health.impediments();
-        assert_eq!(standing.len(), 2);
-        assert_eq!(standing[0].detail, "LOADING");
-        assert_eq!(standing[1].cause, Cause::Handler);
+        let known = health.impediments();
+        assert_eq!(known.len(), 2);
+        assert_eq!(known[0].detail, "LOADING");
+        assert_eq!(known[1].cause, Cause::Handler);
     }
 
     #[test]
-    fn details_are_bounded() {
+    fn details_have_a_length_limit() {
         let health = Health::default();
         health.impede(Cause::Handler, "é".repeat(DETAIL_MAX));
         let detail = health.impediments().pop().unwrap().detail;

@@ -1,5 +1,5 @@
-//! Log lines on stderr: readable on a terminal, else JSON. Each state change gives one event, with
-//! fields and without payloads.
+//! Log lines on stderr: pretty on a terminal, JSON otherwise. One event for each change of state, with
+//! fields, without payloads.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -10,28 +10,28 @@ use rustc_hash::FxBuildHasher;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use super::patient::{Patient, Stall};
+use super::bounded_stderr::{BoundedWriter, Reader};
 
-/// The format of log lines.
+/// How log lines look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
-    /// `Pretty` on a terminal, else `Json`.
+    /// `Pretty` on a terminal, `Json` otherwise.
     Auto,
-    /// Readable lines for people.
+    /// For people.
     Pretty,
-    /// One JSON object per line.
+    /// One JSON object a line.
     Json,
 }
 
-/// The log filter: one level for hostler and its guests, or levels by target in the syntax of
+/// The filter of log lines: a level for hostler and its guests, or levels by target in the syntax of
 /// `tracing`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogFilter(String);
 
-/// The level of the libraries, if the filter is only a level.
+/// The level of the libraries where the filter is a level alone.
 const LIBRARIES: LevelFilter = LevelFilter::WARN;
 
-/// Warnings and errors, for commands that answer a question and exit.
+/// Warnings and errors: for commands other than `run`.
 impl Default for LogFilter {
     fn default() -> Self {
         Self("warn".to_owned())
@@ -39,17 +39,16 @@ impl Default for LogFilter {
 }
 
 impl LogFilter {
-    /// A filter with these directives.
+    /// These directives.
     ///
     /// # Errors
-    /// The directives do not parse.
+    /// They do not parse.
     pub fn new(directives: &str) -> Result<Self, ParseError> {
         EnvFilter::builder().parse(directives)?;
         Ok(Self(directives.to_owned()))
     }
 
-    /// A level without targets applies to hostler and its guests. Lines of the libraries would hide
-    /// theirs, so the libraries get a stricter level.
+    /// A level alone is for hostler and its guests. The libraries would drown their lines.
     fn directives(&self) -> String {
         match self.0.parse::<LevelFilter>() {
             Ok(level) if level > LIBRARIES => format!("{LIBRARIES},hostler={level},guest={level}"),
@@ -63,20 +62,20 @@ impl LogFilter {
     }
 }
 
-/// The state of this process's stderr.
-static STALL: Stall = Stall::new();
+/// The reader of this process's stderr.
+static STDERR: Reader = Reader::new();
 
-/// The number of lines since the start that were not written because stderr had no room.
+/// How many lines were dropped since the start, because the reader of stderr was too slow.
 pub fn lines_dropped() -> u64 {
-    STALL.dropped()
+    STDERR.dropped()
 }
 
-/// Log to stderr from now on. The first call of a process counts; later calls change nothing.
+/// Log to stderr from now on. The first call of a process wins; later ones change nothing.
 ///
-/// A line is written before its event ends, so lines that precede a crash are not lost. If the
-/// reader of stderr has stopped reading, a line is dropped after a short wait: [`lines_dropped`].
+/// A line is written before the code that logs it goes on, so that it survives a crash. A reader that
+/// has stopped reading delays nothing for long: [`lines_dropped`].
 pub fn start(format: LogFormat, level: &LogFilter) {
-    // A filter has been parsed before, so no directive is lost here.
+    // `LogFilter::new` has parsed it: no directive is lost.
     let filter = EnvFilter::builder().parse_lossy(level.directives());
     let is_terminal = std::io::stderr().is_terminal();
     let pretty = match format {
@@ -87,7 +86,7 @@ pub fn start(format: LogFormat, level: &LogFilter) {
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Patient::new(std::io::stderr(), &STALL));
+        .with_writer(|| BoundedWriter::new(std::io::stderr(), &STDERR));
     let started = if pretty {
         builder
             .with_ansi(is_terminal && !no_colour)
@@ -102,12 +101,12 @@ pub fn start(format: LogFormat, level: &LogFilter) {
             .try_init()
     };
     if let Err(error) = started {
-        tracing::debug!(%error, "logging was already started");
+        tracing::debug!(%error, "logging had been started before");
     }
 }
 
-/// Passes one or some log lines of a kind per interval, and counts the others. An error that occurs
-/// a thousand times a second is then logged once a second.
+/// Lets one log line of a kind, or some, through per interval, and counts the rest. A failure that
+/// occurs a thousand times a second is logged once a second.
 ///
 /// ```
 /// # use hostler::telemetry::logging::Throttle;
@@ -121,13 +120,13 @@ pub fn start(format: LogFormat, level: &LogFilter) {
 pub struct Throttle {
     interval: Duration,
     burst: u32,
-    // Kinds are constants of the program, so their number is bounded.
+    // Kinds are constants of the program: there is a bounded number of them.
     kinds: Mutex<HashMap<&'static str, Passed, FxBuildHasher>>,
 }
 
 #[derive(Debug)]
 struct Passed {
-    /// When the first line of this interval passed.
+    /// When the first of these passed.
     since: Instant,
     passed: u32,
     suppressed: u64,
@@ -145,7 +144,7 @@ impl Throttle {
         Self::bursts(interval, 1)
     }
 
-    /// This many lines of a kind per `interval`.
+    /// So many lines of a kind per `interval`.
     pub fn bursts(interval: Duration, burst: u32) -> Self {
         Self {
             interval,
@@ -154,8 +153,8 @@ impl Throttle {
         }
     }
 
-    /// Whether a line of this kind may be logged now. `Some` = yes, with the number of lines
-    /// suppressed since the last one. `None` = no; the line is counted.
+    /// Whether a line of this kind may be logged now: `Some` = yes, with the number of lines
+    /// suppressed since the last one; `None` = no, and it is counted.
     pub fn pass(&self, kind: &'static str, now: Instant) -> Option<u64> {
         let mut kinds = self.lock();
         let Some(passed) = kinds.get_mut(kind) else {
@@ -181,8 +180,8 @@ impl Throttle {
         Some(std::mem::take(&mut passed.suppressed))
     }
 
-    /// End this kind (for example, Redis is back). Returns the number of suppressed lines that were
-    /// not reported yet. The next line of the kind passes at once.
+    /// This kind is over (Redis is back, for example). Returns how many lines were suppressed since the
+    /// last one that passed. The next line of the kind passes at once.
     pub fn end(&self, kind: &'static str) -> u64 {
         self.lock().remove(kind).map_or(0, |p| p.suppressed)
     }
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_applies_to_hostler_and_directives_apply_to_all() {
+    fn a_level_is_for_us_and_directives_are_for_all() {
         let directives = |text| LogFilter::new(text).unwrap().directives();
         assert_eq!(directives("debug"), "warn,hostler=debug,guest=debug");
         assert_eq!(directives("error"), "error");
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_a_second_can_pass() {
+    fn some_lines_a_second_where_each_tells_something_of_its_own() {
         let throttle = Throttle::bursts(Duration::from_secs(1), 2);
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);

@@ -1,39 +1,36 @@
-//! The counters of a host. `/metrics` and the exit summary read the same counters.
+//! Counters of everything a host does. `/metrics`, the exit summary and `docs/metrics.md` read the same
+//! declarations.
 //!
-//! Every series is made at start from a bounded set of labels. So counting is one atomic addition,
-//! without locks or allocations, and no guest or message can choose a label.
+//! Every series exists from the start, with labels from a bounded set. So counting is one atomic
+//! addition: no lock, no allocation, and no label that a guest or a message could choose.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-
-mod summary;
+use serde::Serialize;
 
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
-pub use summary::Summary;
 
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason};
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
-use crate::telemetry::swaps::Swaps;
 
-/// A gauge of a fraction: seconds.
+/// A counter of seconds.
+pub type CounterF64 = Counter<f64, AtomicU64>;
+/// A gauge of seconds.
 pub type GaugeF64 = Gauge<f64, AtomicU64>;
 
-/// A counter of fractions: seconds.
-pub type CounterF64 = Counter<f64, AtomicU64>;
-
-/// The error codes of Redis that have their own series. Other codes count as `other`.
-const REDIS_CODES: [&str; 24] = [
+/// The error codes of Redis that have a series of their own. The last one stands for all others.
+const REDIS_CODES: [&str; 25] = [
     "BUSY",
     "BUSYGROUP",
     "CLUSTERDOWN",
@@ -58,337 +55,265 @@ const REDIS_CODES: [&str; 24] = [
     "deadline",
     "file",
     "reply",
+    "other",
 ];
-const REDIS_OTHER: &str = "other";
 
-pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
+/// The steps at which a new version can be refused.
+pub const STEPS: [&str; 10] = [
+    "source", "size", "digest", "format", "compile", "world", "imports", "limits", "instance",
+    "selftest",
+];
 
-/// All counters of a host. Each host has one, shared by reference.
-///
-/// Callers count the public fields directly. Counters with a label have a method.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    acks: Counter,
-    nacks: Counter,
-    drops: Counter,
-    faults: [Counter; FaultKind::ALL.len()],
-    /// Of nacks, drops and faults: those that the queue could not honour.
-    not_honoured: [Counter; 3],
-    acknowledged: Counter,
-    requeued: Counter,
-    dead_lettered: [Counter; Reason::ALL.len()],
-    discarded: [Counter; Reason::ALL.len()],
-    redis_errors: [Counter; REDIS_CODES.len()],
-    redis_other: Counter,
-    handler: Arc<Handler>,
-    ready: Gauge,
+/// How an attempt can end: the order of [`place`].
+const OUTCOMES: [&str; 4] = ["ack", "nack-requeue", "drop", "fault"];
 
-    /// How long a handler ran.
-    pub handler_seconds: Arc<Histogram>,
-    /// How long a message waited from its enqueueing to its first start.
-    pub queue_wait_seconds: Arc<Histogram>,
+/// Declares every metric once: its doc comment is the help text, its field the name after `hostler_`.
+/// A name that ends in `_seconds` has that unit.
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $vis:vis $name:ident: $kind:ty $(= $new:expr)?;)+) => {
+        /// Everything that a host counts. One per host, shared by reference.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            /// The dropped log lines that are counted already.
+            log_lines_known: AtomicU64,
+            /// The declarations, in order.
+            pub declared: Vec<Declared>,
+            $($(#[doc = $help])+ $vis $name: Arc<$kind>,)+
+        }
 
-    /// Orphans claimed: deliveries whose host died.
-    pub orphans_recovered: Counter,
-    /// Deliveries of this host that another one took.
-    pub steals: Counter,
-    /// Leases renewed.
-    pub lease_renewals: Counter,
-    /// Leases that ran out, or could not be confirmed, before the delivery was settled.
-    pub leases_lost: Counter,
-    /// Deliveries whose entry was trimmed or deleted while it was pending: lost to trimming.
-    pub trimmed_pending: Counter,
-    /// Entries that `retention` trimmed.
-    pub retention_trimmed: Counter,
-    /// Connections to Redis made anew.
-    pub reconnects: Counter,
-    /// Settlements that Redis would not write; each is tried again.
-    pub settlements_refused: Counter,
-    /// Delays that handlers asked for and that were clamped to the longest allowed one.
-    pub delays_clamped: Counter,
-    /// Groups made anew because somebody deleted them.
-    pub groups_recreated: Counter,
-    /// Dead letters dropped because their queue was full.
-    pub dead_letters_trimmed: Counter,
-    /// Messages that would have gone round for ever, ended.
-    pub cycles: Counter,
-    /// Histories (`x-death`) that came in damaged, and were read as far as possible.
-    pub histories_damaged: Counter,
-    /// Copies replayed for another consumer group, acknowledged unrun.
-    pub other_group: Counter,
-    /// Starts recorded in Redis before their handler ran.
-    pub recorded_starts: Counter,
-    /// Suspects that ran alone on this host.
-    pub alone_runs: Counter,
-    /// Panics of the host inside a call, caught.
-    pub host_panics: Counter,
-    /// Calls with gathered messages.
-    pub batches: Counter,
-    /// Batches, or pieces of them, that were run again in halves.
-    pub batch_splits: Counter,
-    /// Bytes of guest logs dropped because a limit was reached.
-    pub guest_log_bytes_dropped: Counter,
-    /// The versions of the handler, and how they do.
-    pub swaps: Swaps,
-    /// Log lines that were not written, as stderr took none.
-    log_lines_dropped: Counter,
-    /// How many of them are counted already.
-    log_lines_known: AtomicU64,
-    /// How often a subscription was gone for a while.
-    pub subscription_gaps: Counter,
-    /// For how long in all.
-    pub subscription_gap_seconds: CounterF64,
-    /// Messages of a subscription dropped because the buffer was full.
-    pub buffer_dropped: Counter,
-
-    /// Handlers running now.
-    pub in_flight: Gauge,
-    /// Deliveries that this host holds, running or waiting.
-    pub held: Gauge,
-    /// Messages that no host has read yet.
-    pub unread: Gauge,
-    /// Deliveries that hosts hold, parked ones included.
-    pub pending: Gauge,
-    /// The age of the oldest pending delivery.
-    pub oldest_pending_seconds: GaugeF64,
-    /// Deliveries held for later by no host.
-    pub parked: Gauge,
-    /// Entries in the dead-letter queue.
-    pub dead_letters: Gauge,
+        impl Metrics {
+            fn with_labels(labels: Vec<(Cow<'static, str>, Cow<'static, str>)>) -> Self {
+                let mut registry = Registry::with_prefix_and_labels("hostler", labels.into_iter());
+                $(let $name: Arc<$kind> = Arc::new(metrics!(@new $kind $(, $new)?));)+
+                let declared = vec![
+                    $(declare(&mut registry, stringify!($name), concat!($($help),+), &$name),)+
+                ];
+                Self { registry, log_lines_known: AtomicU64::new(0), declared, $($name,)+ }
+            }
+        }
+    };
+    (@new $kind:ty) => { <$kind>::default() };
+    (@new $kind:ty, $new:expr) => { $new };
 }
 
+metrics! {
+    /// The version of hostler.
+    pub build: Info = Info::new("version", env!("CARGO_PKG_VERSION"));
+    /// The digest of the handler that runs.
+    handler: Info = Info::new("digest", "");
+    /// The digest of the canary; empty without one.
+    canary: Info = Info::new("digest", "");
+    /// 1 if the host is ready, else 0.
+    ready: Gauge;
+
+    /// Attempts that the handler answered, by its answer.
+    attempts: Counters = Counters::by("outcome", &OUTCOMES[..3]);
+    /// Attempts that ended in a fault.
+    faults: Counters = Counters::by("kind", &FaultKind::ALL.map(FaultKind::label));
+    /// Attempts by the version of the handler, and how they ended.
+    version_attempts: Counters = Counters::new(&["version", "outcome"], ["current", "canary"]
+        .iter().flat_map(|version| OUTCOMES.map(|outcome| vec![*version, outcome])).collect());
+    /// Outcomes that a queue at most once cannot carry out, as it has forgotten the message.
+    outcomes_not_honoured: Counters = Counters::by("outcome", &OUTCOMES[1..]);
+    /// Dispositions that were carried out, by their reason.
+    dispositions: Counters = Counters::new(&["disposition", "reason"], dispositions());
+
+    /// Run time of a handler.
+    pub handler_seconds: Histogram;
+    /// Time from the enqueueing of a message to its first start.
+    pub queue_wait_seconds: Histogram;
+
+    /// Deliveries claimed from hosts that died.
+    pub orphans_recovered: Counter;
+    /// Deliveries of this host that another host took.
+    pub steals: Counter;
+    /// Leases renewed.
+    pub lease_renewals: Counter;
+    /// Leases that ran out, or could not be confirmed, before the delivery was settled.
+    pub leases_lost: Counter;
+    /// Pending deliveries that were lost because somebody trimmed or deleted the entry.
+    pub trimmed_pending: Counter;
+    /// Entries that the setting `retention` trimmed.
+    pub retention_trimmed: Counter;
+    /// Connections to Redis that were made again.
+    pub reconnects: Counter;
+    /// Errors of Redis by code.
+    redis_errors: Counters = Counters::by("code", &REDIS_CODES);
+    /// Settlements that Redis did not write; the host tries each again.
+    pub settlements_refused: Counter;
+    /// Delays that a handler asked for and the host shortened to the longest allowed one.
+    pub delays_clamped: Counter;
+    /// Consumer groups that were created again after somebody deleted them.
+    pub groups_recreated: Counter;
+    /// Dead letters dropped because their queue was full.
+    pub dead_letters_trimmed: Counter;
+    /// Messages that went to the cycle key, because they would have gone round for ever.
+    pub cycles: Counter;
+    /// Damaged histories (`x-death`), which were read as far as possible.
+    pub histories_damaged: Counter;
+    /// Copies replayed for another consumer group, acknowledged without a run.
+    pub other_group: Counter;
+    /// Starts recorded in Redis before the handler ran.
+    pub recorded_starts: Counter;
+    /// Suspects that ran isolated: no other message ran on this host meanwhile.
+    pub isolated_runs: Counter;
+    /// Panics of the host inside a call, caught.
+    pub host_panics: Counter;
+    /// Calls of a handler of batches.
+    pub batches: Counter;
+    /// Batches, or parts of them, that were run again in halves.
+    pub batch_splits: Counter;
+    /// Bytes of handler logs dropped because a limit was reached.
+    pub guest_log_bytes_dropped: Counter;
+    /// Log lines dropped because the reader of stderr was too slow.
+    log_lines_dropped: Counter;
+
+    /// Handlers swapped in.
+    pub swaps: Counter;
+    /// New versions that were refused, by the step of their verification.
+    swaps_refused: Counters = Counters::by("step", &STEPS);
+    /// Decisions of the host about canaries.
+    canary_decisions: Counters = Counters::by("decision", &["promote", "rollback"]);
+    /// Times that the breaker stopped or rolled back a version that faulted on almost everything.
+    pub breaker_opened: Counter;
+
+    /// Times that the subscription was interrupted.
+    pub subscription_gaps: Counter;
+    /// Total length of these interruptions.
+    pub subscription_gap_seconds: CounterF64;
+    /// Messages of a subscription dropped because the buffer was full.
+    pub buffer_dropped: Counter;
+
+    /// Handlers that run now.
+    pub in_flight: Gauge;
+    /// Deliveries that this host holds, running or waiting.
+    pub held: Gauge;
+    /// Messages that no host has read yet.
+    pub unread: Gauge;
+    /// Deliveries that hosts hold, and parked ones.
+    pub pending: Gauge;
+    /// Age of the oldest pending delivery.
+    pub oldest_pending_seconds: GaugeF64;
+    /// Deliveries parked for later, which no host holds.
+    pub parked: Gauge;
+    /// Entries in the dead-letter queue.
+    pub dead_letters: Gauge;
+}
+
+/// A decision about a canary.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CanaryDecision {
+    /// It was kept.
+    Promote,
+    /// It was rolled back.
+    Rollback,
+}
+
+/// Without labels, for a host that nobody scrapes.
 impl Default for Metrics {
     fn default() -> Self {
-        Self::new()
+        Self::with_labels(Vec::new())
     }
 }
 
 impl Metrics {
-    /// All series, at zero.
-    pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("hostler");
-        let r = &mut registry;
-        r.register(
-            "build",
-            "The version of hostler",
-            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-        );
-        let handler = Arc::new(Handler::default());
-        r.register("handler", "The handler that runs", Shared(handler.clone()));
-
-        let attempts = Family::<Labels<1>, Counter>::default();
-        r.register("attempts", "Attempts by outcome", attempts.clone());
-        let attempt = |outcome: &'static str| attempts.get_or_create_owned(&[("outcome", outcome)]);
-        let faults = Family::<Labels<1>, Counter>::default();
-        r.register("faults", "Attempts that ended in a fault", faults.clone());
-        let lost = Family::<Labels<1>, Counter>::default();
-        r.register(
-            "outcomes_not_honoured",
-            "Outcomes other than ack on a queue that takes nothing back",
-            lost.clone(),
-        );
-        let dispositions = Family::<Labels<2>, Counter>::default();
-        r.register(
-            "dispositions",
-            "What was carried out, by disposition and reason",
-            dispositions.clone(),
-        );
-        let disposition = |word: &'static str, reason: &'static str| {
-            dispositions.get_or_create_owned(&[("disposition", word), ("reason", reason)])
-        };
-        let codes = Family::<Labels<1>, Counter>::default();
-        r.register("redis_errors", "Errors of Redis by code", codes.clone());
-        let code = |code: &'static str| codes.get_or_create_owned(&[("code", code)]);
-
-        let seconds = |r: &mut Registry, name: &str, help: &str| {
-            let histogram = Arc::new(Histogram::default());
-            r.register_with_unit(name, help, Unit::Seconds, Shared(histogram.clone()));
-            histogram
-        };
-        let oldest_pending_seconds = GaugeF64::default();
-        r.register_with_unit(
-            "oldest_pending",
-            "The age of the oldest pending delivery",
-            Unit::Seconds,
-            oldest_pending_seconds.clone(),
-        );
-
-        let subscription_gap_seconds = CounterF64::default();
-        r.register_with_unit(
-            "subscription_gap",
-            "For how long the subscription was gone",
-            Unit::Seconds,
-            subscription_gap_seconds.clone(),
-        );
-
-        Self {
-            acks: attempt("ack"),
-            nacks: attempt("nack-requeue"),
-            drops: attempt("drop"),
-            faults: FaultKind::ALL
-                .map(|kind| faults.get_or_create_owned(&[("kind", kind.label())])),
-            not_honoured: ["nack-requeue", "drop", "fault"]
-                .map(|outcome| lost.get_or_create_owned(&[("outcome", outcome)])),
-            acknowledged: disposition("acknowledge", ""),
-            requeued: disposition("requeue", ""),
-            dead_lettered: Reason::ALL.map(|reason| disposition("dead-letter", reason.label())),
-            discarded: Reason::ALL.map(|reason| disposition("discard", reason.label())),
-            redis_errors: REDIS_CODES.map(code),
-            redis_other: code(REDIS_OTHER),
-            handler,
-            ready: gauge(r, "ready", "1 if the host is ready"),
-            handler_seconds: seconds(r, "handler", "How long handlers ran"),
-            queue_wait_seconds: seconds(r, "queue_wait", "From enqueueing to the first start"),
-            orphans_recovered: counter(r, "orphans_recovered", "Orphans claimed"),
-            steals: counter(r, "steals", "Deliveries that another host took"),
-            lease_renewals: counter(r, "lease_renewals", "Leases renewed"),
-            leases_lost: counter(r, "leases_lost", "Leases lost before settlement"),
-            trimmed_pending: counter(
-                r,
-                "trimmed_pending",
-                "Pending deliveries lost to trimming or deletion",
-            ),
-            retention_trimmed: counter(r, "retention_trimmed", "Entries trimmed by retention"),
-            reconnects: counter(r, "reconnects", "Connections to Redis made anew"),
-            settlements_refused: counter(
-                r,
-                "settlements_refused",
-                "Settlements that Redis would not write",
-            ),
-            delays_clamped: counter(r, "delays_clamped", "Delays clamped to the longest one"),
-            groups_recreated: counter(r, "groups_recreated", "Consumer groups made anew"),
-            dead_letters_trimmed: counter(
-                r,
-                "dead_letters_trimmed",
-                "Dead letters dropped from a full queue",
-            ),
-            cycles: counter(
-                r,
-                "cycles",
-                "Messages ended that would have gone round for ever",
-            ),
-            histories_damaged: counter(
-                r,
-                "histories_damaged",
-                "Histories of dead messages that came in damaged",
-            ),
-            other_group: counter(
-                r,
-                "other_group",
-                "Copies replayed for another group, acknowledged unrun",
-            ),
-            recorded_starts: counter(r, "recorded_starts", "Starts recorded beforehand"),
-            alone_runs: counter(r, "alone_runs", "Suspects that ran alone"),
-            host_panics: counter(r, "host_panics", "Panics of the host inside a call"),
-            batches: counter(r, "batches", "Calls of a handler of batches"),
-            batch_splits: counter(
-                r,
-                "batch_splits",
-                "Batches, or parts of one, that faulted and were run again in halves",
-            ),
-            log_lines_dropped: counter(
-                r,
-                "log_lines_dropped",
-                "Log lines that were not written, as whoever reads stderr had stopped reading",
-            ),
-            log_lines_known: AtomicU64::new(0),
-            guest_log_bytes_dropped: counter(
-                r,
-                "guest_log_bytes_dropped",
-                "Bytes of guest logs over a limit",
-            ),
-            swaps: Swaps::new(r),
-            subscription_gaps: counter(
-                r,
-                "subscription_gaps",
-                "How often the subscription was gone for a while",
-            ),
-            subscription_gap_seconds,
-            buffer_dropped: counter(
-                r,
-                "buffer_dropped",
-                "Messages of a subscription dropped from a full buffer",
-            ),
-            in_flight: gauge(r, "in_flight", "Handlers running now"),
-            held: gauge(r, "held", "Deliveries that this host holds"),
-            unread: gauge(r, "unread", "Messages that no host has read yet"),
-            pending: gauge(r, "pending", "Deliveries that hosts hold, parked included"),
-            parked: gauge(r, "parked", "Deliveries held for later by no host"),
-            dead_letters: gauge(r, "dead_letters", "Entries in the dead-letter queue"),
-            oldest_pending_seconds,
-            registry,
-        }
+    /// All series of a host of this queue, at zero.
+    pub fn new(queue: &str, group: Option<&str>) -> Self {
+        let label = |name: &'static str, value: &str| (name.into(), Cow::from(value.to_owned()));
+        let labels = [
+            Some(label("queue", queue)),
+            group.map(|group| label("group", group)),
+        ];
+        Self::with_labels(labels.into_iter().flatten().collect())
     }
 
-    /// Count an attempt after its outcome is known.
+    /// Count an attempt, when its outcome is known.
     pub fn attempt(&self, outcome: &Outcome) {
         match outcome {
-            Outcome::Ack => self.acks.inc(),
-            Outcome::NackRequeue(_) => self.nacks.inc(),
-            Outcome::Drop(_) => self.drops.inc(),
-            Outcome::Fault(fault) => self.faults[fault.kind as usize].inc(),
-        };
+            Outcome::Fault(fault) => self.faults.at(fault.kind as usize),
+            _ => self.attempts.at(place(outcome)),
+        }
+        .inc();
     }
 
-    /// Count messages given up by the queue itself, as unread beyond its length.
+    /// Count an attempt for its version: the current one, or the canary.
+    pub fn version_attempt(&self, is_canary: bool, outcome: &Outcome) {
+        let row = usize::from(is_canary) * OUTCOMES.len() + place(outcome);
+        self.version_attempts.at(row).inc();
+    }
+
+    /// Count messages that the queue gave up, as too many were unread.
     pub fn overflowed(&self, count: u64, policy: &Policy) {
         let reason = Reason::MaxLen;
         let is_kept = policy.has_dead_letter && !policy.dead_letters.discarded.contains(reason);
-        let counters = match is_kept {
-            true => &self.dead_lettered,
-            false => &self.discarded,
+        let row = if is_kept {
+            dead_lettered(reason)
+        } else {
+            discarded(reason)
         };
-        counters[reason as usize].inc_by(count);
+        self.dispositions.at(row).inc_by(count);
     }
 
-    /// Count an outcome that the queue cannot honour, because it forgets the messages that it
-    /// delivers.
+    /// Count an outcome that the queue cannot honour: it has forgotten the message.
     pub fn outcome_not_honoured(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Ack => return,
-            Outcome::NackRequeue(_) => self.not_honoured[0].inc(),
-            Outcome::Drop(_) => self.not_honoured[1].inc(),
-            Outcome::Fault(_) => self.not_honoured[2].inc(),
-        };
+        if let Some(row) = place(outcome).checked_sub(1) {
+            self.outcomes_not_honoured.at(row).inc();
+        }
     }
 
-    /// Count a disposition after it is carried out.
+    /// Count a disposition, once it is carried out.
     pub fn disposition(&self, disposition: &Disposition) {
-        match disposition {
-            Disposition::Acknowledge => self.acknowledged.inc(),
-            Disposition::Requeue { .. } => self.requeued.inc(),
-            Disposition::DeadLetter(r) => self.dead_lettered[r.reason as usize].inc(),
-            Disposition::Discard(r) => self.discarded[r.reason as usize].inc(),
+        let row = match disposition {
+            Disposition::Acknowledge => ACKNOWLEDGED,
+            Disposition::Requeue { .. } => REQUEUED,
+            Disposition::DeadLetter(rejection) => dead_lettered(rejection.reason),
+            Disposition::Discard(rejection) => discarded(rejection.reason),
         };
+        self.dispositions.at(row).inc();
     }
 
     /// Count `n` acknowledgements at once: what a batch settles.
     pub fn acknowledged(&self, n: u64) {
-        self.acknowledged.inc_by(n);
+        self.dispositions.at(ACKNOWLEDGED).inc_by(n);
     }
 
-    /// Count an error of Redis by its code. Unknown codes are `other`.
+    /// Count an error of Redis by its code.
     pub fn redis_error(&self, error: &crate::redis::Error) {
-        let code = error.code();
-        REDIS_CODES
-            .iter()
-            .position(|known| *known == code)
-            .map_or(&self.redis_other, |i| &self.redis_errors[i])
-            .inc();
+        self.redis_errors_of(error.code(), 1);
     }
 
-    /// Count how often Redis had forgotten a script (`NOSCRIPT`). Each time the script was loaded
-    /// and run again.
+    /// Count scripts that Redis had forgotten (`NOSCRIPT`). Each was loaded and run again.
     pub fn scripts_forgotten(&self, n: u64) {
-        if let Some(i) = REDIS_CODES.iter().position(|code| *code == "NOSCRIPT") {
-            self.redis_errors[i].inc_by(n);
-        }
+        self.redis_errors_of("NOSCRIPT", n);
     }
 
-    /// Set the digest of the handler that runs from now on.
+    fn redis_errors_of(&self, code: &str, n: u64) {
+        let known = REDIS_CODES.iter().position(|known| *known == code);
+        let row = known.unwrap_or(REDIS_CODES.len() - 1);
+        self.redis_errors.at(row).inc_by(n);
+    }
+
+    /// The handler that runs from now on, by its digest.
     pub fn handler(&self, digest: Arc<str>) {
         self.handler.set(digest);
+    }
+
+    /// The canary from now on, by its digest.
+    pub fn canary(&self, digest: Option<Arc<str>>) {
+        self.canary.set(digest.unwrap_or_default());
+    }
+
+    /// Count a decision about a canary.
+    pub fn canary_decided(&self, decision: CanaryDecision) {
+        self.canary_decisions.at(decision as usize).inc();
+    }
+
+    /// Count a version that was refused at this step, one of [`STEPS`].
+    pub fn swap_refused(&self, step: &str) {
+        if let Some(row) = STEPS.iter().position(|known| *known == step) {
+            self.swaps_refused.at(row).inc();
+        }
     }
 
     /// The OpenMetrics text of all series.
@@ -402,28 +327,153 @@ impl Metrics {
             .expect("writing to a String cannot fail");
         text
     }
-}
 
-pub(super) fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
-    let counter = Counter::default();
-    registry.register(name, help, counter.clone());
-    counter
-}
-
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
-    let gauge = Gauge::default();
-    registry.register(name, help, gauge.clone());
-    gauge
-}
-
-/// A metric that is shared with the registry, because the registry owns its metrics.
-pub(super) struct Shared<M>(pub(super) Arc<M>);
-
-impl<M: fmt::Debug> fmt::Debug for Shared<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+    /// What happened, in the shape of `--summary json`.
+    pub fn summary(&self) -> Summary {
+        let of = |label: fn(Reason) -> usize, reason| self.dispositions.at(label(reason)).get();
+        let faults = FaultKind::ALL.map(|kind| (kind.label(), self.faults.at(kind as usize).get()));
+        let dead = Reason::ALL.map(|reason| (reason.label(), of(dead_lettered, reason)));
+        let occurred = |counts: &[(&'static str, u64)]| {
+            counts
+                .iter()
+                .copied()
+                .filter(|(_, n)| *n > 0)
+                .collect::<BTreeMap<_, _>>()
+        };
+        let answered: u64 = self
+            .attempts
+            .rows
+            .iter()
+            .map(|(_, counter)| counter.get())
+            .sum();
+        Summary {
+            attempts: answered + faults.iter().map(|(_, n)| n).sum::<u64>(),
+            acked: self.dispositions.at(ACKNOWLEDGED).get(),
+            requeued: self.dispositions.at(REQUEUED).get(),
+            discarded: Reason::ALL
+                .into_iter()
+                .map(|reason| of(discarded, reason))
+                .sum(),
+            dead_lettered: occurred(&dead),
+            faults: occurred(&faults),
+            orphans_recovered: self.orphans_recovered.get(),
+            swaps: self.swaps.get(),
+        }
     }
 }
+
+/// The work of a host from its start to its exit: the one line of `--summary json`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Summary {
+    /// Attempts that ended, faults included.
+    pub attempts: u64,
+    /// Messages acknowledged.
+    pub acked: u64,
+    /// Deliveries requeued.
+    pub requeued: u64,
+    /// Messages discarded.
+    pub discarded: u64,
+    /// Messages dead-lettered, by reason; without the reasons that did not occur.
+    pub dead_lettered: BTreeMap<&'static str, u64>,
+    /// Faults by kind; without the kinds that did not occur.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Orphans claimed.
+    pub orphans_recovered: u64,
+    /// Handlers swapped in.
+    pub swaps: u64,
+}
+
+/// The place of an outcome in [`OUTCOMES`].
+fn place(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Ack => 0,
+        Outcome::NackRequeue(_) => 1,
+        Outcome::Drop(_) => 2,
+        Outcome::Fault(_) => 3,
+    }
+}
+
+const ACKNOWLEDGED: usize = 0;
+const REQUEUED: usize = 1;
+
+fn dead_lettered(reason: Reason) -> usize {
+    2 + reason as usize
+}
+
+fn discarded(reason: Reason) -> usize {
+    2 + Reason::ALL.len() + reason as usize
+}
+
+/// The rows of `dispositions`, in the order of the places above.
+fn dispositions() -> Vec<Vec<&'static str>> {
+    let given_up = ["dead-letter", "discard"]
+        .into_iter()
+        .flat_map(|word| Reason::ALL.map(|reason| vec![word, reason.label()]));
+    [vec!["acknowledge", ""], vec!["requeue", ""]]
+        .into_iter()
+        .chain(given_up)
+        .collect()
+}
+
+/// A declared metric, for `docs/metrics.md`.
+#[derive(Debug)]
+pub struct Declared {
+    /// The name in `/metrics`.
+    pub name: String,
+    /// The type in OpenMetrics.
+    pub kind: &'static str,
+    /// The labels beside `queue` and `group`, each with its values; no values = a digest or a version.
+    pub labels: Vec<(&'static str, Vec<&'static str>)>,
+    /// The meaning.
+    pub help: &'static str,
+}
+
+/// Registers a metric.
+fn declare<M: Series>(
+    registry: &mut Registry,
+    name: &'static str,
+    help: &'static str,
+    metric: &Arc<M>,
+) -> Declared {
+    let help = help.trim();
+    // The library adds the unit, the suffix of the type, and the full stop.
+    let shared = Shared(Arc::clone(metric));
+    let text = help.trim_end_matches('.');
+    match name.strip_suffix("_seconds") {
+        Some(base) => registry.register_with_unit(base, text, Unit::Seconds, shared),
+        None => registry.register(name, text, shared),
+    }
+    let (kind, suffix) = match metric.metric_type() {
+        MetricType::Counter => ("counter", "_total"),
+        MetricType::Info => ("info", "_info"),
+        MetricType::Histogram => ("histogram", ""),
+        _ => ("gauge", ""),
+    };
+    Declared {
+        name: format!("hostler_{name}{suffix}"),
+        kind,
+        labels: metric.labels(),
+        help,
+    }
+}
+
+/// A metric of any type.
+trait Series: EncodeMetric + fmt::Debug + Send + Sync + 'static {
+    /// The labels, each with its values.
+    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        Vec::new()
+    }
+}
+
+impl Series for Counter {}
+impl Series for CounterF64 {}
+impl Series for Gauge {}
+impl Series for GaugeF64 {}
+impl Series for Histogram {}
+
+/// The registry owns its metrics; these are shared with it.
+#[derive(Debug)]
+struct Shared<M>(Arc<M>);
 
 impl<M: EncodeMetric> EncodeMetric for Shared<M> {
     fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
@@ -435,20 +485,93 @@ impl<M: EncodeMetric> EncodeMetric for Shared<M> {
     }
 }
 
-/// The digest of the handler: an info metric. A swap changes its value.
-#[derive(Debug, Default)]
-pub(super) struct Handler(RwLock<Arc<str>>);
+/// Counters of one name, with every combination of labels from the start.
+#[derive(Debug)]
+struct Counters {
+    labels: Vec<&'static str>,
+    rows: Vec<(Vec<&'static str>, Counter)>,
+}
 
-impl Handler {
-    pub(super) fn set(&self, digest: Arc<str>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = digest;
+impl Counters {
+    fn new(labels: &[&'static str], rows: Vec<Vec<&'static str>>) -> Self {
+        let rows = rows.into_iter().map(|words| (words, Counter::default()));
+        Self {
+            labels: labels.to_vec(),
+            rows: rows.collect(),
+        }
+    }
+
+    /// By one label.
+    fn by(label: &'static str, words: &[&'static str]) -> Self {
+        Self::new(&[label], words.iter().map(|word| vec![*word]).collect())
+    }
+
+    fn at(&self, row: usize) -> &Counter {
+        &self.rows[row].1
     }
 }
 
-impl EncodeMetric for Handler {
+impl EncodeMetric for Counters {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        let digest = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        encoder.encode_info(&[("digest", &**digest)])
+        for (words, counter) in &self.rows {
+            let labels: Vec<_> = self
+                .labels
+                .iter()
+                .zip(words)
+                .map(|(l, w)| (*l, *w))
+                .collect();
+            counter.encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+}
+
+impl Series for Counters {
+    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        let values = |place: usize| {
+            let mut values: Vec<&str> = Vec::new();
+            for (words, _) in &self.rows {
+                if !words[place].is_empty() && !values.contains(&words[place]) {
+                    values.push(words[place]);
+                }
+            }
+            values
+        };
+        let labels = self.labels.iter().enumerate();
+        labels
+            .map(|(place, label)| (*label, values(place)))
+            .collect()
+    }
+}
+
+/// A text as the label of an info metric: it may change.
+#[derive(Debug)]
+pub struct Info {
+    label: &'static str,
+    text: RwLock<Arc<str>>,
+}
+
+impl Info {
+    fn new(label: &'static str, text: &str) -> Self {
+        Self {
+            label,
+            text: RwLock::new(text.into()),
+        }
+    }
+
+    fn set(&self, text: Arc<str>) {
+        *self.text.write().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+}
+
+impl EncodeMetric for Info {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let text = self.text.read().unwrap_or_else(PoisonError::into_inner);
+        encoder.encode_info(&[(self.label, &**text)])
     }
 
     fn metric_type(&self) -> MetricType {
@@ -456,14 +579,23 @@ impl EncodeMetric for Handler {
     }
 }
 
+impl Series for Info {
+    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        vec![(self.label, Vec::new())]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::delivery::attempt::Allowance;
-    use crate::delivery::backoff::Backoff;
     use crate::delivery::outcome::Fault;
-    use crate::delivery::policy::{OnCap, OnFault, Policy};
+    use crate::delivery::policy::{OnCap, OnFault};
     use crate::telemetry::health::Cause;
+
+    fn scrape(metrics: &Metrics) -> String {
+        metrics.render(&Health::default())
+    }
 
     #[test]
     fn every_kind_and_reason_has_a_series_of_its_own() {
@@ -473,12 +605,9 @@ mod tests {
         for (index, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index);
         }
-        let text = Metrics::new().render(&Health::default());
-        for kind in FaultKind::ALL {
-            assert!(text.contains(&format!(
-                "hostler_faults_total{{kind=\"{}\"}} 0",
-                kind.label()
-            )));
+        let text = scrape(&Metrics::default());
+        for kind in FaultKind::ALL.map(FaultKind::label) {
+            assert!(text.contains(&format!("hostler_faults_total{{kind=\"{kind}\"}} 0")));
         }
         for reason in Reason::ALL {
             let labels = format!("{{disposition=\"dead-letter\",reason=\"{reason}\"}} 0");
@@ -487,8 +616,34 @@ mod tests {
     }
 
     #[test]
+    fn every_series_carries_the_queue_and_its_group() {
+        let text = scrape(&Metrics::new("orders", Some("billing")));
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let labels = "{queue=\"orders\",group=\"billing\"";
+            assert!(line.contains(labels), "{line}");
+        }
+        let text = scrape(&Metrics::new("jobs", None));
+        assert!(text.contains("hostler_ready{queue=\"jobs\"} 0"), "{text}");
+    }
+
+    #[test]
+    fn every_declared_metric_is_scraped_by_its_name() {
+        let metrics = Metrics::default();
+        let text = scrape(&metrics);
+        for declared in &metrics.declared {
+            let name = &declared.name;
+            let known = ["", "_count"].iter().any(|suffix| {
+                [' ', '{']
+                    .iter()
+                    .any(|next| text.contains(&format!("\n{name}{suffix}{next}")))
+            });
+            assert!(known, "{name}");
+        }
+    }
+
+    #[test]
     fn summary_and_scrape_agree() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         let policy = Policy {
             allowance: Allowance {
                 cap: Some(1),
@@ -498,7 +653,7 @@ mod tests {
             on_fault: OnFault::Requeue,
             has_dead_letter: true,
             dead_letters: crate::delivery::policy::DeadLetterRules::default(),
-            backoff: Backoff::default(),
+            backoff: crate::delivery::backoff::Backoff::default(),
         };
         let outcomes = [
             Outcome::Ack,
@@ -508,6 +663,7 @@ mod tests {
         ];
         for outcome in &outcomes {
             metrics.attempt(outcome);
+            metrics.version_attempt(true, outcome);
             let disposition = crate::delivery::policy::decide(outcome, 1, &policy, 0.5);
             metrics.disposition(&disposition);
         }
@@ -517,19 +673,21 @@ mod tests {
             summary,
             r#"{"attempts":4,"acked":1,"requeued":0,"discarded":0,"dead_lettered":{"dropped":1,"max-deliveries":2},"faults":{"memory-limit":1},"orphans_recovered":3,"swaps":0}"#
         );
-        let text = metrics.render(&Health::default());
-        assert!(text.contains("hostler_attempts_total{outcome=\"ack\"} 1"));
-        assert!(text.contains("hostler_faults_total{kind=\"memory-limit\"} 1"));
-        assert!(
-            text.contains("{disposition=\"dead-letter\",reason=\"max-deliveries\"} 2"),
-            "{text}"
-        );
-        assert!(text.contains("hostler_orphans_recovered_total 3"));
+        let text = scrape(&metrics);
+        for series in [
+            "hostler_attempts_total{outcome=\"ack\"} 1",
+            "hostler_faults_total{kind=\"memory-limit\"} 1",
+            "hostler_version_attempts_total{version=\"canary\",outcome=\"fault\"} 1",
+            "{disposition=\"dead-letter\",reason=\"max-deliveries\"} 2",
+            "hostler_orphans_recovered_total 3",
+        ] {
+            assert!(text.contains(series), "{series}: {text}");
+        }
     }
 
     #[test]
     fn unknown_codes_of_redis_share_a_series() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         for code in ["OOM", "MADEUP"] {
             metrics.redis_error(&crate::redis::Error::Unavailable {
                 command: "XADD",
@@ -537,7 +695,7 @@ mod tests {
                 detail: String::new(),
             });
         }
-        let text = metrics.render(&Health::default());
+        let text = scrape(&metrics);
         assert!(text.contains("hostler_redis_errors_total{code=\"OOM\"} 1"));
         assert!(text.contains("hostler_redis_errors_total{code=\"other\"} 1"));
         assert!(!text.contains("MADEUP"));
@@ -545,7 +703,7 @@ mod tests {
 
     #[test]
     fn ready_is_what_health_says_and_the_digest_follows_a_swap() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         let health = Health::default();
         metrics.handler("sha256:aa".into());
         let text = metrics.render(&health);

@@ -1,22 +1,21 @@
-//! The outside view of a host for operators: metrics, health and logs.
+//! The view of an operator: metrics, health, status and logs.
 //!
 //! - [`metrics`]: counters that cost the loop one atomic addition each, and the exit summary.
 //! - [`health`]: ready or not, and why.
-//! - [`versions`], [`swaps`]: the versions of the handler that run, and their counts.
-//! - [`logging`]: log lines on stderr, and a limit for repeated ones. `patient` writes them, and never
-//!   waits long for their reader.
+//! - [`status`]: the active rules and the latest faults, for `/status`.
+//! - [`versions`]: the versions of the handler that a host runs, as people see them.
+//! - [`logging`]: log lines on stderr, and a bound on repeated ones. `bounded_stderr` never waits long for
+//!   the reader of stderr.
 
+mod bounded_stderr;
 pub mod health;
 pub mod histogram;
 pub mod logging;
 pub mod metrics;
-mod patient;
 pub mod status;
-pub mod swaps;
 pub mod versions;
 
-/// The time by this machine's clock, in epoch milliseconds. It is only for display: leases and expiry
-/// never use it.
+/// Epoch milliseconds by the clock of this machine: to show to people, never for leases or expiry.
 pub fn wall_clock_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

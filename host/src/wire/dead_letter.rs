@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::delivery::death::History;
+use crate::delivery::declared::headers;
 use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
@@ -14,36 +15,38 @@ use crate::wire::stream::{header_field, header_name};
 
 pub mod replay;
 
-/// The reason of the death: the label of a [`crate::delivery::policy::Reason`].
-pub const REASON: &str = "x-dead-letter-reason";
-/// Text for people, at most 1 KiB.
-pub const DETAIL: &str = "x-dead-letter-detail";
-/// The key of the queue where the message died.
-pub const SOURCE: &str = "x-dead-letter-source";
-/// The id of the message in that queue.
-pub const SOURCE_ID: &str = "x-dead-letter-source-id";
-/// All starts charged to the message.
-pub const ATTEMPTS: &str = "x-dead-letter-attempts";
-/// The digest of the handler that ran or would have run.
-pub const HANDLER: &str = "x-dead-letter-handler";
-/// The consumer group where the message died, on a stream.
-pub const GROUP: &str = "x-dead-letter-group";
-/// The first queue where the message died; never changed.
-pub const FIRST_DEATH_QUEUE: &str = "x-first-death-queue";
-/// The reason of its first death; never changed.
-pub const FIRST_DEATH_REASON: &str = "x-first-death-reason";
-/// The last queue where the message died.
-pub const LAST_DEATH_QUEUE: &str = "x-last-death-queue";
-/// The reason of its last death.
-pub const LAST_DEATH_REASON: &str = "x-last-death-reason";
-/// The number of replays.
-pub const REPLAYED: &str = "x-replayed";
-/// On a replayed copy: the only consumer group that runs it.
-pub const ONLY_GROUP: &str = "x-only-group";
-/// Set in a list with raw values. A replay then knows where headers belong.
-pub const FRAMING: &str = "x-dead-letter-framing";
-/// On reliable lists: the number of hosts that died while they held the message.
-pub const CRASHES: &str = "x-hostler-crashes";
+headers! {
+    /// The reason: one of the labels below.
+    REASON = "x-dead-letter-reason";
+    /// Text for people, at most 1 KiB: the reason of the handler, the fault, or the missing part.
+    DETAIL = "x-dead-letter-detail";
+    /// The key of the queue in which the message died.
+    SOURCE = "x-dead-letter-source";
+    /// The id of the message in that queue: of the entry in a stream, of the delivery in a list.
+    SOURCE_ID = "x-dead-letter-source-id";
+    /// The starts of the handler that were charged to the message.
+    ATTEMPTS = "x-dead-letter-attempts";
+    /// The digest of the handler of the last attempt.
+    HANDLER = "x-dead-letter-handler";
+    /// The consumer group in which the message died; absent in a list.
+    GROUP = "x-dead-letter-group";
+    /// The queue in which the message died first. This header never changes.
+    FIRST_DEATH_QUEUE = "x-first-death-queue";
+    /// The reason of the first death. This header never changes.
+    FIRST_DEATH_REASON = "x-first-death-reason";
+    /// The queue in which the message died last.
+    LAST_DEATH_QUEUE = "x-last-death-queue";
+    /// The reason of the last death.
+    LAST_DEATH_REASON = "x-last-death-reason";
+    /// How often the message was replayed.
+    REPLAYED = "x-replayed";
+    /// On a replayed copy: the only consumer group that runs it.
+    ONLY_GROUP = "x-only-group";
+    /// `raw` if the values of the source list have no headers. A replay then writes to the list beside it.
+    FRAMING = "x-dead-letter-framing";
+    /// On a reliable list: how many hosts died while they held the message.
+    CRASHES = "x-hostler-crashes";
+}
 
 /// Headers of the original that are not copied. Each of them is either written anew, or belongs to
 /// one delivery, one queue or one replay only.

@@ -4,10 +4,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::death::{BYTES_MAX, Death, History};
+use crate::delivery::declared::headers;
 use crate::delivery::message::Headers;
 
-/// The header that holds the history.
-pub const X_DEATH: &str = "x-death";
+headers! {
+    /// The history: a JSON array, most recent first, one record for each queue and reason, with
+    /// `queue`, `reason`, `count`, `first-time`, `last-time` (epoch milliseconds) and
+    /// `original-expiration`.
+    X_DEATH = "x-death";
+}
 
 /// The longest header that is read as a history, in bytes. Histories that hostler writes have at
 /// most [`BYTES_MAX`] bytes.

@@ -202,7 +202,7 @@ impl Bench<'_> {
         let start = Instant::now();
         let handler = Arc::new(Timed::new(handler, start));
         let times = handler.times();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let (control, commands) = mpsc::channel(1);
         let driver = Driver::new(
             queue,

@@ -112,7 +112,7 @@ async fn develop(
             return Err(failure);
         }
     };
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(config.queue.name(), config.queue.group()));
     metrics.handler(Arc::clone(sandbox.digest()));
     serving(config, sandbox.digest());
     let versions = Arc::new(Versions::new(sandbox, Origin::File));

@@ -210,7 +210,7 @@ impl Driver {
                 self.metrics.lease_renewals.inc_by(n as u64);
             }
             Note::AloneBegan(key) => {
-                self.metrics.alone_runs.inc();
+                self.metrics.isolated_runs.inc();
                 let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
                 info!(id, "runs alone: it may be what ended its last hosts");
             }

@@ -18,6 +18,7 @@ use crate::rollout::canary::{self, Decision, Side};
 use crate::rollout::versions::{ActiveVersions, Versions};
 use crate::runtime::Settings;
 use crate::runtime::job::Job;
+use crate::telemetry::metrics::CanaryDecision;
 
 /// The changes of the versions, one after the other; none, ever, where nothing can be swapped.
 pub(super) struct Swaps(Option<watch::Receiver<u64>>);
@@ -92,7 +93,7 @@ impl Driver {
             && judge.versions.promote(canary.version.digest())
         {
             let digest = &**canary.version.digest();
-            self.metrics.swaps.promoted.inc();
+            self.metrics.canary_decided(CanaryDecision::Promote);
             info!(digest, "the canary was promoted: the queue is stopped");
             lineup = judge.versions.active();
         }
@@ -106,7 +107,7 @@ impl Driver {
                 breaker: self.settings.breaker.map(Breaker::new),
             });
         }
-        self.metrics.swaps.canary(canary.cloned());
+        self.metrics.canary(canary.cloned());
         let current = lineup.current.digest();
         let is_another = judge.lineup.current.digest() != current;
         if is_another && let Some(breaker) = &mut judge.breaker {
@@ -119,7 +120,7 @@ impl Driver {
         judge.lineup = lineup;
         let swaps = judge.lineup.swaps.saturating_sub(judge.counted);
         judge.counted = judge.lineup.swaps;
-        self.metrics.swaps.taken.inc_by(swaps);
+        self.metrics.swaps.inc_by(swaps);
         let batch = (self.batch)();
         self.ledger.apply(now, Event::BatchChanged(batch));
         if is_another || swaps > 0 {
@@ -148,7 +149,7 @@ impl Driver {
         if let Some(trial) = &mut judge.trial
             && trial.digest == *digest
         {
-            self.metrics.swaps.attempt(true, outcome);
+            self.metrics.version_attempt(true, outcome);
             if is_instance {
                 self.give_up(now, digest, "no instance of it can be made");
                 return;
@@ -160,7 +161,7 @@ impl Driver {
                 // It works where the version that serves faults on everything.
                 if !is_fault && self.ledger.is_probe(key) && judge.versions.promote(digest) {
                     let digest = &**digest;
-                    self.metrics.swaps.promoted.inc();
+                    self.metrics.canary_decided(CanaryDecision::Promote);
                     info!(digest, "the canary was promoted: the queue is stopped");
                     self.swapped(now);
                 }
@@ -172,7 +173,7 @@ impl Driver {
         if judge.lineup.current.digest() != digest {
             return;
         }
-        self.metrics.swaps.attempt(false, outcome);
+        self.metrics.version_attempt(false, outcome);
         if let Some(trial) = &mut judge.trial {
             trial.current.count(id, outcome);
         }
@@ -195,7 +196,7 @@ impl Driver {
         {
             let digest = &**digest;
             warn!(digest, "the canary was rolled back: {why}");
-            self.metrics.swaps.rolled_back.inc();
+            self.metrics.canary_decided(CanaryDecision::Rollback);
             self.swapped(now);
         }
     }
@@ -230,7 +231,7 @@ impl Driver {
         let Some(judge) = &mut self.judge else {
             return;
         };
-        self.metrics.swaps.broken.inc();
+        self.metrics.breaker_opened.inc();
         let digest = Arc::clone(judge.lineup.current.digest());
         let last = match last {
             Outcome::Fault(fault) => fault.to_string(),
@@ -274,7 +275,7 @@ impl Driver {
             Decision::Wait => return,
             Decision::Promote => {
                 if judge.versions.keep(digest) {
-                    self.metrics.swaps.promoted.inc();
+                    self.metrics.canary_decided(CanaryDecision::Promote);
                     info!(
                         digest,
                         messages, faults, nacks, excess, "the canary was promoted"
@@ -284,7 +285,7 @@ impl Driver {
             Decision::RollBack => {
                 let why = format!("it failed more often, by {:.1} %", excess * 100.0);
                 if judge.versions.give_up(digest, &why) {
-                    self.metrics.swaps.rolled_back.inc();
+                    self.metrics.canary_decided(CanaryDecision::Rollback);
                     warn!(
                         digest,
                         messages,

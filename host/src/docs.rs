@@ -1,0 +1,157 @@
+//! The generated parts of the documentation. Facts stand in the code, each once, and this test copies
+//! them between `<!-- generated: NAME -->` and `<!-- end -->` in the pages of `docs/`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::cli::exit::Exit;
+use crate::config::settings::SECTIONS;
+use crate::delivery::message;
+use crate::delivery::outcome::FaultKind;
+use crate::delivery::policy::Reason;
+use crate::telemetry::health::Cause;
+use crate::telemetry::metrics::Metrics;
+use crate::wire::{dead_letter, death};
+
+/// Pages, and the blocks that they hold.
+const PAGES: [(&str, &[&str]); 6] = [
+    ("configuration.md", &["settings"]),
+    ("metrics.md", &["metrics", "causes"]),
+    ("commands.md", &["exit-codes"]),
+    ("dead-letters.md", &["dead-letter-headers", "reasons"]),
+    ("producers.md", &["message-headers"]),
+    ("sandbox.md", &["faults"]),
+];
+
+/// The text of a block.
+fn block(name: &str) -> String {
+    let code = |text: &str| format!("`{text}`");
+    match name {
+        "settings" => settings(),
+        "metrics" => metrics(),
+        "causes" => table(
+            &["cause", "meaning"],
+            Cause::ALL.map(|cause| vec![code(cause.label()), cause.meaning().into()]),
+        ),
+        "exit-codes" => table(
+            &["code", "meaning"],
+            Exit::ALL.iter().map(|(exit, meaning)| {
+                vec![(*exit as u8).to_string(), (*meaning).to_owned()]
+            }),
+        ),
+        "reasons" => table(
+            &["reason", "meaning"],
+            Reason::ALL.map(|reason| {
+                let label = reason.label();
+                vec![format!("[`{label}`](#{label})"), reason.meaning().into()]
+            }),
+        ),
+        "faults" => table(
+            &["fault", "meaning"],
+            FaultKind::ALL.map(|kind| vec![code(kind.label()), kind.meaning().into()]),
+        ),
+        "dead-letter-headers" => headers(&[dead_letter::HEADERS, death::HEADERS]),
+        "message-headers" => headers(&[message::HEADERS]),
+        _ => panic!("no block is called `{name}`"),
+    }
+}
+
+fn settings() -> String {
+    let mut text = String::new();
+    for section in SECTIONS {
+        let rows = section.settings.iter().map(|setting| {
+            let (flag, variable) = (setting.flag(), setting.variable());
+            let (key, names) = match setting.is_variable_only() {
+                true => ("(not in a file)".to_owned(), format!("`{variable}`")),
+                false => (
+                    format!("`{}`", setting.key()),
+                    format!("`--{flag}` `{variable}`"),
+                ),
+            };
+            let default = setting.default().map(|text| format!("`{text}`"));
+            let live = if setting.is_live() { " *Live.*" } else { "" };
+            vec![
+                key,
+                names,
+                setting.type_name().to_owned(),
+                default.unwrap_or_else(|| setting.unset().to_owned()),
+                format!("{}{live}", setting.meaning()),
+            ]
+        });
+        let columns = ["key", "flag and variable", "type", "default", "meaning"];
+        let table = table(&columns, rows);
+        write!(text, "\n## {}\n\n{table}", section.title).unwrap();
+    }
+    text.trim_start().to_owned()
+}
+
+fn metrics() -> String {
+    let metrics = Metrics::default();
+    let rows = metrics.declared.iter().map(|metric| {
+        let labels = metric
+            .labels
+            .iter()
+            .map(|(label, values)| match values.is_empty() {
+                true => format!("`{label}`"),
+                false => format!("`{label}`: `{}`", values.join("`, `")),
+            });
+        vec![
+            format!("`{}`", metric.name),
+            metric.kind.to_owned(),
+            labels.collect::<Vec<_>>().join("; "),
+            metric.help.to_owned(),
+        ]
+    });
+    table(&["name", "type", "labels", "meaning"], rows)
+}
+
+fn headers(lists: &[&[(&str, &str)]]) -> String {
+    let rows = lists.iter().flat_map(|list| list.iter());
+    table(
+        &["header", "meaning"],
+        rows.map(|(name, meaning)| vec![format!("`{name}`"), (*meaning).to_owned()]),
+    )
+}
+
+fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut text = format!(
+        "| {} |\n|{}\n",
+        columns.join(" | "),
+        "---|".repeat(columns.len())
+    );
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        writeln!(text, "| {} |", cells.join(" | ")).unwrap();
+    }
+    text
+}
+
+/// The page with its blocks as the code has them.
+fn fresh(page: &str, blocks: &[&str]) -> String {
+    let mut page = page.to_owned();
+    for name in blocks {
+        let begin = format!("<!-- generated: {name} -->\n");
+        let (before, rest) = page
+            .split_once(&begin)
+            .unwrap_or_else(|| panic!("no {begin}"));
+        let (_, after) = rest.split_once("<!-- end -->").expect("a block has an end");
+        page = format!("{before}{begin}{}<!-- end -->{after}", block(name));
+    }
+    page
+}
+
+#[test]
+fn the_generated_parts_of_the_docs_are_fresh() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    for (name, blocks) in PAGES {
+        let path = docs.join(name);
+        let page = std::fs::read_to_string(&path).unwrap();
+        let fresh = fresh(&page, blocks);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &fresh).unwrap();
+        } else {
+            let hint = "run: UPDATE_DOCS=1 cargo test -p hostler docs";
+            assert!(page == fresh, "docs/{name} is stale; {hint}");
+        }
+    }
+}
