@@ -158,7 +158,7 @@ async fn neighbours_of_a_message_that_kills_its_host_are_not_dead_lettered(kind:
     host.crash();
     let host = start().await;
     scene.has_started(13).await;
-    assert_eq!(host.metrics.alone_runs.get(), 1, "it runs by itself");
+    assert_eq!(host.metrics.isolated_runs.get(), 1, "it runs by itself");
     host.crash();
     scene.finish(options, quick(Some(3))).await;
     assert_eq!(scene.script.starts().len(), 13);
