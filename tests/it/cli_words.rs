@@ -133,7 +133,7 @@ fn several_problems_are_told_together() {
         \x20   hint: give `--group NAME`: hosts with the same group share the stream\n\
         \x20 `handler` is not set\n\
         \x20   hint: give `--handler FILE.wasm`\n\
-        \x20 --max-deliveries: `max_deliveries` needs `dead_letter.key`: where should the message go?\n\
+        \x20 --max-deliveries: `max_deliveries` needs `dead_letter.key`: the message would have nowhere to go\n\
         \x20   hint: give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose\n",
     );
 }

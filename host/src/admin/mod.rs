@@ -126,17 +126,17 @@ async fn live(State(shared): State<Shared>) -> Response {
 
 /// The shape of `/status`.
 #[derive(Serialize)]
-struct Told {
+struct StatusPage {
     #[serde(flatten)]
     status: Shown,
-    /// Handlers running now.
+    /// Handlers that run now.
     in_flight: i64,
     /// The counts since the start, in the format of `--summary json`.
     counters: Summary,
 }
 
 async fn status(State(shared): State<Shared>) -> Response {
-    Json(Told {
+    Json(StatusPage {
         status: shared.status.shown(),
         in_flight: shared.metrics.in_flight.get(),
         counters: shared.metrics.summary(),

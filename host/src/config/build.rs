@@ -1,4 +1,4 @@
-//! The configurations that commands go by: checked values, or all problems.
+//! The configuration that each command needs: checked values, or all problems.
 
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
@@ -21,58 +21,50 @@ impl Collected {
         let handler = self.check_handler();
         let dead_letter = self.check_dead_letter(queue.as_ref());
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
-        self.check_losses(queue.as_ref(), codec.is_some());
-        let process = self.process();
-        let config = match (redis, queue, handler) {
-            (Some(redis), Some(queue), Some(handler)) if self.problems.is_empty() => Config {
-                redis,
-                queue,
-                consumer: self.value(&queue::CONSUMER),
-                min_idle: self.or_default(&queue::MIN_IDLE),
-                orphan_scan: self.or_default(&queue::ORPHAN_SCAN),
-                parked_scan: self.or_default(&queue::PARKED_SCAN),
-                retention: self.or_default(&queue::RETENTION),
-                body_field: self.or_default(&queue::BODY_FIELD),
-                missing_body: self.or_default(&queue::MISSING_BODY),
-                codec,
-                require_headers: self.value(&queue::REQUIRE_HEADERS).unwrap_or_default(),
-                ttl: self.value(&queue::TTL),
-                max_length: self.value(&queue::MAX_LENGTH),
-                swap: self.swap(handler.digest.as_ref()),
-                handler,
-                sandbox: self.sandbox_settings(),
-                batching: self.batching(),
-                policy,
-                dead_letter,
-                max_payload: self.or_default(&handler::MAX_PAYLOAD),
-                prefetch: self.or_default(&handler::PREFETCH),
-                process,
-                development: Development {
-                    build: self.value(&development::BUILD),
-                    watch: self.or_default(&development::WATCH),
-                },
-            },
-            _ => return Err(self.error()),
+        self.check_data_loss(queue.as_ref());
+        let process = self.check_process();
+        let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
+            return Err(self.error());
         };
-        Ok(Loaded {
-            value: config,
-            warnings: self.warnings,
-        })
+        let config = Config {
+            redis,
+            queue,
+            consumer: self.value(&queue::CONSUMER),
+            min_idle: self.or_default(&queue::MIN_IDLE),
+            orphan_scan: self.or_default(&queue::ORPHAN_SCAN),
+            parked_scan: self.or_default(&queue::PARKED_SCAN),
+            retention: self.or_default(&queue::RETENTION),
+            body_field: self.or_default(&queue::BODY_FIELD),
+            missing_body: self.or_default(&queue::MISSING_BODY),
+            codec,
+            require_headers: self.value(&queue::REQUIRE_HEADERS).unwrap_or_default(),
+            ttl: self.value(&queue::TTL),
+            max_length: self.value(&queue::MAX_LENGTH),
+            swap: self.swap(handler.digest.as_ref()),
+            handler,
+            sandbox: self.sandbox_settings(),
+            batching: self.batching(),
+            policy,
+            dead_letter,
+            max_payload: self.or_default(&handler::MAX_PAYLOAD),
+            prefetch: self.or_default(&handler::PREFETCH),
+            process,
+            development: Development {
+                build: self.value(&development::BUILD),
+                watch: self.or_default(&development::WATCH),
+            },
+        };
+        self.loaded(config)
     }
 
-    /// Only how to reach Redis: for the commands that look at queues. Values of other settings
-    /// that cannot be read are told as well.
+    /// How to reach Redis: for the commands that look at queues. Values of other settings that cannot be read
+    /// are problems as well.
     ///
     /// # Errors
     /// Every problem.
     pub fn redis(mut self) -> Result<Loaded<Redis>, Error> {
-        match self.check_redis() {
-            Some(redis) if self.problems.is_empty() => Ok(Loaded {
-                value: redis,
-                warnings: self.warnings,
-            }),
-            _ => Err(self.error()),
-        }
+        let redis = self.check_redis();
+        self.found(redis)
     }
 
     /// How to reach Redis, and how components are run.
@@ -80,16 +72,12 @@ impl Collected {
     /// # Errors
     /// Every problem.
     pub fn redis_and_sandbox(mut self) -> Result<Loaded<(Redis, sandbox::Settings)>, Error> {
-        match self.check_redis() {
-            Some(redis) if self.problems.is_empty() => Ok(Loaded {
-                value: (redis, self.sandbox_settings()),
-                warnings: self.warnings,
-            }),
-            _ => Err(self.error()),
-        }
+        let redis = self.check_redis();
+        let sandbox = self.sandbox_settings();
+        self.found(redis.map(|redis| (redis, sandbox)))
     }
 
-    /// How to reach Redis, and which queue is meant.
+    /// How to reach Redis, and the queue with its dead-letter queue.
     ///
     /// # Errors
     /// Every problem.
@@ -99,16 +87,11 @@ impl Collected {
         let redis = self.check_redis();
         let queue = self.check_queue();
         let dead_letter = self.check_dead_letter(queue.as_ref());
-        if queue.as_ref().is_some_and(QueueKind::is_at_most_once) {
-            self.at_most_once();
-        }
-        match (redis, queue) {
-            (Some(redis), Some(queue)) if self.problems.is_empty() => Ok(Loaded {
-                value: (redis, queue, dead_letter),
-                warnings: self.warnings,
-            }),
-            _ => Err(self.error()),
-        }
+        self.found(
+            redis
+                .zip(queue)
+                .map(|(redis, queue)| (redis, queue, dead_letter)),
+        )
     }
 
     /// How to reach Redis, and where messages go.
@@ -118,42 +101,32 @@ impl Collected {
     pub fn redis_and_destination(mut self) -> Result<Loaded<(Redis, Destination)>, Error> {
         let redis = self.check_redis();
         let destination = self.check_destination();
-        match (redis, destination) {
-            (Some(redis), Some(destination)) if self.problems.is_empty() => Ok(Loaded {
-                value: (redis, destination),
-                warnings: self.warnings,
-            }),
-            _ => Err(self.error()),
-        }
+        self.found(redis.zip(destination))
     }
 
-    /// What a benchmark goes by.
+    /// The configuration of a benchmark.
     ///
     /// # Errors
     /// Every problem.
     pub fn bench(mut self) -> Result<Loaded<Bench>, Error> {
         let redis = self.check_redis();
         let handler = self.check_handler();
-        match (redis, handler) {
-            (Some(redis), Some(handler)) if self.problems.is_empty() => Ok(Loaded {
-                value: Bench {
-                    redis,
-                    handler,
-                    sandbox: self.sandbox_settings(),
-                    batching: self.batching(),
-                    prefetch: self.or_default(&handler::PREFETCH),
-                },
-                warnings: self.warnings,
-            }),
-            _ => Err(self.error()),
-        }
+        let bench = redis.zip(handler).map(|(redis, handler)| Bench {
+            redis,
+            handler,
+            sandbox: self.sandbox_settings(),
+            batching: self.batching(),
+            prefetch: self.or_default(&handler::PREFETCH),
+        });
+        self.found(bench)
     }
 
     /// How to reach Redis, and how a component is tried on dead letters.
     ///
     /// # Errors
     /// Every problem.
-    pub fn trying(self) -> Result<Loaded<(Redis, Trying)>, Error> {
+    pub fn trying(mut self) -> Result<Loaded<(Redis, Trying)>, Error> {
+        let redis = self.check_redis();
         let trying = Trying {
             sandbox: self.sandbox_settings(),
             max_payload: self.or_default(&handler::MAX_PAYLOAD),
@@ -163,57 +136,56 @@ impl Collected {
                 missing_body: self.or_default(&queue::MISSING_BODY),
             },
         };
-        let Loaded { value, warnings } = self.redis()?;
-        Ok(Loaded {
-            value: (value, trying),
-            warnings,
-        })
+        self.found(redis.map(|redis| (redis, trying)))
     }
 
-    /// Whether the rules that may change under a host are right, for this queue.
+    /// Checks the rules that may change while a host runs, for this queue.
     ///
     /// # Errors
     /// Every problem.
     pub fn rules(mut self, queue: &QueueKind) -> Result<Option<DeadLetter>, Error> {
-        let dead_letter = self.check_dead_letter(Some(queue));
-        self.check_policy(Some(queue), dead_letter.as_ref());
-        if self.problems.is_empty() {
-            Ok(dead_letter)
-        } else {
-            Err(self.error())
-        }
+        let dead_letter = self.check_rules(Some(queue));
+        self.loaded(dead_letter).map(|loaded| loaded.value)
     }
 
-    /// Whether policies are right by themselves, for a queue of this kind if it is known. What a
-    /// host has of its own is not: it may make them wrong, and then that host ignores them.
+    /// Checks policies by themselves, for a queue of this kind if it is known. The other settings of a host are
+    /// not known: if they contradict the policies, the host ignores the policies.
     ///
     /// # Errors
     /// Every problem.
     pub fn policies_alone(mut self, queue: Option<&QueueKind>) -> Result<(), Error> {
         self.is_partial = true;
-        let dead_letter = self.check_dead_letter(queue);
-        self.check_policy(queue, dead_letter.as_ref());
-        if self.problems.is_empty() {
-            Ok(())
-        } else {
-            Err(self.error())
-        }
+        self.check_rules(queue);
+        self.loaded(()).map(|_| ())
     }
 
-    /// Only how components are run.
+    /// How components are run.
     ///
     /// # Errors
     /// Every value that cannot be read.
     pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
-        if self.problems.is_empty() {
-            Ok(self.sandbox_settings())
-        } else {
-            Err(self.error())
+        let sandbox = self.sandbox_settings();
+        self.loaded(sandbox).map(|loaded| loaded.value)
+    }
+
+    /// This value, unless there are problems.
+    fn loaded<T>(self, value: T) -> Result<Loaded<T>, Error> {
+        self.found(Some(value))
+    }
+
+    /// This value, which is there unless there are problems.
+    fn found<T>(self, value: Option<T>) -> Result<Loaded<T>, Error> {
+        match value {
+            Some(value) if self.problems.is_empty() => Ok(Loaded {
+                value,
+                warnings: self.warnings,
+            }),
+            _ => Err(self.error()),
         }
     }
 
     fn error(mut self) -> Error {
-        // What cannot be read may hold what seems to be missing.
+        // A file that cannot be read may hold the setting that seems to be missing.
         let is_unread = |p: &Problem| {
             matches!(
                 p.kind,

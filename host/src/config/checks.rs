@@ -1,22 +1,41 @@
-//! What does not go together, and what is missing: one check per group of settings.
+//! The checks of several settings together, beyond the constraints of single settings: the queue, the
+//! handler, dead letters, failures, the process.
 
 use std::num::NonZeroU32;
 
 use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
-use crate::config::problem::{Problem, ProblemKind};
-use crate::config::setting::Setting;
-use crate::config::settings::{self, handler, process, queue};
+use crate::config::setting::{Definition, Kind};
+use crate::config::settings::{dead_letters, failures, handler, process, queue, swap};
 use crate::config::value::Value;
-use crate::config::{Handler, Process, QueueKind, Swap};
-use crate::queue::pubsub::Buffer;
+use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
+use crate::delivery::attempt::Allowance;
+use crate::delivery::backoff::Backoff;
+use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
+use crate::queue::dead_letter_queue::{OnFull, Routes};
+use crate::queue::list::Recovery;
+use crate::queue::pubsub::{Buffer, Subscription};
 use crate::rollout::breaker;
 use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
+use crate::wire;
 use crate::wire::codec::BodyCodec;
 use crate::wire::list::Framing;
 
+impl QueueKind {
+    /// The kind, as far as settings differ.
+    fn of_settings(&self) -> Kind {
+        match self {
+            Self::Stream { .. } => Kind::Stream,
+            Self::List { reliable, .. } if reliable.is_some() => Kind::ReliableList,
+            Self::List { .. } => Kind::SimpleList,
+            Self::Channel { .. } => Kind::Subscription,
+        }
+    }
+}
+
 impl Collected {
+    /// The queue: exactly one, with the settings that it needs.
     pub(super) fn check_queue(&mut self) -> Option<QueueKind> {
         let set = self.queues_set();
         if set.len() != 1 {
@@ -26,24 +45,14 @@ impl Collected {
                 format!("more than one queue is set: `{}`", set.join("`, `"))
             };
             let hint = "give exactly one of `stream` (with `group`), `list`, `channel`, `pattern` and `sharded_channel`";
-            self.conflict(None, what, hint.to_owned());
+            self.conflict(None, what, hint);
         }
-        self.only_with(&queue::GROUP, &queue::STREAM);
-        self.only_with(&queue::GROUP_START, &queue::STREAM);
-        self.only_with(&queue::RETENTION, &queue::STREAM);
-        self.only_with(&queue::RELIABLE, &queue::LIST);
-        self.only_with(&queue::RECOVERY_ZSET, &queue::LIST);
-        self.only_with(&queue::RECOVERY_TTL, &queue::RECOVERY_ZSET);
-        if set.len() == 1 && self.channel().is_none() {
-            self.only_subscribed(&queue::BUFFER);
-            self.only_subscribed(&queue::BUFFER_MEMORY);
-            self.only_subscribed(&queue::ON_OVERFLOW);
-        }
-        self.check_form();
+        let sections = [&queue::SECTION, &failures::SECTION, &dead_letters::SECTION];
+        self.check(self.kind(), &sections);
         let group = self.value(&queue::GROUP);
         if set == ["stream"] && self.source(&queue::GROUP).is_none() {
             let hint = "give `--group NAME`: hosts with the same group share the stream";
-            self.conflict(None, "`stream` needs `group`".to_owned(), hint.to_owned());
+            self.conflict(None, "`stream` needs `group`", hint);
         }
         if set.len() != 1 {
             return None;
@@ -58,7 +67,7 @@ impl Collected {
         if let Some(key) = self.value(&queue::LIST) {
             return Some(QueueKind::List {
                 reliable: self.check_reliable(&key),
-                framing: self.check_framing(),
+                framing: self.framing(),
                 key: key.into(),
             });
         }
@@ -66,7 +75,7 @@ impl Collected {
         Some(QueueKind::Channel {
             name: name.into(),
             subscription,
-            framing: self.check_framing(),
+            framing: self.framing(),
             buffer: Buffer {
                 messages: self.or_default::<NonZeroU32>(&queue::BUFFER).get() as usize,
                 bytes: self.or_default(&queue::BUFFER_MEMORY).as_usize(),
@@ -75,107 +84,184 @@ impl Collected {
         })
     }
 
-    /// Streams have fields, all other queues have values.
-    pub(super) fn check_form(&mut self) {
-        if self.source(&queue::STREAM).is_some() {
-            self.not_on_streams(&queue::FRAMING);
-        } else if self.queues_set().len() == 1 {
-            self.only_on_streams(&queue::BODY_FIELD);
-            self.only_on_streams(&queue::MISSING_BODY);
+    /// The settings that name a queue, as far as somebody set them.
+    fn queues_set(&self) -> Vec<&'static str> {
+        let names: [&'static dyn Definition; 5] = [
+            &queue::STREAM,
+            &queue::LIST,
+            &queue::CHANNEL,
+            &queue::PATTERN,
+            &queue::SHARDED_CHANNEL,
+        ];
+        let set = names
+            .into_iter()
+            .filter(|setting| self.source(*setting).is_some());
+        set.map(Definition::key).collect()
+    }
+
+    /// The kind of queue, if exactly one is set.
+    fn kind(&self) -> Option<Kind> {
+        match self.queues_set()[..] {
+            ["stream"] => Some(Kind::Stream),
+            ["list"] if self.or_default(&queue::RELIABLE) => Some(Kind::ReliableList),
+            ["list"] => Some(Kind::SimpleList),
+            [_] => Some(Kind::Subscription),
+            _ => None,
         }
     }
 
-    /// How values are read: `codec = "json"` alone says it for both directions.
-    pub(super) fn check_framing(&self) -> Framing {
-        match self.value(&queue::CODEC) {
-            Some(Codec::Json) if self.source(&queue::FRAMING).is_none() => Framing::Json,
-            _ => self.or_default(&queue::FRAMING),
+    /// The channel or pattern that is set.
+    fn channel(&self) -> Option<(String, Subscription)> {
+        let kinds = [
+            (&queue::CHANNEL, Subscription::Channel),
+            (&queue::PATTERN, Subscription::Pattern),
+            (&queue::SHARDED_CHANNEL, Subscription::Sharded),
+        ];
+        kinds
+            .into_iter()
+            .find_map(|(setting, kind)| Some((self.value(setting)?, kind)))
+    }
+
+    /// How a list is read reliably; `None` = it is a simple list.
+    fn check_reliable(&mut self, key: &str) -> Option<Reliable> {
+        if !self.or_default(&queue::RELIABLE) {
+            return None;
+        }
+        let zset = self.value(&queue::RECOVERY_ZSET);
+        let dead_letter = self.value(&dead_letters::DEAD_LETTER_KEY);
+        if let Some(zset) = zset.as_deref()
+            && (zset == key || Some(zset) == dead_letter.as_deref())
+        {
+            let source = self.source(&queue::RECOVERY_ZSET).cloned();
+            let what = format!("`recovery_zset` is another key of this queue (`{zset}`)");
+            let hint = format!("give a key of its own, such as `{key}:claims`");
+            self.conflict(source.as_ref(), what, hint);
+        }
+        let ttl = self.value(&queue::RECOVERY_TTL);
+        let min_idle = self.or_default(&queue::MIN_IDLE);
+        if let Some(ttl) = ttl.filter(|ttl| *ttl <= min_idle) {
+            let source = self.source(&queue::RECOVERY_TTL).cloned();
+            let what = format!(
+                "`recovery_ttl` ({}) must be longer than `min_idle` ({}): the records would expire \
+                 before a host reads them",
+                ttl.show(),
+                min_idle.show()
+            );
+            self.conflict(source.as_ref(), what, "set several times `min_idle`");
+        }
+        Some(Reliable {
+            recovery: zset.map(|key| Recovery { key, ttl }),
+        })
+    }
+
+    /// How values are read. `codec = "json"` alone sets it for reading and writing.
+    pub(super) fn framing(&self) -> Framing {
+        match self.reads_envelopes() {
+            true => Framing::Json,
+            false => self.or_default(&queue::FRAMING),
         }
     }
 
-    /// What every body must parse as.
+    /// The format that every body must have.
     pub(super) fn check_codec(&mut self) -> Option<BodyCodec> {
         let is_stream = self.source(&queue::STREAM).is_some();
-        let is_form = !is_stream && self.source(&queue::FRAMING).is_none();
         let codec = self.value(&queue::CODEC)?;
-        if is_stream && codec == Codec::Frame {
-            self.not_on_streams(&queue::CODEC);
-        }
-        if let framing @ (Framing::Raw | Framing::Json) = self.or_default(&queue::FRAMING)
-            && codec == Codec::Frame
-            && !is_stream
-        {
+        let framing: Framing = self.or_default(&queue::FRAMING);
+        if codec == Codec::Frame && (is_stream || matches!(framing, Framing::Raw | Framing::Json)) {
             let source = self.source(&queue::CODEC).cloned();
-            let what = format!(
-                "`codec` `frame` contradicts `framing` `{}`: it would be ignored",
-                framing.show()
-            );
-            self.conflict(source.as_ref(), what, "keep one of them".to_owned());
+            let (what, hint) = match is_stream {
+                true => (
+                    format!("`codec` {}", queue::VALUES.otherwise),
+                    queue::VALUES.hint,
+                ),
+                false => {
+                    let framing = framing.show();
+                    let what = format!(
+                        "`codec` `frame` contradicts `framing` `{framing}`: it would be ignored"
+                    );
+                    (what, "keep one of them")
+                }
+            };
+            self.conflict(source.as_ref(), what, hint);
         }
         match codec {
             Codec::Frame => None,
-            Codec::Json if is_form => None,
+            Codec::Json if self.reads_envelopes() => None,
             Codec::Json => Some(BodyCodec::Json),
             Codec::MsgPack => Some(BodyCodec::MsgPack),
             Codec::Utf8 => Some(BodyCodec::Utf8),
         }
     }
 
-    fn not_on_streams<T: Value>(&mut self, setting: &'static Setting<T>) {
-        if let Some(source) = self.source(setting).cloned() {
-            let what = format!(
-                "`{}` means nothing to a stream: its entries have fields",
-                setting.key()
-            );
-            let hint = "leave it out, or see `body_field`".to_owned();
-            self.conflict(Some(&source), what, hint);
+    /// Whether `codec = "json"` sets the form of values, not of bodies.
+    pub(super) fn reads_envelopes(&self) -> bool {
+        let other = self.source(&queue::STREAM).or(self.source(&queue::FRAMING));
+        other.is_none() && self.value(&queue::CODEC) == Some(Codec::Json)
+    }
+
+    /// Where messages are published to.
+    pub(super) fn check_destination(&mut self) -> Option<Destination> {
+        let used: [&'static dyn Definition; 4] = [
+            &queue::RELIABLE,
+            &queue::FRAMING,
+            &queue::BODY_FIELD,
+            &queue::MISSING_BODY,
+        ];
+        for setting in used {
+            self.check_setting(self.kind(), setting);
+        }
+        // Contradictions are errors, as in `run`. Bodies are not checked here.
+        self.check_codec();
+        // Write values as hosts with the same configuration read them.
+        let codec = match self.framing() {
+            Framing::Raw => wire::list::Codec::Raw,
+            framing => framing.codec(),
+        };
+        let channel = |name, sharded| Destination::Channel {
+            name,
+            sharded,
+            codec,
+        };
+        match &self.queues_set()[..] {
+            ["stream"] => Some(Destination::Stream {
+                key: self.value(&queue::STREAM)?,
+                body_field: self.or_default(&queue::BODY_FIELD),
+            }),
+            ["list"] => Some(Destination::List {
+                key: self.value(&queue::LIST)?,
+                reliable: self.or_default(&queue::RELIABLE),
+                codec,
+            }),
+            ["channel"] => Some(channel(self.value(&queue::CHANNEL)?, false)),
+            ["sharded_channel"] => Some(channel(self.value(&queue::SHARDED_CHANNEL)?, true)),
+            set => {
+                let what = if set.is_empty() {
+                    "no destination is set".to_owned()
+                } else {
+                    format!("cannot publish to `{}`", set.join("` and `"))
+                };
+                let hint = "give exactly one of `stream`, `list`, `channel` and `sharded_channel`";
+                self.conflict(None, what, hint);
+                None
+            }
         }
     }
 
-    fn only_on_streams<T: Value>(&mut self, setting: &'static Setting<T>) {
-        if let Some(source) = self.source(setting).cloned() {
-            let what = format!(
-                "`{}` means nothing here: the values of lists and channels have no fields",
-                setting.key()
-            );
-            let hint = "leave it out, or see `framing`".to_owned();
-            self.conflict(Some(&source), what, hint);
-        }
-    }
-
-    /// The settings that name a queue, as far as somebody set them.
-    pub(super) fn queues_set(&self) -> Vec<&'static str> {
-        [
-            &queue::STREAM,
-            &queue::LIST,
-            &queue::CHANNEL,
-            &queue::PATTERN,
-            &queue::SHARDED_CHANNEL,
-        ]
-        .iter()
-        .filter(|setting| self.source(setting).is_some())
-        .map(|setting| setting.key())
-        .collect()
-    }
-
+    /// The component.
     pub(super) fn check_handler(&mut self) -> Option<Handler> {
         let file = self.value(&handler::HANDLER);
         if file.is_none() && self.source(&handler::HANDLER).is_none() {
-            let hint = "give `--handler FILE.wasm`";
-            self.conflict(None, "`handler` is not set".to_owned(), hint.to_owned());
+            self.conflict(None, "`handler` is not set", "give `--handler FILE.wasm`");
         }
         let (timeout, cpu) = (
             self.or_default(&handler::TIMEOUT),
             self.or_default(&handler::CPU),
         );
-        if let (Some(source), true) = (self.source(&handler::CPU), cpu > timeout) {
-            let what = format!(
-                "`cpu` ({}) is more than `timeout` ({}): it is never reached",
-                cpu.show(),
-                timeout.show()
-            );
-            self.warnings
-                .push(Problem::new(source.clone(), ProblemKind::Conflict(what)));
+        if let (Some(source), true) = (self.source(&handler::CPU).cloned(), cpu > timeout) {
+            let (cpu, timeout) = (cpu.show(), timeout.show());
+            let what =
+                format!("`cpu` ({cpu}) is more than `timeout` ({timeout}): it has no effect");
+            self.warn(source, what, None);
         }
         Some(Handler {
             file: file?,
@@ -187,42 +273,143 @@ impl Collected {
     pub(super) fn swap(&self, pin: Option<&Digest>) -> Swap {
         let at_least = |setting| self.or_default::<NonZeroU32>(setting).get();
         Swap {
-            accept_deploys: self.or_default(&settings::swap::ACCEPT_DEPLOYS),
+            accept_deploys: self.or_default(&swap::ACCEPT_DEPLOYS),
             terms: verify::Terms {
                 pin: pin.map(|digest| digest.as_str().into()),
-                selftests: self.value(&settings::swap::SELFTEST).unwrap_or_default().0,
+                selftests: self.value(&swap::SELFTEST).unwrap_or_default().0,
             },
-            canary: self.value(&settings::swap::CANARY).map(|share| {
+            canary: self.value(&swap::CANARY).map(|share| {
+                let max_excess: Share = self.or_default(&swap::CANARY_MAX_EXCESS);
                 let rule = canary::Rule {
-                    window: self.or_default(&settings::swap::CANARY_WINDOW),
-                    min: at_least(&settings::swap::CANARY_MIN_MESSAGES).into(),
-                    max_excess: self
-                        .or_default::<Share>(&settings::swap::CANARY_MAX_EXCESS)
-                        .as_f64(),
+                    window: self.or_default(&swap::CANARY_WINDOW),
+                    min: at_least(&swap::CANARY_MIN_MESSAGES).into(),
+                    max_excess: max_excess.as_f64(),
                 };
                 (share, rule)
             }),
-            breaker: match self.or_default(&settings::swap::BREAKER) {
+            breaker: match self.or_default(&swap::BREAKER) {
                 BreakAt::Off => None,
                 BreakAt::Share(share) => Some(breaker::Rule {
-                    window: self.or_default(&settings::swap::BREAKER_WINDOW),
-                    min: at_least(&settings::swap::BREAKER_MIN_MESSAGES) as usize,
+                    window: self.or_default(&swap::BREAKER_WINDOW),
+                    min: at_least(&swap::BREAKER_MIN_MESSAGES) as usize,
                     rate: share.as_f64(),
                     timeout: self.or_default(&handler::TIMEOUT),
                 }),
             },
-            on_break: self.or_default(&settings::swap::ON_BREAK),
+            on_break: self.or_default(&swap::ON_BREAK),
         }
     }
 
-    pub(super) fn process(&mut self) -> Process {
-        self.only_with(&process::UNTIL_EMPTY_TIMEOUT, &process::UNTIL_EMPTY);
+    /// The dead-letter queue.
+    pub(super) fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {
+        let key = self.value(&dead_letters::DEAD_LETTER_KEY)?;
+        let routes = self
+            .value(&dead_letters::DEAD_LETTER_ROUTES)
+            .unwrap_or_default();
+        let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
+        let is_queue = |key: &str| queue.is_some_and(|queue| **queue.name() == *key);
+        if cycle.as_deref().is_some_and(is_queue) {
+            let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
+            let what = "`dead_letter.cycle_key` is the queue itself: the cycle would go on";
+            self.conflict(source.as_ref(), what, "give another key, or leave it out");
+        }
+        if is_queue(&key) {
+            let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();
+            let what = format!("`dead_letter.key` is the queue itself (`{key}`)");
+            let hint = format!("give another key, such as `{key}:dead`");
+            self.conflict(source.as_ref(), what, hint);
+        }
+        Some(DeadLetter {
+            key: key.into(),
+            routes: Routes {
+                discarded: routes.discarded(),
+                by_reason: routes
+                    .0
+                    .into_iter()
+                    .filter_map(|(reason, key)| Some((reason, key?)))
+                    .collect(),
+                cycle,
+            },
+            max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
+            on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
+        })
+    }
+
+    /// What follows a failed attempt.
+    pub(super) fn check_policy(
+        &mut self,
+        queue: Option<&QueueKind>,
+        dead_letter: Option<&DeadLetter>,
+    ) -> Policy {
+        let cap = self.value(&failures::MAX_DELIVERIES);
+        let on_cap = self.or_default(&failures::ON_CAP);
+        let dead_letter_given = self.source(&dead_letters::DEAD_LETTER_KEY).is_some();
+        let routes = self.value(&dead_letters::DEAD_LETTER_ROUTES);
+        let discarded = routes.unwrap_or_default().discarded();
+        if cap.is_some()
+            && on_cap == OnCap::DeadLetter
+            && !dead_letter_given
+            && !discarded.contains(Reason::MaxDeliveries)
+            && !self.is_partial
+            && !queue.is_some_and(QueueKind::is_at_most_once)
+        {
+            let source = self.source(&failures::MAX_DELIVERIES).cloned();
+            let what =
+                "`max_deliveries` needs `dead_letter.key`: the message would have nowhere to go";
+            let hint = "give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose";
+            self.conflict(source.as_ref(), what, hint);
+        }
+        let backoff = Backoff {
+            first: self.or_default(&failures::BACKOFF_FIRST),
+            factor: self.or_default(&failures::BACKOFF_FACTOR),
+            max: self.or_default(&failures::BACKOFF_MAX),
+            jitter: self.or_default(&failures::BACKOFF_JITTER),
+        };
+        if backoff.first > backoff.max {
+            let first = self.source(&failures::BACKOFF_FIRST);
+            let source = first.or(self.source(&failures::BACKOFF_MAX)).cloned();
+            let (first, max) = (backoff.first.show(), backoff.max.show());
+            let what = format!("`backoff.first` ({first}) is more than `backoff.max` ({max})");
+            self.conflict(source.as_ref(), what, "the first wait is the shortest");
+        }
+        Policy {
+            allowance: Allowance {
+                cap: cap.map(Into::into),
+                accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
+                at_most_once: false,
+            },
+            on_cap,
+            on_fault: self.or_default(&failures::ON_FAULT),
+            has_dead_letter: dead_letter.is_some(),
+            dead_letters: DeadLetterRules {
+                discarded,
+                stop_when_refused: dead_letter.is_some_and(|d| d.on_full == OnFull::Stop),
+            },
+            backoff,
+        }
+    }
+
+    /// The rules that may change while a host runs, for this queue if it is known.
+    pub(super) fn check_rules(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {
+        let sections = [&queue::SECTION, &failures::SECTION, &dead_letters::SECTION];
+        self.check(queue.map(QueueKind::of_settings), &sections);
+        let dead_letter = self.check_dead_letter(queue);
+        self.check_policy(queue, dead_letter.as_ref());
+        dead_letter
+    }
+
+    /// The process.
+    pub(super) fn check_process(&mut self) -> Process {
+        self.check(self.kind(), &[&process::SECTION]);
         if self.or_default(&process::UNTIL_EMPTY) && self.channel().is_some() {
-            let what = "`until_empty` cannot be honoured: a channel holds nothing, so that it is \
-                        always empty and never done";
+            let what = "`until_empty` cannot be honoured: a channel holds no messages, so it is always \
+                        empty and never done";
             let source = self.source(&process::UNTIL_EMPTY).cloned();
-            let hint = "leave it out, and stop the host when you have seen enough";
-            self.conflict(source.as_ref(), what.to_owned(), hint.to_owned());
+            self.conflict(
+                source.as_ref(),
+                what,
+                "leave it out, and stop the host yourself",
+            );
         }
         Process {
             until_empty: self.or_default(&process::UNTIL_EMPTY),
@@ -233,43 +420,5 @@ impl Collected {
             log_format: self.or_default(&process::LOG_FORMAT),
             log_level: self.or_default(&process::LOG_LEVEL),
         }
-    }
-
-    /// A setting that has no effect for now: another one may still be made at run time.
-    pub(super) fn idle_without<T: Value, U: Value>(
-        &mut self,
-        setting: &'static Setting<T>,
-        other: &'static Setting<U>,
-    ) {
-        if let (Some(source), None) = (self.source(setting).cloned(), self.source(other)) {
-            let what = format!("`{}` does nothing without `{}`", setting.key(), other.key());
-            self.warnings
-                .push(Problem::new(source, ProblemKind::Conflict(what)));
-        }
-    }
-
-    /// A setting that makes no sense without another one.
-    pub(super) fn only_with<T: Value, U: Value>(
-        &mut self,
-        setting: &'static Setting<T>,
-        other: &'static Setting<U>,
-    ) {
-        if let (Some(source), None) = (self.source(setting).cloned(), self.source(other)) {
-            let what = format!(
-                "`{}` means nothing without `{}`",
-                setting.key(),
-                other.key()
-            );
-            let hint = format!("set `{}` as well, or neither", other.key());
-            self.conflict(Some(&source), what, hint);
-        }
-    }
-
-    /// A value that was read, but cannot be used.
-    pub(super) fn bad_value<T: Value>(&mut self, setting: &'static Setting<T>, what: String) {
-        let key = setting.key();
-        let source = self.source(setting).cloned();
-        self.problems
-            .push(Problem::new(source, ProblemKind::Value { key, what }));
     }
 }

@@ -1,4 +1,4 @@
-//! Settings whose value is one of a few words.
+//! The types of single settings: words, shares, digests, routes.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -28,7 +28,7 @@ words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnBreak { Stop = "stop", Rollback = "rollback" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
 
-/// What bodies are, or how values are written.
+/// The format of bodies, or of values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Codec {
     /// Values are binary frames.
@@ -44,7 +44,7 @@ pub(super) enum Codec {
 words!(@value Codec { Frame = "frame", Json = "json", MsgPack = "msgpack", Utf8 = "utf8" });
 
 words! {
-    /// What is printed on exit.
+    /// The output at the end.
     SummaryFormat {
         /// Nothing.
         None = "none",
@@ -81,7 +81,7 @@ impl Value for Share {
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let wrong = || {
-            Invalid::new(format!("`{text}` is no share"))
+            Invalid::new(format!("`{text}` is not a share"))
                 .hint("shares look like `10%` or `0.5%`, up to `100%`")
         };
         let percent: f64 = text
@@ -103,61 +103,47 @@ impl Value for Share {
     }
 }
 
-/// At which share of faults a queue is stopped.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum BreakAt {
-    /// Never.
-    Off,
-    /// At this share.
-    Share(Share),
+/// A setting that can be switched off by the word `off`.
+macro_rules! or_off {
+    ($(#[$doc:meta])* $name:ident, $variant:ident($type:ty), $word:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Eq, PartialEq)]
+        pub(super) enum $name {
+            /// The word `off`.
+            Off,
+            /// A value.
+            $variant($type),
+        }
+
+        impl Value for $name {
+            const TYPE: &'static str = concat!($word, " | `off`");
+            const SHAPE: Shape = Shape::Text;
+
+            fn parse(text: &str) -> Result<Self, Invalid> {
+                match text {
+                    "off" => Ok(Self::Off),
+                    _ => <$type>::parse(text).map(Self::$variant),
+                }
+            }
+
+            fn show(&self) -> String {
+                match self {
+                    Self::Off => "off".to_owned(),
+                    Self::$variant(value) => value.show(),
+                }
+            }
+        }
+    };
 }
 
-impl Value for BreakAt {
-    const TYPE: &'static str = "share | `off`";
-    const SHAPE: Shape = Shape::Text;
-
-    fn parse(text: &str) -> Result<Self, Invalid> {
-        match text {
-            "off" => Ok(Self::Off),
-            _ => Share::parse(text).map(Self::Share),
-        }
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Self::Off => "off".to_owned(),
-            Self::Share(share) => share.show(),
-        }
-    }
-}
-
-/// Where compiled components are kept.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum CompileCache {
-    /// Nowhere.
-    Off,
-    /// In this directory.
-    Dir(PathBuf),
-}
-
-impl Value for CompileCache {
-    const TYPE: &'static str = "path | `off`";
-    const SHAPE: Shape = Shape::Text;
-
-    fn parse(text: &str) -> Result<Self, Invalid> {
-        match text {
-            "off" => Ok(Self::Off),
-            _ => PathBuf::parse(text).map(Self::Dir),
-        }
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Self::Off => "off".to_owned(),
-            Self::Dir(path) => path.show(),
-        }
-    }
-}
+or_off!(
+    /// The share of faults that stops a queue.
+    BreakAt, Share(Share), "share"
+);
+or_off!(
+    /// The directory of compiled components.
+    CompileCache, Dir(PathBuf), "path"
+);
 
 /// A component's digest: `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -179,7 +165,7 @@ impl Value for Digest {
         if hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Ok(Self(format!("sha256:{}", hex.to_ascii_lowercase())));
         }
-        Err(Invalid::new(format!("`{text}` is no digest"))
+        Err(Invalid::new(format!("`{text}` is not a digest"))
             .hint("`hostler check FILE` prints the digest of a component"))
     }
 
@@ -193,9 +179,9 @@ impl Value for Values {
     const SHAPE: Shape = Shape::Table;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        // The parser's own words could repeat a value.
+        // The error of the parser could repeat a value.
         serde_json::from_str(text).map(Self::new).map_err(|_| {
-            Invalid::new("is no JSON object of strings")
+            Invalid::new("is not a JSON object of strings")
                 .hint("in a file, write a table: `[grant.config]`")
         })
     }
@@ -214,13 +200,14 @@ impl Value for LogFilter {
     const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        // A lone word that is no level would be taken for a target and silence everything else.
+        // A word that is not a level would count as a target, and silence everything else.
         let levels = ["error", "warn", "info", "debug", "trace", "off"];
         let lone = !text.contains(['=', ',']);
         if lone && !levels.iter().any(|level| level.eq_ignore_ascii_case(text)) {
             return Err(not_one_of(text, &levels));
         }
-        Self::new(text).map_err(|error| Invalid::new(format!("`{text}` is no log filter: {error}")))
+        Self::new(text)
+            .map_err(|error| Invalid::new(format!("`{text}` is not a log filter: {error}")))
     }
 
     fn show(&self) -> String {
@@ -250,10 +237,10 @@ impl Value for HeaderNames {
     }
 }
 
-/// The route that loses a message.
+/// The route that discards a message.
 const DISCARD: &str = "discard";
 
-/// Where what dies for a reason goes; `None` = it is discarded.
+/// The destination of dead letters by reason; `None` = they are discarded.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RouteTable(pub BTreeMap<Reason, Option<String>>);
 
@@ -264,7 +251,7 @@ impl RouteTable {
         Reasons::new(discarded.map(|(reason, _)| *reason))
     }
 
-    /// The first route that leads to a key.
+    /// The first route to a key.
     pub(super) fn first_key(&self) -> Option<(Reason, &str)> {
         let mut routes = self.0.iter();
         routes.find_map(|(reason, key)| Some((*reason, key.as_deref()?)))
@@ -280,7 +267,7 @@ impl Value for RouteTable {
         for route in text.split(',') {
             let Some((label, key)) = route.split_once('=') else {
                 return Err(
-                    Invalid::new(format!("`{}` is no route", route.trim())).hint(
+                    Invalid::new(format!("`{}` is not a route", route.trim())).hint(
                         "write routes as `reason=key` or `reason=discard`, separated by commas",
                     ),
                 );
@@ -291,7 +278,7 @@ impl Value for RouteTable {
             };
             if key.is_empty() {
                 return Err(Invalid::new(format!("the route of `{label}` names no key"))
-                    .hint("write `discard` to lose what dies for that reason"));
+                    .hint("write `discard` to lose these messages"));
             }
             let key = (key != DISCARD).then(|| key.to_owned());
             if routes.insert(reason, key).is_some() {

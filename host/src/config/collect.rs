@@ -1,4 +1,4 @@
-//! Gather what was set: the file, the variables, the flags; check each value where it stands.
+//! Collects the settings from the file, the variables, the flags and the policies, and checks each value.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,52 +7,52 @@ use std::sync::Arc;
 
 use crate::config::file;
 use crate::config::problem::{Problem, ProblemKind, Source};
-use crate::config::secret::Secret;
-use crate::config::setting::{Definition, Setting};
-use crate::config::settings;
+use crate::config::setting::{Definition, Kind, Setting};
+use crate::config::settings::{self, Section};
 use crate::config::value::{Invalid, Value, nearest};
+use crate::redis::target::Secret;
 
-/// What every variable of hostler begins with.
+/// The beginning of every variable of hostler.
 pub const VARIABLE_PREFIX: &str = "HOSTLER_";
 /// The variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "HOSTLER_CONFIG";
 
-/// Where settings come from. Nothing else is looked at: the environment comes in.
+/// The sources of settings. Nothing else is read, not even the environment of the process.
 #[derive(Clone, Default)]
 pub struct Input<'a> {
     /// The configuration file.
     pub file: Option<&'a Path>,
-    /// What the file holds, if it has been read.
+    /// The text of the file, if it has been read.
     pub file_text: Option<&'a str>,
     /// The environment.
     pub variables: Vec<(OsString, OsString)>,
     /// The flags: the key of the setting and the text given.
     pub flags: Vec<(&'static str, String)>,
-    /// The policies for the queue: for each setting the one that counts.
+    /// The policies for the queue: for each setting the one with the highest precedence.
     pub policies: Vec<PolicyValue>,
 }
 
-/// What a policy says about one setting.
+/// The value that a policy gives to one setting.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyValue {
     /// The key of the setting.
     pub key: String,
     /// The text of its value.
     pub text: String,
-    /// Whose policy it is: a queue's key, or a pattern.
+    /// The target of the policy: the key of a queue, or a pattern.
     pub target: Arc<str>,
 }
 
-/// What was set, each value checked for itself.
+/// The settings that somebody set. Each value is checked by itself.
 #[derive(Debug, Default)]
 pub struct Collected {
     given: BTreeMap<&'static str, Given>,
-    /// What is wrong so far.
+    /// The problems so far.
     pub problems: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
-    /// Only policies: what a host adds to them is not known.
+    /// It holds only policies: the other settings of the host are not known.
     pub(super) is_partial: bool,
-    /// Where this user's programs keep what they can make again.
+    /// The cache directory of this user.
     pub(super) user_cache: Option<PathBuf>,
 }
 
@@ -60,25 +60,25 @@ pub struct Collected {
 #[derive(Debug)]
 struct Given {
     source: Source,
-    /// `None`: it is among the problems. Any text may turn out to be a secret.
+    /// `None`: it is among the problems. Every text may be a secret.
     text: Option<Secret>,
 }
 
-/// One setting as it stands: for `check --config`.
+/// One setting with its value and its source, for `check --config`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Effective {
     /// The name.
     pub key: &'static str,
-    /// Whether it may change under a running host.
+    /// Whether it may change while a host runs.
     pub is_live: bool,
-    /// The value, secrets masked; `None` = nobody set it, and there is no default.
+    /// The value, secrets masked; `None` = it is not set and has no default.
     pub value: Option<String>,
-    /// Where it comes from.
+    /// The source of the value.
     pub source: Source,
 }
 
 impl Collected {
-    /// Gather everything. Never fails: what is wrong is in `problems`.
+    /// Collect everything. This never fails: problems are in `problems`.
     pub fn new(input: Input<'_>) -> Self {
         let mut collected = Self {
             user_cache: user_cache(&input.variables),
@@ -152,7 +152,7 @@ impl Collected {
         self.problems.push(Problem::new(None, kind).hint(hint));
     }
 
-    /// A value for a setting; it counts if nothing of higher precedence was given before.
+    /// A value for a setting. It counts unless a source of higher precedence gave one before.
     fn give(
         &mut self,
         setting: &'static dyn Definition,
@@ -170,7 +170,7 @@ impl Collected {
             if misplaced {
                 let place = if is_file { "a file" } else { "a flag" };
                 return Err(
-                    Invalid::new(format!("must not stand in {place}")).hint(format!(
+                    Invalid::new(format!("cannot be set in {place}")).hint(format!(
                         "set the variable {}, or name a file with `redis_password_file`",
                         setting.variable()
                     )),
@@ -196,15 +196,10 @@ impl Collected {
         }
     }
 
-    /// The value of a setting: what was given, or the default. A value that is among the problems
-    /// counts as not given, so that the rest can be checked.
+    /// The value of a setting: the given one, or the default. A value that is among the problems counts as
+    /// not given, so that the rest can be checked.
     pub(super) fn value<T: Value>(&self, setting: &Setting<T>) -> Option<T> {
-        let given = self
-            .given
-            .get(setting.key())
-            .and_then(|g| g.text.as_ref())
-            .map(Secret::expose);
-        let text = given.or_else(|| setting.default())?;
+        let text = self.text(setting).or_else(|| setting.default())?;
         setting.parse(text).ok()
     }
 
@@ -214,38 +209,81 @@ impl Collected {
             .expect("a test reads the defaults of all settings")
     }
 
-    /// Where a setting was set; `None` = nobody set it.
-    pub(super) fn source<T>(&self, setting: &Setting<T>) -> Option<&Source>
-    where
-        Setting<T>: Definition,
-    {
+    /// The source of a setting; `None` = nobody set it.
+    pub(super) fn source(&self, setting: &dyn Definition) -> Option<&Source> {
         self.given.get(setting.key()).map(|given| &given.source)
     }
 
-    /// What was set among the settings with such keys, in the order of their definition.
-    pub(super) fn given_where(&self, such: impl Fn(&str) -> bool) -> Vec<(&'static str, Source)> {
-        let given = |setting: &'static dyn Definition| {
-            let given = self
-                .given
-                .get(setting.key())
-                .filter(|_| such(setting.key()));
-            Some((setting.key(), given?.source.clone()))
+    /// The given text of a setting that can be read.
+    pub(super) fn text(&self, setting: &dyn Definition) -> Option<&str> {
+        self.given
+            .get(setting.key())?
+            .text
+            .as_ref()
+            .map(Secret::reveal)
+    }
+
+    /// Check the constraints of these sections, for this kind of queue if it is known.
+    pub(super) fn check(&mut self, kind: Option<Kind>, sections: &[&Section]) {
+        for setting in sections.iter().flat_map(|section| section.settings) {
+            self.check_setting(kind, *setting);
+        }
+    }
+
+    /// Check the constraints of one setting.
+    pub(super) fn check_setting(&mut self, kind: Option<Kind>, setting: &'static dyn Definition) {
+        let Some(source) = self.source(setting).cloned() else {
+            return;
         };
-        settings::all().filter_map(given).collect()
+        let (key, facts) = (setting.key(), setting.facts());
+        let missing = |other: &&'static dyn Definition| self.source(*other).is_none();
+        let idle = facts.idle_without.filter(missing);
+        if let Some(other) = facts.only_with.filter(missing).map(|other| other.key()) {
+            let what = format!("`{key}` means nothing without `{other}`");
+            let hint = format!("set `{other}` as well, or neither");
+            self.conflict(Some(&source), what, hint);
+        } else if let Some(other) = idle.map(|other| other.key()) {
+            let what = format!("`{key}` does nothing without `{other}`");
+            self.warn(source, what, None);
+        } else if let (Some(kinds), Some(kind)) = (facts.kinds, kind)
+            && !kinds.kinds.contains(&kind)
+        {
+            let what = format!("`{key}` {}", kinds.otherwise);
+            self.conflict(Some(&source), what, kinds.hint);
+        }
     }
 
-    /// Something is wrong between settings, or is missing.
-    pub(super) fn conflict(&mut self, source: Option<&Source>, what: String, hint: String) {
+    /// Something that should be looked at, but stops nothing.
+    pub(super) fn warn(&mut self, source: Source, what: String, hint: Option<&str>) {
+        let problem = Problem::new(source, ProblemKind::Conflict(what));
+        self.warnings.push(problem.hint(hint.map(str::to_owned)));
+    }
+
+    /// Settings contradict each other, or one is missing.
+    pub(super) fn conflict(
+        &mut self,
+        source: Option<&Source>,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let problem = Problem::new(source.cloned(), ProblemKind::Conflict(what.into()));
+        self.problems.push(problem.hint(hint.into()));
+    }
+
+    /// A value that can be read, but not used.
+    pub(super) fn bad_value(&mut self, setting: &'static dyn Definition, what: String) {
+        let key = setting.key();
+        let source = self.source(setting).cloned();
         self.problems
-            .push(Problem::new(source.cloned(), ProblemKind::Conflict(what)).hint(hint));
+            .push(Problem::new(source, ProblemKind::Value { key, what }));
     }
 
-    /// Every setting as it stands, in order.
+    /// Every setting with its value and its source, in order.
     pub fn effective(&self) -> Vec<Effective> {
         let effective = |setting: &'static dyn Definition| {
             let given = self.given.get(setting.key());
             let text = match given {
-                Some(given) => given.text.as_ref().map(Secret::expose),
+                Some(given) => given.text.as_ref().map(Secret::reveal),
                 None => setting.default(),
             };
             Effective {
@@ -259,7 +297,7 @@ impl Collected {
     }
 }
 
-/// As the XDG base directory specification has it: a relative path counts as none.
+/// As in the XDG base directory specification, which ignores relative paths.
 fn user_cache(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
     let absolute = |wanted: &str| {
         let (_, path) = variables.iter().find(|(name, _)| name == wanted)?;
@@ -268,8 +306,8 @@ fn user_cache(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
     absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
 }
 
-/// Kubernetes tells every container about a service called `hostler` or `hostler-...` by variables
-/// such as `HOSTLER_PORT_9400_TCP_ADDR`. They are not ours.
+/// Kubernetes sets variables such as `HOSTLER_PORT_9400_TCP_ADDR` in every container, for a service called
+/// `hostler` or `hostler-...`. They are not settings.
 fn is_service_link(name: &str) -> bool {
     let ends = ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"];
     let holds = ["_PORT_", "_SERVICE_PORT_"];

@@ -12,7 +12,7 @@ use crate::config::setting::Definition;
 use crate::config::settings;
 use crate::config::value::{Invalid, Shape, nearest};
 
-/// A configuration is a page of text: what is larger is something else.
+/// A configuration is a page of text. A larger file is something else.
 pub const FILE_MAX: u64 = 1 << 20;
 
 /// A value that the file gives to a setting.
@@ -22,7 +22,7 @@ pub(super) struct FileValue {
     pub(super) text: Result<String, Invalid>,
 }
 
-/// Read a file: the values that it gives, and what is wrong with it.
+/// Reads a file: its values, and its problems.
 pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
     match load(path) {
         Ok(text) => parse(path, text),
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
     }
 }
 
-/// The same of a file that has been read.
+/// The same for a text that has been read.
 pub(super) fn parse(path: &Path, text: String) -> (Vec<FileValue>, Vec<Problem>) {
     let mut found = Found {
         path: path.into(),
@@ -124,8 +124,8 @@ fn is_table(prefix: &str) -> bool {
     settings::all().any(|setting| setting.key().starts_with(prefix))
 }
 
-/// The key that was meant: by its whole name, or by its last part (`max_len` for
-/// `dead_letter.max_len`), or by the name of its flag.
+/// The nearest key: by its whole name, by its last part (`max_len` for `dead_letter.max_len`), or by the
+/// name of its flag.
 fn nearest_key(key: &str) -> Option<&'static str> {
     let alike = |s: &&'static dyn Definition| {
         s.flag().replace('-', "_") == key || s.key().rsplit('.').next() == Some(key)
@@ -141,8 +141,8 @@ fn nearest_key(key: &str) -> Option<&'static str> {
 
 /// The text of a value, if it has the shape of the setting.
 ///
-/// A number where a text is wanted is taken for its digits: the type then says which unit is
-/// missing, or that it is fine (`group_start = 0`).
+/// A number for a text counts as its digits. The type then accepts it (`group_start = 0`), or says which
+/// unit is missing.
 fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Invalid> {
     match (setting.shape(), value) {
         (Shape::Text, DeValue::String(text)) => Ok(text.to_string()),
@@ -181,7 +181,7 @@ fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
         DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) => {
             let found = value.type_str();
             return Err(Invalid::new(format!(
-                "holds a {found}, where texts are wanted"
+                "holds a {found}, but must hold strings"
             )));
         }
         DeValue::Array(items) => {
@@ -197,7 +197,7 @@ fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
     })
 }
 
-/// A table of texts as a JSON object. What a value holds is not repeated: it may be a secret.
+/// A table of texts as a JSON object. Errors do not repeat a value: it may be a secret.
 fn object(table: &DeTable<'_>) -> Result<String, Invalid> {
     let mut values = BTreeMap::new();
     for (name, value) in table {
@@ -219,5 +219,5 @@ fn object(table: &DeTable<'_>) -> Result<String, Invalid> {
 fn decimal(integer: &DeInteger<'_>) -> Result<String, Invalid> {
     i128::from_str_radix(integer.as_str(), integer.radix())
         .map(|number| number.to_string())
-        .map_err(|_| Invalid::new(format!("`{}` is no integer", integer.as_str())))
+        .map_err(|_| Invalid::new(format!("`{}` is not an integer", integer.as_str())))
 }

@@ -1,11 +1,11 @@
-//! What the operator wants: read once, into types that cannot be wrong.
+//! The configuration: read once, into checked types.
 //!
-//! Each setting is defined once, in [`settings`]: from there come the TOML key, the variable, the
-//! flag, the help, `check --config` and `docs/configuration.md`. What is set is collected from the
-//! file, the variables and the flags ([`collect`]), checked value by value and then together, and
-//! becomes a [`Config`]: all problems are told at once.
+//! Each setting is defined once, in [`settings`]: its TOML key, variable, flag, help, constraints, the rows of
+//! `check --config` and of `docs/configuration.md` come from there. [`collect`] takes the values from the
+//! file, the variables and the flags. They are checked one by one and then together, and become a
+//! [`Config`]. All problems are reported at once.
 //!
-//! Deliberately absent: the environment and the arguments themselves. They come in.
+//! This room does not read the environment or the arguments: its callers pass them.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -18,8 +18,8 @@ pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, VAR
 pub use file::FILE_MAX;
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use queue::queue_of_type;
-pub use secret::{RedisUrl, Secret};
-pub use setting::{Definition, Setting};
+pub use secret::RedisUrl;
+pub use setting::{Definition, Facts, Setting};
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
@@ -40,18 +40,15 @@ use crate::wire::codec::BodyCodec;
 use crate::wire::list::{Codec, Framing};
 use crate::wire::stream::MissingBody;
 
-mod at_most_once;
 mod build;
 mod checks;
 mod choices;
 mod collect;
-mod destination;
+mod data_loss;
 mod file;
-mod losses;
 mod problem;
 mod queue;
 mod reach;
-mod rules;
 mod sandboxed;
 mod secret;
 mod selftest;
@@ -62,85 +59,85 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-/// A configuration that can be run: checked as a whole.
+/// The configuration of a host, checked as a whole.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where Redis is and how to get in.
+    /// How to reach Redis.
     pub redis: Redis,
-    /// What is read.
+    /// The queue.
     pub queue: QueueKind,
-    /// The base of the consumer's name; `None` = the name of the machine.
+    /// The base of the name of the consumer; `None` = the name of the machine.
     pub consumer: Option<String>,
-    /// How long a delivery must go unrenewed until it is an orphan.
+    /// The time without a renewal after which a delivery is an orphan.
     pub min_idle: Duration,
-    /// How often orphans are looked for.
+    /// How often the host looks for orphans.
     pub orphan_scan: Duration,
-    /// How often due deliveries are looked for, at the least.
+    /// The longest pause between two looks for due deliveries.
     pub parked_scan: Duration,
-    /// What is trimmed.
+    /// Which entries are trimmed.
     pub retention: Retention,
-    /// How stream entries are read: the body's field.
+    /// The field of a stream entry that holds the body.
     pub body_field: String,
-    /// How stream entries are read: without that field.
+    /// How a stream entry without that field is read.
     pub missing_body: MissingBody,
-    /// What every body must parse as.
+    /// The format that every body must have.
     pub codec: Option<BodyCodec>,
     /// The headers that every message must have.
     pub require_headers: HeaderNames,
-    /// How long after it was enqueued a message is worth handling.
+    /// The time to live of a message.
     pub ttl: Option<Duration>,
-    /// How many messages may be unread.
+    /// The most unread messages.
     pub max_length: Option<NonZeroU64>,
     /// The component.
     pub handler: Handler,
     /// How another version of it takes over.
     pub swap: Swap,
-    /// What it may use, how many attempts run at the same time, how instances are reused.
+    /// Its limits, its grants, its concurrency, and the reuse of instances.
     pub sandbox: sandbox::Settings,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
-    /// What an outcome leads to.
+    /// What follows an outcome.
     pub policy: Policy,
-    /// Where dead letters go; `None` = nowhere.
+    /// The dead-letter queue.
     pub dead_letter: Option<DeadLetter>,
-    /// The largest body that a handler is given.
+    /// The largest body that a handler gets.
     pub max_payload: ByteSize,
-    /// The most deliveries held beyond those that run.
+    /// The most deliveries held beyond the running ones.
     pub prefetch: NonZeroU32,
-    /// How the process lives and ends.
+    /// The process.
     pub process: Process,
-    /// How the handler is built while it is written.
+    /// The settings of `hostler dev`.
     pub development: Development,
 }
 
-/// How the handler is built while it is written.
+/// The settings of `hostler dev`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Development {
-    /// The command, for a shell.
+    /// The shell command that builds the handler.
     pub build: Option<String>,
     /// The folder of the sources.
     pub watch: PathBuf,
 }
 
-/// Where Redis is and how to get in.
+/// How to reach Redis.
 #[derive(Clone, Debug)]
 pub struct Redis {
     /// The server.
     pub server: Server,
-    /// How long to wait for the server at start.
+    /// How long to wait for the server at the start.
     pub wait: Duration,
 }
 
 /// A server.
 #[derive(Clone, Debug)]
 pub enum Server {
-    /// One of our own, started and ended with this process.
+    /// A private server, started and ended with this process.
     Embedded,
-    /// One that runs somewhere.
+    /// A server that runs somewhere.
     At(Box<Target>),
 }
 
-/// What is read: one of three kinds.
+/// The queue: one of three kinds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum QueueKind {
     /// A stream, through a consumer group.
@@ -158,18 +155,18 @@ pub enum QueueKind {
         key: Arc<str>,
         /// How values are read.
         framing: Framing,
-        /// Through processing lists; `None` = what is handed out is forgotten.
+        /// Through processing lists; `None` = a message is forgotten when it is handed out.
         reliable: Option<Reliable>,
     },
     /// A channel.
     Channel {
         /// The channel, or a pattern of channels.
         name: Arc<str>,
-        /// Which of them.
+        /// Which kind of subscription.
         subscription: Subscription,
         /// How values are read.
         framing: Framing,
-        /// What waits in the host.
+        /// The buffer in the host.
         buffer: Buffer,
     },
 }
@@ -207,7 +204,7 @@ impl QueueKind {
         }
     }
 
-    /// Where it is, to look at it.
+    /// The place of the queue in Redis, to look at it.
     pub fn place(&self) -> Place {
         match self {
             Self::Stream { key, group, .. } => Place::Stream {
@@ -229,7 +226,7 @@ impl QueueKind {
         }
     }
 
-    /// Whether a message is forgotten when it is handed out.
+    /// Whether the queue forgets a message when it hands it out.
     pub fn is_at_most_once(&self) -> bool {
         match self {
             Self::Stream { .. } => false,
@@ -239,16 +236,16 @@ impl QueueKind {
     }
 }
 
-/// What a benchmark goes by.
+/// The configuration of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// Where Redis is and how to get in.
+    /// How to reach Redis.
     pub redis: Redis,
     /// The component.
     pub handler: Handler,
     /// How it is run.
     pub sandbox: sandbox::Settings,
-    /// The most deliveries held beyond those that run.
+    /// The most deliveries held beyond the running ones.
     pub prefetch: NonZeroU32,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
@@ -259,9 +256,9 @@ pub struct Bench {
 pub struct Trying {
     /// How it is run.
     pub sandbox: sandbox::Settings,
-    /// The largest body that a handler is given.
+    /// The largest body that a handler gets.
     pub max_payload: ByteSize,
-    /// `max_deliveries`, as the handler is told; 0 = no cap.
+    /// `max_deliveries` for the handler; 0 = no cap.
     pub max_attempts: u32,
     /// How stream entries are read.
     pub reading: wire::stream::Options,
@@ -281,7 +278,7 @@ pub enum Destination {
     List {
         /// The list.
         key: String,
-        /// Whether hosts read it through processing lists.
+        /// Whether hosts read the list through processing lists.
         reliable: bool,
         /// How values are written.
         codec: Codec,
@@ -290,7 +287,7 @@ pub enum Destination {
     Channel {
         /// The channel.
         name: String,
-        /// Whether it is a sharded one.
+        /// Whether it is a sharded channel.
         sharded: bool,
         /// How values are written.
         codec: Codec,
@@ -306,58 +303,58 @@ pub struct Handler {
     pub digest: Option<Digest>,
 }
 
-/// How another version of the handler takes over, and what stops one that fails.
+/// How another version of the handler takes over, and what stops a version that fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Swap {
-    /// Whether deployed versions are taken.
+    /// Whether the host takes deployed versions.
     pub accept_deploys: bool,
-    /// What a version must stand.
+    /// The checks that a version must pass.
     pub terms: verify::Terms,
     /// The trial of a new version; `None` = it gets all messages at once.
     pub canary: Option<(Share, canary::Rule)>,
-    /// When the queue is stopped; `None` = never.
+    /// When the breaker stops the queue; `None` = never.
     pub breaker: Option<breaker::Rule>,
-    /// What happens then.
+    /// What follows then.
     pub on_break: OnBreak,
 }
 
-/// Where dead letters go.
+/// The dead-letter queue.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeadLetter {
     /// The key.
     pub key: Arc<str>,
-    /// What goes elsewhere.
+    /// Other destinations by reason.
     pub routes: Routes,
-    /// How many are kept.
+    /// The most dead letters that it keeps.
     pub max_len: NonZeroU64,
-    /// What happens when there are that many.
+    /// What follows when it is that full.
     pub on_full: OnFull,
 }
 
-/// How the process lives and ends.
+/// The process: its end, its output, its admin server.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Exit when the queue holds nothing to do.
+    /// Exit when the queue is empty.
     pub until_empty: bool,
-    /// How long that may take.
+    /// The longest time for that.
     pub until_empty_timeout: Option<Duration>,
-    /// How long running attempts may take to end.
+    /// The longest time that running attempts may take to end.
     pub drain_timeout: Duration,
-    /// What is printed on exit.
+    /// The output at the end.
     pub summary: SummaryFormat,
-    /// Where `/metrics` and the probes are served.
+    /// The address of `/metrics` and the probes.
     pub admin: Option<SocketAddr>,
-    /// How log lines look.
+    /// The format of log lines.
     pub log_format: LogFormat,
-    /// What is logged.
+    /// The filter of log lines.
     pub log_level: LogFilter,
 }
 
-/// A configuration and what looked odd about it.
+/// A configuration with its warnings.
 #[derive(Clone, Debug)]
 pub struct Loaded<T> {
-    /// What was read.
+    /// The configuration.
     pub value: T,
-    /// What should be looked at, but does not stop anything.
+    /// Problems that do not stop anything.
     pub warnings: Vec<Problem>,
 }

@@ -1,15 +1,15 @@
-//! Everything that is wrong with a configuration, told at once.
+//! The problems of a configuration, all of them at once.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a value comes from. The order is the precedence: what is greater wins.
+/// The source of a value. The order is the precedence: the greatest wins.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Source {
     /// Nobody set it.
     Default,
-    /// A policy in Redis: of one queue, or for all that a pattern names.
+    /// A policy in Redis: for one queue, or for all queues that match a pattern.
     Policy(Arc<str>),
     /// A line of the configuration file.
     File {
@@ -25,7 +25,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether somebody set it.
+    /// Whether somebody set the value.
     pub fn is_explicit(&self) -> bool {
         *self != Self::Default
     }
@@ -43,18 +43,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// One thing that is wrong, or looks wrong.
+/// One problem, or one warning.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// Where it stands, if it stands somewhere.
+    /// Its place, if it has one.
     pub source: Option<Source>,
-    /// What it is.
+    /// Its kind.
     pub kind: ProblemKind,
-    /// What to do about it, if that is known.
+    /// A hint, if there is one.
     pub hint: Option<String>,
 }
 
-/// What is wrong.
+/// The kind of a problem.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProblemKind {
     /// The file cannot be read.
@@ -62,13 +62,13 @@ pub enum ProblemKind {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
-    /// The file is no TOML.
+    /// The file is not TOML.
     #[error("{message}")]
     Syntax {
-        /// What the parser said.
+        /// The error of the parser.
         message: String,
     },
     /// No setting has this name.
@@ -84,10 +84,10 @@ pub enum ProblemKind {
     Value {
         /// The setting.
         key: &'static str,
-        /// Why not, without a secret.
+        /// The reason, without a secret.
         what: String,
     },
-    /// Settings that do not go together, or one that is missing.
+    /// Settings that contradict each other, or a missing one.
     #[error("{0}")]
     Conflict(String),
 }
@@ -110,7 +110,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.source, &self.kind) {
-            // The name of a flag or a variable says which setting is meant.
+            // The name of a flag or a variable names the setting.
             (
                 Some(source @ (Source::Flag(_) | Source::Variable(_))),
                 ProblemKind::Value { what, .. },
@@ -121,7 +121,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A configuration that cannot be used: every problem, in the order of the settings.
+/// A configuration that cannot be used, with every problem.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Error {
     /// At least one.

@@ -5,13 +5,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::config::collect::Collected;
-use crate::config::problem::{Problem, ProblemKind, Source};
+use crate::config::problem::Source;
 use crate::config::secret::RedisUrl;
 use crate::config::setting::Setting;
 use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
-use crate::redis::target::{PasswordSource, Secret, Target, TlsFiles};
+use crate::redis::target::{PasswordSource, Target, TlsFiles};
 
 /// A password file is one line.
 const PASSWORD_MAX: u64 = 4096;
@@ -22,8 +22,7 @@ impl Collected {
         let ca = self.readable(&server::REDIS_CA);
         let cert = self.readable(&server::REDIS_CERT);
         let key = self.readable(&server::REDIS_KEY);
-        self.only_with(&server::REDIS_CERT, &server::REDIS_KEY);
-        self.only_with(&server::REDIS_KEY, &server::REDIS_CERT);
+        self.check(None, &[&server::SECTION]);
         let tls = TlsFiles {
             ca,
             client: cert.zip(key),
@@ -33,13 +32,24 @@ impl Collected {
         if at.is_none() && self.source(&server::REDIS).is_none() {
             let hint =
                 "give `--redis redis://host:6379`, or `--redis embedded` for a private server";
-            self.conflict(None, "`redis` is not set".to_owned(), hint.to_owned());
+            self.conflict(None, "`redis` is not set", hint);
         }
         let server = match at? {
             RedisAt::Embedded => {
-                self.not_embedded(&server::REDIS_PASSWORD_FILE);
-                self.not_embedded(&server::REDIS_CA);
-                self.not_embedded(&server::REDIS_CERT);
+                // The embedded server is reached by a socket that only its user can open.
+                let unused = [
+                    &server::REDIS_PASSWORD_FILE,
+                    &server::REDIS_CA,
+                    &server::REDIS_CERT,
+                ];
+                for setting in unused {
+                    let Some(source) = self.source(setting).cloned() else {
+                        continue;
+                    };
+                    let what = format!("`{}` means nothing to the embedded server", setting.key());
+                    let hint = "leave it out, or name a server with `redis`";
+                    self.conflict(Some(&source), what, hint);
+                }
                 Server::Embedded
             }
             RedisAt::Url(url) => Server::At(Box::new(self.target(&url, password, tls)?)),
@@ -65,18 +75,6 @@ impl Collected {
         }
     }
 
-    /// The embedded server is reached by a socket that only its user can open.
-    fn not_embedded(&mut self, setting: &'static Setting<PathBuf>) {
-        if let Some(source) = self.source(setting).cloned() {
-            let what = format!("`{}` means nothing to the embedded server", setting.key());
-            let hint = format!(
-                "leave it out, or name a server with `{}`",
-                server::REDIS.key()
-            );
-            self.conflict(Some(&source), what, hint);
-        }
-    }
-
     fn check_password(&mut self) {
         let in_url =
             matches!(self.value(&server::REDIS), Some(RedisAt::Url(url)) if url.has_password());
@@ -87,25 +85,23 @@ impl Collected {
         let mut given: Vec<Source> = sources.into_iter().flatten().collect();
         let url_source = self.source(&server::REDIS).filter(|_| in_url).cloned();
         if let Some(source @ Source::Flag(_)) = &url_source {
-            let what = "the password in the URL can be read by every user of this machine (`ps`)";
-            let kind = ProblemKind::Conflict(what.to_owned());
+            let what = "every user of this machine can read the password in the URL (`ps`)";
             let hint = "use `--redis-password-file`, or the variable HOSTLER_REDIS_PASSWORD";
-            self.warnings
-                .push(Problem::new(source.clone(), kind).hint(hint.to_owned()));
+            self.warn(source.clone(), what.to_owned(), Some(hint));
         }
         given.extend(url_source);
         if given.len() > 1 {
             let places: Vec<String> = given.iter().map(Source::to_string).collect();
             let what = format!("there are {} passwords: {}", given.len(), places.join(", "));
-            self.conflict(None, what, "keep one of them".to_owned());
+            self.conflict(None, what, "keep one of them");
         }
     }
 
-    /// Where the password comes from. A file is read now to tell what is wrong with it, and again
-    /// at every connect, so that a password can be rotated.
+    /// The source of the password. A file is read now, to report problems, and again at every connect, so that
+    /// a password can be rotated.
     fn password(&mut self) -> PasswordSource {
         if let Some(secret) = self.value(&server::REDIS_PASSWORD) {
-            return PasswordSource::Given(Secret::new(secret.expose()));
+            return PasswordSource::Given(secret);
         }
         let Some(file) = self.value(&server::REDIS_PASSWORD_FILE) else {
             return PasswordSource::Url;
@@ -128,7 +124,7 @@ impl Collected {
         PasswordSource::File(file)
     }
 
-    /// A file that must be there and readable.
+    /// A file that must exist and be readable.
     fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
         let path = self.value(setting)?;
         if let Err(error) = File::open::<&Path>(&path) {

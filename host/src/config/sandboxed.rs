@@ -1,4 +1,4 @@
-//! How a component is run: what the settings say together.
+//! How a component is run.
 
 use std::num::NonZeroU32;
 
@@ -9,11 +9,11 @@ use crate::config::value::ByteSize;
 use crate::runtime::Batching;
 use crate::sandbox;
 
-/// A share of the memory that an instance may have: what else a handler needs is more than bodies.
+/// The bodies of a batch may take this part of the memory of an instance: a handler needs the rest.
 const BATCH_MEMORY_SHARE: usize = 8;
 
 impl Collected {
-    /// How the component is run. What is among the problems stands at its default.
+    /// How the component is run. A setting that is among the problems has its default.
     ///
     /// # Panics
     /// Never: a test reads all defaults.
@@ -55,12 +55,12 @@ impl Collected {
         }
     }
 
-    /// How many messages a handler of batches is given in one call, at most.
+    /// The most messages in one call of a handler of batches.
     pub fn batch_size(&self) -> usize {
         self.or_default(&handler::BATCH_SIZE).get() as usize
     }
 
-    /// How messages are gathered for it.
+    /// How messages are gathered for a handler of batches.
     pub(super) fn batching(&self) -> Batching {
         let memory = self.or_default::<ByteSize>(&handler::MEMORY).as_usize();
         Batching {

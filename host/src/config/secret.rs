@@ -1,41 +1,13 @@
-//! What must never be seen: passwords, and URLs that hold them.
+//! URLs that may hold a password.
 
 use std::fmt;
 
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 
-/// What stands where a secret was.
-const MASK: &str = "***";
+/// The text in place of a secret.
+pub(super) const MASK: &str = "***";
 
-/// A text that is never shown: `Debug` and `Display` are masked.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Keep this text secret.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text itself: for the one place that needs it.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MASK)
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MASK)
-    }
-}
-
-/// Where Redis is: a URL, which may hold a password, so it is only shown masked.
+/// The URL of Redis. It may hold a password, so it is shown masked.
 #[derive(Clone, Eq, PartialEq)]
 pub struct RedisUrl(String);
 
@@ -43,7 +15,7 @@ impl RedisUrl {
     /// A URL that names a server.
     ///
     /// # Errors
-    /// Says which part is wrong, without showing it.
+    /// Names the part that is wrong, without its text.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         Target::parse(text, PasswordSource::Url, TlsFiles::default())?;
         Ok(Self(text.to_owned()))
@@ -66,8 +38,8 @@ impl RedisUrl {
 
     /// A text that may be a URL, with its password masked.
     ///
-    /// Passwords are often pasted without percent-encoding, so the userinfo ends at the *last* `@`:
-    /// rather too much is masked than too little.
+    /// Passwords are often pasted without percent-encoding, so the userinfo ends at the *last* `@`. This masks
+    /// rather too much than too little.
     pub fn mask(text: &str) -> String {
         let Some((scheme, rest)) = text.split_once("://") else {
             return MASK.to_owned();
@@ -83,7 +55,7 @@ impl RedisUrl {
     }
 }
 
-/// `?pass=...` is how URLs of Unix sockets carry a password.
+/// URLs of Unix sockets carry a password as `?pass=...`.
 fn mask_query(rest: &str) -> String {
     let Some((path, query)) = rest.split_once('?') else {
         return rest.to_owned();
@@ -117,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_shows_a_password() {
+    fn a_shown_url_masks_its_password() {
         let cases = [
             ("redis://:hunter2@db:6379/0", "redis://:***@db:6379/0"),
             ("rediss://app:hunter2@db", "rediss://app:***@db"),
@@ -133,15 +105,13 @@ mod tests {
             assert_eq!(format!("{url:?}"), masked);
             assert!(url.has_password());
         }
-        assert_eq!(format!("{:?}", Secret::new("hunter2")), "***");
-        assert_eq!(Secret::new("hunter2").to_string(), "***");
         for url in ["redis://db:6379", "redis://app@db:6379"] {
             assert!(!RedisUrl::parse(url).unwrap().has_password());
         }
     }
 
     #[test]
-    fn passwords_that_break_the_url_are_masked_as_well() {
+    fn passwords_that_break_the_url_are_masked_too() {
         for (text, masked) in [
             ("redis://app:hun@ter2/hunter2@db", "redis://app:***@db"),
             ("redis://app:hunter2?@db/1", "redis://app:***@db/1"),
@@ -152,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_repeated() {
+    fn errors_do_not_repeat_the_url() {
         for text in ["hunter2", "hunter2://db", "redis://"] {
             let error = RedisUrl::parse(text).unwrap_err().to_string();
             assert!(!error.contains("hunter2"), "{error}");

@@ -1,4 +1,4 @@
-//! The messages that every version of the handler must stand: `[[selftest]]`.
+//! The messages that every new version of the handler must handle as expected: `[[selftest]]`.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Value for SelfTests {
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let written: Vec<Written> = serde_json::from_str(text)
-            .map_err(|error| Invalid::new(format!("is no list of tests: {error}")).hint(HINT))?;
+            .map_err(|error| Invalid::new(format!("is not a list of tests: {error}")).hint(HINT))?;
         if written.len() > MAX {
             let what = format!("has {} tests, {MAX} are allowed", written.len());
             return Err(Invalid::new(what));
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_read_again() {
+    fn shown_tests_can_be_read_again() {
         let text = r#"[{"body":"a"},{"body":"b","headers":{"x":"1"},"expect":"drop"},{"body":"c","expect":"answer"}]"#;
         let tests = SelfTests::parse(text).unwrap();
         assert_eq!(tests.0[0].expect, Expect::Ack);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_lists_are_refused() {
         for bad in [
             "",
             "{}",

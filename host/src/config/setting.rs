@@ -1,15 +1,39 @@
-//! The definition of one setting: everything else about it is derived from here.
+//! The definition of one setting, and the constraints on it.
 
 use std::marker::PhantomData;
 
 use crate::config::value::{Invalid, Shape, Value};
+use crate::delivery::policy::Reason;
 
-/// What the type alone does not say.
+/// A condition on the value that the type alone does not express.
 type Check<T> = fn(&T) -> Result<(), Invalid>;
 
-/// One setting, of type `T`. The one place that says what it is called, means and defaults to:
-/// TOML key, variable, flag, help, `check` and `docs/configuration.md` come from here.
-pub struct Setting<T> {
+/// The reasons for which messages are given up under a value.
+type Loses<T> = fn(&T) -> &'static [Reason];
+
+/// A kind of queue, as far as settings differ.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    /// A stream, through a consumer group.
+    Stream,
+    /// A list, through processing lists.
+    ReliableList,
+    /// A list, at most once.
+    SimpleList,
+    /// A channel, a pattern, or a sharded channel.
+    Subscription,
+}
+
+/// The kinds of queues for which a setting has a meaning.
+pub(super) struct Kinds {
+    pub(super) kinds: &'static [Kind],
+    /// The error for other kinds: it follows the name of the setting.
+    pub(super) otherwise: &'static str,
+    pub(super) hint: &'static str,
+}
+
+/// The facts about a setting that do not depend on its type.
+pub struct Facts {
     key: &'static str,
     meaning: &'static str,
     flag: Option<&'static str>,
@@ -18,7 +42,20 @@ pub struct Setting<T> {
     unset: &'static str,
     variable_only: bool,
     live: bool,
+    /// An error unless this setting is set as well.
+    pub(super) only_with: Option<&'static dyn Definition>,
+    /// A warning unless this setting is set as well. A policy may still set it.
+    pub(super) idle_without: Option<&'static dyn Definition>,
+    /// An error for other kinds of queues.
+    pub(super) kinds: Option<&'static Kinds>,
+}
+
+/// One setting, of type `T`. Its TOML key, variable, flag, help, `check` and `docs/configuration.md` come
+/// from here.
+pub struct Setting<T> {
+    facts: Facts,
     check: Option<Check<T>>,
+    loses: Option<Loses<T>>,
     value: PhantomData<fn() -> T>,
 }
 
@@ -29,52 +66,83 @@ impl<T: Value> Setting<T> {
         meaning: &'static str,
     ) -> Self {
         Self {
-            key,
-            meaning,
-            flag: None,
-            placeholder,
-            default: None,
-            unset: "",
-            variable_only: false,
-            live: false,
+            facts: Facts {
+                key,
+                meaning,
+                flag: None,
+                placeholder,
+                default: None,
+                unset: "",
+                variable_only: false,
+                live: false,
+                only_with: None,
+                idle_without: None,
+                kinds: None,
+            },
             check: None,
+            loses: None,
             value: PhantomData,
         }
     }
 
     /// The text of the default.
     pub(super) const fn default(mut self, text: &'static str) -> Self {
-        self.default = Some(text);
+        self.facts.default = Some(text);
         self
     }
 
-    /// There is no default: what it means when nobody sets it.
+    /// There is no default. This text says what follows if nobody sets it.
     pub(super) const fn unset(mut self, meaning: &'static str) -> Self {
-        self.unset = meaning;
+        self.facts.unset = meaning;
         self
     }
 
-    /// A flag (and variable) that is not named like the key.
+    /// A flag (and variable) with another name than the key.
     pub(super) const fn flag(mut self, flag: &'static str) -> Self {
-        self.flag = Some(flag);
+        self.facts.flag = Some(flag);
         self
     }
 
-    /// Only a variable may hold it: files are shared, and argv is seen by everybody.
+    /// Only a variable may hold it: files are shared, and every user can read the flags of a process.
     pub(super) const fn variable_only(mut self) -> Self {
-        self.variable_only = true;
+        self.facts.variable_only = true;
         self
     }
 
-    /// It may change under a running host: by a policy, or in the file.
+    /// It may change while a host runs: by a policy, or in the file.
     pub(super) const fn live(mut self) -> Self {
-        self.live = true;
+        self.facts.live = true;
         self
     }
 
-    /// What the type alone does not say.
+    /// It needs this setting as well.
+    pub(super) const fn only_with(mut self, other: &'static dyn Definition) -> Self {
+        self.facts.only_with = Some(other);
+        self
+    }
+
+    /// It does nothing without this setting.
+    pub(super) const fn idle_without(mut self, other: &'static dyn Definition) -> Self {
+        self.facts.idle_without = Some(other);
+        self
+    }
+
+    /// It has a meaning for these kinds of queues only.
+    pub(super) const fn kinds(mut self, kinds: &'static Kinds) -> Self {
+        self.facts.kinds = Some(kinds);
+        self
+    }
+
+    /// A condition on the value that the type alone does not express.
     pub(super) const fn check(mut self, check: Check<T>) -> Self {
         self.check = Some(check);
+        self
+    }
+
+    /// The reasons for which messages are given up, by the value. They need a dead-letter queue, or routes to
+    /// `discard`.
+    pub(super) const fn loses(mut self, loses: Loses<T>) -> Self {
+        self.loses = Some(loses);
         self
     }
 
@@ -86,63 +154,71 @@ impl<T: Value> Setting<T> {
         }
         Ok(value)
     }
-
-    /// The name in TOML, tables dotted.
-    pub const fn key(&self) -> &'static str {
-        self.key
-    }
 }
 
 /// A setting of any type.
 pub trait Definition: Sync {
-    /// The name in TOML, tables dotted.
-    fn key(&self) -> &'static str;
-    /// The name of the flag, without dashes.
-    fn flag(&self) -> String;
-    /// The name of the variable.
-    fn variable(&self) -> String;
-    /// What the help calls its value.
-    fn placeholder(&self) -> &'static str;
-    /// What it means, in one or two sentences.
-    fn meaning(&self) -> &'static str;
+    /// The facts that do not depend on its type.
+    fn facts(&self) -> &Facts;
     /// The word for its type.
     fn type_name(&self) -> &'static str;
-    /// What it looks like in TOML.
+    /// The shape of its value in TOML.
     fn shape(&self) -> Shape;
-    /// The text of its default.
-    fn default(&self) -> Option<&'static str>;
-    /// What it means that nobody sets it, if there is no default.
-    fn unset(&self) -> &'static str;
-    /// Whether only a variable may hold it.
-    fn is_variable_only(&self) -> bool;
-    /// Whether it may change under a running host: by a policy, or in the file.
-    fn is_live(&self) -> bool;
-    /// Read a text, check it, and show what was read, secrets masked.
+    /// Read a text, check it, and show the value, secrets masked.
     fn show(&self, text: &str) -> Result<String, Invalid>;
-}
+    /// The reasons for which messages are given up under this value.
+    fn losses(&self, text: &str) -> &'static [Reason];
 
-impl<T: Value> Definition for Setting<T> {
+    /// The name in TOML, tables dotted.
     fn key(&self) -> &'static str {
-        self.key
+        self.facts().key
     }
 
+    /// The name of the flag, without dashes.
     fn flag(&self) -> String {
-        match self.flag {
-            Some(flag) => flag.to_owned(),
-            None => self.key.replace(['.', '_'], "-"),
-        }
+        let flag = self.facts().flag.map(str::to_owned);
+        flag.unwrap_or_else(|| self.key().replace(['.', '_'], "-"))
     }
 
+    /// The name of the variable.
     fn variable(&self) -> String {
         format!("HOSTLER_{}", self.flag().replace('-', "_").to_uppercase())
     }
 
+    /// The name of its value in the help.
     fn placeholder(&self) -> &'static str {
-        self.placeholder
+        self.facts().placeholder
     }
 
+    /// The meaning, in a few sentences.
     fn meaning(&self) -> &'static str {
-        self.meaning
+        self.facts().meaning
+    }
+
+    /// The text of its default.
+    fn default(&self) -> Option<&'static str> {
+        self.facts().default
+    }
+
+    /// What follows if nobody sets it and there is no default.
+    fn unset(&self) -> &'static str {
+        self.facts().unset
+    }
+
+    /// Whether only a variable may hold it.
+    fn is_variable_only(&self) -> bool {
+        self.facts().variable_only
+    }
+
+    /// Whether it may change while a host runs: by a policy, or in the file.
+    fn is_live(&self) -> bool {
+        self.facts().live
+    }
+}
+
+impl<T: Value> Definition for Setting<T> {
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     fn type_name(&self) -> &'static str {
@@ -153,23 +229,14 @@ impl<T: Value> Definition for Setting<T> {
         T::SHAPE
     }
 
-    fn default(&self) -> Option<&'static str> {
-        self.default
-    }
-
-    fn unset(&self) -> &'static str {
-        self.unset
-    }
-
-    fn is_variable_only(&self) -> bool {
-        self.variable_only
-    }
-
-    fn is_live(&self) -> bool {
-        self.live
-    }
-
     fn show(&self, text: &str) -> Result<String, Invalid> {
         self.parse(text).map(|value| value.show())
+    }
+
+    fn losses(&self, text: &str) -> &'static [Reason] {
+        match (self.loses, self.parse(text)) {
+            (Some(loses), Ok(value)) => loses(&value),
+            _ => &[],
+        }
     }
 }

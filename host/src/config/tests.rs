@@ -13,7 +13,7 @@ struct Given<'a> {
     flags: &'a [(&'static str, &'a str)],
 }
 
-/// The least that runs.
+/// A minimal configuration.
 const MINIMAL: &str = "redis = 'redis://db'\nstream = 'orders'\ngroup = 'g'\nhandler = 'h.wasm'\n";
 
 impl Given<'_> {
@@ -51,8 +51,20 @@ impl Given<'_> {
     }
 }
 
+fn of(file: &str) -> Result<Config, Vec<String>> {
+    Given {
+        file,
+        ..Given::default()
+    }
+    .config()
+}
+
+fn with(more: &str) -> Result<Config, Vec<String>> {
+    of(&format!("{MINIMAL}{more}\n"))
+}
+
 #[test]
-fn defaults_read_and_checked() {
+fn every_default_can_be_read_and_passes_its_check() {
     for setting in settings::all() {
         match setting.default() {
             Some(default) => {
@@ -79,13 +91,8 @@ fn keys_flags_and_variables_are_unique() {
 }
 
 #[test]
-fn the_least_that_runs_has_the_documented_defaults() {
-    let config = Given {
-        file: MINIMAL,
-        ..Given::default()
-    }
-    .config()
-    .unwrap();
+fn a_minimal_configuration_has_the_documented_defaults() {
+    let config = of(MINIMAL).unwrap();
     assert_eq!(config.sandbox, sandbox::Settings::default());
     assert_eq!(config.min_idle, Duration::from_secs(30));
     assert_eq!(config.policy.allowance.cap, None);
@@ -98,7 +105,7 @@ fn the_least_that_runs_has_the_documented_defaults() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_each_with_its_place() {
+fn all_problems_are_reported_at_once_with_their_places() {
     let given = Given {
         file: "redis = 'redis://db'\nmax_delivery = 5\nmin_idle = 30\nmemory = '64'\n\
                concurrency = 'many'\n[dead_letter]\nky = 'x'\n",
@@ -115,8 +122,8 @@ fn all_problems_are_told_at_once_each_with_its_place() {
             "orders.toml:4: `memory`: `64` has no unit (write `64B` for bytes, or `64MiB` for units of 1,048,576 bytes)",
             "orders.toml:5: `concurrency`: is a string, not an integer (write it like `concurrency = 16`)",
             "orders.toml:7: unknown key `dead_letter.ky` (did you mean `dead_letter.key`?)",
-            "HOSTLER_TIMEOUT: `soon` is no duration (durations look like `30s`, `100ms` or `1h30m`)",
-            "--reuse: `0` is no positive integer (the range is 1 to 4294967295)",
+            "HOSTLER_TIMEOUT: `soon` is not a duration (durations look like `30s`, `100ms` or `1h30m`)",
+            "--reuse: `0` is not a valid positive integer (the range is 1 to 4294967295)",
             "no queue is set (give exactly one of `stream` (with `group`), `list`, `channel`, `pattern` and `sharded_channel`)",
             "--group: `group` means nothing without `stream` (set `stream` as well, or neither)",
             "`handler` is not set (give `--handler FILE.wasm`)",
@@ -125,7 +132,7 @@ fn all_problems_are_told_at_once_each_with_its_place() {
 }
 
 #[test]
-fn what_a_queue_that_forgets_cannot_honour_is_refused() {
+fn queues_at_most_once_refuse_settings_that_need_a_kept_message() {
     let mut kept = vec![
         ("dead_letter.key", "dead"),
         ("max_deliveries", "5"),
@@ -137,7 +144,7 @@ fn what_a_queue_that_forgets_cannot_honour_is_refused() {
         ("attempt_accounting", "exact"),
         ("queue.max_length", "5"),
     ];
-    // A default that somebody writes down is meant.
+    // A default that somebody writes down counts as set.
     for setting in settings::all() {
         let key = setting.key();
         let is_such = key.starts_with("dead_letter.") || key.starts_with("backoff.");
@@ -159,7 +166,7 @@ fn what_a_queue_that_forgets_cannot_honour_is_refused() {
         ..Given::default()
     };
     let problems = ttl("list = 'q'").config().unwrap_err();
-    assert!(problems[0].contains("nobody knows when"), "{problems:?}");
+    assert!(problems[0].contains("do not say when"), "{problems:?}");
     ttl("channel = 'q'").config().unwrap();
     for queue in ["list", "channel", "pattern", "sharded_channel"] {
         for &(key, text) in &kept {
@@ -183,7 +190,7 @@ fn what_a_queue_that_forgets_cannot_honour_is_refused() {
 }
 
 #[test]
-fn a_bad_value_is_told_even_where_another_one_wins() {
+fn a_bad_value_is_a_problem_even_if_another_source_wins() {
     let given = Given {
         file: &format!("{MINIMAL}min_idle = 'x'\n"),
         flags: &[("min_idle", "5s")],
@@ -193,18 +200,13 @@ fn a_bad_value_is_told_even_where_another_one_wins() {
 }
 
 #[test]
-fn the_name_of_a_flag_or_the_last_part_of_a_key_leads_to_the_key() {
+fn a_flag_name_or_the_last_part_of_a_key_hints_at_the_key() {
     for (line, key) in [
         ("max_len = 5", "dead_letter.max_len"),
         ("admin_address = 1", "admin"),
         ("[dead_letters]\nkey = 'x'", "dead_letter"),
     ] {
-        let problems = Given {
-            file: &format!("{MINIMAL}{line}\n"),
-            ..Given::default()
-        }
-        .config()
-        .unwrap_err();
+        let problems = with(line).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(
             problems[0].contains(&format!("did you mean `{key}`?")),
@@ -257,7 +259,7 @@ fn flag_over_variable_over_file_over_default() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn contradictions_are_refused() {
     let cases: &[(&str, &str)] = &[
         (
             "max_deliveries = 3",
@@ -297,30 +299,25 @@ fn what_does_not_go_together_is_refused() {
         ),
         (
             "redis_password = 'x'",
-            "`redis_password`: must not stand in a file",
+            "`redis_password`: cannot be set in a file",
         ),
         (
             "summary = 'jsn'",
-            "`summary`: `jsn` is none of `none`, `json` (did you mean `json`?)",
+            "`summary`: `jsn` is not one of `none`, `json` (did you mean `json`?)",
         ),
         (
             "retention = 'maxlen:0'",
-            "`retention`: `0` is no positive integer",
+            "`retention`: `0` is not a valid positive integer",
         ),
-        ("log.level = 'inof'", "`log.level`: `inof` is none of"),
+        ("log.level = 'inof'", "`log.level`: `inof` is not one of"),
         (
             "handler_digest = 'abc'",
-            "`handler_digest`: `abc` is no digest",
+            "`handler_digest`: `abc` is not a digest",
         ),
         ("group = 'twice'", "duplicate key"),
     ];
     for (line, expected) in cases {
-        let problems = Given {
-            file: &format!("{MINIMAL}{line}\n"),
-            ..Given::default()
-        }
-        .config()
-        .unwrap_err();
+        let problems = with(line).unwrap_err();
         assert!(
             problems.iter().any(|p| p.contains(expected)),
             "{line}: {problems:?}"
@@ -329,21 +326,16 @@ fn what_does_not_go_together_is_refused() {
 }
 
 #[test]
-fn a_cap_without_a_key_is_fine_where_the_message_is_given_up_on_purpose() {
+fn a_cap_needs_no_dead_letter_key_if_messages_are_discarded_on_purpose() {
     let file = format!("{MINIMAL}max_deliveries = 3\non_cap = 'discard'\n");
-    let config = Given {
-        file: &file,
-        ..Given::default()
-    }
-    .config()
-    .unwrap();
+    let config = of(&file).unwrap();
     assert_eq!(
         (config.policy.allowance.cap, config.policy.on_cap),
         (Some(3), OnCap::Discard)
     );
 }
 
-/// What gives messages up, and the reasons that it gives.
+/// Settings that give up messages, with their reasons.
 const GIVES_UP: [(&str, &str, &[&str]); 9] = [
     (
         "on_fault",
@@ -360,20 +352,8 @@ const GIVES_UP: [(&str, &str, &[&str]); 9] = [
     ("max_deliveries", "max_deliveries = 3", &["max-deliveries"]),
 ];
 
-fn of(file: &str) -> Result<Config, Vec<String>> {
-    Given {
-        file,
-        ..Given::default()
-    }
-    .config()
-}
-
-fn with(more: &str) -> Result<Config, Vec<String>> {
-    of(&format!("{MINIMAL}{more}\n"))
-}
-
 #[test]
-fn what_gives_messages_up_needs_a_key_or_a_route_for_each_of_its_reasons() {
+fn a_setting_that_gives_up_messages_needs_a_key_or_a_route_for_each_reason() {
     for (key, line, reasons) in GIVES_UP {
         let problems = with(line).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
@@ -392,28 +372,28 @@ fn what_gives_messages_up_needs_a_key_or_a_route_for_each_of_its_reasons() {
             let reason = Reason::from_label(reason).unwrap();
             assert!(config.policy.dead_letters.discarded.contains(reason));
         }
-        // Another route says nothing about it.
+        // A route for another reason does not help.
         let other = format!("{line}\ndead_letter.routes = 'dropped=discard'");
         assert_eq!(with(&other).unwrap_err().len(), 1);
     }
 }
 
 #[test]
-fn each_reason_that_has_no_route_is_named() {
+fn each_reason_without_a_route_is_named() {
     let problems =
         with("on_fault = 'dead-letter'\ndead_letter.routes = 'trap=discard'").unwrap_err();
     assert_eq!(
         problems,
         [
-            "orders.toml:5: `on_fault` needs `dead_letter.key`: what it gives up \
-             (`timeout`, `memory-limit`) would be lost (give `--dead-letter KEY`, or \
-             `--dead-letter-routes timeout=discard,memory-limit=discard` to lose it on purpose)"
+            "orders.toml:5: `on_fault` needs `dead_letter.key`: it gives up messages \
+             (`timeout`, `memory-limit`), and they would be lost (give `--dead-letter KEY`, or \
+             `--dead-letter-routes timeout=discard,memory-limit=discard` to lose them on purpose)"
         ]
     );
 }
 
 #[test]
-fn a_queue_that_forgets_may_turn_messages_away_without_a_key() {
+fn queues_at_most_once_may_refuse_messages_without_a_dead_letter_key() {
     for more in [
         "channel = 'c'\nqueue.ttl = '5s'\nrequire_headers = 'a'\ncodec = 'utf8'\n",
         "list = 'l'\nrequire_headers = 'a'\ncodec = 'msgpack'\n",
@@ -428,7 +408,7 @@ fn a_queue_that_forgets_may_turn_messages_away_without_a_key() {
 const RELIABLE: &str = "redis = 'redis://db'\nlist = 'jobs'\nreliable = true\nhandler = 'h'\n";
 
 #[test]
-fn a_readable_list_checks_no_bodies() {
+fn a_list_of_envelopes_checks_no_bodies() {
     let routed = "dead_letter.routes = 'malformed=discard'\n";
     let file = format!("{RELIABLE}{routed}codec = 'json'\n");
     assert_eq!(of(&file).unwrap().codec, None);
@@ -440,7 +420,7 @@ fn a_readable_list_checks_no_bodies() {
 }
 
 #[test]
-fn a_reliable_list_loses_nothing_because_of_its_form_unless_that_is_meant() {
+fn a_framing_that_refuses_values_of_a_reliable_list_needs_a_key_or_a_route() {
     for (more, key) in [
         ("framing = 'frame'", "framing"),
         ("framing = 'json'", "framing"),
@@ -448,28 +428,28 @@ fn a_reliable_list_loses_nothing_because_of_its_form_unless_that_is_meant() {
     ] {
         let file = format!("{RELIABLE}{more}\n");
         let problems = of(&file).unwrap_err();
-        let told = format!("orders.toml:5: `{key}` needs `dead_letter.key`: what it gives up");
+        let told = format!("orders.toml:5: `{key}` needs `dead_letter.key`: it gives up");
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].starts_with(&told), "{problems:?}");
         assert!(problems[0].contains("malformed=discard"), "{problems:?}");
         of(&format!("{file}dead_letter.key = 'dead'\n")).unwrap();
         of(&format!("{file}dead_letter.routes = 'malformed=discard'\n")).unwrap();
     }
-    // What is read as it is cannot be malformed.
+    // Values that are read as they are cannot be malformed.
     for more in ["", "framing = 'auto'", "framing = 'raw'", "codec = 'frame'"] {
         of(&format!("{RELIABLE}{more}\n")).unwrap();
     }
 }
 
 #[test]
-fn a_route_to_a_key_needs_the_key_for_everything_else() {
+fn a_route_to_a_key_needs_the_dead_letter_key() {
     let problems = with("dead_letter.routes = 'trap=slow, dropped=discard'").unwrap_err();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(
         problems[0].contains("has a key (`trap=slow`), but `dead_letter.key` is not set"),
         "{problems:?}"
     );
-    // Where it would go is told once.
+    // The missing key is reported once.
     let problems = with("queue.ttl = '5s'\ndead_letter.routes = 'expired=old'").unwrap_err();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(
@@ -491,7 +471,7 @@ fn a_route_may_lead_back_to_the_queue_and_the_cycle_key_may_not() {
 }
 
 #[test]
-fn what_would_be_ignored_is_refused() {
+fn settings_that_would_be_ignored_are_refused() {
     let reliable = "list = 'q'\nreliable = true\ndead_letter.key = 'd'";
     for queue in [reliable, "list = 'q'", "channel = 'q'"] {
         for (more, expected) in [
@@ -519,7 +499,7 @@ fn what_would_be_ignored_is_refused() {
 }
 
 #[test]
-fn where_messages_go_is_told_what_a_host_there_is_told() {
+fn publish_refuses_the_same_contradictions_as_run() {
     let problems = |text: &str| {
         let file = format!("redis = 'redis://db'\n{text}\n");
         let given = Given {
@@ -559,15 +539,10 @@ fn where_messages_go_is_told_what_a_host_there_is_told() {
 }
 
 #[test]
-fn queues_that_forget_have_no_dead_letters_and_no_cap() {
+fn queues_at_most_once_have_no_dead_letters_and_no_cap() {
     let file = "redis = 'redis://db'\nlist = 'jobs'\nhandler = 'h'\nmax_deliveries = 2\n\
                 dead_letter.key = 'dead'\n";
-    let problems = Given {
-        file,
-        ..Given::default()
-    }
-    .config()
-    .unwrap_err();
+    let problems = of(file).unwrap_err();
     assert_eq!(problems.len(), 2);
     assert!(
         problems.iter().all(|p| p.contains("cannot be honoured")),
@@ -576,16 +551,11 @@ fn queues_that_forget_have_no_dead_letters_and_no_cap() {
     let reliable = format!("{file}[x]\n")
         .replace("[x]", "")
         .replace("list =", "reliable = true\nlist =");
-    Given {
-        file: &reliable,
-        ..Given::default()
-    }
-    .config()
-    .unwrap();
+    of(&reliable).unwrap();
 }
 
 #[test]
-fn what_a_list_is_told_must_go_together() {
+fn settings_of_a_list_must_fit_together() {
     let base = "redis = 'redis://db'\nlist = 'jobs'\nhandler = 'h'\n";
     for (more, expected) in [
         ("recovery_zset = 'z'\n", "means nothing without `reliable`"),
@@ -605,25 +575,15 @@ fn what_a_list_is_told_must_go_together() {
             "reliable = true\nrecovery_zset = 'z'\ndead_letter.key = 'z'\n",
             "is another key of this queue",
         ),
-        ("codec = 'raw'\n", "`raw` is none of"),
+        ("codec = 'raw'\n", "`raw` is not one of"),
     ] {
         let file = format!("{base}{more}");
-        let problems = Given {
-            file: &file,
-            ..Given::default()
-        }
-        .config()
-        .unwrap_err();
+        let problems = of(&file).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].contains(expected), "{problems:?}");
     }
     let stream = MINIMAL.to_owned() + "framing = 'raw'\ncodec = 'frame'\n";
-    let problems = Given {
-        file: &stream,
-        ..Given::default()
-    }
-    .config()
-    .unwrap_err();
+    let problems = of(&stream).unwrap_err();
     assert!(
         problems.len() == 2 && problems.iter().all(|p| p.contains("nothing to a stream")),
         "{problems:?}"
@@ -632,12 +592,7 @@ fn what_a_list_is_told_must_go_together() {
         "{base}reliable = true\ncodec = 'json'\nrecovery_zset = 'z'\nrecovery_ttl = '31s'\n\
          dead_letter.key = 'd'\n"
     );
-    let config = Given {
-        file: &file,
-        ..Given::default()
-    }
-    .config()
-    .unwrap();
+    let config = of(&file).unwrap();
     let QueueKind::List {
         framing, reliable, ..
     } = config.queue
@@ -711,7 +666,9 @@ fn a_password_in_a_flag_works_with_a_warning_and_two_passwords_do_not() {
     let loaded = collected.config().unwrap();
     assert_eq!(loaded.warnings.len(), 1);
     let warning = format!("{} {:?}", loaded.warnings[0], loaded.warnings[0].hint);
-    assert!(warning.contains("can be read by every user") && !warning.contains("hunter2"));
+    assert!(
+        warning.contains("every user of this machine can read") && !warning.contains("hunter2")
+    );
 
     let problems = Given {
         variables: &[("HOSTLER_REDIS_PASSWORD", "hunter3")],
@@ -726,7 +683,7 @@ fn a_password_in_a_flag_works_with_a_warning_and_two_passwords_do_not() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_problems_like_any_other() {
+fn a_file_that_cannot_be_read_is_a_problem_like_any_other() {
     let collected = Collected::new(Input {
         file: Some(&PathBuf::from("/nonexistent/orders.toml")),
         flags: vec![("memory", "12".to_owned())],
@@ -742,7 +699,7 @@ fn files_that_cannot_be_read_are_problems_like_any_other() {
 }
 
 #[test]
-fn sizes_and_durations_are_shown_as_they_are_read() {
+fn shown_sizes_and_durations_can_be_read_again() {
     for text in ["64MiB", "1MB", "1500B", "3GiB", "0B", "1TiB"] {
         assert_eq!(ByteSize::parse(text).unwrap().show(), text);
     }

@@ -1,4 +1,4 @@
-//! How a setting's text becomes a value that cannot be wrong, and how it is shown.
+//! How the text of a setting becomes a checked value, and how a value is shown.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,9 +6,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::secret::{RedisUrl, Secret};
+use crate::config::secret::{MASK, RedisUrl};
+use crate::redis::target::Secret;
 
-/// What a value may look like in TOML. Variables and flags are texts, whatever they mean.
+/// The shape of a value in TOML. Variables and flags are always texts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shape {
     /// A string.
@@ -21,7 +22,7 @@ pub enum Shape {
     Bool,
     /// An array of tables; as a text, JSON.
     Tables,
-    /// A table of names and texts; a JSON object where there is only text.
+    /// A table of names and texts; as a text, a JSON object.
     Table,
 }
 
@@ -29,22 +30,22 @@ pub enum Shape {
 pub trait Value: Sized {
     /// The word for it in the documentation.
     const TYPE: &'static str;
-    /// What it looks like in TOML.
+    /// The shape in TOML.
     const SHAPE: Shape;
 
     /// Read it. An error is a fragment that follows the name of the key and never repeats a secret.
     fn parse(text: &str) -> Result<Self, Invalid>;
 
-    /// How `check` shows it: readable again, secrets masked.
+    /// The text that `check` prints: it can be read again, and secrets are masked.
     fn show(&self) -> String;
 }
 
-/// Why a text is no value.
+/// Why a text is not a value of a type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Invalid {
-    /// What is wrong, as a fragment.
+    /// The problem, as a fragment.
     pub what: String,
-    /// What to do, if that is known.
+    /// A hint, if there is one.
     pub hint: Option<String>,
 }
 
@@ -102,7 +103,7 @@ impl Value for ByteSize {
         let (number, unit) = text.split_at(end.unwrap_or(text.len()));
         let number = number.replace('_', "");
         if number.is_empty() {
-            return Err(Invalid::new(format!("`{text}` is no size")).hint(SIZE_HINT));
+            return Err(Invalid::new(format!("`{text}` is not a size")).hint(SIZE_HINT));
         }
         let unit = unit.trim();
         if unit.is_empty() {
@@ -117,7 +118,7 @@ impl Value for ByteSize {
         };
         let Ok(whole) = number.parse::<u64>() else {
             return Err(Invalid::new(format!(
-                "`{text}` is no size: the number must be whole and fit 64 bits"
+                "`{text}` is not a size: the number must be whole and fit 64 bits"
             )));
         };
         let bytes = whole.checked_mul(*factor);
@@ -145,7 +146,7 @@ impl Value for Duration {
             )));
         }
         humantime::parse_duration(text)
-            .map_err(|_| Invalid::new(format!("`{text}` is no duration")).hint(DURATION_HINT))
+            .map_err(|_| Invalid::new(format!("`{text}` is not a duration")).hint(DURATION_HINT))
     }
 
     fn show(&self) -> String {
@@ -213,7 +214,7 @@ macro_rules! whole_numbers {
                 text.replace('_', "")
                     .parse()
                     .map_err(|_| {
-                        Invalid::new(format!("`{text}` is no {}", $word))
+                        Invalid::new(format!("`{text}` is not a valid {}", $word))
                             .hint(format!("the range is {} to {}", Self::MIN, Self::MAX))
                     })
             }
@@ -234,7 +235,7 @@ impl Value for f64 {
     fn parse(text: &str) -> Result<Self, Invalid> {
         match text.parse::<Self>() {
             Ok(number) if number.is_finite() => Ok(number),
-            _ => Err(Invalid::new(format!("`{text}` is no number"))),
+            _ => Err(Invalid::new(format!("`{text}` is not a number"))),
         }
     }
 
@@ -248,7 +249,7 @@ impl Value for SocketAddr {
     const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        // `:9400` and `9400` mean this machine only: an admin port is no public service.
+        // `:9400` and `9400` mean this machine only: an admin port is not a public service.
         let bare = text.strip_prefix(':').unwrap_or(text);
         if let Ok(port) = bare.parse::<u16>() {
             return Ok(Self::from(([127, 0, 0, 1], port)));
@@ -256,7 +257,7 @@ impl Value for SocketAddr {
         text.replace("localhost:", "127.0.0.1:")
             .parse()
             .map_err(|_| {
-                Invalid::new(format!("`{text}` is no address"))
+                Invalid::new(format!("`{text}` is not an address"))
                     .hint("addresses look like `127.0.0.1:9400` or `[::1]:9400`")
             })
     }
@@ -275,7 +276,7 @@ impl Value for Secret {
     }
 
     fn show(&self) -> String {
-        self.to_string()
+        MASK.to_owned()
     }
 }
 
@@ -338,10 +339,10 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// `text` is none of `words`: say which they are, and which one was meant.
+/// `text` is not one of `words`: list them, and guess which one was meant.
 pub(crate) fn not_one_of(text: &str, words: &[&str]) -> Invalid {
     let quoted: Vec<String> = words.iter().map(|w| format!("`{w}`")).collect();
-    let invalid = Invalid::new(format!("`{text}` is none of {}", quoted.join(", ")));
+    let invalid = Invalid::new(format!("`{text}` is not one of {}", quoted.join(", ")));
     match nearest(text, words.iter().copied()) {
         Some(word) => invalid.hint(format!("did you mean `{word}`?")),
         None => invalid,

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
-/// A text that is never shown.
+/// A text that `Debug` never shows. The types of the crate `secrecy` cannot be compared, and a wrapper around
+/// them is longer than this type.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(String);
 

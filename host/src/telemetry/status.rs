@@ -25,7 +25,7 @@ pub struct Shown {
     /// The digest of the handler that runs.
     pub handler: Option<String>,
     /// The active rules. They may change while the host runs.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ActiveRule>,
     /// Why the rules that the host has read are not active; `None` = they are active.
     pub refused: Option<String>,
     /// Recent faults, newest first.
@@ -45,7 +45,7 @@ pub struct Served {
 
 /// One active setting.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Rule {
+pub struct ActiveRule {
     /// The key of the setting.
     pub setting: &'static str,
     /// Its value; `None` = it is not set and has no default.
@@ -57,11 +57,11 @@ pub struct Rule {
 /// A fault.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Fault {
-    /// When, in epoch milliseconds.
+    /// The time, in epoch milliseconds.
     pub at_ms: u64,
     /// The message.
     pub id: String,
-    /// What kind.
+    /// The kind.
     pub kind: &'static str,
     /// Text for people: bounded, never a payload.
     pub detail: String,
@@ -82,7 +82,7 @@ impl Status {
 
     /// Set the active settings: key, value and origin.
     pub fn rules(&self, rules: impl Iterator<Item = (&'static str, Option<String>, String)>) {
-        let rule = |(setting, value, from)| Rule {
+        let rule = |(setting, value, from)| ActiveRule {
             setting,
             value,
             from,
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_bounded_and_newest_first() {
+    fn the_latest_faults_are_kept_newest_first() {
         let status = Status::default();
         for n in 0..100 {
             status.fault(Fault {

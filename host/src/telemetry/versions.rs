@@ -26,7 +26,7 @@ pub struct VersionSeen {
     pub origin: String,
 }
 
-/// A version on trial.
+/// A canary.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CanarySeen {
     /// Its digest.
@@ -37,7 +37,7 @@ pub struct CanarySeen {
     pub share: String,
 }
 
-/// A version that was refused, or given up.
+/// A version that was refused or rolled back.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RefusedSeen {
     /// Its digest; empty if the component could not be read.
@@ -47,7 +47,7 @@ pub struct RefusedSeen {
     /// The step of its verification that refused it. `canary` and `breaker` = the trial or the
     /// breaker gave it up.
     pub step: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
     /// The time, in epoch milliseconds.
     pub at_ms: u64,

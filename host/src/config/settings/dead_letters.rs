@@ -1,67 +1,51 @@
-//! Where messages go that are given up.
+//! Where messages go that cannot be handled.
 
 use std::num::NonZeroU64;
 
 use crate::config::choices::RouteTable;
-use crate::config::setting::Setting;
-use crate::config::settings::Section;
+use crate::config::settings::queue::AT_LEAST_ONCE;
+use crate::config::settings::section;
 use crate::queue::dead_letter_queue::OnFull;
 
-pub(super) static SECTION: Section = Section {
-    title: "Dead letters",
-    settings: &[
-        &DEAD_LETTER_KEY,
-        &DEAD_LETTER_ROUTES,
-        &DEAD_LETTER_CYCLE_KEY,
-        &DEAD_LETTER_MAX_LEN,
-        &DEAD_LETTER_ON_FULL,
-    ],
-};
+section! { "Dead letters";
+    /// The dead-letter queue: a key of the same type as the queue.
+    DEAD_LETTER_KEY: String = ("dead_letter.key", "KEY")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .flag("dead-letter")
+        .unset(
+            "no dead-letter queue: messages that a handler drops, or that expire by their own header, are \
+             discarded; so are, with a warning, messages that are too large or malformed",
+        );
 
-pub(in crate::config) static DEAD_LETTER_KEY: Setting<String> = Setting::new(
-    "dead_letter.key",
-    "KEY",
-    "The dead-letter queue: a key of the same type as the queue.",
-)
-.live()
-.flag("dead-letter")
-.unset(
-    "none: what a handler drops, or what expires by its own header, is discarded; so is, with a \
-     warning, what is too large or malformed",
-);
+    /// Other destinations by reason: `timeout=orders:slow, dropped=discard`. All other reasons go to
+    /// `dead_letter.key`. `discard` loses the message and counts it. Without `dead_letter.key`, a route can
+    /// only be `discard`.
+    DEAD_LETTER_ROUTES: RouteTable = ("dead_letter.routes", "ROUTES")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .unset("all dead letters go to `dead_letter.key`");
 
-pub(in crate::config) static DEAD_LETTER_ROUTES: Setting<RouteTable> = Setting::new(
-    "dead_letter.routes",
-    "ROUTES",
-    "Where else it goes, by reason: `timeout=orders:slow, dropped=discard`. A reason that is not \
-     named goes to `dead_letter.key`; `discard` loses the message, counted, and is the only route \
-     that can be given without `dead_letter.key`.",
-)
-.live()
-.unset("everything goes to `dead_letter.key`");
+    /// Where a message goes that would come back to a queue in which it already died, if no handler has
+    /// rejected it since.
+    DEAD_LETTER_CYCLE_KEY: String = ("dead_letter.cycle_key", "KEY")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .idle_without(&DEAD_LETTER_KEY)
+        .unset("the key of the queue with `:cycle`, in its hash slot: `{orders}:cycle`");
 
-pub(in crate::config) static DEAD_LETTER_CYCLE_KEY: Setting<String> = Setting::new(
-    "dead_letter.cycle_key",
-    "KEY",
-    "Where a message ends that would come back to a queue it already died in, without a handler \
-     having rejected it in between.",
-)
-.live()
-.unset("the queue's key with `:cycle` behind it, in its hash slot: `{orders}:cycle`");
+    /// The most dead letters in each of these queues, approximately.
+    DEAD_LETTER_MAX_LEN: NonZeroU64 = ("dead_letter.max_len", "N")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .idle_without(&DEAD_LETTER_KEY)
+        .default("100000");
 
-pub(in crate::config) static DEAD_LETTER_MAX_LEN: Setting<NonZeroU64> = Setting::new(
-    "dead_letter.max_len",
-    "N",
-    "How many dead letters are kept in each of these queues, approximately.",
-)
-.live()
-.default("100000");
-
-pub(in crate::config) static DEAD_LETTER_ON_FULL: Setting<OnFull> = Setting::new(
-    "dead_letter.on_full",
-    "WHAT",
-    "What happens when there are that many: `drop-oldest` = the oldest are dropped, counted, \
-     `stop` = nothing more is read from the queue until there is room again.",
-)
-.live()
-.default("drop-oldest");
+    /// What follows when a queue is that full: `drop-oldest` = the oldest dead letters are dropped, and
+    /// counted; `stop` = the host reads no more messages until there is room.
+    DEAD_LETTER_ON_FULL: OnFull = ("dead_letter.on_full", "WHAT")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .idle_without(&DEAD_LETTER_KEY)
+        .default("drop-oldest");
+}

@@ -1,27 +1,15 @@
-//! The inner loop of whoever writes a handler.
+//! The settings of `hostler dev`.
 
 use std::path::PathBuf;
 
-use crate::config::setting::Setting;
-use crate::config::settings::Section;
+use crate::config::settings::section;
 
-pub(super) static SECTION: Section = Section {
-    title: "Development",
-    settings: &[&BUILD, &WATCH],
-};
+section! { "Development";
+    /// The shell command with which `hostler dev` builds the handler: at the start, and after every change of
+    /// a source. Other commands ignore it.
+    BUILD: String = ("dev.build", "COMMAND").unset("no build: `hostler dev` watches the component file");
 
-pub(in crate::config) static BUILD: Setting<String> = Setting::new(
-    "dev.build",
-    "COMMAND",
-    "What `hostler dev` runs, in a shell, to build the handler: at its start and whenever a source \
-     has changed. Other commands pass over it.",
-)
-.unset("no build: the handler's file is watched");
-
-pub(in crate::config) static WATCH: Setting<PathBuf> = Setting::new(
-    "dev.watch",
-    "DIR",
-    "The folder whose files are the sources for `hostler dev`. What is hidden is none, nor what \
-     tools make: `target`, `build`, `dist`, `node_modules`, `zig-out`, `__pycache__`.",
-)
-.default(".");
+    /// The folder with the sources for `hostler dev`. It skips hidden files and the folders of build tools:
+    /// `target`, `build`, `dist`, `node_modules`, `zig-out`, `__pycache__`.
+    WATCH: PathBuf = ("dev.watch", "DIR").default(".");
+}

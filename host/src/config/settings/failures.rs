@@ -1,84 +1,62 @@
-//! What a failed attempt leads to.
+//! What follows a failed attempt.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::config::setting::Setting;
-use crate::config::settings::{DAY, Section, between, in_range};
-use crate::delivery::policy::{OnCap, OnFault};
+use crate::config::settings::queue::AT_LEAST_ONCE;
+use crate::config::settings::{DAY, between, in_range, section};
+use crate::delivery::policy::{OnCap, OnFault, Reason};
 
-pub(super) static SECTION: Section = Section {
-    title: "Failures",
-    settings: &[
-        &MAX_DELIVERIES,
-        &ON_CAP,
-        &ON_FAULT,
-        &BACKOFF_FIRST,
-        &BACKOFF_FACTOR,
-        &BACKOFF_MAX,
-        &BACKOFF_JITTER,
-    ],
-};
+section! { "Failures";
+    /// The most starts of a handler for one message, crashes of its host included. `on_cap` says what follows
+    /// the last failure.
+    MAX_DELIVERIES: NonZeroU32 = ("max_deliveries", "N")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .unset("no limit: a failing message comes back for ever");
 
-pub(in crate::config) static MAX_DELIVERIES: Setting<NonZeroU32> = Setting::new(
-    "max_deliveries",
-    "N",
-    "How often a handler starts for one message at most, crashes of its host included. The last \
-     failure ends as `on_cap` says.",
-)
-.live()
-.unset("no cap: a failing message is redelivered for ever");
+    /// What follows when a message has failed `max_deliveries` times: `dead-letter` or `discard`.
+    ON_CAP: OnCap = ("on_cap", "WHAT")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .idle_without(&MAX_DELIVERIES)
+        .default("dead-letter");
 
-pub(in crate::config) static ON_CAP: Setting<OnCap> = Setting::new(
-    "on_cap",
-    "WHAT",
-    "What happens to a message that has failed `max_deliveries` times: `dead-letter` or `discard`.",
-)
-.live()
-.default("dead-letter");
+    /// What follows a fault (trap, timeout, limit): `requeue` = the same as any failed attempt, `dead-letter`
+    /// = the message is dead-lettered at once. `dead-letter` needs `dead_letter.key`, or routes to
+    /// `discard`.
+    ON_FAULT: OnFault = ("on_fault", "WHAT").live().kinds(&AT_LEAST_ONCE).default("requeue").loses(
+        |on_fault| match on_fault {
+            OnFault::DeadLetter => &[Reason::Trap, Reason::Timeout, Reason::MemoryLimit],
+            OnFault::Requeue => &[],
+        },
+    );
 
-pub(in crate::config) static ON_FAULT: Setting<OnFault> = Setting::new(
-    "on_fault",
-    "WHAT",
-    "What a fault (trap, timeout, limit) means: `requeue` = a failed attempt like any other, \
-     `dead-letter` = the end of the message, at once; this needs `dead_letter.key`, or routes to \
-     `discard`.",
-)
-.live()
-.default("requeue");
+    /// How long a message waits after its first failed attempt, if the handler does not say.
+    BACKOFF_FIRST: Duration = ("backoff.first", "DURATION")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .default("100ms")
+        .check(|d| between(d, Duration::ZERO, DAY));
 
-pub(in crate::config) static BACKOFF_FIRST: Setting<Duration> = Setting::new(
-    "backoff.first",
-    "DURATION",
-    "How long a failed message waits after its first attempt, if the handler does not say.",
-)
-.live()
-.default("100ms")
-.check(|d| between(d, Duration::ZERO, DAY));
+    /// The factor from each wait to the next.
+    BACKOFF_FACTOR: f64 = ("backoff.factor", "NUMBER")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .default("2")
+        .check(|n| in_range(*n, 1.0, 100.0));
 
-pub(in crate::config) static BACKOFF_FACTOR: Setting<f64> = Setting::new(
-    "backoff.factor",
-    "NUMBER",
-    "By how much each further wait is longer.",
-)
-.live()
-.default("2")
-.check(|n| in_range(*n, 1.0, 100.0));
+    /// The longest wait, before jitter.
+    BACKOFF_MAX: Duration = ("backoff.max", "DURATION")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .default("30s")
+        .check(|d| between(d, Duration::ZERO, DAY));
 
-pub(in crate::config) static BACKOFF_MAX: Setting<Duration> = Setting::new(
-    "backoff.max",
-    "DURATION",
-    "The longest wait, before jitter.",
-)
-.live()
-.default("30s")
-.check(|d| between(d, Duration::ZERO, DAY));
-
-pub(in crate::config) static BACKOFF_JITTER: Setting<f64> = Setting::new(
-    "backoff.jitter",
-    "SHARE",
-    "The share of a wait that is random, from 0 to 1: 0.2 = 20 % shorter to 20 % longer.",
-)
-.live()
-.default("0.2")
-.check(|n| in_range(*n, 0.0, 1.0));
+    /// The random share of a wait, from 0 to 1: 0.2 = 20 % shorter to 20 % longer.
+    BACKOFF_JITTER: f64 = ("backoff.jitter", "SHARE")
+        .live()
+        .kinds(&AT_LEAST_ONCE)
+        .default("0.2")
+        .check(|n| in_range(*n, 0.0, 1.0));
+}

@@ -1,4 +1,4 @@
-//! Every setting, once. Their order is the order of `--help`, `check` and the documentation.
+//! Every setting, defined once. This order is the order of `--help`, `check` and the documentation.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,15 +17,38 @@ pub(super) mod queue;
 pub(super) mod server;
 pub(super) mod swap;
 
-/// Settings that belong together.
+/// A group of settings.
 pub struct Section {
-    /// What they are about.
+    /// The heading.
     pub title: &'static str,
     /// The settings.
     pub settings: &'static [&'static dyn Definition],
 }
 
-/// Every setting there is.
+/// Defines the settings of a section, and lists them as `SECTION`. The doc comment of a setting is its
+/// meaning in `--help` and in the documentation.
+macro_rules! section {
+    ($title:literal; $(
+        $(#[doc = $meaning:literal])+
+        $name:ident: $type:ty = ($key:literal, $placeholder:literal) $(.$rule:ident($($value:tt)*))*;
+    )+) => {
+        pub(super) static SECTION: $crate::config::settings::Section =
+            $crate::config::settings::Section { title: $title, settings: &[$(&$name),+] };
+
+        $(
+            $(#[doc = $meaning])+
+            pub(in crate::config) static $name: $crate::config::setting::Setting<$type> =
+                $crate::config::setting::Setting::new(
+                    $key,
+                    $placeholder,
+                    concat!($($meaning),+).trim_ascii(),
+                ) $(.$rule($($value)*))*;
+        )+
+    };
+}
+use section;
+
+/// Every setting.
 pub static SECTIONS: [&Section; 10] = [
     &server::SECTION,
     &queue::SECTION,
@@ -52,7 +75,7 @@ pub fn find(key: &str) -> Option<&'static dyn Definition> {
     all().find(|setting| setting.key() == key)
 }
 
-/// The keys of all settings that may change under a running host, for people.
+/// The keys of all settings that may change while a host runs, for people.
 pub fn live_keys() -> String {
     let keys = all().filter(|setting| setting.is_live());
     let keys: Vec<String> = keys.map(|s| format!("`{}`", s.key())).collect();
@@ -62,28 +85,16 @@ pub fn live_keys() -> String {
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn between(value: &Duration, low: Duration, high: Duration) -> Result<(), Invalid> {
-    bounded(
-        value.show(),
-        *value >= low,
-        &low.show(),
-        *value <= high,
-        &high.show(),
-    )
+    in_range(*value, low, high)
 }
 
 fn sized(value: &ByteSize, low: ByteSize, high: ByteSize) -> Result<(), Invalid> {
-    bounded(
-        value.show(),
-        *value >= low,
-        &low.show(),
-        *value <= high,
-        &high.show(),
-    )
+    in_range(*value, low, high)
 }
 
-fn in_range(value: f64, low: f64, high: f64) -> Result<(), Invalid> {
+fn in_range<T: Value + PartialOrd>(value: T, low: T, high: T) -> Result<(), Invalid> {
     bounded(
-        value.show(),
+        &value,
         value >= low,
         &low.show(),
         value <= high,
@@ -92,17 +103,11 @@ fn in_range(value: f64, low: f64, high: f64) -> Result<(), Invalid> {
 }
 
 fn at_most(value: &NonZeroU32, high: u32) -> Result<(), Invalid> {
-    bounded(
-        value.show(),
-        true,
-        "1",
-        value.get() <= high,
-        &high.to_string(),
-    )
+    bounded(value, true, "1", value.get() <= high, &high.to_string())
 }
 
 fn bounded(
-    value: String,
+    value: &impl Value,
     high_enough: bool,
     low: &str,
     low_enough: bool,
@@ -112,6 +117,8 @@ fn bounded(
         return Ok(());
     }
     let what = if high_enough { "more" } else { "less" };
-    Err(Invalid::new(format!("`{value}` is {what} than allowed"))
-        .hint(format!("the range is {low} to {high}")))
+    Err(
+        Invalid::new(format!("`{}` is {what} than allowed", value.show()))
+            .hint(format!("the range is {low} to {high}")),
+    )
 }

@@ -1,264 +1,204 @@
-//! What is read, and how it is claimed.
+//! The queue, and how deliveries are claimed.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use crate::config::choices::{Codec, HeaderNames};
-use crate::config::setting::Setting;
-use crate::config::settings::{DAY, Section, at_most, between, sized};
+use crate::config::setting::{Kind, Kinds};
+use crate::config::settings::{DAY, at_most, between, section, sized};
 use crate::config::value::ByteSize;
 use crate::delivery::attempt::Accounting;
+use crate::delivery::policy::Reason;
 use crate::queue::pubsub::OnOverflow;
 use crate::queue::stream::{GroupStart, Retention};
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
-pub(super) static SECTION: Section = Section {
-    title: "Queue",
-    settings: &[
-        &STREAM,
-        &GROUP,
-        &GROUP_START,
-        &LIST,
-        &RELIABLE,
-        &RECOVERY_ZSET,
-        &RECOVERY_TTL,
-        &CHANNEL,
-        &PATTERN,
-        &SHARDED_CHANNEL,
-        &BUFFER,
-        &BUFFER_MEMORY,
-        &ON_OVERFLOW,
-        &CONSUMER,
-        &MIN_IDLE,
-        &ORPHAN_SCAN,
-        &PARKED_SCAN,
-        &RETENTION,
-        &ATTEMPT_ACCOUNTING,
-        &FRAMING,
-        &CODEC,
-        &BODY_FIELD,
-        &MISSING_BODY,
-        &REQUIRE_HEADERS,
-        &TTL,
-        &MAX_LENGTH,
-    ],
+/// Kinds that keep a message until it is settled.
+pub(in crate::config) static AT_LEAST_ONCE: Kinds = Kinds {
+    kinds: &[Kind::Stream, Kind::ReliableList],
+    otherwise: "cannot be honoured: this queue forgets a message when it hands it out, so it cannot \
+                retry, delay or dead-letter it",
+    hint: "read a `stream`, or a `list` with `reliable`",
 };
 
-pub(in crate::config) static STREAM: Setting<String> = Setting::new(
-    "stream",
-    "KEY",
-    "Read this stream, through the consumer group `group`. At least once.",
-)
-.unset("one of `stream`, `list`, `channel`, `pattern` and `sharded_channel` is required");
+static RELIABLE_LIST: Kinds = Kinds {
+    kinds: &[Kind::ReliableList],
+    otherwise: "means nothing without `reliable`: a simple list forgets a message when it hands it out",
+    hint: "set `reliable` as well, or neither",
+};
 
-pub(in crate::config) static GROUP: Setting<String> = Setting::new(
-    "group",
-    "NAME",
-    "The consumer group. It is made if it does not exist.",
-)
-.unset("required with `stream`");
+static SUBSCRIPTION: Kinds = Kinds {
+    kinds: &[Kind::Subscription],
+    otherwise: "means nothing here: only the messages of a channel need a buffer",
+    hint: "leave it out; `prefetch` says how far a host reads ahead",
+};
 
-pub(in crate::config) static GROUP_START: Setting<GroupStart> = Setting::new(
-    "group_start",
-    "ID",
-    "Where a group that has to be made starts: `0` = with everything that the stream holds, `$` = \
-     with what comes from now on.",
-)
-.default("0");
+static FIELDS: Kinds = Kinds {
+    kinds: &[Kind::Stream],
+    otherwise: "means nothing here: the values of lists and channels have no fields",
+    hint: "leave it out, or see `framing`",
+};
 
-pub(in crate::config) static LIST: Setting<String> = Setting::new(
-    "list",
-    "KEY",
-    "Read this list. At most once, unless `reliable`.",
-)
-.unset("no list");
+pub(in crate::config) static VALUES: Kinds = Kinds {
+    kinds: &[Kind::ReliableList, Kind::SimpleList, Kind::Subscription],
+    otherwise: "means nothing to a stream: its entries have fields",
+    hint: "leave it out, or see `body_field`",
+};
 
-pub(in crate::config) static RELIABLE: Setting<bool> = Setting::new(
-    "reliable",
-    "BOOL",
-    "Read the list through a processing list, so that nothing is lost when a host dies. At least \
-     once.",
-)
-.default("false");
+static DATED: Kinds = Kinds {
+    kinds: &[Kind::Stream, Kind::ReliableList, Kind::Subscription],
+    otherwise: "cannot be honoured: the values of a simple list do not say when they were pushed",
+    hint: "let producers write the header `x-expires-at` (`hostler publish --expires-in`), or set `reliable`",
+};
 
-pub(in crate::config) static RECOVERY_ZSET: Setting<String> = Setting::new(
-    "recovery_zset",
-    "KEY",
-    "Record every claim of a reliable list in this sorted set, so that every host recovers what any \
-     other one left. All hosts of the list must agree on it.",
-)
-.unset("a host recovers what earlier starts with its own `consumer` left");
+section! { "Queue";
+    /// Read this stream, through the consumer group `group`. At least once.
+    STREAM: String = ("stream", "KEY")
+        .unset("one of `stream`, `list`, `channel`, `pattern` and `sharded_channel` is required");
 
-pub(in crate::config) static RECOVERY_TTL: Setting<Duration> = Setting::new(
-    "recovery_ttl",
-    "DURATION",
-    "How long that sorted set lives after the last claim or renewal; longer than `min_idle`. \
-     Nothing is stranded by its end.",
-)
-.unset("it does not expire")
-.check(|d| between(d, Duration::from_millis(100), 365 * DAY));
+    /// The consumer group. The host creates it if it does not exist.
+    GROUP: String = ("group", "NAME").unset("required with `stream`").only_with(&STREAM);
 
-pub(in crate::config) static CHANNEL: Setting<String> = Setting::new(
-    "channel",
-    "NAME",
-    "Subscribe to this channel. At most once.",
-)
-.unset("no channel");
+    /// The first entry of a new group: `0` = the oldest entry of the stream, `$` = the next new entry.
+    GROUP_START: GroupStart = ("group_start", "ID").default("0").only_with(&STREAM);
 
-pub(in crate::config) static PATTERN: Setting<String> = Setting::new(
-    "pattern",
-    "GLOB",
-    "Subscribe to the channels that this pattern matches. At most once.",
-)
-.unset("no pattern");
+    /// Read this list. At most once, unless `reliable`.
+    LIST: String = ("list", "KEY").unset("no list");
 
-pub(in crate::config) static SHARDED_CHANNEL: Setting<String> = Setting::new(
-    "sharded_channel",
-    "NAME",
-    "Subscribe to this sharded channel (`SSUBSCRIBE`). At most once.",
-)
-.unset("no sharded channel");
+    /// Read the list through a processing list, so that no message is lost when a host dies. At least once.
+    RELIABLE: bool = ("reliable", "BOOL").default("false").only_with(&LIST);
 
-pub(in crate::config) static BUFFER: Setting<NonZeroU32> = Setting::new(
-    "buffer",
-    "N",
-    "How many messages of a subscription wait in the host at most, beyond those that it has \
-     prefetched.",
-)
-.default("10000")
-.check(|n| at_most(n, 10_000_000));
+    /// Record every claim of a reliable list in this sorted set, so that every host can recover the messages
+    /// of every dead host. All hosts of the list must use the same key.
+    RECOVERY_ZSET: String = ("recovery_zset", "KEY")
+        .unset("a host recovers the messages of earlier hosts with the same `consumer`")
+        .only_with(&LIST)
+        .kinds(&RELIABLE_LIST);
 
-pub(in crate::config) static BUFFER_MEMORY: Setting<ByteSize> = Setting::new(
-    "buffer_memory",
-    "SIZE",
-    "How many bytes they have together at most.",
-)
-.default("64MiB")
-.check(|size| sized(size, ByteSize(64 << 10), ByteSize(64 << 30)));
+    /// How long that sorted set lives after the last claim or renewal. It must be longer than `min_idle`. No
+    /// message is stranded when the set expires.
+    RECOVERY_TTL: Duration = ("recovery_ttl", "DURATION")
+        .unset("it does not expire")
+        .only_with(&RECOVERY_ZSET)
+        .check(|d| between(d, Duration::from_millis(100), 365 * DAY));
 
-pub(in crate::config) static ON_OVERFLOW: Setting<OnOverflow> = Setting::new(
-    "on_overflow",
-    "RULE",
-    "What is dropped, and counted, when a message of a subscription finds no room: `drop-newest` = \
-     that message, `drop-oldest` = those that have waited longest.",
-)
-.default("drop-newest");
+    /// Subscribe to this channel. At most once.
+    CHANNEL: String = ("channel", "NAME").unset("no channel");
 
-pub(in crate::config) static CONSUMER: Setting<String> = Setting::new(
-    "consumer",
-    "BASE",
-    "The base of this host's name in the group; a random suffix makes it unique.",
-)
-.unset("the name of the machine");
+    /// Subscribe to the channels that match this pattern. At most once.
+    PATTERN: String = ("pattern", "GLOB").unset("no pattern");
 
-pub(in crate::config) static MIN_IDLE: Setting<Duration> = Setting::new(
-    "min_idle",
-    "DURATION",
-    "How long a delivery must go unrenewed until other hosts take it for an orphan. Live hosts \
-     renew three times in it, however long their handlers run.",
-)
-.default("30s")
-.check(|d| between(d, Duration::from_millis(100), DAY));
+    /// Subscribe to this sharded channel (`SSUBSCRIBE`). At most once.
+    SHARDED_CHANNEL: String = ("sharded_channel", "NAME").unset("no sharded channel");
 
-pub(in crate::config) static ORPHAN_SCAN: Setting<Duration> = Setting::new(
-    "orphan_scan",
-    "DURATION",
-    "How often orphans are looked for.",
-)
-.default("1s")
-.check(|d| between(d, Duration::from_millis(10), DAY));
+    /// The most messages of a subscription that wait in the host, beyond the prefetched ones.
+    BUFFER: NonZeroU32 = ("buffer", "N")
+        .default("10000")
+        .kinds(&SUBSCRIPTION)
+        .check(|n| at_most(n, 10_000_000));
 
-pub(in crate::config) static PARKED_SCAN: Setting<Duration> = Setting::new(
-    "parked_scan",
-    "DURATION",
-    "How often delayed messages are looked for that are due, at the least: one whose time this \
-     host knows is taken when it has come.",
-)
-.default("100ms")
-.check(|d| between(d, Duration::from_millis(1), DAY));
+    /// The most bytes that these messages have together.
+    BUFFER_MEMORY: ByteSize = ("buffer_memory", "SIZE")
+        .default("64MiB")
+        .kinds(&SUBSCRIPTION)
+        .check(|size| sized(size, ByteSize(64 << 10), ByteSize(64 << 30)));
 
-pub(in crate::config) static RETENTION: Setting<Retention> = Setting::new(
-    "retention",
-    "RULE",
-    "What is trimmed from the stream: `keep` = nothing, `acked` = what every group has \
-     acknowledged, `maxlen:N` = what is older than the newest N entries, approximately.",
-)
-.default("keep");
+    /// Which messages a full buffer drops, and counts: `drop-newest` = the arriving message, `drop-oldest` =
+    /// the messages that have waited longest.
+    ON_OVERFLOW: OnOverflow = ("on_overflow", "RULE").default("drop-newest").kinds(&SUBSCRIPTION);
 
-pub(in crate::config) static ATTEMPT_ACCOUNTING: Setting<Accounting> = Setting::new(
-    "attempt_accounting",
-    "MODE",
-    "Which starts are recorded in Redis before the handler runs: `lazy` = all but the first of a \
-     fresh delivery, which the hand-out already stands for, `exact` = all (43-80 % more Redis CPU). All hosts of a group must agree.",
-)
-.default("lazy");
+    /// The base of the name of this host in the group. A random suffix makes the name unique.
+    CONSUMER: String = ("consumer", "BASE").unset("the name of the machine");
 
-pub(in crate::config) static FRAMING: Setting<Framing> = Setting::new(
-    "framing",
-    "FORM",
-    "How values of lists and channels are read: `auto` = as frames, and what is none as a body without headers, \
-     `frame` or `json` = what is neither frame nor (with `json`) envelope is malformed, `raw` = as \
-     bodies, whatever they look like. On reliable lists, `frame` and `json` need `dead_letter.key`, or \
-     a route to `discard`.",
-)
-.default("auto");
+    /// After this time without a renewal, other hosts take a delivery as an orphan. A live host renews its
+    /// leases three times in it, however long its handlers run.
+    MIN_IDLE: Duration = ("min_idle", "DURATION")
+        .default("30s")
+        .kinds(&AT_LEAST_ONCE)
+        .check(|d| between(d, Duration::from_millis(100), DAY));
 
-pub(in crate::config) static CODEC: Setting<Codec> = Setting::new(
-    "codec",
-    "CODEC",
-    "What every body must parse as: `json`, `msgpack` or `utf8`; one that does not is dead-lettered \
-     as `decode-failed`, unrun. On streams and reliable lists this needs `dead_letter.key`, or a route \
-     to `discard`. On lists and channels, where `framing` is not set, `json` means the readable \
-     envelope instead, read and written (on a reliable list, with the same need), and `frame` the \
-     binary frame.",
-)
-.unset("bodies are not looked at; lists and channels are written as frames");
+    /// How often the host looks for orphans.
+    ORPHAN_SCAN: Duration = ("orphan_scan", "DURATION")
+        .default("1s")
+        .kinds(&AT_LEAST_ONCE)
+        .check(|d| between(d, Duration::from_millis(10), DAY));
 
-pub(in crate::config) static BODY_FIELD: Setting<String> = Setting::new(
-    "body_field",
-    "FIELD",
-    "The field of a stream entry that holds the body. Lists and channels have no fields.",
-)
-.default("_payload");
+    /// The longest pause between two looks for delayed messages that are due. A message whose time this host
+    /// knows is taken on time.
+    PARKED_SCAN: Duration = ("parked_scan", "DURATION")
+        .default("100ms")
+        .kinds(&AT_LEAST_ONCE)
+        .check(|d| between(d, Duration::from_millis(1), DAY));
 
-pub(in crate::config) static MISSING_BODY: Setting<MissingBody> = Setting::new(
-    "missing_body",
-    "RULE",
-    "What a stream entry without that field means: `json` = its fields are the body, as a JSON \
-     object of strings, `malformed` = it is dead-lettered as `malformed`, unrun; this needs \
-     `dead_letter.key`, or a route to `discard`.",
-)
-.default("json");
+    /// Which entries of the stream are trimmed: `keep` = none, `acked` = the entries that every group has
+    /// acknowledged, `maxlen:N` = the entries older than the newest N, approximately.
+    RETENTION: Retention = ("retention", "RULE").default("keep").only_with(&STREAM);
 
-pub(in crate::config) static REQUIRE_HEADERS: Setting<HeaderNames> = Setting::new(
-    "require_headers",
-    "NAMES",
-    "The headers that every message must have, separated by commas. One without is dead-lettered as \
-     `malformed`, unrun. On streams and reliable lists this needs `dead_letter.key`, or a route to \
-     `discard`.",
-)
-.unset("none");
+    /// Which starts are recorded in Redis before the handler runs: `lazy` = all but the first of a fresh
+    /// delivery, which the claim already charges, `exact` = all (43-80 % more Redis CPU). All hosts of a
+    /// group must use the same mode.
+    ATTEMPT_ACCOUNTING: Accounting = ("attempt_accounting", "MODE")
+        .default("lazy")
+        .kinds(&AT_LEAST_ONCE);
 
-pub(in crate::config) static TTL: Setting<Duration> = Setting::new(
-    "queue.ttl",
-    "DURATION",
-    "How long after it was enqueued a message is worth handling. Later it is dead-lettered as \
-     `expired`, unrun. The header `x-expires-at` of a message may say that it is sooner. A value of a \
-     list does not say when it was enqueued: there the time begins with its first claim. On streams \
-     and reliable lists this needs `dead_letter.key`, or a route to `discard`.",
-)
-.live()
-.flag("ttl")
-.unset("for ever")
-.check(|d| between(d, Duration::from_millis(1), DAY * 3650));
+    /// How values of lists and channels are read: `auto` = a frame as a frame, any other value as a body
+    /// without headers; `frame` = only frames; `json` = only frames and envelopes; `raw` = every value as a
+    /// body. With `frame` and `json`, any other value is malformed. On reliable lists these two need
+    /// `dead_letter.key`, or a route to `discard`.
+    FRAMING: Framing = ("framing", "FORM").default("auto").kinds(&VALUES).loses(|framing| match framing {
+        Framing::Frame | Framing::Json => &[Reason::Malformed],
+        Framing::Auto | Framing::Raw => &[],
+    });
 
-pub(in crate::config) static MAX_LENGTH: Setting<NonZeroU64> = Setting::new(
-    "queue.max_length",
-    "N",
-    "How many messages may be unread. Beyond that the oldest are dead-lettered as `maxlen`, unrun; \
-     what is pending is not counted. This needs `dead_letter.key`, or a route to `discard`.",
-)
-.live()
-.flag("max-length")
-.unset("any number");
+    /// The format that every body must have: `json`, `msgpack` or `utf8`. A message with another body is
+    /// dead-lettered as `decode-failed`, without a run. On streams and reliable lists this needs
+    /// `dead_letter.key`, or a route to `discard`. On lists and channels without `framing`, `json` means the
+    /// readable envelope instead, for reading and writing (a reliable list needs the same key or route), and
+    /// `frame` means the binary frame.
+    CODEC: Codec = ("codec", "CODEC")
+        .unset("bodies are not checked; lists and channels are written as frames")
+        .loses(|codec| match codec {
+            Codec::Json | Codec::MsgPack | Codec::Utf8 => &[Reason::DecodeFailed],
+            Codec::Frame => &[],
+        });
+
+    /// The field of a stream entry that holds the body. Lists and channels have no fields.
+    BODY_FIELD: String = ("body_field", "FIELD").default("_payload").kinds(&FIELDS);
+
+    /// How a stream entry without that field is read: `json` = its fields are the body, as a JSON object of
+    /// strings; `malformed` = it is dead-lettered as `malformed`, without a run. `malformed` needs
+    /// `dead_letter.key`, or a route to `discard`.
+    MISSING_BODY: MissingBody = ("missing_body", "RULE").default("json").kinds(&FIELDS).loses(|rule| match rule {
+        MissingBody::Malformed => &[Reason::Malformed],
+        MissingBody::Json => &[],
+    });
+
+    /// The headers that every message must have, separated by commas. A message that lacks one is
+    /// dead-lettered as `malformed`, without a run. On streams and reliable lists this needs
+    /// `dead_letter.key`, or a route to `discard`.
+    REQUIRE_HEADERS: HeaderNames = ("require_headers", "NAMES")
+        .unset("no header is required")
+        .loses(|_| &[Reason::Malformed]);
+
+    /// The time to live of a message, from its enqueueing. A message that has not started by then is
+    /// dead-lettered as `expired`, without a run. The header `x-expires-at` may set an earlier end. The values
+    /// of a list do not say when they were enqueued: there the time begins with the first claim. On streams
+    /// and reliable lists this needs `dead_letter.key`, or a route to `discard`.
+    TTL: Duration = ("queue.ttl", "DURATION")
+        .live()
+        .flag("ttl")
+        .unset("no limit")
+        .kinds(&DATED)
+        .loses(|_| &[Reason::Expired])
+        .check(|d| between(d, Duration::from_millis(1), DAY * 3650));
+
+    /// The most unread messages. Beyond it the oldest are dead-lettered as `maxlen`, without a run. Pending
+    /// messages do not count. This needs `dead_letter.key`, or a route to `discard`.
+    MAX_LENGTH: NonZeroU64 = ("queue.max_length", "N")
+        .live()
+        .flag("max-length")
+        .unset("no limit")
+        .kinds(&AT_LEAST_ONCE)
+        .loses(|_| &[Reason::MaxLen]);
+}

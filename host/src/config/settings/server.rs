@@ -3,71 +3,33 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::secret::Secret;
-use crate::config::setting::Setting;
-use crate::config::settings::Section;
+use crate::config::settings::section;
 use crate::config::value::RedisAt;
+use crate::redis::target::Secret;
 
-pub(super) static SECTION: Section = Section {
-    title: "Redis",
-    settings: &[
-        &REDIS,
-        &REDIS_PASSWORD_FILE,
-        &REDIS_PASSWORD,
-        &REDIS_CA,
-        &REDIS_CERT,
-        &REDIS_KEY,
-        &WAIT_REDIS,
-    ],
-};
+section! { "Redis";
+    /// The URL of Redis: `redis://host:6379/0`, `rediss://...` (TLS), `unix:///path/to.sock`, or `embedded`
+    /// for a private server with its data under `.hostler/`.
+    REDIS: RedisAt = ("redis", "URL").unset("required");
 
-pub(in crate::config) static REDIS: Setting<RedisAt> = Setting::new(
-    "redis",
-    "URL",
-    "Where Redis is: `redis://host:6379/0`, `rediss://...` (TLS), `unix:///path/to.sock`, or \
-     `embedded` for a private server with its data under `.hostler/`.",
-)
-.unset("required");
+    /// A file that holds the password. White space at its end is ignored.
+    REDIS_PASSWORD_FILE: PathBuf = ("redis_password_file", "FILE")
+        .unset("no password, or the one in the URL");
 
-pub(in crate::config) static REDIS_PASSWORD_FILE: Setting<PathBuf> = Setting::new(
-    "redis_password_file",
-    "FILE",
-    "A file that holds the password; white space at its end is ignored.",
-)
-.unset("no password, or the one in the URL");
+    /// The password. Only a variable may hold it.
+    REDIS_PASSWORD: Secret = ("redis_password", "PASSWORD")
+        .unset("no password, or the one in the URL")
+        .variable_only();
 
-pub(in crate::config) static REDIS_PASSWORD: Setting<Secret> = Setting::new(
-    "redis_password",
-    "PASSWORD",
-    "The password. Only a variable may hold it.",
-)
-.unset("no password, or the one in the URL")
-.variable_only();
+    /// A file with the certificates (PEM) of the authorities that may sign the certificate of the server.
+    REDIS_CA: PathBuf = ("redis_ca", "FILE").unset("the public authorities");
 
-pub(in crate::config) static REDIS_CA: Setting<PathBuf> = Setting::new(
-    "redis_ca",
-    "FILE",
-    "Certificates (PEM) of the authorities that may have signed the server's certificate.",
-)
-.unset("the public authorities");
+    /// A file with the certificate (PEM) that the host shows to the server.
+    REDIS_CERT: PathBuf = ("redis_cert", "FILE").unset("no certificate").only_with(&REDIS_KEY);
 
-pub(in crate::config) static REDIS_CERT: Setting<PathBuf> = Setting::new(
-    "redis_cert",
-    "FILE",
-    "The certificate (PEM) that the host shows to the server.",
-)
-.unset("none is shown");
+    /// A file with the private key (PEM) of that certificate.
+    REDIS_KEY: PathBuf = ("redis_key", "FILE").unset("no key").only_with(&REDIS_CERT);
 
-pub(in crate::config) static REDIS_KEY: Setting<PathBuf> = Setting::new(
-    "redis_key",
-    "FILE",
-    "The private key (PEM) of that certificate.",
-)
-.unset("none");
-
-pub(in crate::config) static WAIT_REDIS: Setting<Duration> = Setting::new(
-    "wait_redis",
-    "DURATION",
-    "How long to wait for Redis at start before giving up with exit code 69.",
-)
-.default("0s");
+    /// How long to wait for Redis at the start. Then the host exits with code 69.
+    WAIT_REDIS: Duration = ("wait_redis", "DURATION").default("0s");
+}

@@ -1,127 +1,76 @@
-//! How another version of the handler takes over, and what stops one that fails.
+//! How another version of the handler takes over, and what stops a version that fails.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::choices::BreakAt;
 use crate::config::selftest::SelfTests;
-use crate::config::setting::Setting;
-use crate::config::settings::{DAY, Section, at_most, between, bounded};
+use crate::config::settings::{DAY, at_most, between, bounded, section};
 use crate::config::value::{Invalid, Value};
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
 
-pub(super) static SECTION: Section = Section {
-    title: "Swap",
-    settings: &[
-        &ACCEPT_DEPLOYS,
-        &SELFTEST,
-        &CANARY,
-        &CANARY_WINDOW,
-        &CANARY_MIN_MESSAGES,
-        &CANARY_MAX_EXCESS,
-        &BREAKER,
-        &BREAKER_WINDOW,
-        &BREAKER_MIN_MESSAGES,
-        &ON_BREAK,
-    ],
-};
+section! { "Swap";
+    /// Take the versions that `hostler deploy` stores for this queue, and follow `hostler rollback` and
+    /// `hostler promote`. Everybody who may write the keys of the queue can then change its code.
+    ACCEPT_DEPLOYS: bool = ("accept_deploys", "BOOL").default("false");
 
-pub(in crate::config) static ACCEPT_DEPLOYS: Setting<bool> = Setting::new(
-    "accept_deploys",
-    "BOOL",
-    "Take the versions that `hostler deploy` stores for this queue, and follow `hostler rollback` \
-     and `hostler promote`. Whoever may write the queue's keys can then change its code.",
-)
-.default("false");
+    /// Messages that a new version must handle as expected before it gets a real one: `body`, `headers`, and
+    /// `expect` = `ack` (the default), `nack-requeue`, `drop`, or `answer` for any of the three. In a
+    /// variable or a flag: a JSON array.
+    SELFTEST: SelfTests = ("selftest", "TESTS").unset("no tests");
 
-pub(in crate::config) static SELFTEST: Setting<SelfTests> = Setting::new(
-    "selftest",
-    "TESTS",
-    "Messages that a version must handle as expected before it gets a real one: `body`, `headers`, \
-     and `expect` = `ack` (the default), `nack-requeue`, `drop`, or `answer` for any of them. In a \
-     variable or a flag: a JSON array of them.",
-)
-.unset("none");
+    /// The share of messages, chosen by their ids, that a new version gets at first. The host compares its
+    /// faults and requeues with those of the current version, and then promotes it or rolls it back.
+    CANARY: Share = ("canary", "SHARE")
+        .unset("a new version gets all messages at once")
+        .check(some_and_not_all);
 
-pub(in crate::config) static CANARY: Setting<Share> = Setting::new(
-    "canary",
-    "SHARE",
-    "The share of messages, by their ids, that a new version gets at first. It is then kept or \
-     given up by comparing how often it faults and requeues with the version that serves the rest.",
-)
-.unset("a new version gets all messages at once")
-.check(some_and_not_all);
+    /// How long a canary gets its share before it is promoted.
+    CANARY_WINDOW: Duration = ("canary_window", "DURATION")
+        .default("5m")
+        .check(|d| between(d, Duration::from_millis(100), DAY));
+
+    /// The fewest different messages that the canary, and the current version, must have tried before the
+    /// host decides.
+    CANARY_MIN_MESSAGES: NonZeroU32 = ("canary_min_messages", "N").default("100");
+
+    /// By how much the canary's share of faults, of requeues, or of both together may exceed that of the
+    /// current version. A canary that exceeds it is rolled back at once.
+    CANARY_MAX_EXCESS: Share = ("canary_max_excess", "SHARE").default("5%");
+
+    /// The share of faults, over `breaker_window`, that stops the queue. The host then reads nothing, hands
+    /// its messages back uncharged, is not ready, and tries one message at growing intervals. `off` never
+    /// stops it.
+    BREAKER: BreakAt = ("breaker", "SHARE").default("95%");
+
+    /// The window over which faults are counted for `breaker`.
+    BREAKER_WINDOW: Duration = ("breaker_window", "DURATION")
+        .default("10s")
+        .check(|d| between(d, Duration::from_millis(100), DAY));
+
+    /// The fewest different messages that must have faulted within that window, so that a few poison
+    /// messages do not stop the queue. For a handler that hangs: the last so many attempts in a row of which
+    /// the share `breaker` ran out of time, without a window.
+    BREAKER_MIN_MESSAGES: NonZeroU32 = ("breaker_min_messages", "N")
+        .default("50")
+        .check(|n| at_most(n, 10_000));
+
+    /// What follows when `breaker` stops a version: `stop`, or `rollback` = the previous version takes over,
+    /// if there is one (else `stop`).
+    ON_BREAK: OnBreak = ("on_break", "WHAT").default("stop");
+}
 
 /// With no messages, or with all of them, there is nothing to compare.
 fn some_and_not_all(share: &Share) -> Result<(), Invalid> {
     bounded(
-        share.show(),
+        share,
         *share > Share::NONE,
         "0.01%",
         *share < Share::ALL,
         "99.99%",
     )
 }
-
-pub(in crate::config) static CANARY_WINDOW: Setting<Duration> = Setting::new(
-    "canary_window",
-    "DURATION",
-    "How long a canary serves its share before it is kept.",
-)
-.default("5m")
-.check(|d| between(d, Duration::from_millis(100), DAY));
-
-pub(in crate::config) static CANARY_MIN_MESSAGES: Setting<NonZeroU32> = Setting::new(
-    "canary_min_messages",
-    "N",
-    "How many different messages must have been tried on the canary, and on the other version, before \
-     it is kept or given up.",
-)
-.default("100");
-
-pub(in crate::config) static CANARY_MAX_EXCESS: Setting<Share> = Setting::new(
-    "canary_max_excess",
-    "SHARE",
-    "By how much the canary's share of faults, of requeues, or of both together may exceed the \
-     other version's. One that exceeds it is given up at once.",
-)
-.default("5%");
-
-pub(in crate::config) static BREAKER: Setting<BreakAt> = Setting::new(
-    "breaker",
-    "SHARE",
-    "At which share of faults, over `breaker_window`, the queue is stopped: nothing is read, what is \
-     held is handed back uncharged, the host is not ready, and one message is tried at growing \
-     intervals. `off` never stops it.",
-)
-.default("95%");
-
-pub(in crate::config) static BREAKER_WINDOW: Setting<Duration> = Setting::new(
-    "breaker_window",
-    "DURATION",
-    "Over how long faults are counted for `breaker`.",
-)
-.default("10s")
-.check(|d| between(d, Duration::from_millis(100), DAY));
-
-pub(in crate::config) static BREAKER_MIN_MESSAGES: Setting<NonZeroU32> = Setting::new(
-    "breaker_min_messages",
-    "N",
-    "How many different messages must have faulted within that time, so that a few poisonous ones \
-     stop nothing. For a handler that hangs: of how many attempts in a row `breaker` ran out of time, \
-     whatever the window is.",
-)
-.default("50")
-.check(|n| at_most(n, 10_000));
-
-pub(in crate::config) static ON_BREAK: Setting<OnBreak> = Setting::new(
-    "on_break",
-    "WHAT",
-    "What happens at `breaker`: `stop`, or `rollback` = the version before takes over, if there is \
-     one (else `stop`).",
-)
-.default("stop");
 
 #[cfg(test)]
 mod tests {
