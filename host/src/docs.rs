@@ -35,9 +35,9 @@ fn block(name: &str) -> String {
         ),
         "exit-codes" => table(
             &["code", "meaning"],
-            Exit::ALL.iter().map(|(exit, meaning)| {
-                vec![(*exit as u8).to_string(), (*meaning).to_owned()]
-            }),
+            Exit::ALL
+                .iter()
+                .map(|(exit, meaning)| vec![(*exit as u8).to_string(), (*meaning).to_owned()]),
         ),
         "reasons" => table(
             &["reason", "meaning"],

@@ -113,7 +113,7 @@ impl<M> Ledger<M> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, Delivery, Event, Origin, Parting, Settings};
+    use super::super::{Action, Delivery, Event, Origin, Settings, SettleAction};
     use super::*;
     use crate::delivery::attempt::Allowance;
     use crate::delivery::backoff::Backoff;
@@ -213,7 +213,7 @@ mod tests {
         let parted = actions.iter().filter_map(|action| match action {
             Action::Settle {
                 key,
-                parting: Parting::HandBack { keep },
+                action: SettleAction::HandBack { keep },
                 ..
             } => Some((*key, *keep)),
             _ => None,
@@ -276,7 +276,7 @@ mod tests {
         assert!(actions.iter().any(|action| matches!(
             action,
             Action::Settle {
-                parting: Parting::Park { keep: 1, .. },
+                action: SettleAction::Park { keep: 1, .. },
                 ..
             }
         )));

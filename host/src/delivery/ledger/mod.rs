@@ -47,8 +47,8 @@ use std::collections::{HashMap, VecDeque};
 use rustc_hash::FxBuildHasher;
 
 pub use types::{
-    Action, Delivery, Ending, Event, HaltCause, Key, Note, Origin, Parting, Reply, Settings, Time,
-    TurnedAway,
+    Action, Delivery, Ending, Event, HaltCause, Key, Note, Origin, Reply, Settings, SettleAction,
+    Time, TurnedAway,
 };
 
 use crate::delivery::attempt::{Lane, Start, Tally};
@@ -153,7 +153,7 @@ enum State {
 #[derive(Clone, Debug)]
 enum Sent {
     Acknowledgement,
-    Parting(Parting),
+    Settlement(SettleAction),
 }
 
 impl<M> Ledger<M> {
@@ -389,7 +389,7 @@ impl<M> Ledger<M> {
             let (delivery, leased) = *successor;
             let delivery = match ending {
                 // It may have gone back with a lower count.
-                Ending::Parted(_) => delivery,
+                Ending::Settled(_) => delivery,
                 _ => delivery.again(native, lane),
             };
             self.end(key, ending);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Action, Ending, HaltCause, Held, Key, Ledger, Note, Parting, Reply, Sent, State, Time,
+    Action, Ending, HaltCause, Held, Key, Ledger, Note, Reply, Sent, SettleAction, State, Time,
 };
 use crate::delivery::attempt::{Lane, Standing};
 use crate::delivery::outcome::{FaultKind, Outcome};
@@ -85,12 +85,12 @@ impl<M> Ledger<M> {
             Disposition::Requeue { delay } => {
                 self.intake.due_in(now, delay);
                 let keep = self.find(key).map_or(0, |held| held.tally.native);
-                self.part(key, Parting::Park { keep, after: delay }, 0);
+                self.part(key, SettleAction::Park { keep, after: delay }, 0);
             }
             Disposition::DeadLetter(rejection) => {
-                self.part(key, Parting::DeadLetter(rejection), 0);
+                self.part(key, SettleAction::DeadLetter(rejection), 0);
             }
-            Disposition::Discard(rejection) => self.part(key, Parting::Discard(rejection), 0),
+            Disposition::Discard(rejection) => self.part(key, SettleAction::Discard(rejection), 0),
         }
     }
 
@@ -102,22 +102,18 @@ impl<M> Ledger<M> {
             return;
         }
         if let Some(held) = self.find(key) {
-            let parting = held.way_back();
-            self.part(key, parting, 0);
+            let action = held.way_back();
+            self.part(key, action, 0);
         }
     }
 
-    pub(super) fn part(&mut self, key: Key, parting: Parting, tries: u32) {
+    pub(super) fn part(&mut self, key: Key, action: SettleAction, tries: u32) {
         let Some(count) = self.find(key).map(|held| held.tally.native) else {
             return;
         };
-        let sent = Sent::Parting(parting.clone());
+        let sent = Sent::Settlement(action.clone());
         self.set(key, State::Settling { sent, tries });
-        self.out.push(Action::Settle {
-            key,
-            count,
-            parting,
-        });
+        self.out.push(Action::Settle { key, count, action });
     }
 
     pub(super) fn settled(&mut self, now: Time, key: Key, reply: Reply) {
@@ -140,8 +136,8 @@ impl<M> Ledger<M> {
                 Ending::Acknowledged
             }
             // Its group was made again without it: no earlier try can have done it there.
-            (Reply::Done, Sent::Parting(_)) if self.was_trimmed(key) => Ending::Trimmed,
-            (Reply::Done, Sent::Parting(parting)) => Ending::Parted(parting),
+            (Reply::Done, Sent::Settlement(_)) if self.was_trimmed(key) => Ending::Trimmed,
+            (Reply::Done, Sent::Settlement(action)) => Ending::Settled(action),
             (reply, _) => self.ending(key, reply),
         };
         if ending == Ending::Stolen {
@@ -150,7 +146,7 @@ impl<M> Ledger<M> {
         }
         if matches!(
             ending,
-            Ending::Parted(Parting::Park { .. } | Parting::HandBack { .. })
+            Ending::Settled(SettleAction::Park { .. } | SettleAction::HandBack { .. })
         ) {
             // What was claimed meanwhile may have come from where we parked it. If not, Redis
             // says so before its start.
@@ -206,11 +202,11 @@ impl<M> Ledger<M> {
             };
             *again = now;
             self.refused_due = Some(now);
-            if let Sent::Parting(Parting::DeadLetter(rejection)) = sent
+            if let Sent::Settlement(SettleAction::DeadLetter(rejection)) = sent
                 && let Disposition::Discard(rejection) =
                     self.settings.policy.dead_letter(rejection.clone())
             {
-                *sent = Sent::Parting(Parting::Discard(rejection));
+                *sent = Sent::Settlement(SettleAction::Discard(rejection));
             }
         }
     }
@@ -240,7 +236,7 @@ impl<M> Ledger<M> {
             .min();
         for (key, sent, tries) in due {
             match sent {
-                Sent::Parting(parting) => self.part(key, parting, tries),
+                Sent::Settlement(action) => self.part(key, action, tries),
                 Sent::Acknowledgement => {
                     self.set(key, State::Settling { sent, tries });
                     self.out.push(Action::Acknowledge(key));
@@ -254,15 +250,15 @@ impl<M> Held<M> {
     /// Rule 5: what never started in this delivery is parked with the count it had before. Rule 8:
     /// but a suspect that must run alone is left, so that the mark stays; it too with the count
     /// from before, or a record without a start would use up its last one.
-    pub(super) fn way_back(&self) -> Parting {
+    pub(super) fn way_back(&self) -> SettleAction {
         let keep = if Rule::HandBackUncharged.holds() {
             self.before
         } else {
             self.tally.native
         };
         match self.lane {
-            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => Parting::Leave { keep },
-            Lane::Normal | Lane::Alone => Parting::HandBack { keep },
+            Lane::Alone if Rule::SuspectsAreLeftOnDrain.holds() => SettleAction::Leave { keep },
+            Lane::Normal | Lane::Alone => SettleAction::HandBack { keep },
         }
     }
 }

@@ -115,7 +115,7 @@ impl<M> Ledger<M> {
                     again: REFUSED_FIRST,
                 });
                 if let Some(held) = self.find(key) {
-                    let sent = Sent::Parting(held.way_back());
+                    let sent = Sent::Settlement(held.way_back());
                     self.refuse(key, sent, 1, now + REFUSED_FIRST);
                 }
                 self.suspect_done(now, key);

@@ -99,8 +99,8 @@ fn what_cannot_go_back_is_run_before_the_drain_is_over() {
         }
         for action in std::mem::take(&mut actions) {
             match action {
-                Action::Settle { key, parting, .. } => {
-                    assert!(matches!(parting, Parting::Discard(_)), "{parting:?}");
+                Action::Settle { key, action, .. } => {
+                    assert!(matches!(action, SettleAction::Discard(_)), "{action:?}");
                     actions.extend(step(&mut ledger, Event::Settled(key, Reply::Done)));
                 }
                 Action::Fetch { wait, .. } => {

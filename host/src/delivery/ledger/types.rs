@@ -77,12 +77,12 @@ pub enum Reply {
 
 /// How a delivery leaves this host, other than by a plain acknowledgement.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Parting {
-    /// Hold it for later by no host, with this native count, for this long.
+pub enum SettleAction {
+    /// Keep it in Redis, held by no host, until it is due.
     Park {
         /// The native count it keeps.
         keep: u32,
-        /// How long until it is due.
+        /// How long until it is due, by the server's clock.
         after: Duration,
     },
     /// It did not start here: park it, due now, with the native count from before.
@@ -90,16 +90,27 @@ pub enum Parting {
         /// The native count it keeps.
         keep: u32,
     },
-    /// A suspect that must run alone, on drain: leave it, with this native count, for the next
-    /// orphan scan of another host.
+    /// A suspect that must run alone, on drain: leave it under this host's name, idle for
+    /// `min_idle`, so that the next orphan scan of another host finds it.
     Leave {
-        /// The native count it keeps.
+        /// The native count it keeps: a record whose start never came is taken back.
         keep: u32,
     },
-    /// Move it to the dead-letter queue.
+    /// Copy it to the dead-letter queue, then take it off this queue.
     DeadLetter(Rejection),
     /// Take it off the queue: given up.
     Discard(Rejection),
+}
+
+impl SettleAction {
+    /// For an action that parks the delivery: the native count it keeps, and when it is due.
+    pub fn parking(&self) -> Option<(u32, Duration)> {
+        match *self {
+            Self::Park { keep, after } => Some((keep, after)),
+            Self::HandBack { keep } => Some((keep, Duration::ZERO)),
+            Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
+        }
+    }
 }
 
 /// Something that happened.
@@ -270,7 +281,7 @@ pub enum Action<M> {
         /// The native count it must have.
         count: u32,
         /// What to do.
-        parting: Parting,
+        action: SettleAction,
     },
     /// It is no longer held.
     Ended {
@@ -291,7 +302,7 @@ pub enum Ending {
     /// Off the queue: handled.
     Acknowledged,
     /// Settled as this.
-    Parted(Parting),
+    Settled(SettleAction),
     /// Claimed again while its earlier holding was still settling, and settled by that.
     Superseded,
     /// Somebody else had settled it.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
 use super::{Driver, LOG_EVERY};
-use crate::delivery::ledger::{Action, Ending, Event, HaltCause, Key, Note, Parting, Time};
+use crate::delivery::ledger::{Action, Ending, Event, HaltCause, Key, Note, Time};
 use crate::delivery::policy::Disposition;
-use crate::queue::{Claim, Guarantee, Record, Settlement, Step};
+use crate::queue::{Claim, Guarantee, Record, SettleAction, Settlement};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::no_digest;
 use crate::telemetry::health::Cause;
@@ -60,11 +60,7 @@ impl Driver {
                     self.acknowledgements.push((key, claim));
                 }
             }
-            Action::Settle {
-                key,
-                count,
-                parting,
-            } => self.settle(key, count, parting),
+            Action::Settle { key, count, action } => self.settle(key, count, action),
             Action::Ended { key, cargo, ending } => self.ended(key, &cargo, ending),
             Action::Note(note) => self.note(now, note),
         }
@@ -87,28 +83,16 @@ impl Driver {
         }
     }
 
-    pub(super) fn settle(&mut self, key: Key, count: u32, parting: Parting) {
+    pub(super) fn settle(&mut self, key: Key, count: u32, action: SettleAction) {
         let Some(job) = self.ledger.cargo(key) else {
             return;
-        };
-        let step = match parting {
-            Parting::Park { keep, after } => Step::Park { keep, after },
-            Parting::HandBack { keep } => Step::Park {
-                keep,
-                after: Duration::ZERO,
-            },
-            Parting::Leave { keep } => Step::Leave { keep },
-            Parting::DeadLetter(rejection) => Step::DeadLetter {
-                rejection,
-                handler: job.handler().unwrap_or_else(no_digest),
-                expires_at_ms: job.expires_at_ms,
-            },
-            Parting::Discard(_) => Step::Discard,
         };
         let settlement = Settlement {
             claim: Arc::clone(&job.claim),
             count,
-            step,
+            action,
+            handler: job.handler().unwrap_or_else(no_digest),
+            expires_at_ms: job.expires_at_ms,
         };
         self.settlements.push((key, settlement));
     }
@@ -118,27 +102,27 @@ impl Driver {
         let id = &*job.claim.message.id;
         // What is said of an attempt names the handler that ran, if any has.
         let ran = match ending {
-            Ending::Parted(_) => job.handler(),
+            Ending::Settled(_) => job.handler(),
             _ => None,
         };
         let digest = ran.as_deref();
         match ending {
             Ending::Acknowledged => self.metrics.acknowledged(1),
-            Ending::Parted(Parting::Park { after, .. }) => {
+            Ending::Settled(SettleAction::Park { after, .. }) => {
                 self.metrics
                     .disposition(&Disposition::Requeue { delay: after });
                 debug!(id, delay_ms = millis(after), digest, "requeued");
             }
-            Ending::Parted(Parting::HandBack { .. }) => debug!(id, "handed back"),
-            Ending::Parted(Parting::Leave { .. }) => debug!(id, "left for another host"),
-            Ending::Parted(Parting::DeadLetter(rejection)) => {
+            Ending::Settled(SettleAction::HandBack { .. }) => debug!(id, "handed back"),
+            Ending::Settled(SettleAction::Leave { .. }) => debug!(id, "left for another host"),
+            Ending::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
                 info!(id, reason, attempts, detail, digest, "dead-lettered");
                 self.metrics
                     .disposition(&Disposition::DeadLetter(rejection));
             }
-            Ending::Parted(Parting::Discard(rejection)) => {
+            Ending::Settled(SettleAction::Discard(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
                 if self.queue.guarantee() == Guarantee::AtMostOnce {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::super::{Action, Delivery, Ending, Event, Key, Note, Parting, Reply, Time};
+use super::super::{Action, Delivery, Ending, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
 use super::scenario::ms;
 use super::store::{Entry, Handed, HostId, Owner};
@@ -45,7 +45,7 @@ pub(super) enum Command {
     Settle {
         key: Key,
         count: u32,
-        parting: Parting,
+        action: SettleAction,
         /// An earlier answer was lost.
         again: bool,
     },
@@ -66,16 +66,13 @@ impl Command {
     fn again(self) -> Self {
         match self {
             Self::Settle {
-                key,
-                count,
-                parting,
-                ..
+                key, count, action, ..
             } => Self::Settle {
                 key,
                 count,
-                parting: match parting {
-                    Parting::HandBack { .. } => Parting::HandBack { keep: count },
-                    Parting::Leave { .. } => Parting::Leave { keep: count },
+                action: match action {
+                    SettleAction::HandBack { .. } => SettleAction::HandBack { keep: count },
+                    SettleAction::Leave { .. } => SettleAction::Leave { keep: count },
                     other => other,
                 },
                 again: true,
@@ -245,16 +242,12 @@ impl World<'_> {
                 }
             }
             Action::Acknowledge(key) => self.issue(host, Command::Acknowledge(key)),
-            Action::Settle {
-                key,
-                count,
-                parting,
-            } => self.issue(
+            Action::Settle { key, count, action } => self.issue(
                 host,
                 Command::Settle {
                     key,
                     count,
-                    parting,
+                    action,
                     again: false,
                 },
             ),
@@ -487,13 +480,15 @@ impl World<'_> {
             Command::Settle {
                 key,
                 count,
-                parting,
+                action,
                 again,
             } => {
                 let entry = entry_of(*key);
                 let sends_away = matches!(
-                    parting,
-                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
+                    action,
+                    SettleAction::Park { .. }
+                        | SettleAction::HandBack { .. }
+                        | SettleAction::Leave { .. }
                 );
                 if sends_away && self.store.is_void(host, entry, id) {
                     return Answer::Reply(Reply::Refused("it was asked again since".to_owned()));
@@ -501,16 +496,16 @@ impl World<'_> {
                 if sends_away && *again {
                     self.store.void_before(host, entry, id);
                 }
-                let reply = self.store.settle(now, host, entry, *count, parting);
+                let reply = self.store.settle(now, host, entry, *count, action);
                 if reply == Reply::Done {
-                    match parting {
-                        Parting::HandBack { .. } | Parting::Leave { .. } if *again => {
+                    match action {
+                        SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
                             self.audit.kept_its_charge(entry);
                         }
-                        Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. } => {
-                            self.audit.parked(entry)
-                        }
-                        Parting::DeadLetter(_) | Parting::Discard(_) => {}
+                        SettleAction::Park { .. }
+                        | SettleAction::HandBack { .. }
+                        | SettleAction::Leave { .. } => self.audit.parked(entry),
+                        SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
                     }
                 }
                 Answer::Reply(reply)
