@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::delivery::attempt::Allowance;
+use hostler::delivery::attempt::DeliveryLimit;
 use hostler::delivery::backoff::Backoff;
 use hostler::delivery::message::DeliveryId;
 use hostler::delivery::policy::{Policy, Reason, Rejection};
@@ -219,9 +219,9 @@ pub(crate) fn connector(url: &str) -> Connector {
 /// A policy with dead letters, this delivery limit, and short waits between attempts.
 pub(crate) fn policy(cap: Option<u32>) -> Policy {
     Policy {
-        allowance: Allowance {
+        limit: DeliveryLimit {
             cap,
-            ..Allowance::default()
+            ..DeliveryLimit::default()
         },
         has_dead_letter: true,
         backoff: Backoff {

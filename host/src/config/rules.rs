@@ -4,7 +4,7 @@ use crate::config::collect::Collected;
 use crate::config::settings::{dead_letters, failures, queue};
 use crate::config::value::Value;
 use crate::config::{DeadLetter, QueueKind};
-use crate::delivery::attempt::Allowance;
+use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
@@ -107,7 +107,7 @@ impl Collected {
             );
         }
         Policy {
-            allowance: Allowance {
+            limit: DeliveryLimit {
                 cap: cap.map(Into::into),
                 accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
                 at_most_once: false,

@@ -88,7 +88,7 @@ fn the_least_that_runs_has_the_documented_defaults() {
     .unwrap();
     assert_eq!(config.sandbox, sandbox::Settings::default());
     assert_eq!(config.min_idle, Duration::from_secs(30));
-    assert_eq!(config.policy.allowance.cap, None);
+    assert_eq!(config.policy.limit.cap, None);
     assert_eq!(
         config.policy.backoff,
         crate::delivery::backoff::Backoff::default()
@@ -338,7 +338,7 @@ fn a_cap_without_a_key_is_fine_where_the_message_is_given_up_on_purpose() {
     .config()
     .unwrap();
     assert_eq!(
-        (config.policy.allowance.cap, config.policy.on_cap),
+        (config.policy.limit.cap, config.policy.on_cap),
         (Some(3), OnCap::Discard)
     );
 }

@@ -9,7 +9,8 @@ use tracing::warn;
 
 use super::{Claim, Maintenance, SettleAction, Settlement};
 use crate::delivery::message::Headers;
-use crate::delivery::policy::{DETAIL_MAX, Reason, Rejection, truncate_utf8};
+use crate::delivery::policy::{Reason, Rejection};
+use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::death;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::super::{Action, Delivery, Ending, Event, Key, Note, Reply, SettleAction, Time};
+use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
 use super::scenario::ms;
 use super::store::{Entry, Handed, HostId, Owner};
-use super::world::{Cargo, Step, World, entry_of};
+use super::world::{Job, Step, World, entry_of};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::rules::Rule;
 
@@ -31,7 +31,7 @@ pub(super) enum Command {
     /// The other half of a look for orphans: own entries that are not held.
     Adopt {
         entries: Vec<Entry>,
-        claimed: Vec<Delivery<Cargo>>,
+        claimed: Vec<Delivery<Job>>,
         leased: Time,
     },
     /// A claim of orphans in two commands, as without [`Rule::ClaimsKeepCounts`].
@@ -105,11 +105,11 @@ pub(super) struct Call {
 #[derive(Debug)]
 enum Answer {
     Claims {
-        deliveries: Vec<Delivery<Cargo>>,
+        deliveries: Vec<Delivery<Job>>,
         next: Option<Time>,
     },
     Orphans {
-        deliveries: Vec<Delivery<Cargo>>,
+        deliveries: Vec<Delivery<Job>>,
         own: Vec<Entry>,
     },
     Listed(Vec<(Entry, u32)>),
@@ -119,7 +119,7 @@ enum Answer {
 }
 
 impl World<'_> {
-    pub(super) fn apply(&mut self, host: HostId, event: Event<Cargo>) {
+    pub(super) fn apply(&mut self, host: HostId, event: Event<Job>) {
         if matches!(event, Event::Offline) && self.hosts[host].cut_until.is_none() {
             // It stood still until the connection was back.
             return;
@@ -178,7 +178,12 @@ impl World<'_> {
         } else if let Some(at) = h.ledger.next_deadline() {
             if at <= now {
                 let ledger = &h.ledger;
-                let state = format!("{:?} {:?} {:?}", ledger.counts, ledger.mode, ledger.intake);
+                let state = format!(
+                    "{:?} {:?} {:?}",
+                    ledger.holdings.counts(),
+                    ledger.mode,
+                    ledger.intake
+                );
                 self.audit
                     .violate(|| format!("host {host} polls for ever: {state}"));
             }
@@ -188,18 +193,14 @@ impl World<'_> {
 
     fn check_counts(&mut self, host: HostId) {
         let ledger = &self.hosts[host].ledger;
-        let mut counts = super::super::Counts::default();
-        for held in ledger.held.values() {
-            *counts.of(&held.state) += 1;
-        }
-        if counts != ledger.counts {
-            let told = ledger.counts;
+        let (counted, held) = (ledger.holdings.counts(), ledger.holdings.recounted());
+        if counted != held {
             self.audit
-                .violate(|| format!("host {host} counts {told:?} and holds {counts:?}"));
+                .violate(|| format!("host {host} counts {counted:?} and holds {held:?}"));
         }
     }
 
-    fn carry_out(&mut self, host: HostId, action: Action<Cargo>) {
+    fn carry_out(&mut self, host: HostId, action: Action<Job>) {
         match action {
             Action::Fetch { want, wait } => {
                 let until = if wait {
@@ -251,14 +252,14 @@ impl World<'_> {
                     again: false,
                 },
             ),
-            Action::Ended { key, cargo, ending } => {
-                let owner = self.store.pending.get(&cargo).map(|p| p.owner);
-                if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
-                    self.audit.let_go(cargo);
+            Action::Closed { key, job, how } => {
+                let owner = self.store.pending.get(&job).map(|p| p.owner);
+                if how == Closed::Stolen && owner == Some(Owner::Host(host)) {
+                    self.audit.let_go(job);
                 }
                 let known = self.hosts[host].lost.remove(&key);
-                if ending == Ending::Stolen && !known {
-                    self.lost_lease(host, cargo);
+                if how == Closed::Stolen && !known {
+                    self.lost_lease(host, job);
                 }
             }
             Action::Note(Note::LeaseLost(key)) => {
@@ -518,7 +519,7 @@ impl World<'_> {
         }
     }
 
-    fn deliveries(&mut self, host: HostId, handed: &[Handed]) -> Vec<Delivery<Cargo>> {
+    fn deliveries(&mut self, host: HostId, handed: &[Handed]) -> Vec<Delivery<Job>> {
         for h in handed {
             self.trace(|| format!("Redis hands out {h:?} to host {host}"));
             self.audit.claimed(host, h);
@@ -531,7 +532,7 @@ impl World<'_> {
                 header: self.scenario.plans[h.entry].header,
                 native: h.native,
                 turned_away: None,
-                cargo: h.entry,
+                job: h.entry,
             })
             .collect()
     }
