@@ -358,7 +358,10 @@ async fn a_suspect_runs_alone_on_its_host() {
             .position(|line| line.message().starts_with(message))
             .unwrap()
     };
-    let (from, to) = (position("runs alone"), position("the run alone has ended"));
+    let (from, to) = (
+        position("runs isolated"),
+        position("the isolated run has ended"),
+    );
     let starts: Vec<_> = ended.log[from..to]
         .iter()
         .filter_map(|line| line.start())
@@ -393,7 +396,7 @@ async fn a_suspect_that_waits_when_its_host_stops_is_left_as_one() {
         1
     );
     assert_eq!(
-        second.count(|line| line.message().starts_with("runs alone")),
+        second.count(|line| line.message().starts_with("runs isolated")),
         1
     );
     assert_eq!(second.witness().attempts(&suspect), [3]);

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Claim, Class, Queue, Reply, Step};
+use hostler::queue::{Claim, Class, Queue, Reply};
 use hostler::redis::script::Script;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
 use crate::list_scene::{DEAD, DELAYED, KEY, Scene, both, framed};
 use crate::scene::{
-    bodies, connector, dead_letter, orphaned, park, record, recorded, requeue, settle, settled,
-    settlement,
+    bodies, connector, dead_letter, discard, orphaned, park, record, recorded, requeue, settle,
+    settled, settlement,
 };
 
 /// Where replies are cut.
@@ -108,7 +108,7 @@ async fn a_repeated_request_is_done_once() {
             host.record(&[record(&delivery, 1, 2)]).await.unwrap_err();
             assert_eq!(recorded(&host, &delivery, 1, 2).await, Reply::Done);
             assert_eq!(scene.mark(&host, &delivery).await.as_deref(), Some("2"));
-            settled(&host, &delivery, 2, Step::Discard).await;
+            settled(&host, &delivery, 2, discard()).await;
         }
     }
 }
@@ -150,7 +150,7 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
 #[tokio::test]
 async fn a_repeated_settlement_tells_a_stolen_delivery_from_a_settled_one() {
     for options in both() {
-        for step in [dead_letter(), Step::Discard, requeue(1)] {
+        for step in [dead_letter(), discard(), requeue(1)] {
             let (scene, _proxy, host) = cut_off(options.clone()).await;
             let heir = scene.host_with(options.clone()).await;
             let robbed = claim(&scene, &host, "robbed").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hostler::delivery::message::{DeliveryId, Headers};
 use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, Step};
+use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, SettleAction};
 use hostler::wire::frame;
 use hostler_tests::redis::{RedisOptions, eventually};
 
@@ -15,8 +15,8 @@ use crate::list_scene::{
     CLAIMS, DEAD, DELAYED, KEY, Scene, both, framed, options, processing, token,
 };
 use crate::scene::{
-    cluster, connector, dead_letter, fetch, is_refused, orphaned, park, recorded, refused, requeue,
-    settle, settled, settlement,
+    cluster, connector, dead_letter, discard, fetch, is_refused, orphaned, park, recorded, refused,
+    requeue, settle, settled, settlement,
 };
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn a_requeue_carries_the_count_and_a_hand_back_changes_nothing() {
         // before it.
         settled(&host, &claims[0], 1, requeue(1)).await;
         settled(&host, &claims[1], 1, requeue(0)).await;
-        settled(&host, &claims[2], 1, Step::Leave { keep: 0 }).await;
+        settled(&host, &claims[2], 1, SettleAction::Leave { keep: 0 }).await;
         let list = scene.list(KEY).await;
         assert_eq!(list[1..], [&b"waiting"[..], b"b", b"c"]);
         let (headers, payload) = framed(&list[0]);
@@ -109,7 +109,7 @@ async fn the_mark_of_a_start_goes_when_the_delivery_is_settled() {
         }
         // A lease is confirmed without a mark.
         assert_eq!(recorded(&host, &claims[0], 2, 2).await, Reply::Done);
-        let steps = [requeue(2), Step::Discard, dead_letter()];
+        let steps = [requeue(2), discard(), dead_letter()];
         for (claim, step) in claims.iter().zip(steps) {
             settled(&host, claim, 2, step).await;
         }
@@ -128,9 +128,9 @@ async fn settlements_of_all_kinds_are_answered_in_their_order() {
     let steps = [
         dead_letter(),
         requeue(1),
-        Step::Discard,
+        discard(),
         park(1, Duration::from_secs(9)),
-        Step::Leave { keep: 0 },
+        SettleAction::Leave { keep: 0 },
     ];
     let settlements = steps.into_iter().zip(&claims);
     let settlements: Vec<_> = settlements
@@ -231,7 +231,7 @@ async fn a_queue_can_be_drained_while_redis_has_no_memory() {
         assert_eq!(host.renew(&claims).await.unwrap(), vec![Reply::Done; 6]);
         host.acknowledge(&claims[..1]).await.unwrap();
         let later = Duration::from_millis(1);
-        let steps = [park(1, later), requeue(0), dead_letter(), Step::Discard];
+        let steps = [park(1, later), requeue(0), dead_letter(), discard()];
         for (claim, step) in claims[1..].iter().zip(steps) {
             settled(&host, claim, 1, step).await;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler::queue::stream::StreamQueue;
-use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
+use hostler::queue::{Claim, Class, Error, Queue, Reply};
 use hostler::redis::connection::Connector;
 use hostler::redis::startup::StartError;
 use hostler::redis::target::{PasswordSource, Secret, Target, TlsFiles};
@@ -17,7 +17,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use tokio::task::JoinHandle;
 
 use crate::queue_scene::{KEY, Scene, connector, options, text};
-use crate::scene::{fetch, holds_nothing, is_empty, orphaned, settled, settlement};
+use crate::scene::{discard, fetch, holds_nothing, is_empty, orphaned, settled, settlement};
 
 const SECRET: &str = "hunter2-not-to-be-shown";
 
@@ -224,7 +224,7 @@ async fn a_host_continues_when_its_server_restarts_with_its_data() {
     scene.server.restart();
     let replies = host.renew(&claims).await.unwrap();
     assert_eq!(replies, [Reply::Done, Reply::Done]);
-    settled(&host, &claims[0], 1, Step::Discard).await;
+    settled(&host, &claims[0], 1, discard()).await;
     host.acknowledge(&claims[1..]).await.unwrap();
     assert!(is_empty(&host).await);
 }
@@ -248,7 +248,7 @@ async fn calls_to_a_primary_that_became_a_replica_are_retried() {
     scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
     fails(host.renew(&claims).await, Class::Retry);
     fails(host.fetch(1, Duration::ZERO).await, Class::Retry);
-    let settlement = settlement(&claims[0], 1, Step::Discard);
+    let settlement = settlement(&claims[0], 1, discard());
     fails(host.settle(&[settlement]).await, Class::Retry);
     let setting = "CONFIG SET replica-serve-stale-data no";
     scene.raw.ask(setting).await;

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
-use hostler::queue::{Claim, Class, Error, Queue, Reply, Step};
+use hostler::queue::{Claim, Class, Error, Queue, Reply, SettleAction};
 
 use crate::queue_scene::{
     DEAD, KEY, PARKED, Scene, connector, dead_letter, due, is_refused, options, park, settlements,
     text,
 };
 use crate::scene::{
-    holds_nothing, is_empty, orphaned, record, recorded, refused, requeue, settle, settled,
-    settlement,
+    discard, holds_nothing, is_empty, orphaned, record, recorded, refused, requeue, settle,
+    settled, settlement,
 };
 
-fn every_step() -> [Step; 4] {
-    let leave = Step::Leave { keep: 1 };
-    [requeue(1), leave, dead_letter(), Step::Discard]
+fn every_step() -> [SettleAction; 4] {
+    let leave = SettleAction::Leave { keep: 1 };
+    [requeue(1), leave, dead_letter(), discard()]
 }
 
 /// Every step of a settlement gets this reply, and writes nothing.
@@ -67,7 +67,7 @@ async fn only_the_owner_with_the_current_count_settles() {
 #[tokio::test]
 async fn a_settled_delivery_cannot_be_settled_again() {
     let (scene, host, claims) = Scene::reading(&["a"]).await;
-    settled(&host, &claims[0], 1, Step::Discard).await;
+    settled(&host, &claims[0], 1, discard()).await;
     every_step_gets(Reply::Gone, &scene, &host, &claims[0], 1).await;
     assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Gone]);
     assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Gone);
@@ -88,7 +88,7 @@ async fn every_call_reports_an_entry_that_was_trimmed_while_pending() {
     scene.age(&host, lost[0].id, 1).await;
     scene.trim_all().await;
 
-    let leave = Step::Leave { keep: 1 };
+    let leave = SettleAction::Leave { keep: 1 };
     for reply in [
         host.renew(&claims[..1]).await.unwrap().remove(0),
         recorded(&host, &claims[1], 1, 2).await,
@@ -166,8 +166,8 @@ async fn without_memory_a_delivery_stays_pending_and_can_be_acknowledged() {
     // Calls that need no memory succeed.
     assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Done]);
     assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Done);
-    settled(&host, &claims[1], 1, Step::Discard).await;
-    settled(&host, &claims[2], 1, Step::Leave { keep: 1 }).await;
+    settled(&host, &claims[1], 1, discard()).await;
+    settled(&host, &claims[2], 1, SettleAction::Leave { keep: 1 }).await;
     host.acknowledge(&claims[3..]).await.unwrap();
     host.maintain().await.unwrap();
     scene.out_of_memory(false).await;
@@ -178,7 +178,7 @@ async fn without_memory_a_delivery_stays_pending_and_can_be_acknowledged() {
 async fn without_memory_each_settlement_of_a_batch_is_carried_out_whole_or_refused() {
     let (scene, host, claims) = Scene::reading(&["a", "b", "c"]).await;
     scene.out_of_memory(true).await;
-    let steps = [dead_letter(), requeue(1), Step::Discard];
+    let steps = [dead_letter(), requeue(1), discard()];
     let all: Vec<_> = (steps.into_iter().zip(&claims))
         .map(|(step, claim)| settlement(claim, 1, step))
         .collect();

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::stream::{PARKED_CONSUMER, StreamQueue};
-use hostler::queue::{Claim, Class, Queue, Reply, Step};
+use hostler::queue::{Claim, Class, Queue, Reply, SettleAction};
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, options, park};
-use crate::scene::{holds_nothing, is_empty, orphaned, record, requeue, settled, settlement};
+use crate::scene::{
+    discard, holds_nothing, is_empty, orphaned, record, requeue, settled, settlement,
+};
 
 /// Where replies are cut: before the first byte, inside, and at each end that a short reply has.
 const CUTS: [u64; 9] = [0, 1, 2, 3, 4, 5, 7, 11, 40];
@@ -65,7 +67,7 @@ impl Cut {
     }
 
     /// Settle with a reply that is cut, and then again.
-    async fn settle(&self, after: u64, step: Step) -> (Arc<Claim>, Reply) {
+    async fn settle(&self, after: u64, step: SettleAction) -> (Arc<Claim>, Reply) {
         let claim = self.claim().await;
         let settlement = [settlement(&claim, 1, step)];
         self.cut_script(after);
@@ -81,7 +83,7 @@ impl Cut {
     }
 
     /// The same for a step that removes the delivery.
-    async fn remove(&self, after: u64, step: Step) {
+    async fn remove(&self, after: u64, step: SettleAction) {
         let (claim, reply) = self.settle(after, step).await;
         let is_removed = matches!(reply, Reply::Gone | Reply::Done);
         assert!(is_removed, "cut after {after}: {reply:?}");
@@ -115,8 +117,8 @@ async fn a_repeated_park_happens_once_and_succeeds() {
 async fn a_repeated_discard_and_a_repeated_departure_succeed() {
     let cut = Cut::new().await;
     for after in CUTS {
-        cut.remove(after, Step::Discard).await;
-        let (claim, reply) = cut.settle(after, Step::Leave { keep: 0 }).await;
+        cut.remove(after, discard()).await;
+        let (claim, reply) = cut.settle(after, SettleAction::Leave { keep: 0 }).await;
         assert_eq!(reply, Reply::Done, "cut after {after}");
         assert_eq!(cut.scene.held(claim.id).await.unwrap().1, 0);
     }
@@ -178,7 +180,7 @@ async fn claims_whose_replies_were_lost_are_found_again() {
 
 #[tokio::test]
 async fn a_delayed_command_is_void_after_its_repeat_was_carried_out() {
-    for step in [requeue(1), Step::Leave { keep: 1 }] {
+    for step in [requeue(1), SettleAction::Leave { keep: 1 }] {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
         let deadline = Duration::from_secs(1);
@@ -204,7 +206,7 @@ async fn a_delayed_command_is_void_after_its_repeat_was_carried_out() {
         let mut back = Vec::new();
         eventually("the delivery is back", async || {
             let taken = match &step {
-                Step::Park { .. } => host.take_due(9).await,
+                SettleAction::Park { .. } => host.take_due(9).await,
                 _ => host.take_orphans(9, &holds_nothing).await,
             };
             back = taken.map_or(Vec::new(), |taken| taken.claims);

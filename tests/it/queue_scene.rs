@@ -6,7 +6,7 @@ use std::time::Duration;
 use hostler::delivery::message::DeliveryId;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::stream::{StreamOptions, StreamQueue};
-use hostler::queue::{Claim, Queue, Settlement, Step};
+use hostler::queue::{Claim, Queue, SettleAction, Settlement};
 use hostler_tests::redis::Pending;
 
 pub(crate) use crate::scene::{DEAD, GROUP, KEY, connector, dead_letter, is_refused, park};
@@ -137,7 +137,7 @@ pub(crate) fn body(claim: &Claim) -> &[u8] {
 }
 
 /// The same step for each of these claims, after one delivery.
-pub(crate) fn settlements(claims: &[Arc<Claim>], step: &Step) -> Vec<Settlement> {
+pub(crate) fn settlements(claims: &[Arc<Claim>], step: &SettleAction) -> Vec<Settlement> {
     let one = |claim| settlement(claim, 1, step.clone());
     claims.iter().map(one).collect()
 }

@@ -1,12 +1,12 @@
 //! The checks at start: refusals and warnings.
 
 use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
-use hostler::queue::{Queue, Reply, Step};
+use hostler::queue::{Queue, Reply, SettleAction};
 use hostler::redis::startup::{StartError, StartWarning, check};
 use hostler_tests::redis::RedisOptions;
 
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
-use crate::scene::{cluster, is_empty, orphaned, recorded, requeue, settle, settled};
+use crate::scene::{cluster, discard, is_empty, orphaned, recorded, requeue, settle, settled};
 
 /// The commands that a user for streams needs with `retention`. The two of `ACL` let the check at
 /// start name a missing right.
@@ -171,8 +171,8 @@ async fn every_call_works_for_the_least_privileged_user() {
     assert_eq!(host.renew(&claims[..1]).await.unwrap(), [Reply::Done]);
     settled(&host, &claims[0], 2, dead_letter()).await;
     settled(&host, &claims[1], 1, requeue(1)).await;
-    settled(&host, &claims[2], 1, Step::Discard).await;
-    settled(&host, &claims[3], 1, Step::Leave { keep: 1 }).await;
+    settled(&host, &claims[2], 1, discard()).await;
+    settled(&host, &claims[3], 1, SettleAction::Leave { keep: 1 }).await;
     assert_eq!(due(&other, 9).await.len(), 1);
     assert_eq!(orphaned(&other, 9).await.len(), 1);
     scene.age(&host, claims[4].id, 1).await;

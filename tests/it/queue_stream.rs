@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hostler::delivery::message::{REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use hostler::delivery::policy::Reason;
 use hostler::queue::stream::{GroupStart, PARKED_CONSUMER, StreamOptions, StreamQueue};
-use hostler::queue::{Backlog, Claim, Origin, Queue, Record, Reply, Step};
+use hostler::queue::{Backlog, Claim, Origin, Queue, Record, Reply, SettleAction};
 use hostler::wire::Raw;
 
 use crate::queue_scene::{
@@ -416,7 +416,7 @@ async fn a_suspect_left_on_drain_is_an_orphan_at_once() {
     scene.give(one.consumer(), claims[0].id, 3, 0).await;
     // The host recorded a start that never happened: it takes the record back.
     for _ in 0..2 {
-        settled(&one, &claims[0], 3, Step::Leave { keep: 2 }).await;
+        settled(&one, &claims[0], 3, SettleAction::Leave { keep: 2 }).await;
     }
     scene.assert_held(claims[0].id, one.consumer(), 2).await;
     one.leave().await.unwrap();

@@ -5,13 +5,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::delivery::attempt::Allowance;
+use hostler::delivery::attempt::DeliveryLimit;
 use hostler::delivery::backoff::Backoff;
 use hostler::delivery::message::DeliveryId;
 use hostler::delivery::policy::{Policy, Reason, Rejection};
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::stream::StreamOptions;
-use hostler::queue::{Backlog, Claim, Queue, Record, Reply, Settlement, Step, Taken};
+use hostler::queue::{Backlog, Claim, Queue, Record, Reply, SettleAction, Settlement, Taken};
 use hostler::redis::connection::Connector;
 use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::{Settings, UntilEmpty};
@@ -219,9 +219,9 @@ pub(crate) fn connector(url: &str) -> Connector {
 /// A policy with dead letters, this delivery limit, and short waits between attempts.
 pub(crate) fn policy(cap: Option<u32>) -> Policy {
     Policy {
-        allowance: Allowance {
+        limit: DeliveryLimit {
             cap,
-            ..Allowance::default()
+            ..DeliveryLimit::default()
         },
         has_dead_letter: true,
         backoff: Backoff {
@@ -277,7 +277,7 @@ pub(crate) async fn settle(
     host: &(impl Queue + ?Sized),
     claim: &Arc<Claim>,
     count: u32,
-    step: Step,
+    step: SettleAction,
 ) -> Reply {
     let settlement = settlement(claim, count, step);
     let mut replies = host.settle(&[settlement]).await.unwrap();
@@ -290,7 +290,7 @@ pub(crate) async fn settled(
     host: &(impl Queue + ?Sized),
     claim: &Arc<Claim>,
     count: u32,
-    step: Step,
+    step: SettleAction,
 ) {
     let what = format!("{step:?} of {:?}", claim.message.body);
     assert_eq!(
@@ -305,7 +305,7 @@ pub(crate) async fn refused(
     host: &(impl Queue + ?Sized),
     claim: &Arc<Claim>,
     count: u32,
-    step: Step,
+    step: SettleAction,
 ) -> String {
     match settle(host, claim, count, step).await {
         Reply::Refused(why) => why,
@@ -347,33 +347,36 @@ pub(crate) fn record(claim: &Arc<Claim>, expect: u32, write: u32) -> Record {
     }
 }
 
-pub(crate) fn settlement(claim: &Arc<Claim>, count: u32, step: Step) -> Settlement {
+pub(crate) fn settlement(claim: &Arc<Claim>, count: u32, step: SettleAction) -> Settlement {
     Settlement {
-        claim: Arc::clone(claim),
-        count,
-        step,
+        handler: "sha256:aa".into(),
+        ..Settlement::new(Arc::clone(claim), count, step)
     }
 }
 
-pub(crate) fn park(keep: u32, after: Duration) -> Step {
-    Step::Park { keep, after }
+pub(crate) fn park(keep: u32, after: Duration) -> SettleAction {
+    SettleAction::Park { keep, after }
 }
 
 /// Put it back with this count: it is due at once.
-pub(crate) fn requeue(keep: u32) -> Step {
+pub(crate) fn requeue(keep: u32) -> SettleAction {
     park(keep, Duration::ZERO)
 }
 
-pub(crate) fn dead_letter() -> Step {
-    Step::DeadLetter {
-        rejection: Rejection {
-            reason: Reason::Dropped,
-            detail: "no such product".to_owned(),
-            attempts: 1,
-            handled: true,
-        },
-        handler: "sha256:aa".into(),
-        expires_at_ms: None,
+pub(crate) fn dead_letter() -> SettleAction {
+    SettleAction::DeadLetter(rejection())
+}
+
+pub(crate) fn discard() -> SettleAction {
+    SettleAction::Discard(rejection())
+}
+
+fn rejection() -> Rejection {
+    Rejection {
+        reason: Reason::Dropped,
+        detail: "no such product".to_owned(),
+        attempts: 1,
+        handled: true,
     }
 }
 

@@ -306,7 +306,7 @@ fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
         consumer = queue.consumer(),
         handler = %sandbox.digest(),
         guarantee = "at least once",
-        max_deliveries = policy.allowance.cap,
+        max_deliveries = policy.limit.cap,
         on_cap = policy.on_cap.show(),
         on_fault = policy.on_fault.show(),
         dead_letter = dead_letter.map(|d| &*d.key),

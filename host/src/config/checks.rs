@@ -9,7 +9,7 @@ use crate::config::setting::{Definition, Kind};
 use crate::config::settings::{dead_letters, failures, handler, process, queue, swap};
 use crate::config::value::Value;
 use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
-use crate::delivery::attempt::Allowance;
+use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
@@ -373,7 +373,7 @@ impl Collected {
             self.conflict(source.as_ref(), what, "the first wait is the shortest");
         }
         Policy {
-            allowance: Allowance {
+            limit: DeliveryLimit {
                 cap: cap.map(Into::into),
                 accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
                 at_most_once: false,

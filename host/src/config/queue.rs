@@ -71,7 +71,7 @@ impl Config {
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
                 ttl: self.ttl,
-                accounting: self.policy.allowance.accounting,
+                accounting: self.policy.limit.accounting,
             }),
             QueueKind::List {
                 key,

@@ -95,7 +95,7 @@ fn a_minimal_configuration_has_the_documented_defaults() {
     let config = of(MINIMAL).unwrap();
     assert_eq!(config.sandbox, sandbox::Settings::default());
     assert_eq!(config.min_idle, Duration::from_secs(30));
-    assert_eq!(config.policy.allowance.cap, None);
+    assert_eq!(config.policy.limit.cap, None);
     assert_eq!(
         config.policy.backoff,
         crate::delivery::backoff::Backoff::default()
@@ -330,7 +330,7 @@ fn a_cap_needs_no_dead_letter_key_if_messages_are_discarded_on_purpose() {
     let file = format!("{MINIMAL}max_deliveries = 3\non_cap = 'discard'\n");
     let config = of(&file).unwrap();
     assert_eq!(
-        (config.policy.allowance.cap, config.policy.on_cap),
+        (config.policy.limit.cap, config.policy.on_cap),
         (Some(3), OnCap::Discard)
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{DeadLetters, Entry, Error, Filter, Kind};
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 use crate::wire::dead_letter::REASON;

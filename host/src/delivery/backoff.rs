@@ -1,4 +1,4 @@
-//! How long a failed message waits before its next start.
+//! How long something that failed waits before it is tried again.
 
 use std::time::Duration;
 
@@ -31,17 +31,27 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// Waits that double from `first` up to `max`, without jitter.
+    pub const fn doubling(first: Duration, max: Duration) -> Self {
+        Self {
+            first,
+            factor: 2.0,
+            max,
+            jitter: 0.0,
+        }
+    }
+
     /// The wait after attempt `attempt` (1-based), with a random number in `0.0..1.0`.
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         if self.first.is_zero() {
-            // Zero times a factor that has grown to infinity is no number.
+            // Zero times infinity is not a number.
             return Duration::ZERO;
         }
         let exponent = f64::from(attempt.saturating_sub(1).min(64));
         let base =
             (self.first.as_secs_f64() * self.factor.powf(exponent)).min(self.max.as_secs_f64());
         let swing = 1.0 + self.jitter * (2.0 * random - 1.0);
-        // What is no duration is longer than any.
+        // The value overflows a duration: wait as long as possible.
         Duration::try_from_secs_f64((base * swing).max(0.0)).unwrap_or(Duration::MAX)
     }
 }
@@ -53,7 +63,7 @@ mod tests {
     use super::*;
 
     prop_compose! {
-        /// Whatever a configuration may say.
+        /// Any backoff that a configuration can express.
         fn any_backoff()(
             first in prop_oneof![Just(0), 0..100_000_000_u64],
             factor in prop_oneof![Just(1.0), 1.0..10.0, 1.0..1e9],

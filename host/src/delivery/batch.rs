@@ -1,8 +1,8 @@
-//! What becomes of a batch: one outcome for each message, or pieces of it are run again.
+//! The outcomes of a batch.
 //!
-//! A fault belongs to the message that caused it, and a call does not say which one that was. So a
-//! batch that faults is halved until what faults stands alone: only that is charged. Its neighbours
-//! are run again in their halves, uncharged: they start once more at each halving, at most.
+//! If a call with several messages faults, nobody knows which message caused it. So the batch is
+//! halved until the faulting message runs by itself. Only that message is charged. The others run again
+//! with their halves, uncharged: they start at most once more at each halving.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// A batch of so many messages, none of which has run.
+    /// A batch of this many messages, none of which has run.
     pub fn of(messages: usize) -> Self {
         let mut left = Vec::new();
         if messages > 0 {
@@ -25,16 +25,16 @@ impl Pieces {
         Self { left }
     }
 
-    /// Take the next piece: never an empty one.
+    /// Take the next piece. It is never empty.
     pub fn next_piece(&mut self) -> Option<Range<usize>> {
         self.left.pop()
     }
 
-    /// What a call with this piece means: an outcome for each of its messages, or nothing yet, and
-    /// its halves come next.
+    /// The outcomes of the messages of this piece, after a call with them. `None`: the piece faulted,
+    /// and its halves come next.
     ///
-    /// A wrong number of outcomes says nothing about any message, and is a fault. No instance is a
-    /// fault of no message: it is nobody's attempt, and nothing is run again for it.
+    /// A wrong number of outcomes is a fault. A missing instance is not a fault of any message: the
+    /// piece does not run again.
     pub fn judge(
         &mut self,
         piece: Range<usize>,
@@ -59,8 +59,8 @@ impl Pieces {
     }
 }
 
-/// How often a message starts for one attempt at most, in a batch of so many: once, and once more
-/// at each halving.
+/// How often a message starts for one attempt at most, in a batch of this many messages: once, and
+/// once more at each halving.
 pub fn starts_max(messages: usize) -> u32 {
     1 + messages.max(1).next_power_of_two().ilog2()
 }
@@ -75,7 +75,7 @@ mod tests {
         Fault::new(FaultKind::Trap, "poison")
     }
 
-    /// What a handler makes of a piece in which these messages are poison.
+    /// The answer of a handler to a piece in which these messages are poison.
     fn call(piece: &Range<usize>, poison: &[Poison]) -> Result<Vec<Outcome>, Fault> {
         let mut outcomes = Vec::new();
         for message in piece.clone() {
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_is_never_run_again() {
+    fn a_batch_that_answers_runs_once() {
         let (outcomes, starts) = run(256, |piece| Ok(vec![Outcome::Ack; piece.len()]));
         assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Ack));
         assert!(starts.iter().all(|starts| *starts == 1));
     }
 
     #[test]
-    fn no_instance_is_nobodys_fault() {
+    fn a_missing_instance_charges_no_message() {
         let missing = || Fault::new(FaultKind::Instantiation, "no memory");
         let (outcomes, starts) = run(8, |_| Err(missing()));
         assert!(outcomes.iter().all(|o| *o == Outcome::Fault(missing())));
@@ -142,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_batch_is_none() {
+    fn an_empty_batch_has_no_pieces() {
         assert_eq!(Pieces::of(0).next_piece(), None);
     }
 
     #[test]
-    fn so_many_starts() {
+    fn starts_grow_with_the_logarithm_of_the_batch() {
         let expected = [
             (1, 1),
             (2, 2),
@@ -178,13 +178,13 @@ mod tests {
             poison in prop::collection::vec(any_poison(), 0..80),
         ) {
             let (outcomes, starts) = run(poison.len(), |piece| call(piece, &poison));
-            let is_alone = poison.iter().filter(|poison| **poison != Poison::None).count() == 1;
+            let is_single = poison.iter().filter(|poison| **poison != Poison::None).count() == 1;
             for (message, outcome) in outcomes.iter().enumerate() {
                 prop_assert!((1..=starts_max(poison.len())).contains(&starts[message]));
                 match (poison[message], outcome) {
-                    // Two that err in opposite ways can hide each other: what they say is then
-                    // taken at its word, as it would be if the handler mixed up its answers.
-                    (_, Outcome::Ack | Outcome::Drop(_)) if !is_alone && hides(&poison) => {}
+                    // Two messages that err in opposite ways can hide each other: then the number of
+                    // outcomes is right, and the outcomes count.
+                    (_, Outcome::Ack | Outcome::Drop(_)) if !is_single && hides(&poison) => {}
                     (Poison::None, outcome) => {
                         prop_assert_eq!(outcome, &Outcome::Drop(Some(message.to_string())));
                     }

@@ -4,12 +4,12 @@
 //! recent first, so that it does not grow with the number of deaths. It answers one question:
 //! would the message come back to a queue that it already died in, with no rejection in between?
 //!
-//! A *rejection* is any outcome of a started handler. Each record therefore keeps one bit,
-//! [`Death::unrejected`]: since this death, itself included, nothing rejected the message. A
-//! rejection clears the bit of every record, and so does a replay; so the answer stays exact
-//! although records are merged.
+//! A *rejection* is any outcome of a started handler. Each record keeps one bit,
+//! [`Death::unrejected`]: no handler rejected the message in this death or since. A rejection clears the
+//! bit of every record, and so does a replay. So the answer stays exact although records are merged.
 
-use crate::delivery::policy::{Rejection, truncate_utf8};
+use crate::delivery::policy::Rejection;
+use crate::delivery::text::{truncate_utf8, truncated};
 
 /// The most records that a history keeps.
 pub const RECORDS_MAX: usize = 32;
@@ -17,16 +17,16 @@ pub const RECORDS_MAX: usize = 32;
 /// The longest queue name in a record, in bytes; longer ones are cut, and compared as cut.
 pub const NAME_MAX: usize = 1024;
 
-/// The longest reason in a record that somebody else wrote, in bytes.
+/// The longest reason in a record that another system wrote, in bytes.
 const REASON_MAX: usize = 64;
 
-/// The most bytes that a history may take as JSON, however its texts have to be escaped.
+/// The most bytes that a history may take as JSON, including escapes.
 pub const BYTES_MAX: usize = 48 * 1024;
 
 /// An escaped byte takes at most this many bytes (`\u00xx`).
 const ESCAPED_MAX: usize = 6;
 
-/// What a record's keys, numbers and punctuation take at most.
+/// The most bytes of a record's keys, numbers and punctuation.
 const RECORD_FRAME: usize = 256;
 
 /// The deaths of a message in one queue for one reason.
@@ -34,7 +34,7 @@ const RECORD_FRAME: usize = 256;
 pub struct Death {
     /// The queue that it died in.
     pub queue: String,
-    /// Why: the label of a [`crate::delivery::policy::Reason`], or what another system wrote.
+    /// Why: the label of a [`crate::delivery::policy::Reason`], or the text of another system.
     pub reason: String,
     /// How often.
     pub count: u64,
@@ -42,10 +42,10 @@ pub struct Death {
     pub first_ms: u64,
     /// The last time, in epoch milliseconds; 0 = unknown.
     pub last_ms: u64,
-    /// When the message would have expired, in epoch milliseconds: what the copy has lost.
+    /// When the message would have expired, in epoch milliseconds. The copy does not expire.
     pub original_expiration: Option<u64>,
-    /// Since the last of these deaths, itself included, no handler rejected the message and
-    /// nobody replayed it.
+    /// No handler rejected the message in the last of these deaths or since, and nobody replayed it
+    /// since.
     pub unrejected: bool,
 }
 
@@ -63,14 +63,14 @@ impl Death {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct History {
     records: Vec<Death>,
-    /// A record of an unrejected death did not fit any more: whatever the target, the message
-    /// has wandered through more queues than a history can tell apart, unseen by any handler.
+    /// A record of an unrejected death was dropped because it did not fit: the message went through
+    /// more queues than a history can hold, and no handler saw it.
     overflowed: bool,
 }
 
 impl History {
-    /// A history from what somebody wrote, most recent first: repeats of a {queue, reason} are
-    /// merged into the first of them, texts are cut, and what does not fit is left out.
+    /// A history from records of any origin, most recent first. Repeats of a {queue, reason} are merged
+    /// into the first of them, texts are cut, and records that do not fit are left out.
     pub fn new(records: impl IntoIterator<Item = Death>) -> Self {
         let mut history = Self::default();
         for mut death in records {
@@ -87,7 +87,7 @@ impl History {
                 }
                 None => history.records.push(death),
             }
-            // Bounded at every step: what is read may be hostile.
+            // Bounded at every step: the records may be hostile.
             history.cut();
         }
         history
@@ -103,7 +103,7 @@ impl History {
         self.records.is_empty()
     }
 
-    /// Add a death in `queue`. `expiration`: when the message would have expired, if it could.
+    /// Add a death in `queue`. `expiration`: when the message would have expired, if ever.
     pub fn record(
         &mut self,
         queue: &str,
@@ -142,17 +142,17 @@ impl History {
         self.overflowed |= self.cut();
     }
 
-    /// Somebody replays the message: it starts anew, so that only deaths since then make a cycle.
+    /// The message is replayed: only deaths after the replay can make a cycle.
     pub fn replay(&mut self) {
         self.forgive();
     }
 
-    /// Whether moving the message to `target` closes a cycle: it already died there, and from
-    /// that death on, up to and including the last recorded one, nothing rejected it.
+    /// Whether moving the message to `target` closes a cycle: the message already died there, and no
+    /// handler rejected it from that death to the last recorded one.
     ///
-    /// To be asked when the target is chosen, after the present death was [recorded](Self::record).
-    /// Every way of dead letters without a rejection ends: a message that died in more ways than a
-    /// history can hold counts as cycling too.
+    /// Ask when the target is chosen, after the present death was [recorded](Self::record). A message
+    /// that died in more ways than a history can hold counts as cycling, so that every chain of dead
+    /// letters without a rejection ends.
     pub fn cycles_to(&self, target: &str) -> bool {
         let target = cut_name(target);
         self.overflowed
@@ -173,8 +173,8 @@ impl History {
         self.records.iter().position(|d| d.is(queue, reason))
     }
 
-    /// Drop the oldest records that do not fit; the newest always does. Says whether one of them
-    /// was unrejected.
+    /// Drop the oldest records that do not fit. The newest record always fits. Returns whether one of
+    /// the dropped records was unrejected.
     fn cut(&mut self) -> bool {
         let mut weight = 0;
         let fits = self
@@ -192,10 +192,7 @@ impl History {
 
 /// A queue's name as a record holds it.
 fn cut_name(name: &str) -> &str {
-    let end = (0..=NAME_MAX.min(name.len()))
-        .rev()
-        .find(|&i| name.is_char_boundary(i));
-    &name[..end.unwrap_or(0)]
+    truncated(name, NAME_MAX)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use crate::delivery::declared::headers;
 
 /// Identifies a delivery on its queue: a stream's entry id (`ms << 64 | seq`), a list's 16-byte
-/// token, or a number of our own where the queue has none.
+/// token, or a number that this host gave to it.
 ///
-/// Opaque to everything but `queue`; it orders stream entries as the stream does.
+/// Only `queue` looks inside. Ids of stream entries are ordered as in the stream.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct DeliveryId(pub u128);
 
@@ -33,12 +33,12 @@ headers! {
 
 /// On reclaimed deliveries: how often Redis has handed the message out.
 pub const REDIS_DELIVERY_COUNT: &str = "redis-delivery-count";
-/// On reclaimed deliveries: for how long nobody had renewed its lease, in milliseconds.
+/// On reclaimed deliveries: how long its lease had not been renewed, in milliseconds.
 pub const REDIS_IDLE_MS: &str = "redis-idle-ms";
 
-/// Headers in wire order: bytes, case and repeats kept, because copies must be faithful.
+/// Headers in wire order. Bytes, case and repeats are kept, because copies must be faithful.
 ///
-/// Look-ups ignore ASCII case, and the first of a repeated name wins.
+/// Look-ups ignore ASCII case. The first of a repeated name wins.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Headers(Vec<(Bytes, Bytes)>);
 
@@ -99,7 +99,7 @@ impl Headers {
     }
 
     /// The starts already charged before this delivery: the larger of the two retry counts.
-    /// A value that is no number counts as 0; one that does not fit, as the largest.
+    /// A value that is not a number counts as 0; a value that does not fit counts as the largest.
     pub fn retry_count(&self) -> u32 {
         let count = |name| {
             self.find_number(name)
@@ -112,14 +112,13 @@ impl Headers {
 /// A message: body, headers, id. Cheap to clone.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Message {
-    /// The same for every attempt: `x-message-id` if the message carries one, else the id of its
-    /// entry.
+    /// Its `x-message-id` header, or the id of its entry. The same for every attempt.
     pub id: Arc<str>,
     /// The queue it came from (a key, or a channel's name).
     pub queue: Arc<str>,
     /// The body, byte for byte.
     pub body: Bytes,
-    /// The headers as the guest may see them, host-made ones included.
+    /// The headers as the guest sees them, including those that the host adds.
     pub headers: Headers,
     /// When it was enqueued, in epoch milliseconds; 0 = unknown.
     pub enqueued_ms: u64,

@@ -1,17 +1,16 @@
-//! The pure core: what a message is, what an attempt made of it, and what the host decides.
+//! The pure core: messages, outcomes of attempts, and the decisions of the host.
 //!
-//! No async, no I/O, no clock, no randomness: time and jitter come in as arguments, effects go out
-//! as values. `decide` is the page to read first.
+//! This room has no async code, I/O, clock or randomness. Time and jitter come in as arguments, effects
+//! go out as values. Read [`policy::decide`] first.
 //!
 //! - [`message`]: a message and its headers.
-//! - [`attempt`]: which start comes next, what must be recorded before it, who runs alone.
-//! - [`outcome`]: what an attempt produced, faults included.
-//! - [`batch`]: what becomes of a batch: one outcome for each message, or its halves run again.
-//! - [`policy`]: [`policy::decide`], the one place that turns an outcome into a disposition.
-//! - [`backoff`]: how long a failed message waits.
-//! - [`breaker`]: when a handler that faults on everything stops its queue.
-//! - [`canary`]: which messages try a new version, and whether it is kept.
+//! - [`attempt`]: which start comes next, what must be recorded before it, what runs isolated.
+//! - [`outcome`]: the result of an attempt, faults included.
+//! - [`batch`]: the outcomes of a batch, whose halves run again if it faults.
+//! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
+//! - [`backoff`]: how long something that failed waits.
 //! - [`death`]: the history that a dead letter carries, and cycles.
+//! - [`text`]: bounded texts.
 //! - [`trace`]: the trace that a message belongs to.
 //! - [`ledger`]: every delivery this host holds, from claim to settlement.
 
@@ -25,4 +24,5 @@ pub mod message;
 pub mod outcome;
 pub mod policy;
 pub(crate) mod rules;
+pub mod text;
 pub mod trace;

@@ -1,18 +1,19 @@
-//! What an attempt produced: the handler's word, or a fault.
+//! The outcome of an attempt: the handler's answer, or a fault.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::delivery::declared::declared;
+use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 
-/// What one attempt produced.
+/// The outcome of one attempt.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// The handler is done with the message.
     Ack,
     /// The handler wants it again: after this delay, or after the queue's backoff.
     NackRequeue(Option<Duration>),
-    /// The handler never wants it again; its reason is for people.
+    /// The handler does not want it again; its reason is for people.
     Drop(Option<String>),
     /// The handler did not answer.
     Fault(Fault),
@@ -21,17 +22,17 @@ pub enum Outcome {
 /// Why an attempt ended without an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fault {
-    /// What kind of fault: a bounded label for metrics.
+    /// Which fault: a bounded label for metrics.
     pub kind: FaultKind,
-    /// Text for people: bounded, and never a payload.
+    /// A bounded text for people, without message bodies.
     pub detail: String,
 }
 
 impl Fault {
-    /// A fault with its text for people, cut at 1 KiB.
+    /// A fault with a text for people, cut at 1 KiB.
     pub fn new(kind: FaultKind, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
-        crate::delivery::policy::truncate_utf8(&mut detail, crate::delivery::policy::DETAIL_MAX);
+        truncate_utf8(&mut detail, DETAIL_MAX);
         Self { kind, detail }
     }
 }

@@ -1,20 +1,18 @@
-//! What the host decides: `decide(outcome, attempt, policy) -> disposition`.
+//! The decision about a message: `decide(outcome, attempt, policy) -> disposition`.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::delivery::attempt::Allowance;
+use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::declared::declared;
 use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 
-/// The longest detail of a dead letter or a fault, in bytes.
-pub const DETAIL_MAX: usize = 1024;
-
-/// The longest delay that a handler may ask for; longer ones are clamped.
+/// The longest delay that a handler may ask for. A longer one is shortened to this.
 pub const DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the host does about a delivery.
+/// What the host does with a delivery.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Disposition {
     /// Take it off the queue: it is done.
@@ -26,7 +24,7 @@ pub enum Disposition {
     },
     /// Move it to the dead-letter queue.
     DeadLetter(Rejection),
-    /// Take it off the queue: it is given up, and nothing keeps it.
+    /// Take it off the queue without a copy: it is given up.
     Discard(Rejection),
 }
 
@@ -39,8 +37,8 @@ pub struct Rejection {
     pub detail: String,
     /// Starts charged to the message in all.
     pub attempts: u32,
-    /// Whether a handler was started and rejected it in this delivery (a cycle is only broken by
-    /// such a rejection).
+    /// Whether a handler was started and rejected it in this delivery. Only such a rejection breaks a
+    /// cycle.
     pub handled: bool,
 }
 
@@ -73,7 +71,7 @@ declared! {
 }
 
 impl Reason {
-    /// The reason that this word names.
+    /// The reason with this label.
     pub fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|r| r.label() == label)
     }
@@ -85,18 +83,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Some of the reasons.
+/// A set of reasons.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Reasons(u16);
 
 impl Reasons {
-    /// These.
+    /// The set of these reasons.
     pub fn new(reasons: impl IntoIterator<Item = Reason>) -> Self {
         let bits = reasons.into_iter().map(Self::bit);
         Self(bits.fold(0, |all, bit| all | bit))
     }
 
-    /// Whether this one is among them.
+    /// Whether the set contains this reason.
     pub fn contains(self, reason: Reason) -> bool {
         self.0 & Self::bit(reason) != 0
     }
@@ -106,55 +104,55 @@ impl Reasons {
     }
 }
 
-/// What the operator wants of dead letters, beyond where they go.
+/// The operator's rules for dead letters, except where they go.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeadLetterRules {
-    /// What dies for these reasons is discarded, counted.
+    /// Messages that die for these reasons are discarded and counted.
     pub discarded: Reasons,
-    /// While a dead letter cannot be written, nothing more is read from the queue.
+    /// While a dead letter cannot be written, the host reads nothing from the queue.
     pub stop_when_refused: bool,
 }
 
-/// What to do when a message has failed as often as it may.
+/// What to do with a message that has failed as often as it may fail.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnCap {
     /// Move it to the dead-letter queue.
     #[default]
     DeadLetter,
-    /// Discard it, counted.
+    /// Discard and count it.
     Discard,
 }
 
-/// What a fault means.
+/// What to do after a fault.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnFault {
-    /// A failed attempt like any other: requeue after the backoff, until the cap.
+    /// Requeue after the backoff until the cap, as after any failed attempt.
     #[default]
     Requeue,
-    /// Dead-letter at once, with the fault as the reason.
+    /// Dead-letter the message at once, with the fault as the reason.
     DeadLetter,
 }
 
-/// The rules that the operator wrote.
+/// The operator's rules for deliveries.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Policy {
     /// How often a message may start (`max_deliveries`), and how starts are counted.
-    pub allowance: Allowance,
+    pub limit: DeliveryLimit,
     /// What happens at the cap.
     pub on_cap: OnCap,
-    /// What a fault means.
+    /// What to do after a fault.
     pub on_fault: OnFault,
-    /// Whether there is somewhere to put a dead letter; without it what is given up is discarded.
+    /// Whether there is a dead-letter queue. Without one, messages that are given up are discarded.
     pub has_dead_letter: bool,
-    /// What else is wanted of dead letters.
+    /// Further rules for dead letters.
     pub dead_letters: DeadLetterRules,
-    /// How long a failed message waits if its handler does not say.
+    /// How long a failed message waits, unless its handler sets the delay.
     pub backoff: Backoff,
 }
 
-/// What to do about an outcome. `jitter` is a random number in `0.0..1.0`.
+/// What to do after an outcome. `jitter` is a random number in `0.0..1.0`.
 ///
-/// The one page that everybody reads first: nothing else decides a message's fate.
+/// Only this function decides what becomes of a message that a handler has seen.
 pub fn decide(outcome: &Outcome, attempt: u32, policy: &Policy, jitter: f64) -> Disposition {
     match outcome {
         Outcome::Ack => Disposition::Acknowledge,
@@ -174,15 +172,15 @@ pub fn decide(outcome: &Outcome, attempt: u32, policy: &Policy, jitter: f64) -> 
 }
 
 impl Policy {
-    /// What is left of these rules on a queue that forgets what it hands out (at most once): a
-    /// message that is not acknowledged is lost, for the reason that ended it.
+    /// These rules for an at-most-once queue: unacknowledged messages are discarded, for the reason that
+    /// ended them.
     #[must_use]
     pub fn at_most_once(self) -> Self {
         Self {
-            allowance: Allowance {
+            limit: DeliveryLimit {
                 cap: None,
                 at_most_once: true,
-                ..self.allowance
+                ..self.limit
             },
             on_cap: OnCap::Discard,
             on_fault: OnFault::DeadLetter,
@@ -191,8 +189,7 @@ impl Policy {
         }
     }
 
-    /// A message that has no start left, found before any handler ran: its hosts died, or its
-    /// header said so.
+    /// A message has no start left before a handler ran: its hosts died, or its header says so.
     pub fn exhausted(&self, attempts: u32, detail: String) -> Disposition {
         let rejection = Rejection::new(Reason::MaxDeliveries, detail, attempts, false);
         match self.on_cap {
@@ -201,14 +198,13 @@ impl Policy {
         }
     }
 
-    /// A message that the gate turns away: no handler runs for it this time.
+    /// The gate turns a message away: no handler runs for it.
     pub fn turn_away(&self, reason: Reason, detail: String, attempts: u32) -> Disposition {
         self.dead_letter(Rejection::new(reason, detail, attempts, false))
     }
 
-    /// Whether what is given up for this reason is lost although nobody said that it may be: there
-    /// is no dead-letter queue, and no route, no cap, no handler and no header of the message that
-    /// says so.
+    /// Whether messages that are given up for this reason are lost without permission: there is no
+    /// dead-letter queue, and no route, cap, handler or header of the message allows the loss.
     pub fn is_lost(&self, reason: Reason) -> bool {
         let is_said = matches!(
             reason,
@@ -224,10 +220,10 @@ impl Policy {
         jitter: f64,
         detail: impl FnOnce() -> String,
     ) -> Disposition {
-        if self.allowance.at_most_once {
+        if self.limit.at_most_once {
             return self.give_up(Reason::MaxDeliveries, detail(), attempt);
         }
-        if self.allowance.cap.is_some_and(|cap| attempt >= cap) {
+        if self.limit.cap.is_some_and(|cap| attempt >= cap) {
             let rejection = Rejection::new(Reason::MaxDeliveries, detail(), attempt, true);
             return match self.on_cap {
                 OnCap::Discard => Disposition::Discard(rejection),
@@ -244,7 +240,7 @@ impl Policy {
         self.dead_letter(Rejection::new(reason, detail, attempt, true))
     }
 
-    /// What becomes of a message that is given up.
+    /// A message that is given up goes to the dead-letter queue, or is discarded.
     pub(in crate::delivery) fn dead_letter(&self, rejection: Rejection) -> Disposition {
         let is_discarded = self.dead_letters.discarded.contains(rejection.reason);
         if self.has_dead_letter && !is_discarded {
@@ -267,8 +263,8 @@ impl Rejection {
     }
 }
 
-/// The dead-letter reason of a fault that is not retried. What has no reason of its own counts as
-/// `trap`, with the kind in the detail.
+/// The dead-letter reason of a fault that is not retried. A kind without a reason of its own counts as
+/// `trap`; the detail names it.
 fn reason_of(kind: FaultKind) -> Reason {
     match kind {
         FaultKind::CpuTimeout | FaultKind::WallTimeout => Reason::Timeout,
@@ -280,14 +276,6 @@ fn reason_of(kind: FaultKind) -> Reason {
         | FaultKind::BadOutcome
         | FaultKind::HostPanic
         | FaultKind::Instantiation => Reason::Trap,
-    }
-}
-
-/// Cut a text at a character boundary, so that it has at most `max` bytes.
-pub fn truncate_utf8(text: &mut String, max: usize) {
-    if text.len() > max {
-        let end = (0..=max).rev().find(|&i| text.is_char_boundary(i));
-        text.truncate(end.unwrap_or(0));
     }
 }
 
@@ -324,7 +312,7 @@ mod tests {
                     for on_fault in [OnFault::Requeue, OnFault::DeadLetter] {
                         for has_dead_letter in [false, true] {
                             policies.push(Policy {
-                                allowance: Allowance {
+                                limit: DeliveryLimit {
                                     cap,
                                     accounting,
                                     at_most_once: false,
@@ -343,12 +331,12 @@ mod tests {
         policies
     }
 
-    /// What every disposition of a message that was not acknowledged keeps.
+    /// Checks the disposition of a message that was not acknowledged.
     fn check(disposition: &Disposition, policy: &Policy, attempts: u32, handled: bool) {
         let rejection = match disposition {
             Disposition::Acknowledge => panic!("acknowledged without an ack"),
             Disposition::Requeue { delay } => {
-                assert!(policy.allowance.cap.is_none_or(|cap| attempts < cap));
+                assert!(policy.limit.cap.is_none_or(|cap| attempts < cap));
                 assert!(*delay <= DELAY_MAX);
                 return;
             }
@@ -365,7 +353,7 @@ mod tests {
         assert!(rejection.detail.len() <= DETAIL_MAX);
         assert_eq!((rejection.attempts, rejection.handled), (attempts, handled));
         if rejection.reason == Reason::MaxDeliveries && handled {
-            assert!(policy.allowance.cap.is_some_and(|cap| attempts >= cap));
+            assert!(policy.limit.cap.is_some_and(|cap| attempts >= cap));
         }
     }
 
@@ -388,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_start_left_nothing_is_requeued() {
+    fn a_message_without_a_start_left_is_not_requeued() {
         for policy in policies() {
-            let Some(cap) = policy.allowance.cap else {
+            let Some(cap) = policy.limit.cap else {
                 continue;
             };
             let disposition = policy.exhausted(cap, "x".repeat(3 * DETAIL_MAX));
@@ -400,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_gate_turns_away_is_never_discarded_by_the_cap() {
+    fn on_cap_does_not_apply_to_messages_that_the_gate_turns_away() {
         for policy in policies() {
             for reason in Reason::ALL {
                 let disposition = policy.turn_away(reason, String::new(), 0);
@@ -414,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_is_routed_to_discard_is_discarded_and_no_other() {
+    fn only_reasons_routed_to_discard_are_discarded() {
         for discarded in Reason::ALL {
             for mut policy in policies().into_iter().filter(|p| p.has_dead_letter) {
                 policy.dead_letters.discarded = Reasons::new([discarded]);
@@ -431,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_unsaid_is_told_from_what_is_lost_on_purpose() {
+    fn losses_without_permission_differ_from_permitted_ones() {
         for mut policy in policies() {
             let is_nowhere = !policy.has_dead_letter;
             for reason in [Reason::Oversize, Reason::Malformed] {
@@ -447,9 +435,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_below_the_cap_comes_again_and_the_handlers_delay_wins() {
+    fn a_failure_below_the_cap_is_requeued_and_the_handlers_delay_wins() {
         for policy in policies() {
-            if policy.allowance.cap.is_some_and(|cap| cap < 2) {
+            if policy.limit.cap.is_some_and(|cap| cap < 2) {
                 continue;
             }
             let decided = |delay| decide(&Outcome::NackRequeue(delay), 1, &policy, 0.5);
@@ -465,10 +453,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_go_back_is_lost_for_the_reason_that_ended_it() {
+    fn an_at_most_once_queue_discards_for_the_reason_that_ended_the_message() {
         for policy in policies() {
             let policy = policy.at_most_once();
-            assert_eq!(policy.allowance.starts_max(), 1);
+            assert_eq!(policy.limit.starts_max(), 1);
             for outcome in outcomes() {
                 let reason = match &outcome {
                     Outcome::Ack => None,
@@ -489,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_a_failure_or_the_end() {
+    fn a_fault_requeues_or_dead_letters() {
         for policy in policies() {
             for kind in FaultKind::ALL {
                 let fault = Outcome::Fault(Fault::new(kind, "why"));
@@ -503,15 +491,6 @@ mod tests {
                 let at_once = policy.on_fault == OnFault::DeadLetter;
                 assert_eq!(rejection.reason == Reason::MaxDeliveries, !at_once);
             }
-        }
-    }
-
-    #[test]
-    fn texts_are_cut_between_characters() {
-        for max in 0..12 {
-            let mut text = "aä€😀bc".to_owned();
-            truncate_utf8(&mut text, max);
-            assert!(text.len() <= max && "aä€😀bc".starts_with(&text));
         }
     }
 }

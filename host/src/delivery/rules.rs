@@ -1,44 +1,44 @@
-//! The rules of attempts, suspects and leases by name, so that the model of the tests can take one
-//! out and see what breaks. Outside tests every rule holds, at no cost.
+//! The rules of attempts, suspects and leases by name. The model in the tests takes out one rule and
+//! looks which promise breaks. Outside tests every rule holds, at no cost.
 
-/// One rule that the ledger, the scripts or the executor keep, with its number in
-/// `docs/attempts.md`, which has them in words and says what breaks without.
+/// One rule that the ledger, the scripts or the executor keep. `docs/attempts.md` explains them by
+/// these numbers, and says what breaks without each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Rule {
-    /// 1: where the first delivery is already the last, a recorded start is always 2.
+    /// 1: if the first delivery is already the last, a recorded start is always 2.
     LastStartIsTwo,
     /// 2: a start is recorded by a script that checks owner and count (`record.lua`).
     #[cfg(test)]
     RecordsCheck,
-    /// 3: orphans are listed and claimed in one script, which leaves the count alone.
+    /// 3: one script lists and claims orphans, and keeps their counts.
     #[cfg(test)]
     ClaimsKeepCounts,
-    /// 4: a delivery that comes again while its attempt runs waits for that one's end.
+    /// 4: a delivery that is claimed again while its attempt runs waits until that attempt ends.
     OneRunAtATime,
-    /// 5: what never started goes back with the count it had before.
+    /// 5: a delivery that never started goes back with the count that it had before.
     HandBackUncharged,
-    /// 6: a suspect with two charges, or one start left, runs alone.
-    SuspectsRunAlone,
-    /// 7: alone means that settlements not yet confirmed have ended, too.
-    AloneAwaitsSettlements,
-    /// 8: a suspect that must run alone is left, not parked, on drain.
+    /// 6: a suspect with two charges, or with one start left, runs isolated.
+    SuspectsRunIsolated,
+    /// 7: an isolated run waits for unconfirmed settlements, too.
+    IsolationAwaitsSettlements,
+    /// 8: on drain, a suspect that must run isolated is left, not parked.
     SuspectsAreLeftOnDrain,
-    /// 9: normal traffic gets its share between alone runs.
+    /// 9: normal traffic gets its share between isolated runs.
     FairShare,
-    /// 10: one slot is kept for orphans and due deliveries.
+    /// 10: one place is reserved for orphans and due deliveries.
     ReservedSlot,
-    /// 11: own entries that the host does not hold are adopted.
+    /// 11: a host adopts own entries that it does not hold.
     #[cfg(test)]
     AdoptUnknown,
     /// 12: renewal checks the owner.
     #[cfg(test)]
     RenewalChecks,
-    /// 12: nothing starts on a lease that was not confirmed within `min_idle`.
+    /// 12: nothing starts unless its lease was confirmed within `min_idle`.
     LeaseBeforeStart,
     /// 13: a parked delivery that the set does not name is due now.
     #[cfg(test)]
     StrandedParkedAreDue,
-    /// 15: what sends a delivery away and is asked again voids what was asked before (`fence.lua`).
+    /// 15: a repeated request that sends a delivery away voids the first one (`fence.lua`).
     #[cfg(test)]
     RepeatsVoid,
 }

@@ -15,8 +15,8 @@ impl Trace {
         Self::parse(headers.find(TRACEPARENT)?)
     }
 
-    /// `00-<32 hexadecimal digits>-<16>-<2>`; of later versions, which may go on, the same parts.
-    /// Anything else is no trace.
+    /// `00-<32 hexadecimal digits>-<16>-<2>`. Later versions may be longer; the same parts count.
+    /// Any other text is not a trace.
     pub fn parse(traceparent: &[u8]) -> Option<Self> {
         let version = traceparent.get(..2)?;
         let later = version != b"00";
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_none() {
+    fn an_invalid_traceparent_has_no_trace() {
         let wrong = [
             String::new(),
             VALID.to_uppercase(),
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_hexadecimal_digits_comes_out(
+        fn ids_are_hexadecimal_digits(
             bytes in prop::collection::vec(any::<u8>(), 0..80),
             at in 0..55_usize,
             byte in any::<u8>(),

@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{
-    Backlog, Claim, Contact, Defect, Guarantee, Maintenance, Observation, Origin, Queue, Record,
-    Repair, Repaired, Reply, Settlement, Step, Taken,
+    Backlog, Claim, Contact, Guarantee, Maintenance, Observation, Origin, Queue, Record, Repair,
+    Repaired, Reply, SettleAction, Settlement, Taken,
 };
 use crate::delivery::message::DeliveryId;
 use crate::redis::error::Error;
@@ -115,10 +115,7 @@ impl<S: Source> AtMostOnce<S> {
             expires_at_ms: None,
             message: decoded.message,
             raw: Raw::Value(value.bytes),
-            defect: decoded.defect.map(|defect| Defect {
-                reason: defect.reason,
-                detail: defect.detail,
-            }),
+            defect: decoded.defect,
         }
     }
 }
@@ -171,9 +168,9 @@ impl<S: Source> Queue for AtMostOnce<S> {
 
     /// What takes a delivery off is done already; nothing can go anywhere.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
-        let one = |settlement: &Settlement| match settlement.step {
-            Step::Discard => Reply::Done,
-            Step::Park { .. } | Step::Leave { .. } | Step::DeadLetter { .. } => Reply::Gone,
+        let one = |settlement: &Settlement| match settlement.action {
+            SettleAction::Discard(_) => Reply::Done,
+            _ => Reply::Gone,
         };
         Ok(settlements.iter().map(one).collect())
     }

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tracing::warn;
 
-use super::{Claim, Maintenance, Settlement, Step};
+use super::{Claim, Maintenance, SettleAction, Settlement};
 use crate::delivery::message::Headers;
-use crate::delivery::policy::{DETAIL_MAX, Reason, Rejection, truncate_utf8};
+use crate::delivery::policy::{Reason, Rejection};
+use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::death;
@@ -59,18 +60,15 @@ pub(super) fn over_length(
         handled: false,
     };
     let target = target.filter(|target| !target.routes.is_discarded(rejection.reason));
-    let step = match target {
-        Some(_) => Step::DeadLetter {
-            rejection,
-            handler: Arc::from(""),
-            expires_at_ms: claim.expires_at_ms,
-        },
-        None => Step::Discard,
+    let action = match target {
+        Some(_) => SettleAction::DeadLetter(rejection),
+        None => SettleAction::Discard(rejection),
     };
+    let expires_at_ms = claim.expires_at_ms;
+    let count = claim.native;
     Settlement {
-        count: claim.native,
-        claim,
-        step,
+        expires_at_ms,
+        ..Settlement::new(claim, count, action)
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use crate::delivery::ledger::{Origin, Reply};
+pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
-use crate::delivery::policy::{Reason, Rejection};
 use crate::redis::{Error, ServerTime};
 use crate::wire::Raw;
+use crate::wire::decoded::Malformed;
 
 pub mod at_most_once;
 pub mod dead_letter_queue;
@@ -46,16 +46,7 @@ pub struct Claim {
     /// What copies are made of: every byte as it stands in Redis.
     pub raw: Raw,
     /// What decoding found wrong with it: the gate turns it away unrun.
-    pub defect: Option<Defect>,
-}
-
-/// Something that keeps a message from its handler.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Defect {
-    /// The reason it is dead-lettered for.
-    pub reason: Reason,
-    /// Text for people, bounded, without the payload.
-    pub detail: String,
+    pub defect: Option<Malformed>,
 }
 
 /// A start to record before the handler runs, or a lease to confirm (`write` = `expect`).
@@ -77,15 +68,23 @@ pub struct Settlement {
     /// The native count it must still have in Redis.
     pub count: u32,
     /// What happens to it.
-    pub step: Step,
+    pub action: SettleAction,
+    /// The digest of the handler that ran or would have run: for a dead letter.
+    pub handler: Arc<str>,
+    /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
+    /// to live of the queue says: for a dead letter, whose copy has no such limit.
+    pub expires_at_ms: Option<u64>,
 }
 
 impl Settlement {
-    /// When a dead letter stopped, or would have stopped, being worth handling.
-    fn expires_at_ms(&self) -> Option<u64> {
-        match self.step {
-            Step::DeadLetter { expires_at_ms, .. } => expires_at_ms,
-            Step::Park { .. } | Step::Leave { .. } | Step::Discard => None,
+    /// A settlement of a message that no handler has run, and that does not expire.
+    pub fn new(claim: Arc<Claim>, count: u32, action: SettleAction) -> Self {
+        Self {
+            claim,
+            count,
+            action,
+            handler: Arc::from(""),
+            expires_at_ms: None,
         }
     }
 
@@ -94,51 +93,15 @@ impl Settlement {
     /// What the first one may have sent back, another host may have started since, and this one
     /// may own again, with the very count that it names: so a repeat takes no charge back.
     pub fn again(&self) -> Self {
-        let step = match &self.step {
-            Step::Park { keep, after } => Step::Park {
-                keep: self.count.max(*keep),
-                after: *after,
-            },
-            Step::Leave { keep } => Step::Leave {
-                keep: self.count.max(*keep),
-            },
-            other => other.clone(),
-        };
-        Self {
-            step,
-            ..self.clone()
+        let mut again = self.clone();
+        match &mut again.action {
+            SettleAction::Park { keep, .. }
+            | SettleAction::HandBack { keep }
+            | SettleAction::Leave { keep } => *keep = self.count.max(*keep),
+            SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
         }
+        again
     }
-}
-
-/// What a settlement does.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// Hold it for later by no host, with this native count.
-    Park {
-        /// The native count it keeps.
-        keep: u32,
-        /// When it is due, from now by the server's clock.
-        after: Duration,
-    },
-    /// A suspect that must run alone, on drain: leave it under this host's name, idle for
-    /// `min_idle`, so that the next orphan scan of another host finds it.
-    Leave {
-        /// The native count it keeps: a record whose start never came is taken back.
-        keep: u32,
-    },
-    /// Copy it to the dead-letter queue, then take it off this queue.
-    DeadLetter {
-        /// Why.
-        rejection: Rejection,
-        /// The digest of the handler that ran or would have run.
-        handler: Arc<str>,
-        /// When it stops being worth handling, in epoch milliseconds, as its header or the time to
-        /// live of the queue says; its copy has no such limit.
-        expires_at_ms: Option<u64>,
-    },
-    /// Take it off the queue: given up.
-    Discard,
 }
 
 /// What a look at the waiting deliveries found.

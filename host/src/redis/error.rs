@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 
 /// An operation on the queue failed as a whole; nothing is known about what it did.
 #[derive(Clone, Debug, thiserror::Error)]

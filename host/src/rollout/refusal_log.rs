@@ -1,6 +1,6 @@
 //! The newest version that this host refused or gave up, and why, until another version is taken.
 
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 use crate::rollout::versions::{Origin, Verdict};
 use crate::telemetry::versions::RefusedSeen;
 use crate::telemetry::wall_clock_ms;

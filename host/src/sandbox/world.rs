@@ -14,7 +14,7 @@ use super::error::{LoadError, named};
 use super::log::{lossy, printable};
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 
 /// The interfaces of handlers. A component exports exactly one of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

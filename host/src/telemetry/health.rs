@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::delivery::declared::declared;
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 use crate::telemetry::versions::VersionsSeen;
 
 /// The longest detail of a reason, in bytes.

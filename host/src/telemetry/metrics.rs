@@ -588,7 +588,7 @@ impl Series for Info {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::attempt::Allowance;
+    use crate::delivery::attempt::DeliveryLimit;
     use crate::delivery::outcome::Fault;
     use crate::delivery::policy::{OnCap, OnFault};
     use crate::telemetry::health::Cause;
@@ -645,9 +645,9 @@ mod tests {
     fn summary_and_scrape_agree() {
         let metrics = Metrics::default();
         let policy = Policy {
-            allowance: Allowance {
+            limit: DeliveryLimit {
                 cap: Some(1),
-                ..Allowance::default()
+                ..DeliveryLimit::default()
             },
             on_cap: OnCap::DeadLetter,
             on_fault: OnFault::Requeue,

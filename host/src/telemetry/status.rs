@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 
 /// The number of faults that are kept.
 const FAULTS_MAX: usize = 32;

@@ -8,7 +8,8 @@ use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
 };
-use crate::delivery::policy::{DETAIL_MAX, Rejection, truncate_utf8};
+use crate::delivery::policy::Rejection;
+use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 use crate::wire::death::{self, Incoming, X_DEATH};
 use crate::wire::decoded::message_id;
 use crate::wire::stream::{header_field, header_name};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use arbitrary::Unstructured;
 use bytes::Bytes;
 use guests::{Export, HANDLE, HANDLE_BATCH};
-use hostler::delivery::attempt::{Accounting, Allowance};
+use hostler::delivery::attempt::{Accounting, DeliveryLimit};
 use hostler::delivery::backoff::Backoff;
 use hostler::delivery::batch::{Pieces, starts_max};
 use hostler::delivery::message::{Headers, Message};
@@ -263,7 +263,7 @@ impl Rig {
         for cap in [None, Some(1), Some(2)] {
             for on_fault in [OnFault::Requeue, OnFault::DeadLetter] {
                 let policy = Policy {
-                    allowance: Allowance {
+                    limit: DeliveryLimit {
                         cap,
                         accounting: Accounting::Lazy,
                         at_most_once: false,

@@ -15,7 +15,7 @@ use super::through::Through;
 use super::timed::{SENT, Timed, Times};
 use crate::cli::connect::Passing;
 use crate::cli::exit::{Exit, Failure};
-use crate::delivery::attempt::Allowance;
+use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::ledger;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
@@ -223,7 +223,7 @@ impl Bench<'_> {
 
     fn settings(&self) -> runtime::Settings {
         let defaults = runtime::Settings::new(Policy {
-            allowance: Allowance::default(),
+            limit: DeliveryLimit::default(),
             on_cap: OnCap::DeadLetter,
             on_fault: OnFault::Requeue,
             has_dead_letter: false,

@@ -1,110 +1,131 @@
-//! Every delivery this host holds, from claim to settlement: the one owner of that state.
+//! Every delivery that this host holds, from claim to settlement. Only the ledger changes that state.
 //!
-//! [`Ledger::apply`] takes what happened, [`Ledger::poll`] gives what to do; time is an argument,
-//! and nothing here waits, reads a clock or knows Redis. So a test can drive any number of hosts
-//! through crashes, pauses and lost replies (`model.rs`), with the very code that runs.
+//! [`Ledger::apply`] takes what happened, [`Ledger::poll`] returns what to do. Time is an argument.
+//! The ledger does not wait, reads no clock and does not know Redis. So a test can drive any number
+//! of hosts through crashes, pauses and lost replies (`model.rs`), with the code that runs in
+//! production.
 //!
 //! ```text
 //!            claimed
 //!               |
-//!   Waiting: ready queue, or the queue of those who must run alone
+//!   Waiting: in the ready queue, or in the queue of isolated suspects
 //!               | Release
 //!   Released: with the executor; a first delivery may start at any time
-//!               | SlotReady (all others: a slot is kept for them)
-//!   Recording: the start is being written down
+//!               | SlotReady (all others: a slot waits with the delivery)
+//!   Recording: the start is being written to Redis
 //!               | Recorded -> Go
 //!   Running
 //!               | Finished -> decide
-//!   Settling --- confirmed ---> ended
-//!      \--- refused ---> Refused, tried again later, the handler not run meanwhile
+//!   Settling --- confirmed ---> closed
+//!      \--- refused ---> Refused: tried again later, without running the handler
 //! ```
 //!
-//! Invariants: a start other than a fresh delivery's first is durable before it happens; a
-//! delivery has at most one attempt running here; nothing is forgotten before Redis said what
-//! became of it; what this host holds is bounded by the prefetch, the concurrency and a few
-//! reserved places.
+//! Invariants:
+//! - Every start except the first one of a fresh delivery is recorded in Redis before it happens.
+//! - A delivery has at most one running attempt here.
+//! - The ledger forgets a delivery only after Redis said what became of it.
+//! - The prefetch, the concurrency and a few reserved places bound how much a host holds.
 //!
-//! `docs/attempts.md` has the rules in words. In the order of a delivery's way: what is read next is
-//! in [`intake`], what becomes of a claim in [`claiming`], who may run when in [`lanes`], what comes
-//! before a start in [`starting`], what after it in [`settling`]; lost leases and stopping are in
-//! [`leaving`], a handler that cannot be run in [`halting`].
+//! `docs/attempts.md` has the rules in words. This file decides what a host reads and what may run
+//! now; `steps` takes one delivery from its claim to its settlement.
 
-mod claiming;
-mod halting;
+mod held;
 mod intake;
-mod lanes;
-mod leaving;
 #[cfg(test)]
 mod model;
-mod settling;
-mod starting;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod types;
 
-use std::collections::{HashMap, VecDeque};
-
-use rustc_hash::FxBuildHasher;
+use std::collections::VecDeque;
+use std::time::Duration;
 
 pub use types::{
-    Action, Delivery, Ending, Event, HaltCause, Key, Note, Origin, Parting, Reply, Settings, Time,
-    TurnedAway,
+    Action, Closed, Delivery, Event, HaltCause, Key, Note, Origin, Reply, Settings, SettleAction,
+    Time, TurnedAway,
 };
 
-use crate::delivery::attempt::{Lane, Start, Tally};
+use crate::delivery::attempt::NextStart;
+use crate::delivery::backoff::Backoff;
 use crate::delivery::message::DeliveryId;
+use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::Policy;
+use crate::delivery::rules::Rule;
+use held::{Holdings, Sent, State};
 use intake::Intake;
-use lanes::Mode;
+
+/// The prefetch is about this much work at the measured rate, at least the free slots, and at most
+/// `prefetch_max`. So a slow handler holds few messages, and a fast one reads hundreds in a round trip.
+const AHEAD: Time = Time::from_millis(20);
+
+/// With more unconfirmed settlements than this, the host reads nothing: Redis is slower than the
+/// handler.
+const SETTLING_MAX: usize = 8192;
+
+/// Places beyond the prefetch that only orphans and due deliveries may take, so that a saturated
+/// host still takes them.
+const RESERVED: usize = 1;
+
+/// A starting host serves normal traffic for this long before its first suspect, if there is any
+/// traffic. This is longer than a claim and a short handler take: so a message that kills its host at
+/// once cannot keep a crash-looping host from all other work.
+const FIRST_SHARE: Time = Time::from_millis(500);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Ledger<M> {
+pub struct Ledger<J> {
     settings: Settings,
-    held: HashMap<DeliveryId, Held<M>, FxBuildHasher>,
-    generation: u64,
-    /// Deliveries in their turn; entries whose holding has ended are passed over.
+    holdings: Holdings<J>,
+    /// Deliveries that may run, in their order. Keys of closed holdings are skipped.
     ready: VecDeque<Key>,
-    /// Suspects that must run alone, those with the fewest charges first.
-    alone: VecDeque<Key>,
-    counts: Counts,
+    /// Suspects that must run isolated, those with the fewest charges first.
+    isolated: VecDeque<Key>,
     mode: Mode,
     intake: Intake,
     draining: bool,
-    /// What is left to take in, once a queue that forgets what it hands out drains.
     leftovers: Leftovers,
     halt: Option<Halt>,
-    /// How many holdings were refused, those that are being tried again among them.
-    stuck: usize,
-    /// No refused settlement is due before.
+    /// No refused settlement is due before this time.
     refused_due: Option<Time>,
-    out: Vec<Action<M>>,
+    out: Vec<Action<J>>,
 }
 
-/// How many holdings are in which state: kept by [`Ledger::set`], so that nothing is counted twice.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Counts {
-    waiting: usize,
-    released: usize,
-    recording: usize,
-    running: usize,
-    settling: usize,
-    refused: usize,
+/// What may run now: normal traffic, or one suspect that runs isolated on its host.
+///
+/// ```text
+/// Normal --(a suspect waits, and normal traffic had its share)--> Quiescing
+/// Quiescing --(nothing in flight, settlements confirmed)--> Isolated
+/// Isolated --(its settlement is confirmed, or refused)--> Share
+/// Share --(the time is over, or there is no traffic)--> Normal
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mode {
+    /// Normal traffic runs.
+    Normal,
+    /// Normal traffic runs, and no suspect before this time.
+    Share { until: Time },
+    /// Intake has paused; what is in flight ends.
+    Quiescing { since: Time },
+    /// One suspect runs.
+    Isolated { key: Key, since: Time },
 }
 
-/// What was taken off the queue, and not claimed yet, when the host began to drain: nobody else can
-/// have it.
+/// While a host with an at-most-once queue drains: messages that it took off the queue and has not
+/// claimed. No other host can get them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Leftovers {
     /// There may be some.
     Unknown,
-    /// They were asked for.
+    /// The ledger has asked for them.
     Asked,
-    /// There are none anymore.
+    /// There are none left.
     None,
 }
 
-/// The handler cannot be run.
+/// The handler cannot be run: no instance of it can be made, it faults on everything, or it makes the
+/// host panic. Intake stops, held deliveries go back uncharged, and one message is tried at growing
+/// intervals.
 #[derive(Clone, Copy, Debug)]
 struct Halt {
     cause: HaltCause,
@@ -113,148 +134,95 @@ struct Halt {
     /// It is being tried.
     probing: bool,
     tries: u32,
-    /// What was held when it began has a generation up to this one: it says nothing about now.
+    /// Holdings up to this generation were claimed before the halt: their outcome does not tell
+    /// whether the handler works now.
     after: u64,
 }
 
-#[derive(Debug)]
-struct Held<M> {
-    generation: u64,
-    cargo: M,
-    tally: Tally,
-    /// The native count from before this delivery: what a hand-back restores.
-    before: u32,
-    lane: Lane,
-    state: State,
-    /// When the lease was last confirmed.
-    leased: Time,
-    /// We ourselves may have sent it away since it was claimed (the claim was answered so late
-    /// that we may have adopted, run and parked it in between; or a settlement of an earlier
-    /// holding came after it): nothing starts before Redis has confirmed owner and count.
-    doubtful: bool,
-    /// The lease was lost while it was with the executor: only an ack still counts.
-    lost: Option<Ending>,
-    /// The same delivery, claimed again while this holding could not be replaced.
-    successor: Option<Box<(Delivery<M>, Time)>>,
-    /// Redis would not write its settlement, and it is not settled yet.
-    was_refused: bool,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Waiting,
-    Released,
-    Recording { start: Start, write: u32 },
-    Running { attempt: u32 },
-    Settling { sent: Sent, tries: u32 },
-    Refused { sent: Sent, tries: u32, again: Time },
-}
-
-#[derive(Clone, Debug)]
-enum Sent {
-    Acknowledgement,
-    Parting(Parting),
-}
-
-impl<M> Ledger<M> {
+impl<J> Ledger<J> {
     /// An empty ledger of a host that starts now.
     pub fn new(now: Time, settings: Settings) -> Self {
+        // Rule 9: a starting host serves normal traffic before its first suspect.
+        let mode = if Rule::FairShare.holds() {
+            let until = now + FIRST_SHARE;
+            Mode::Share { until }
+        } else {
+            Mode::Normal
+        };
         Self {
             intake: Intake::new(now, &settings),
-            mode: Mode::new(now),
+            mode,
             settings,
-            held: HashMap::default(),
-            generation: 0,
+            holdings: Holdings::default(),
             ready: VecDeque::new(),
-            alone: VecDeque::new(),
-            counts: Counts::default(),
+            isolated: VecDeque::new(),
             draining: false,
             leftovers: Leftovers::Unknown,
             halt: None,
-            stuck: 0,
             refused_due: None,
             out: Vec::new(),
         }
     }
 
-    /// The caller's own for a delivery that is held.
-    pub fn cargo(&self, key: Key) -> Option<&M> {
-        self.find(key).map(|held| &held.cargo)
+    /// The caller's own value for a held delivery.
+    pub fn job(&self, key: Key) -> Option<&J> {
+        self.holdings.find(key).map(|held| &held.job)
     }
 
     /// Whether this host holds a delivery with this id.
     pub fn holds(&self, id: &DeliveryId) -> bool {
-        self.held.contains_key(id)
+        self.holdings.contains(*id)
     }
 
-    /// What must be pending in Redis: everything that is held, but for what is being acknowledged.
-    /// Key, native count, cargo.
-    pub fn pending(&self) -> impl Iterator<Item = (Key, u32, &M)> {
-        self.iter().filter(|(key, ..)| {
-            let acknowledged = |state: &State| {
-                matches!(
-                    state,
-                    State::Settling {
-                        sent: Sent::Acknowledgement,
-                        ..
-                    }
-                )
-            };
-            self.find_in(*key, acknowledged).is_none()
-        })
+    /// The deliveries that must be pending in Redis: all held ones, except those that are being
+    /// acknowledged. Key, native count, job.
+    pub fn pending(&self) -> impl Iterator<Item = (Key, u32, &J)> {
+        let held = self.holdings.iter().filter(|(_, held)| match held.state {
+            State::Settling { ref sent, .. } => !matches!(sent, Sent::Acknowledgement),
+            _ => true,
+        });
+        held.map(|(key, held)| (key, held.counts.native, &held.job))
     }
 
-    /// Everything that is held: key, native count, cargo.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, u32, &M)> {
-        self.held.iter().map(|(&id, held)| {
-            let key = Key {
-                id,
-                generation: held.generation,
-            };
-            (key, held.tally.native, &held.cargo)
-        })
+    /// All held deliveries: key, native count, job.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, u32, &J)> {
+        let held = self.holdings.iter();
+        held.map(|(key, held)| (key, held.counts.native, &held.job))
     }
 
-    /// When the lease of this holding was last confirmed: a renewal that came too late to be sure
+    /// When the lease of this holding was last confirmed. A renewal that came too late to be sure
     /// does not count.
     pub fn leased(&self, key: Key) -> Option<Time> {
-        self.find(key).map(|held| held.leased)
+        self.holdings.find(key).map(|held| held.leased)
     }
 
     /// How many deliveries are held.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.holdings.len()
     }
 
     /// Whether nothing is held.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.len() == 0
     }
 
-    /// Whether Redis has refused a settlement that it has not carried out since. Looks at
-    /// everything that is held.
+    /// Whether Redis has refused a settlement and has not carried it out since. Looks at every held
+    /// delivery.
     pub fn has_refused(&self) -> bool {
-        self.held.values().any(|held| match held.state {
+        let is_refused = |state: &State| match state {
             State::Refused { .. } => true,
-            State::Settling { tries, .. } => tries > 0,
+            State::Settling { tries, .. } => *tries > 0,
             _ => false,
-        })
+        };
+        self.holdings
+            .iter()
+            .any(|(_, held)| is_refused(&held.state))
     }
 
     /// Whether the drain is over: nothing is held, and nothing more can come.
     pub fn is_drained(&self) -> bool {
         let is_dry = self.hands_back() || self.leftovers == Leftovers::None;
-        self.draining && self.held.is_empty() && self.intake.is_quiet() && is_dry
-    }
-
-    /// Whether what has not started can go back to the queue. Otherwise it is run, draining or not.
-    fn hands_back(&self) -> bool {
-        !self.settings.policy.allowance.at_most_once
-    }
-
-    /// Whether nothing may start anymore: the host drains, and what it holds goes back.
-    fn is_closing(&self) -> bool {
-        self.draining && self.hands_back()
+        self.draining && self.is_empty() && self.intake.is_quiet() && is_dry
     }
 
     /// The operator's rules in force.
@@ -262,8 +230,8 @@ impl<M> Ledger<M> {
         &self.settings.policy
     }
 
-    /// Take in what happened. What follows from it comes out of [`Ledger::poll`].
-    pub fn apply(&mut self, now: Time, event: Event<M>) {
+    /// Take in what happened. [`Ledger::poll`] returns what follows from it.
+    pub fn apply(&mut self, now: Time, event: Event<J>) {
         match event {
             Event::Fetched {
                 asked,
@@ -319,126 +287,425 @@ impl<M> Ledger<M> {
             }
             Event::Settled(key, reply) => self.settled(now, key, reply),
             Event::Renewed { leased, replies } => {
-                self.intake.renewed();
+                self.intake.renewing = false;
                 self.confirmed(now, leased, replies);
             }
             Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
             Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
-            Event::Broken { detail } => self.broken(now, detail),
+            Event::Broken { detail } => {
+                if self.halt.is_none() && !self.draining {
+                    self.halt(now, HaltCause::Broken, detail);
+                    self.give_back_waiting();
+                }
+            }
+            Event::Panicked { detail } => {
+                // This halt lasts, even if the handler was halted before for another cause.
+                self.halt = None;
+                self.halt(now, HaltCause::Panics, detail);
+                self.give_back_waiting();
+            }
             Event::HandlerChanged => self.resume(),
             Event::BatchChanged(batch) => self.settings.batch = batch,
-            Event::Panicked { detail } => self.panicked(now, detail),
             Event::PolicyChanged(policy) => self.change_policy(now, *policy),
             Event::Drain => self.drain(),
         }
     }
 
-    /// What to do now; empties itself into `out`.
-    pub fn poll(&mut self, now: Time, out: &mut Vec<Action<M>>) {
-        self.advance_halt(now);
+    /// Append to `out` what to do now.
+    pub fn poll(&mut self, now: Time, out: &mut Vec<Action<J>>) {
+        if let Some(halt) = &mut self.halt {
+            halt.probing |= halt.until <= now;
+        }
         self.retry_refused(now);
-        self.advance_lanes(now);
+        self.advance_mode(now);
         self.release();
         self.take_in(now);
         out.append(&mut self.out);
     }
 
-    /// When [`Ledger::poll`] has something to do even if nothing happens before.
+    /// When [`Ledger::poll`] has something to do although nothing happens before.
     pub fn next_deadline(&self) -> Option<Time> {
         // Without Redis nothing can be tried again: its return is an event.
         let refused = self.refused_due.filter(|_| self.intake.is_online());
-        [refused, self.lanes_deadline(), self.intake_deadline()]
+        let share = match self.mode {
+            Mode::Share { until } if !self.isolated.is_empty() => Some(until),
+            _ => None,
+        };
+        [refused, share, self.intake_deadline()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    fn keys_and_states(&self) -> Vec<(Key, State)> {
-        let mut all: Vec<_> = self
-            .held
-            .iter()
-            .map(|(&id, held)| {
-                let generation = held.generation;
-                (Key { id, generation }, held.state.clone())
-            })
-            .collect();
-        all.sort_unstable_by_key(|(key, _)| key.generation);
-        all
-    }
-
-    fn end(&mut self, key: Key, ending: Ending) {
-        if self.find(key).is_none() {
-            return;
-        }
-        if let Some(held) = self.held.remove(&key.id) {
-            *self.counts.of(&held.state) -= 1;
-            self.stuck -= usize::from(held.was_refused);
-            let cargo = held.cargo;
-            self.out.push(Action::Ended { key, cargo, ending });
-        }
-    }
-
-    /// End a holding; what was claimed again meanwhile takes its place.
-    fn end_or_succeed(&mut self, now: Time, key: Key, ending: Ending) {
-        let successor = self.find_mut(key).and_then(|held| {
-            let successor = held.successor.take()?;
-            Some((successor, held.tally.native, held.lane))
-        });
-        if let Some((successor, native, lane)) = successor {
-            let (delivery, leased) = *successor;
-            let delivery = match ending {
-                // It may have gone back with a lower count.
-                Ending::Parted(_) => delivery,
-                _ => delivery.again(native, lane),
-            };
-            self.end(key, ending);
-            self.hold_again(now, leased, delivery);
-        } else {
-            self.end(key, ending);
-        }
-        self.suspect_done(now, key);
-    }
-
-    fn set(&mut self, key: Key, state: State) {
-        if let Some(held) = self.held.get_mut(&key.id) {
-            debug_assert_eq!(held.generation, key.generation);
-            *self.counts.of(&held.state) -= 1;
-            *self.counts.of(&state) += 1;
-            held.state = state;
-        }
-    }
-
-    fn find(&self, key: Key) -> Option<&Held<M>> {
-        self.held
-            .get(&key.id)
-            .filter(|held| held.generation == key.generation)
-    }
-
-    fn find_mut(&mut self, key: Key) -> Option<&mut Held<M>> {
-        self.held
-            .get_mut(&key.id)
-            .filter(|held| held.generation == key.generation)
-    }
-
-    fn find_in(&self, key: Key, state: impl Fn(&State) -> bool) -> Option<&Held<M>> {
-        self.find(key).filter(|held| state(&held.state))
-    }
-
     fn note(&mut self, note: Note) {
         self.out.push(Action::Note(note));
     }
-}
 
-impl Counts {
-    fn of(&mut self, state: &State) -> &mut usize {
-        match state {
-            State::Waiting => &mut self.waiting,
-            State::Released => &mut self.released,
-            State::Recording { .. } => &mut self.recording,
-            State::Running { .. } => &mut self.running,
-            State::Settling { .. } => &mut self.settling,
-            State::Refused { .. } => &mut self.refused,
+    /// Whether a delivery that has not started can go back to the queue. If not, the host runs it,
+    /// draining or not.
+    fn hands_back(&self) -> bool {
+        !self.settings.policy.limit.at_most_once
+    }
+
+    /// Whether nothing may start anymore: the host drains and hands back what it holds.
+    fn is_closing(&self) -> bool {
+        self.draining && self.hands_back()
+    }
+
+    /// Whether normal traffic may start, and new messages may be read.
+    fn is_open(&self) -> bool {
+        matches!(self.mode, Mode::Normal | Mode::Share { .. })
+            && !self.is_closing()
+            && !self.is_halted()
+    }
+
+    // What to read.
+
+    fn take_in(&mut self, now: Time) {
+        if self.draining && !self.hands_back() {
+            self.take_leftovers();
+            return;
         }
+        if !self.intake.is_online() {
+            return;
+        }
+        if !self.intake.renewing && now >= self.intake.next_renewal {
+            self.renew(now);
+        }
+        if !self.is_open() {
+            return;
+        }
+        self.intake.rate.measure(now);
+        let target = self.target();
+        let work = self.work();
+        let settling = self.holdings.counts().settling;
+        if !self.intake.fetching && settling < SETTLING_MAX && !self.is_stopped() {
+            let want = target.saturating_sub(work);
+            // For a free slot the host asks at once; with work at hand it waits for a larger batch.
+            if want > 0 && (work < self.capacity() || want >= target / 2) {
+                self.intake.fetching = true;
+                // The first fetch must not wait: whether there is normal traffic decides when a
+                // suspect may run.
+                let wait = self.intake.caught_up;
+                self.out.push(Action::Fetch { want, wait });
+            }
+        }
+        let room = self.room();
+        if self.may_take_due() && now >= self.intake.next_due {
+            self.intake.taking_due = true;
+            self.out.push(Action::TakeDue { max: room });
+        }
+        if self.may_take_orphans() && now >= self.intake.next_orphans {
+            self.intake.taking_orphans = Some(room);
+            self.intake.next_orphans = now + self.settings.orphan_scan;
+            self.out.push(Action::TakeOrphans { max: room });
+        }
+    }
+
+    /// Take what the queue took off the server before it stopped. This needs no server.
+    fn take_leftovers(&mut self) {
+        let want = self.target().saturating_sub(self.work());
+        if self.leftovers == Leftovers::Unknown && !self.intake.fetching && want > 0 {
+            self.leftovers = Leftovers::Asked;
+            self.intake.fetching = true;
+            self.out.push(Action::Fetch { want, wait: false });
+        }
+    }
+
+    /// Whether the queue waits because a dead letter cannot be written, as the operator configured.
+    fn is_stopped(&self) -> bool {
+        self.settings.policy.dead_letters.stop_when_refused && self.holdings.stuck > 0
+    }
+
+    fn may_take(&self) -> bool {
+        !self.draining && self.is_open() && !self.is_stopped() && self.room() > 0
+    }
+
+    fn may_take_due(&self) -> bool {
+        self.may_take() && !self.intake.taking_due
+    }
+
+    fn may_take_orphans(&self) -> bool {
+        let is_free = self.intake.taking_orphans.is_none();
+        self.may_take() && is_free && self.isolated.len() < self.settings.concurrency
+    }
+
+    /// How many orphans or due deliveries may come.
+    fn room(&self) -> usize {
+        let reserved = RESERVED * usize::from(Rule::ReservedSlot.holds());
+        (self.target() + reserved).saturating_sub(self.work())
+    }
+
+    fn intake_deadline(&self) -> Option<Time> {
+        let intake = &self.intake;
+        if !intake.is_online() {
+            return None;
+        }
+        // A host without room waits for an attempt to end, not for a time that has passed.
+        let due = self.may_take_due().then_some(intake.next_due);
+        let orphans = self.may_take_orphans().then_some(intake.next_orphans);
+        let renewal = (!intake.renewing && !self.is_empty()).then_some(intake.next_renewal);
+        let halt = self.halt.filter(|halt| !halt.probing);
+        let halt = halt.map(|halt| halt.until);
+        [due, orphans, renewal, halt].into_iter().flatten().min()
+    }
+
+    /// How many deliveries to hold at most, not counting those that settle.
+    fn target(&self) -> usize {
+        let ahead = self.intake.rate.per_second * AHEAD.as_secs_f64();
+        // A rate is far below 2^52: the cast is exact enough, and saturates.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a non-negative rate; the cast saturates"
+        )]
+        let ahead = ahead as usize;
+        if self.halt.is_some() {
+            return 1;
+        }
+        let concurrency = self.settings.concurrency;
+        ahead.clamp(self.capacity(), self.settings.prefetch_max.max(concurrency))
+    }
+
+    /// What all slots can take at once: several deliveries each if the handler takes batches, but no
+    /// more than the prefetch allows.
+    fn capacity(&self) -> usize {
+        let Settings {
+            concurrency,
+            batch,
+            prefetch_max,
+            ..
+        } = self.settings;
+        concurrency
+            .saturating_mul(batch)
+            .min(prefetch_max.max(concurrency))
+    }
+
+    /// How many held deliveries are not decided yet, not counting suspects that wait for their turn.
+    fn work(&self) -> usize {
+        let counts = self.holdings.counts();
+        let all = counts.waiting + counts.out() + counts.refused;
+        all.saturating_sub(self.isolated.len())
+    }
+
+    /// Renew the lease of every delivery that may start, runs, or waits for its settlement.
+    fn renew(&mut self, now: Time) {
+        self.intake.next_renewal = now + self.settings.min_idle / 3;
+        let held = self.holdings.iter();
+        let keys: Vec<Key> = held
+            .filter(|(_, held)| !matches!(held.state, State::Settling { .. }))
+            .map(|(key, _)| key)
+            .collect();
+        if !keys.is_empty() {
+            self.intake.renewing = true;
+            self.out.push(Action::Renew(keys));
+        }
+    }
+
+    // What may run.
+
+    fn advance_mode(&mut self, now: Time) {
+        if let Mode::Share { until } = self.mode
+            && (now >= until || self.is_idle())
+        {
+            self.mode = Mode::Normal;
+        }
+        if self.mode == Mode::Normal && self.is_open() && self.has_suspect() {
+            self.mode = Mode::Quiescing { since: now };
+            if self.intake.fetching {
+                self.out.push(Action::Interrupt);
+            }
+        }
+        if let Mode::Quiescing { since } = self.mode
+            && self.in_flight() == 0
+        {
+            self.begin_isolated_run(now, since);
+        }
+    }
+
+    fn begin_isolated_run(&mut self, now: Time, since: Time) {
+        while let Some(key) = self.isolated.pop_front() {
+            if self.holdings.is_waiting(key) {
+                self.mode = Mode::Isolated { key, since };
+                self.note(Note::IsolatedRunBegan(key));
+                self.release_one(key);
+                return;
+            }
+        }
+        // All suspects were closed meanwhile.
+        let until = now + now.saturating_sub(since);
+        self.mode = Mode::Share { until };
+    }
+
+    /// Rules 7 and 9: the isolated run is over (confirmed, refused, or the delivery went another way).
+    /// Normal traffic gets at least as long as intake had paused.
+    fn suspect_done(&mut self, now: Time, key: Key) {
+        if let Mode::Isolated {
+            key: suspect,
+            since,
+        } = self.mode
+            && suspect == key
+        {
+            let took = now.saturating_sub(since);
+            self.note(Note::IsolatedRunEnded { key, took });
+            self.mode = if Rule::FairShare.holds() {
+                Mode::Share { until: now + took }
+            } else {
+                Mode::Normal
+            };
+        }
+    }
+
+    fn has_suspect(&mut self) -> bool {
+        while let Some(&key) = self.isolated.front() {
+            if self.holdings.is_waiting(key) {
+                return true;
+            }
+            self.isolated.pop_front();
+        }
+        false
+    }
+
+    /// Rule 7: records and unconfirmed settlements count as in flight. A settlement that Redis refused
+    /// does not: otherwise a full dead-letter queue would stop every suspect.
+    fn in_flight(&self) -> usize {
+        let settling = if Rule::IsolationAwaitsSettlements.holds() {
+            self.holdings.unconfirmed()
+        } else {
+            0
+        };
+        self.holdings.counts().out() + settling
+    }
+
+    /// Whether there is no normal traffic: the last fetch brought less than it asked for, and the host
+    /// holds only suspects.
+    fn is_idle(&self) -> bool {
+        self.intake.caught_up && self.in_flight() == 0 && self.ready.is_empty()
+    }
+
+    /// Give the executor what is ready. A delivery that needs a record keeps its turn, and its slot
+    /// asks before it starts.
+    fn release(&mut self) {
+        if !self.is_open() {
+            return;
+        }
+        while !self.is_trying()
+            && let Some(key) = self.ready.pop_front()
+        {
+            self.release_one(key);
+        }
+    }
+
+    fn release_one(&mut self, key: Key) {
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
+        if !matches!(held.state, State::Waiting) {
+            return;
+        }
+        let leased = held.leased;
+        let attempt = match self.settings.policy.limit.next_start(held.counts) {
+            NextStart::Start(start) if start.record.is_none() && !held.doubtful => {
+                Some(start.attempt)
+            }
+            NextStart::Start(_) | NextStart::Exhausted { .. } => None,
+        };
+        self.holdings.set(key, State::Released);
+        self.out.push(Action::Release {
+            key,
+            attempt,
+            leased,
+        });
+    }
+
+    // Whether the handler can be run.
+
+    /// Whether the host has stopped because the handler cannot be run.
+    pub fn cannot_run(&self) -> bool {
+        self.halt.is_some()
+    }
+
+    /// Whether the running version is unfit. A shortage of instances does not count: it may pass.
+    pub fn needs_another_version(&self) -> bool {
+        let unfit = |cause| matches!(cause, HaltCause::Broken | HaltCause::Panics);
+        self.halt.is_some_and(|halt| unfit(halt.cause))
+    }
+
+    /// Whether this holding tests if a handler that faulted on everything works now.
+    pub fn is_probe(&self, key: Key) -> bool {
+        self.halt.is_some_and(|halt| {
+            let is_new = key.generation > halt.after || !self.hands_back();
+            halt.cause == HaltCause::Broken && halt.probing && is_new
+        })
+    }
+
+    /// An attempt ended while the handler counts as one that cannot be run. Only a success of the
+    /// current version ends the halt; a fault of any version prolongs it.
+    fn tried(&mut self, now: Time, key: Key, outcome: &Outcome, is_current: bool) {
+        let Some(halt) = self.halt else {
+            return;
+        };
+        match (halt.cause, outcome) {
+            (HaltCause::Panics, _) => {}
+            (HaltCause::Broken, _) if !self.is_probe(key) => {}
+            (HaltCause::Broken, Outcome::Fault(fault)) => {
+                let detail = format!("the message that was tried faulted: {fault}");
+                self.halt(now, HaltCause::Broken, detail);
+            }
+            _ if is_current => self.resume(),
+            _ => {}
+        }
+    }
+
+    /// The handler can be run, or another one runs.
+    fn resume(&mut self) {
+        if self.halt.take().is_some() {
+            self.note(Note::Resumed);
+        }
+    }
+
+    /// Stop intake, and try one message at growing intervals.
+    fn halt(&mut self, now: Time, cause: HaltCause, detail: String) {
+        let tries = self.halt.map_or(0, |halt| halt.tries) + 1;
+        let second = Duration::from_secs(1);
+        let again = match cause {
+            HaltCause::Panics => Duration::MAX,
+            // A try charges no message.
+            HaltCause::Instance => Backoff::doubling(second, 4 * second).delay(tries, 0.0),
+            // Each try is an attempt, and is charged.
+            HaltCause::Broken => Backoff::doubling(second, 30 * second).delay(tries, 0.0),
+        };
+        // Several slots fail at once: that is one halt.
+        if self.halt.is_none_or(|halt| halt.probing) {
+            self.halt = Some(Halt {
+                cause,
+                until: now.saturating_add(again),
+                probing: false,
+                tries,
+                after: self.holdings.newest(),
+            });
+            self.note(Note::Halted {
+                cause,
+                detail,
+                again,
+            });
+            self.intake.caught_up = false;
+        }
+    }
+
+    /// Whether nothing may start, not even a message that is tried.
+    fn is_halted(&self) -> bool {
+        self.halt.is_some_and(|halt| !halt.probing)
+    }
+
+    /// Whether one message is being tried, and the others wait for its outcome.
+    fn is_trying(&self) -> bool {
+        self.halt.is_some() && self.holdings.counts().out() > 0
+    }
+
+    /// Whether the host already holds a message to try: it tries one at a time.
+    fn is_tried(&self) -> bool {
+        self.halt.is_some() && self.work() > 1
     }
 }

@@ -1,58 +1,119 @@
 //! Single steps that the model's worlds hardly reach.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::*;
-use crate::delivery::attempt::Allowance;
-use crate::delivery::backoff::Backoff;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
-use crate::delivery::policy::{OnCap, OnFault};
 
 const NOW: Time = Time::from_millis(1);
 
-fn ledger() -> Ledger<()> {
-    let policy = Policy {
-        allowance: Allowance::default(),
-        on_cap: OnCap::DeadLetter,
-        on_fault: OnFault::Requeue,
-        has_dead_letter: true,
-        dead_letters: crate::delivery::policy::DeadLetterRules::default(),
-        backoff: Backoff::default(),
-    };
-    let settings = Settings {
-        policy,
+fn settings() -> Settings {
+    Settings {
+        policy: Policy {
+            has_dead_letter: true,
+            ..Policy::default()
+        },
         concurrency: 4,
         batch: 1,
         prefetch_max: 16,
         min_idle: Duration::from_secs(30),
         orphan_scan: Duration::from_secs(1),
         due_scan: Duration::from_millis(100),
+    }
+}
+
+fn ledger() -> Ledger<()> {
+    Ledger::new(Time::ZERO, settings())
+}
+
+/// A ledger of a queue that forgets what it hands out.
+fn at_most_once(concurrency: usize) -> Ledger<()> {
+    let settings = settings();
+    let policy = settings.policy.at_most_once();
+    let settings = Settings {
+        policy,
+        concurrency,
+        ..settings
     };
     Ledger::new(Time::ZERO, settings)
 }
 
-/// A ledger of a queue that forgets what it hands out.
-fn forgetful() -> Ledger<()> {
-    let Ledger { mut settings, .. } = ledger();
-    settings.policy = settings.policy.at_most_once();
-    settings.concurrency = 1;
-    Ledger::new(Time::ZERO, settings)
+fn at(ledger: &mut Ledger<()>, now: Time, event: Event<()>) -> Vec<Action<()>> {
+    ledger.apply(now, event);
+    polled(ledger, now)
 }
 
-fn fetched(ids: std::ops::Range<u128>) -> Event<()> {
+fn step(ledger: &mut Ledger<()>, event: Event<()>) -> Vec<Action<()>> {
+    at(ledger, NOW, event)
+}
+
+fn polled(ledger: &mut Ledger<()>, now: Time) -> Vec<Action<()>> {
+    let mut actions = Vec::new();
+    ledger.poll(now, &mut actions);
+    actions
+}
+
+/// Fresh deliveries with these ids.
+fn fetched(ids: Range<u128>) -> Event<()> {
     let deliveries = ids.map(|id| Delivery {
         id: DeliveryId(id),
         origin: Origin::Fresh,
         header: 0,
         native: 1,
         turned_away: None,
-        cargo: (),
+        job: (),
     });
     Event::Fetched {
-        asked: 4,
+        asked: 16,
         leased: NOW,
         deliveries: deliveries.collect(),
     }
+}
+
+fn finished(key: Key, outcome: Outcome) -> Event<()> {
+    Event::Finished {
+        key,
+        outcome,
+        is_current: true,
+        jitter: 0.5,
+    }
+}
+
+/// The end of an attempt on a canary.
+fn finished_on_canary(key: Key, outcome: Outcome) -> Event<()> {
+    Event::Finished {
+        key,
+        outcome,
+        is_current: false,
+        jitter: 0.5,
+    }
+}
+
+fn renewed(key: Key, reply: Reply) -> Event<()> {
+    Event::Renewed {
+        leased: NOW,
+        replies: vec![(key, reply)],
+    }
+}
+
+fn broken() -> Event<()> {
+    Event::Broken {
+        detail: "it faults on everything".to_owned(),
+    }
+}
+
+fn trap() -> Outcome {
+    Outcome::Fault(Fault::new(FaultKind::Trap, "unreachable"))
+}
+
+fn no_instance() -> Outcome {
+    Outcome::Fault(Fault::new(FaultKind::Instantiation, "no memory"))
+}
+
+/// A first delivery that is with the executor.
+fn released(ledger: &mut Ledger<()>) -> Key {
+    releases(&step(ledger, fetched(1..2)))[0]
 }
 
 fn releases(actions: &[Action<()>]) -> Vec<Key> {
@@ -63,18 +124,62 @@ fn releases(actions: &[Action<()>]) -> Vec<Key> {
     actions.iter().filter_map(release).collect()
 }
 
-/// The fetches asked for: whether they may wait.
-fn fetches(actions: &[Action<()>]) -> Vec<bool> {
+/// The fetches asked for: how many messages each wants, and whether it may wait.
+fn fetches(actions: &[Action<()>]) -> Vec<(usize, bool)> {
     let fetch = |action: &Action<()>| match action {
-        Action::Fetch { wait, .. } => Some(*wait),
+        Action::Fetch { want, wait } => Some((*want, *wait)),
         _ => None,
     };
     actions.iter().filter_map(fetch).collect()
 }
 
+/// The deliveries that are handed back, and the counts they keep.
+fn handed_back(actions: &[Action<()>]) -> Vec<(Key, u32)> {
+    let back = |action: &Action<()>| match action {
+        Action::Settle {
+            key,
+            action: SettleAction::HandBack { keep },
+            ..
+        } => Some((*key, *keep)),
+        _ => None,
+    };
+    actions.iter().filter_map(back).collect()
+}
+
+fn revoked(actions: &[Action<()>]) -> Vec<Key> {
+    let revoke = |action: &Action<()>| match action {
+        Action::Revoke(key) => Some(*key),
+        _ => None,
+    };
+    actions.iter().filter_map(revoke).collect()
+}
+
+fn closed(actions: &[Action<()>]) -> Vec<&Closed> {
+    let closed = actions.iter().filter_map(|action| match action {
+        Action::Closed { how, .. } => Some(how),
+        _ => None,
+    });
+    closed.collect()
+}
+
+fn halted(actions: &[Action<()>], of: HaltCause) -> Option<Duration> {
+    actions.iter().find_map(|action| match action {
+        Action::Note(Note::Halted { cause, again, .. }) if *cause == of => Some(*again),
+        _ => None,
+    })
+}
+
+fn acknowledges(actions: &[Action<()>]) -> bool {
+    actions.iter().any(|a| matches!(a, Action::Acknowledge(_)))
+}
+
+fn resumes(actions: &[Action<()>]) -> bool {
+    matches!(actions[0], Action::Note(Note::Resumed))
+}
+
 #[test]
-fn what_cannot_go_back_is_run_before_the_drain_is_over() {
-    let mut ledger = forgetful();
+fn a_draining_host_runs_what_cannot_go_back() {
+    let mut ledger = at_most_once(1);
     let keys = releases(&step(&mut ledger, fetched(1..3)));
     assert_eq!(keys.len(), 2);
     let actions = step(&mut ledger, Event::Drain);
@@ -86,21 +191,14 @@ fn what_cannot_go_back_is_run_before_the_drain_is_over() {
     let mut asked = 0;
     let mut brought = 3..5;
     for _ in 0..20 {
-        let mut actions = Vec::new();
-        ledger.poll(NOW, &mut actions);
+        let mut actions = polled(&mut ledger, NOW);
         while let Some(key) = left.pop() {
-            let finished = Event::Finished {
-                key,
-                outcome: Outcome::NackRequeue(None),
-                is_current: true,
-                jitter: 0.5,
-            };
-            actions.extend(step(&mut ledger, finished));
+            actions.extend(step(&mut ledger, finished(key, Outcome::NackRequeue(None))));
         }
         for action in std::mem::take(&mut actions) {
             match action {
-                Action::Settle { key, parting, .. } => {
-                    assert!(matches!(parting, Parting::Discard(_)), "{parting:?}");
+                Action::Settle { key, action, .. } => {
+                    assert!(matches!(action, SettleAction::Discard(_)), "{action:?}");
                     actions.extend(step(&mut ledger, Event::Settled(key, Reply::Done)));
                 }
                 Action::Fetch { wait, .. } => {
@@ -120,111 +218,222 @@ fn what_cannot_go_back_is_run_before_the_drain_is_over() {
 
 #[test]
 fn without_an_instance_what_cannot_go_back_waits() {
-    let mut ledger = forgetful();
-    let keys = releases(&step(&mut ledger, fetched(1..2)));
-    let fault = Fault::new(FaultKind::Instantiation, "no memory");
-    let finished = Event::Finished {
-        key: keys[0],
-        outcome: Outcome::Fault(fault),
-        is_current: true,
-        jitter: 0.5,
-    };
-    let actions = step(&mut ledger, finished);
+    let mut ledger = at_most_once(1);
+    let key = released(&mut ledger);
+    let actions = step(&mut ledger, finished(key, no_instance()));
     assert!(releases(&actions).is_empty() && fetches(&actions).is_empty());
     assert_eq!(ledger.len(), 1);
-    let mut actions = Vec::new();
-    ledger.poll(NOW + Duration::from_secs(2), &mut actions);
+    let actions = polled(&mut ledger, NOW + Duration::from_secs(2));
     assert_eq!(releases(&actions).len(), 1);
 }
 
-fn step(ledger: &mut Ledger<()>, event: Event<()>) -> Vec<Action<()>> {
-    let mut actions = Vec::new();
-    ledger.apply(NOW, event);
-    ledger.poll(NOW, &mut actions);
-    actions
-}
-
-/// A first delivery that is with the executor.
-fn released(ledger: &mut Ledger<()>) -> Key {
-    let delivery = Delivery {
-        id: DeliveryId(1),
-        origin: Origin::Fresh,
-        header: 0,
-        native: 1,
-        turned_away: None,
-        cargo: (),
-    };
-    let fetched = Event::Fetched {
-        asked: 1,
-        leased: NOW,
-        deliveries: vec![delivery],
-    };
-    let actions = step(ledger, fetched);
-    let key = actions.iter().find_map(|action| match action {
-        Action::Release { key, .. } => Some(*key),
-        _ => None,
-    });
-    key.expect("it is released")
-}
-
-fn renewed(key: Key, reply: Reply) -> Event<()> {
-    Event::Renewed {
-        leased: NOW,
-        replies: vec![(key, reply)],
-    }
-}
-
-fn finished(key: Key, outcome: Outcome) -> Event<()> {
-    Event::Finished {
-        key,
-        outcome,
-        is_current: true,
-        jitter: 0.5,
-    }
-}
-
-fn endings(actions: &[Action<()>]) -> Vec<&Ending> {
-    let endings = actions.iter().filter_map(|action| match action {
-        Action::Ended { ending, .. } => Some(ending),
-        _ => None,
-    });
-    endings.collect()
-}
-
 #[test]
-fn what_was_found_trimmed_does_not_end_as_gone() {
+fn a_trimmed_delivery_does_not_close_as_gone() {
     let mut ledger = ledger();
     let key = released(&mut ledger);
     step(&mut ledger, renewed(key, Reply::Trimmed));
     // The renewal took it off the pending list: the next one finds nothing.
     step(&mut ledger, renewed(key, Reply::Gone));
     let actions = step(&mut ledger, finished(key, Outcome::NackRequeue(None)));
-    assert_eq!(endings(&actions), [&Ending::Trimmed]);
+    assert_eq!(closed(&actions), [&Closed::Trimmed]);
 }
 
 #[test]
-fn trimming_found_while_it_settles_is_not_forgotten() {
-    for (outcome, ending) in [
-        (Outcome::NackRequeue(None), Ending::Trimmed),
-        (Outcome::Drop(None), Ending::Trimmed),
+fn trimming_found_while_a_delivery_settles_is_kept() {
+    for (outcome, how) in [
+        (Outcome::NackRequeue(None), Closed::Trimmed),
+        (Outcome::Drop(None), Closed::Trimmed),
         // It was handled: nothing is lost.
-        (Outcome::Ack, Ending::Acknowledged),
+        (Outcome::Ack, Closed::Acknowledged),
     ] {
         let mut ledger = ledger();
         let key = released(&mut ledger);
         step(&mut ledger, finished(key, outcome));
         step(&mut ledger, renewed(key, Reply::Trimmed));
         let actions = step(&mut ledger, Event::Settled(key, Reply::Gone));
-        assert_eq!(endings(&actions), [&ending]);
+        assert_eq!(closed(&actions), [&how]);
     }
 }
 
 #[test]
-fn what_was_stolen_stays_stolen() {
+fn a_stolen_delivery_stays_stolen() {
     let mut ledger = ledger();
     let key = released(&mut ledger);
     step(&mut ledger, renewed(key, Reply::Stolen));
     step(&mut ledger, renewed(key, Reply::Gone));
     let actions = step(&mut ledger, finished(key, Outcome::Drop(None)));
-    assert_eq!(endings(&actions), [&Ending::Stolen]);
+    assert_eq!(closed(&actions), [&Closed::Stolen]);
+}
+
+#[test]
+fn a_broken_handler_stops_intake_and_unstarted_deliveries_go_back_uncharged() {
+    let mut ledger = ledger();
+    let keys = releases(&step(&mut ledger, fetched(1..7)));
+    assert_eq!(keys.len(), 6);
+    let actions = step(&mut ledger, broken());
+    let pause = halted(&actions, HaltCause::Broken);
+    assert_eq!(pause, Some(Duration::from_secs(1)));
+    assert_eq!(revoked(&actions).len(), 6);
+    // Five had not started, one runs: it ends, and is charged.
+    let mut back = Vec::new();
+    for key in &keys[1..] {
+        back.extend(handed_back(&step(&mut ledger, Event::Revoked(*key))));
+    }
+    assert_eq!(back.len(), 5);
+    assert!(back.iter().all(|(_, keep)| *keep == 0));
+    let at_once = Outcome::NackRequeue(Some(Duration::ZERO));
+    let actions = step(&mut ledger, finished(keys[0], at_once));
+    assert!(actions.iter().any(|action| matches!(
+        action,
+        Action::Settle {
+            action: SettleAction::Park { keep: 1, .. },
+            ..
+        }
+    )));
+    assert_eq!(fetches(&actions), []);
+    // A fetch was under way: what it brings goes back as well.
+    let actions = step(&mut ledger, fetched(10..13));
+    assert_eq!(handed_back(&actions).len(), 3);
+    assert!(releases(&actions).is_empty());
+}
+
+#[test]
+fn a_broken_handler_is_tried_with_one_message_at_growing_intervals() {
+    let mut ledger = ledger();
+    step(&mut ledger, broken());
+    // An answer that was under way when it stopped.
+    step(&mut ledger, fetched(1..1));
+    let mut now = NOW;
+    let mut pauses = Vec::new();
+    let mut pause = Duration::from_secs(1);
+    for round in 0..7 {
+        let early = now + pause - Duration::from_millis(1);
+        assert_eq!(fetches(&polled(&mut ledger, early)), [], "round {round}");
+        now += pause;
+        let asked = fetches(&polled(&mut ledger, now));
+        assert_eq!((asked.len(), asked[0].0), (1, 1), "round {round}");
+        let first = 100 + 10 * round;
+        let actions = at(&mut ledger, now, fetched(first..first + 2));
+        let tried = releases(&actions);
+        assert_eq!(tried.len(), 1, "one is tried");
+        assert_eq!(handed_back(&actions).len(), 1, "the other goes back");
+        let actions = at(&mut ledger, now, finished(tried[0], trap()));
+        pause = halted(&actions, HaltCause::Broken).expect("it is still broken");
+        pauses.push(pause.as_secs());
+    }
+    assert_eq!(pauses, [2, 4, 8, 16, 30, 30, 30]);
+    now += pause;
+    polled(&mut ledger, now);
+    let tried = releases(&at(&mut ledger, now, fetched(200..201)));
+    let actions = at(&mut ledger, now, finished(tried[0], Outcome::Ack));
+    assert!(resumes(&actions) && !ledger.cannot_run());
+    assert!(fetches(&actions)[0].0 > 1);
+}
+
+#[test]
+fn a_working_canary_does_not_show_that_the_current_version_works() {
+    let mut ledger = ledger();
+    step(&mut ledger, broken());
+    step(&mut ledger, fetched(1..1));
+    let later = NOW + Duration::from_secs(1);
+    polled(&mut ledger, later);
+    let tried = releases(&at(&mut ledger, later, fetched(10..11)));
+    assert!(ledger.is_probe(tried[0]));
+    let acked = finished_on_canary(tried[0], Outcome::Ack);
+    let actions = at(&mut ledger, later, acked);
+    assert!(ledger.cannot_run() && acknowledges(&actions));
+    // Another one is tried at once.
+    assert_eq!(fetches(&actions)[0].0, 1);
+    let tried = releases(&at(&mut ledger, later, fetched(20..21)));
+    // A message that faults is charged. So the next one waits, no matter which version ran.
+    let actions = at(&mut ledger, later, finished_on_canary(tried[0], trap()));
+    let pause = halted(&actions, HaltCause::Broken);
+    assert_eq!(pause, Some(Duration::from_secs(2)));
+    assert_eq!(fetches(&actions), []);
+    let later = later + Duration::from_secs(2);
+    polled(&mut ledger, later);
+    let tried = releases(&at(&mut ledger, later, fetched(30..31)));
+    at(&mut ledger, later, finished(tried[0], Outcome::Ack));
+    assert!(!ledger.cannot_run());
+}
+
+#[test]
+fn a_canary_without_instances_hands_back_its_message_and_stops_nothing() {
+    let mut ledger = ledger();
+    let keys = releases(&step(&mut ledger, fetched(1..4)));
+    let actions = step(&mut ledger, finished_on_canary(keys[0], no_instance()));
+    assert_eq!(handed_back(&actions), [(keys[0], 0)]);
+    assert!(revoked(&actions).is_empty() && !ledger.cannot_run());
+    let actions = step(&mut ledger, finished(keys[1], no_instance()));
+    assert!(ledger.cannot_run() && revoked(&actions).contains(&keys[2]));
+    // A success of the canary does not show that the current version has instances.
+    let later = NOW + Duration::from_secs(4);
+    polled(&mut ledger, later);
+    let tried = releases(&at(&mut ledger, later, fetched(10..11)));
+    for key in tried {
+        at(&mut ledger, later, finished_on_canary(key, Outcome::Ack));
+    }
+    assert!(ledger.cannot_run());
+}
+
+#[test]
+fn a_host_holds_as_many_messages_as_its_calls_take() {
+    for (batch, want) in [(1, 4), (3, 12), (100, 16)] {
+        let mut ledger = ledger();
+        let actions = step(&mut ledger, Event::BatchChanged(batch));
+        assert_eq!(fetches(&actions), [(want, false)]);
+    }
+}
+
+#[test]
+fn attempts_from_before_a_halt_do_not_end_it() {
+    let mut ledger = ledger();
+    let keys = releases(&step(&mut ledger, fetched(1..3)));
+    step(&mut ledger, broken());
+    step(&mut ledger, finished(keys[0], Outcome::Ack));
+    assert!(ledger.cannot_run());
+    let later = NOW + Duration::from_secs(2);
+    polled(&mut ledger, later);
+    at(&mut ledger, later, finished(keys[1], trap()));
+    assert!(ledger.cannot_run());
+    // Another version is tried at once.
+    let actions = at(&mut ledger, later, Event::HandlerChanged);
+    assert!(resumes(&actions) && !ledger.cannot_run());
+}
+
+#[test]
+fn panics_of_the_host_stop_it_until_another_version_runs() {
+    let mut ledger = ledger();
+    let keys = releases(&step(&mut ledger, fetched(1..4)));
+    let detail = "three of them".to_owned();
+    let actions = step(&mut ledger, Event::Panicked { detail });
+    assert!(halted(&actions, HaltCause::Panics).is_some());
+    let back = step(&mut ledger, Event::Revoked(keys[1]));
+    assert_eq!(handed_back(&back), [(keys[1], 0)]);
+    // An attempt that ran meanwhile ends, and does not end the halt.
+    let acked = step(&mut ledger, finished(keys[0], Outcome::Ack));
+    assert!(acknowledges(&acked));
+    let later = NOW + Duration::from_secs(1_000_000_000);
+    let actions = at(&mut ledger, later, fetched(10..11));
+    assert_eq!(handed_back(&actions).len(), 1);
+    assert!(ledger.cannot_run() && fetches(&actions).is_empty());
+    assert!(resumes(&at(&mut ledger, later, Event::HandlerChanged)));
+}
+
+#[test]
+fn in_an_at_most_once_queue_held_messages_wait_and_are_tried_one_by_one() {
+    let mut ledger = at_most_once(4);
+    let keys = releases(&step(&mut ledger, fetched(1..4)));
+    step(&mut ledger, broken());
+    for key in &keys {
+        let actions = step(&mut ledger, Event::Revoked(*key));
+        assert!(handed_back(&actions).is_empty() && releases(&actions).is_empty());
+    }
+    assert_eq!(ledger.len(), 3);
+    let later = NOW + Duration::from_secs(1);
+    let tried = releases(&polled(&mut ledger, later));
+    assert_eq!(tried.len(), 1);
+    let actions = at(&mut ledger, later, finished(tried[0], Outcome::Ack));
+    assert!(!ledger.cannot_run());
+    assert_eq!(releases(&actions).len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What goes into the ledger, and what comes out.
+//! Events that go into the ledger, and actions that come out.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::delivery::policy::{Policy, Reason, Rejection};
 /// Monotonic time since some fixed moment of this process.
 pub type Time = Duration;
 
-/// One holding of a delivery: the same id claimed again has another generation, so that what
-/// belongs to the earlier holding is told apart.
+/// One holding of a delivery. If the same id is claimed again, the new holding has another
+/// generation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Key {
     /// Which delivery.
@@ -42,9 +42,9 @@ pub enum TurnedAway {
     OtherGroup,
 }
 
-/// A delivery as it is claimed. `M` is whatever the caller wants to keep with it.
+/// A delivery as it is claimed. `J` is the caller's own value.
 #[derive(Clone, Debug)]
-pub struct Delivery<M> {
+pub struct Delivery<J> {
     /// Which delivery.
     pub id: DeliveryId,
     /// How it came here.
@@ -53,36 +53,36 @@ pub struct Delivery<M> {
     pub header: u32,
     /// The count that Redis keeps.
     pub native: u32,
-    /// The gate's word: no handler may see it.
+    /// Why the gate turned it away, if it did.
     pub turned_away: Option<TurnedAway>,
-    /// The caller's own.
-    pub cargo: M,
+    /// The caller's own value.
+    pub job: J,
 }
 
-/// What became of a settlement, a record or a lease in Redis.
+/// What Redis answered about a settlement, a record or a lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
     /// Done, now or by an earlier try whose reply was lost.
     Done,
-    /// The delivery is no longer pending: somebody settled it.
+    /// The delivery is no longer pending: it was settled.
     Gone,
     /// The delivery is pending, but its entry was trimmed or deleted: it is lost.
     Trimmed,
-    /// Another host owns it now, or its count is not what we left: hands off.
+    /// Another host owns it now, or its count is not the one that this host left.
     Stolen,
-    /// Redis would not write (wrong type, no right, out of memory, dead-letter queue full): the
-    /// delivery is as it was. Try again later.
+    /// Redis refused to write (wrong type, no right, out of memory, dead-letter queue full). The
+    /// delivery is as it was; the host tries again later.
     Refused(String),
 }
 
 /// How a delivery leaves this host, other than by a plain acknowledgement.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Parting {
-    /// Hold it for later by no host, with this native count, for this long.
+pub enum SettleAction {
+    /// Keep it in Redis, held by no host, until it is due.
     Park {
         /// The native count it keeps.
         keep: u32,
-        /// How long until it is due.
+        /// How long until it is due, by the server's clock.
         after: Duration,
     },
     /// It did not start here: park it, due now, with the native count from before.
@@ -90,47 +90,58 @@ pub enum Parting {
         /// The native count it keeps.
         keep: u32,
     },
-    /// A suspect that must run alone, on drain: leave it, with this native count, for the next
-    /// orphan scan of another host.
+    /// A suspect that must run isolated, on drain: leave it under this host's name, idle for
+    /// `min_idle`, so that the next orphan scan of another host finds it.
     Leave {
-        /// The native count it keeps.
+        /// The native count it keeps: a record whose start never came is taken back.
         keep: u32,
     },
-    /// Move it to the dead-letter queue.
+    /// Copy it to the dead-letter queue, then take it off this queue.
     DeadLetter(Rejection),
     /// Take it off the queue: given up.
     Discard(Rejection),
 }
 
+impl SettleAction {
+    /// For an action that parks the delivery: the native count it keeps, and when it is due.
+    pub fn parking(&self) -> Option<(u32, Duration)> {
+        match *self {
+            Self::Park { keep, after } => Some((keep, after)),
+            Self::HandBack { keep } => Some((keep, Duration::ZERO)),
+            Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
+        }
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub enum Event<M> {
+pub enum Event<J> {
     /// A fetch has ended.
     Fetched {
         /// How many it had asked for.
         asked: usize,
-        /// When it was sent, or when it last began to wait: no lease is older.
+        /// When it was sent. No lease is older.
         leased: Time,
         /// What it brought; empty if it failed.
-        deliveries: Vec<Delivery<M>>,
+        deliveries: Vec<Delivery<J>>,
     },
-    /// A look for due deliveries has ended.
+    /// A request for due deliveries has ended.
     DueTaken {
         /// When it was sent.
         leased: Time,
         /// What it brought.
-        deliveries: Vec<Delivery<M>>,
+        deliveries: Vec<Delivery<J>>,
         /// How long until the next one is due, if one is known.
         next: Option<Duration>,
     },
-    /// A look for orphans has ended.
+    /// A request for orphans has ended.
     OrphansTaken {
         /// When it was sent.
         leased: Time,
         /// What it brought.
-        deliveries: Vec<Delivery<M>>,
+        deliveries: Vec<Delivery<J>>,
     },
-    /// A slot of the executor holds this delivery and may not start it without leave.
+    /// A slot of the executor has this delivery, and asks whether it may start it.
     SlotReady(Key),
     /// A record was written, or not.
     Recorded {
@@ -138,10 +149,10 @@ pub enum Event<M> {
         key: Key,
         /// When it was sent: a new lease.
         leased: Time,
-        /// What Redis said.
+        /// What Redis answered.
         reply: Reply,
     },
-    /// A slot was given leave to start it, and has not: the lease was too old by then.
+    /// A slot was allowed to start it, and did not: the lease was too old by then.
     Unstarted(Key),
     /// The executor took back a delivery before it started.
     Revoked(Key),
@@ -160,8 +171,8 @@ pub enum Event<M> {
         key: Key,
         /// What it produced.
         outcome: Outcome,
-        /// Whether it ran on the version that serves now. Others, a canary say, show nothing about
-        /// whether that one can be run.
+        /// Whether it ran on the current version. An attempt on another version, such as a canary,
+        /// does not show whether the current one can be run.
         is_current: bool,
         /// A random number in `0.0..1.0`, for the backoff.
         jitter: f64,
@@ -172,45 +183,45 @@ pub enum Event<M> {
     Settled(Key, Reply),
     /// Leases were renewed, or found lost.
     Renewed {
-        /// When that was sent.
+        /// When the renewal was sent.
         leased: Time,
-        /// Each with what Redis said.
+        /// Each with the answer of Redis.
         replies: Vec<(Key, Reply)>,
     },
-    /// Redis is away: nothing new is asked of it.
+    /// Redis is away: the host sends no new requests.
     Offline,
     /// Redis is back.
     Online,
-    /// A group that was gone was made again: what this host holds is held there again, or not.
+    /// A missing group was made again. Each delivery of this host is pending there again, or not.
     Readopted {
-        /// When that was sent.
+        /// When the request was sent.
         leased: Time,
-        /// Each with what Redis said.
+        /// Each with the answer of Redis.
         replies: Vec<(Key, Reply)>,
     },
     /// The handler faults on everything: stop.
     Broken {
-        /// What was found, for people.
+        /// The evidence, for people.
         detail: String,
     },
     /// Another version of the handler runs from now on.
     HandlerChanged,
-    /// One call takes so many messages from now on.
+    /// One call takes this many messages from now on.
     BatchChanged(usize),
-    /// Several messages have made the host panic: no further one is started.
+    /// Several messages made the host panic: the host starts no more.
     Panicked {
         /// Text for people, bounded.
         detail: String,
     },
     /// The operator changed the rules.
     PolicyChanged(Box<Policy>),
-    /// Stop: hand back what has not started, end the rest.
+    /// Stop: hand back deliveries that have not started, and wait for the others.
     Drain,
 }
 
-/// Something to do. Effects are values until the caller carries them out.
+/// Something that the caller must do.
 #[derive(Clone, Debug)]
-pub enum Action<M> {
+pub enum Action<J> {
     /// Read new messages; answered by [`Event::Fetched`].
     Fetch {
         /// At most this many.
@@ -250,14 +261,14 @@ pub enum Action<M> {
         /// The native count to write.
         write: u32,
     },
-    /// The slot that waits with it may start it.
+    /// The slot that asked may start it.
     Go {
         /// Which.
         key: Key,
         /// Which start this is.
         attempt: u32,
     },
-    /// The slot that waits with it must let it go.
+    /// The slot that asked must let it go.
     Deny(Key),
     /// Take it back from the executor, if it has not started; answered by [`Event::Revoked`] then.
     Revoke(Key),
@@ -269,32 +280,32 @@ pub enum Action<M> {
         key: Key,
         /// The native count it must have.
         count: u32,
-        /// What to do.
-        parting: Parting,
+        /// How it leaves this host.
+        action: SettleAction,
     },
     /// It is no longer held.
-    Ended {
+    Closed {
         /// Which.
         key: Key,
-        /// The caller's own, given back.
-        cargo: M,
-        /// How it ended.
-        ending: Ending,
+        /// The caller's own value, given back.
+        job: J,
+        /// Why.
+        how: Closed,
     },
-    /// Something worth counting, or telling.
+    /// Something to count or to log.
     Note(Note),
 }
 
-/// How the holding of a delivery ended.
+/// Why a holding has closed.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Ending {
+pub enum Closed {
     /// Off the queue: handled.
     Acknowledged,
     /// Settled as this.
-    Parted(Parting),
-    /// Claimed again while its earlier holding was still settling, and settled by that.
+    Settled(SettleAction),
+    /// Claimed again: another holding of the same delivery settles it.
     Superseded,
-    /// Somebody else had settled it.
+    /// It was settled elsewhere.
     Gone,
     /// Its entry was trimmed while it was pending: lost.
     Trimmed,
@@ -302,12 +313,12 @@ pub enum Ending {
     Stolen,
 }
 
-/// Something worth counting, or telling.
+/// Something to count or to log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Note {
     /// This many orphans were taken.
     OrphansTaken(usize),
-    /// A requeue at once: it stays with this host.
+    /// A message was requeued without delay: it stays with this host.
     RequeuedHere,
     /// A start was recorded.
     Recorded,
@@ -315,7 +326,7 @@ pub enum Note {
     SettlementRefused {
         /// Whose.
         key: Key,
-        /// What Redis said.
+        /// The error of Redis.
         cause: String,
         /// When it is tried again.
         again: Duration,
@@ -324,20 +335,20 @@ pub enum Note {
     LeaseLost(Key),
     /// Leases were confirmed.
     LeasesRenewed(usize),
-    /// A suspect begins its run alone.
-    AloneBegan(Key),
-    /// A run alone has ended; intake had paused for this long.
-    AloneEnded {
+    /// A suspect begins its isolated run.
+    IsolatedRunBegan(Key),
+    /// An isolated run has ended; intake had paused for this long.
+    IsolatedRunEnded {
         /// Whose.
         key: Key,
         /// From the pause to the settlement.
         took: Duration,
     },
-    /// The handler cannot be run: intake stops for this long, and what was held goes back.
+    /// The handler cannot be run: intake stops for this long, and held deliveries go back.
     Halted {
         /// Why.
         cause: HaltCause,
-        /// What was found, for people.
+        /// The evidence, for people.
         detail: String,
         /// When one message is tried again.
         again: Duration,
@@ -353,39 +364,26 @@ pub enum HaltCause {
     Instance,
     /// It faults on everything.
     Broken,
-    /// Messages make the host panic: that is ours to mend, and nothing is tried until another
+    /// Messages make the host panic, because of a bug in hostler. Nothing is tried until another
     /// version of the handler runs, or another host.
     Panics,
 }
 
-impl HaltCause {
-    /// The longest wait between two tries.
-    pub(super) const fn pause_max(self) -> Duration {
-        match self {
-            // Nobody is charged for a try.
-            Self::Instance => Duration::from_secs(4),
-            // Each try is an attempt, and is charged.
-            Self::Broken => Duration::from_secs(30),
-            Self::Panics => Duration::MAX,
-        }
-    }
-}
-
-/// What the ledger goes by.
+/// The settings of a ledger.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The operator's rules.
     pub policy: Policy,
     /// Attempts at the same time.
     pub concurrency: usize,
-    /// The most messages of one attempt's call: so many slots' worth of deliveries is held for each.
+    /// The most messages of one call. The host holds that many deliveries for each slot.
     pub batch: usize,
-    /// The most deliveries that are read ahead.
+    /// The most deliveries that the host reads ahead.
     pub prefetch_max: usize,
     /// How long a lease lasts without renewal.
     pub min_idle: Duration,
-    /// How often orphans are looked for.
+    /// How often the host looks for orphans.
     pub orphan_scan: Duration,
-    /// How often due deliveries are looked for, at the least.
+    /// How often the host looks for due deliveries, at the least.
     pub due_scan: Duration,
 }

@@ -86,7 +86,7 @@ impl ListQueue {
             rejection,
             handler,
             now_ms,
-            expires_at_ms: settlement.expires_at_ms(),
+            expires_at_ms: settlement.expires_at_ms,
         };
         let to = Destination::of(target, &headers, &context);
         let mut headers = dead_letter::list_headers(&headers, &context);

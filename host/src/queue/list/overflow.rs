@@ -6,11 +6,10 @@
 //! was lost is remembered, and settled before anything else is claimed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::ListQueue;
 use crate::queue::dead_letters::over_length;
-use crate::queue::{Maintenance, Origin, Reply, Settlement, Step};
+use crate::queue::{Maintenance, Origin, Reply, SettleAction, Settlement};
 use crate::redis::error::Error;
 
 /// Most values that one script claims.
@@ -72,13 +71,13 @@ impl ListQueue {
                 Reply::Gone if again => Reply::Done,
                 reply => reply,
             };
-            match (reply, &settlement.step) {
+            match (reply, &settlement.action) {
                 (Reply::Refused(why), _) => {
                     done.dead_letters_refused = Some(why);
                     done.refusals += 1;
                     back.push(handed_back(settlement));
                 }
-                (Reply::Done, Step::DeadLetter { .. } | Step::Discard) => {
+                (Reply::Done, SettleAction::DeadLetter(_) | SettleAction::Discard(_)) => {
                     done.overflowed += 1;
                     overflow.refuses(false);
                 }
@@ -104,9 +103,8 @@ fn handed_back(settlement: &Settlement) -> Settlement {
         Origin::Fresh => 0,
         Origin::Returned | Origin::Orphan { .. } => settlement.count,
     };
-    let after = Duration::ZERO;
     Settlement {
-        step: Step::Park { keep, after },
+        action: SettleAction::HandBack { keep },
         ..settlement.clone()
     }
 }

@@ -7,7 +7,7 @@ use redis::Cmd;
 use super::token::Token;
 use super::value::{Back, Written, entry_of, value_of};
 use super::{ListQueue, round_up_millis};
-use crate::queue::{Claim, Record, Reply, Settlement, Step};
+use crate::queue::{Claim, Record, Reply, SettleAction, Settlement};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
@@ -147,31 +147,32 @@ impl ListQueue {
         let mut replies: Replies = vec![None; settlements.len()];
         for (place, settlement) in settlements.iter().enumerate() {
             let claim = &settlement.claim;
-            match &settlement.step {
-                Step::Park { keep, after } => match self.values.back(claim, *keep) {
-                    Ok(Back::Charged(written)) if !after.is_zero() => {
-                        back.push((place, round_up_millis(*after).to_string(), written));
+            match &settlement.action {
+                action @ (SettleAction::Park { .. } | SettleAction::HandBack { .. }) => {
+                    let (keep, after) = action.parking().unwrap_or_default();
+                    match self.values.back(claim, keep) {
+                        Ok(Back::Charged(written)) if !after.is_zero() => {
+                            back.push((place, round_up_millis(after).to_string(), written));
+                        }
+                        Ok(Back::Charged(written)) => {
+                            back.push((place, side("back", &written), written))
+                        }
+                        Ok(Back::Unchanged(written)) => {
+                            front.push((place, side("front", &written), written));
+                        }
+                        Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
                     }
-                    Ok(Back::Charged(written)) => {
-                        back.push((place, side("back", &written), written))
-                    }
-                    Ok(Back::Unchanged(written)) => {
-                        front.push((place, side("front", &written), written));
-                    }
-                    Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
-                },
+                }
                 // The mark of a suspect is in its value: it may go back to the list.
-                Step::Leave { .. } => match self.values.back(claim, 0) {
+                SettleAction::Leave { .. } => match self.values.back(claim, 0) {
                     Ok(Back::Unchanged(written) | Back::Charged(written)) => {
                         front.push((place, side("front", &written), written));
                     }
                     Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
                 },
-                Step::Discard => discard.push(place),
-                Step::DeadLetter {
-                    rejection, handler, ..
-                } => {
-                    dead_letters.push((place, rejection, handler));
+                SettleAction::Discard(_) => discard.push(place),
+                SettleAction::DeadLetter(rejection) => {
+                    dead_letters.push((place, rejection, &settlement.handler));
                 }
             }
         }

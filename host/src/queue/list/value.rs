@@ -23,7 +23,7 @@ use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
 };
-use crate::queue::{Claim, Defect, Origin};
+use crate::queue::{Claim, Origin};
 use crate::redis::ServerTime;
 use crate::wire::dead_letter::CRASHES;
 use crate::wire::decoded::message_id;
@@ -121,10 +121,7 @@ impl Values {
                 .map(|ttl| expires_at(&decoded.message.headers, self.time.now_ms(), ttl)),
             message: decoded.message,
             raw: Raw::Value(value),
-            defect: decoded.defect.map(|defect| Defect {
-                reason: defect.reason,
-                detail: defect.detail,
-            }),
+            defect: decoded.defect,
         }
     }
 

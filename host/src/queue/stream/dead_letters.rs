@@ -105,7 +105,7 @@ impl StreamQueue {
             rejection,
             handler,
             now_ms,
-            expires_at_ms: settlement.expires_at_ms(),
+            expires_at_ms: settlement.expires_at_ms,
         };
         let headers = crate::wire::stream::headers(raw);
         let to = Destination::of(target, &headers, &context);

@@ -19,8 +19,8 @@ use redis::Cmd;
 use super::dead_letters::Counts;
 use super::rules::InForce;
 use super::{
-    Backlog, Claim, Contact, Defect, Maintenance, Observation, Origin, Queue, Record, Repair,
-    Reply, Rules, Settlement, Taken, inspect,
+    Backlog, Claim, Contact, Maintenance, Observation, Origin, Queue, Record, Repair, Reply, Rules,
+    Settlement, Taken, inspect,
 };
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::redis::connection::{Connector, Link};
@@ -205,10 +205,7 @@ impl StreamQueue {
             expires_at_ms: None,
             message: decoded.message,
             raw: Raw::Fields(fields),
-            defect: decoded.defect.map(|defect| Defect {
-                reason: defect.reason,
-                detail: defect.detail,
-            }),
+            defect: decoded.defect,
         })
     }
 }

@@ -8,7 +8,6 @@
 //! [`CLAIMS_MAX`]: they are handled like any other orphans, charged one attempt, and run.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::Cmd;
 
@@ -16,7 +15,7 @@ use super::StreamQueue;
 use crate::delivery::policy::Reason;
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::dead_letters::over_length;
-use crate::queue::{Claim, Maintenance, Origin, Reply, Settlement, Step};
+use crate::queue::{Claim, Maintenance, Origin, Reply, SettleAction, Settlement};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
@@ -130,7 +129,7 @@ impl StreamQueue {
             };
             match reply {
                 // Handed back, in the end.
-                Reply::Done if matches!(settlement.step, Step::Park { .. }) => {}
+                Reply::Done if settlement.action.parking().is_some() => {}
                 Reply::Done if self.is_for_others(&settlement.claim) => done.other_group += 1,
                 Reply::Done => {
                     done.overflowed += 1;
@@ -192,9 +191,8 @@ impl StreamQueue {
 
 /// Held for later by no host, due now: its next start is its first.
 fn handed_back(settlement: &Settlement) -> Settlement {
-    let after = Duration::ZERO;
     Settlement {
-        step: Step::Park { keep: 0, after },
+        action: SettleAction::HandBack { keep: 0 },
         ..settlement.clone()
     }
 }

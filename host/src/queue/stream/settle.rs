@@ -9,7 +9,7 @@ use redis::{Cmd, Pipeline};
 use super::{PARKED_CONSUMER, StreamQueue};
 use crate::wire::entry_id::entry_id;
 
-use crate::queue::{Claim, Record, Reply, Settlement, Step};
+use crate::queue::{Claim, Record, Reply, SettleAction, Settlement};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
@@ -99,14 +99,12 @@ impl StreamQueue {
         let (mut park, mut leave, mut discard) = (Vec::new(), Vec::new(), Vec::new());
         let mut dead_letters = Vec::new();
         for (place, settlement) in settlements.iter().enumerate() {
-            match &settlement.step {
-                Step::Park { .. } => park.push(place),
-                Step::Leave { .. } => leave.push(place),
-                Step::Discard => discard.push(place),
-                Step::DeadLetter {
-                    rejection, handler, ..
-                } => {
-                    dead_letters.push((place, rejection, handler));
+            match &settlement.action {
+                SettleAction::Park { .. } | SettleAction::HandBack { .. } => park.push(place),
+                SettleAction::Leave { .. } => leave.push(place),
+                SettleAction::Discard(_) => discard.push(place),
+                SettleAction::DeadLetter(rejection) => {
+                    dead_letters.push((place, rejection, &settlement.handler));
                 }
             }
         }
@@ -156,7 +154,7 @@ impl StreamQueue {
             &[&written, PARKED_CONSUMER],
             |place, call| {
                 let settlement = &settlements[place];
-                if let Step::Park { keep, after } = settlement.step {
+                if let Some((keep, after)) = settlement.action.parking() {
                     call.arg(entry_id(settlement.claim.id))
                         .arg(settlement.count)
                         .arg(keep)
@@ -168,7 +166,7 @@ impl StreamQueue {
         let idle = round_up_millis(self.options.min_idle).to_string();
         let batches = self.batches(Script::Leave, leave, &[&written, &idle], |place, call| {
             let settlement = &settlements[place];
-            if let Step::Leave { keep } = settlement.step {
+            if let SettleAction::Leave { keep } = settlement.action {
                 call.arg(entry_id(settlement.claim.id))
                     .arg(settlement.count)
                     .arg(keep);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
 use super::{Driver, LOG_EVERY};
-use crate::delivery::ledger::{Action, Ending, Event, HaltCause, Key, Note, Parting, Time};
+use crate::delivery::ledger::{Action, Closed, Event, HaltCause, Key, Note, Time};
 use crate::delivery::policy::Disposition;
-use crate::queue::{Claim, Guarantee, Record, Settlement, Step};
+use crate::queue::{Claim, Guarantee, Record, SettleAction, Settlement};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::no_digest;
 use crate::telemetry::health::Cause;
@@ -60,22 +60,18 @@ impl Driver {
                     self.acknowledgements.push((key, claim));
                 }
             }
-            Action::Settle {
-                key,
-                count,
-                parting,
-            } => self.settle(key, count, parting),
-            Action::Ended { key, cargo, ending } => self.ended(key, &cargo, ending),
+            Action::Settle { key, count, action } => self.settle(key, count, action),
+            Action::Closed { key, job, how } => self.ended(key, &job, how),
             Action::Note(note) => self.note(now, note),
         }
     }
 
     pub(super) fn claim(&self, key: Key) -> Option<Arc<Claim>> {
-        self.ledger.cargo(key).map(|job| Arc::clone(&job.claim))
+        self.ledger.job(key).map(|job| Arc::clone(&job.claim))
     }
 
     pub(super) fn release(&mut self, now: Time, key: Key, attempt: Option<u32>, leased: Time) {
-        let Some(job) = self.ledger.cargo(key) else {
+        let Some(job) = self.ledger.job(key) else {
             return;
         };
         let ticket = Arc::new(Ticket::new(key, Arc::clone(job), attempt, leased));
@@ -87,58 +83,46 @@ impl Driver {
         }
     }
 
-    pub(super) fn settle(&mut self, key: Key, count: u32, parting: Parting) {
-        let Some(job) = self.ledger.cargo(key) else {
+    pub(super) fn settle(&mut self, key: Key, count: u32, action: SettleAction) {
+        let Some(job) = self.ledger.job(key) else {
             return;
-        };
-        let step = match parting {
-            Parting::Park { keep, after } => Step::Park { keep, after },
-            Parting::HandBack { keep } => Step::Park {
-                keep,
-                after: Duration::ZERO,
-            },
-            Parting::Leave { keep } => Step::Leave { keep },
-            Parting::DeadLetter(rejection) => Step::DeadLetter {
-                rejection,
-                handler: job.handler().unwrap_or_else(no_digest),
-                expires_at_ms: job.expires_at_ms,
-            },
-            Parting::Discard(_) => Step::Discard,
         };
         let settlement = Settlement {
             claim: Arc::clone(&job.claim),
             count,
-            step,
+            action,
+            handler: job.handler().unwrap_or_else(no_digest),
+            expires_at_ms: job.expires_at_ms,
         };
         self.settlements.push((key, settlement));
     }
 
-    pub(super) fn ended(&mut self, key: Key, job: &Job, ending: Ending) {
+    pub(super) fn ended(&mut self, key: Key, job: &Job, closed: Closed) {
         self.tickets.remove(&key);
         let id = &*job.claim.message.id;
         // What is said of an attempt names the handler that ran, if any has.
-        let ran = match ending {
-            Ending::Parted(_) => job.handler(),
+        let ran = match closed {
+            Closed::Settled(_) => job.handler(),
             _ => None,
         };
         let digest = ran.as_deref();
-        match ending {
-            Ending::Acknowledged => self.metrics.acknowledged(1),
-            Ending::Parted(Parting::Park { after, .. }) => {
+        match closed {
+            Closed::Acknowledged => self.metrics.acknowledged(1),
+            Closed::Settled(SettleAction::Park { after, .. }) => {
                 self.metrics
                     .disposition(&Disposition::Requeue { delay: after });
                 debug!(id, delay_ms = millis(after), digest, "requeued");
             }
-            Ending::Parted(Parting::HandBack { .. }) => debug!(id, "handed back"),
-            Ending::Parted(Parting::Leave { .. }) => debug!(id, "left for another host"),
-            Ending::Parted(Parting::DeadLetter(rejection)) => {
+            Closed::Settled(SettleAction::HandBack { .. }) => debug!(id, "handed back"),
+            Closed::Settled(SettleAction::Leave { .. }) => debug!(id, "left for another host"),
+            Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
                 info!(id, reason, attempts, detail, digest, "dead-lettered");
                 self.metrics
                     .disposition(&Disposition::DeadLetter(rejection));
             }
-            Ending::Parted(Parting::Discard(rejection)) => {
+            Closed::Settled(SettleAction::Discard(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = rejection.detail.clone();
                 if self.queue.guarantee() == Guarantee::AtMostOnce {
@@ -163,9 +147,9 @@ impl Driver {
                 }
                 self.metrics.disposition(&Disposition::Discard(rejection));
             }
-            Ending::Superseded => debug!(id, "claimed again"),
-            Ending::Gone => debug!(id, "settled elsewhere"),
-            Ending::Trimmed => {
+            Closed::Superseded => debug!(id, "claimed again"),
+            Closed::Gone => debug!(id, "settled elsewhere"),
+            Closed::Trimmed => {
                 self.metrics.trimmed_pending.inc();
                 if let Some(others) = self.throttle.pass("trimmed", Instant::now()) {
                     warn!(
@@ -174,7 +158,7 @@ impl Driver {
                     );
                 }
             }
-            Ending::Stolen => {
+            Closed::Stolen => {
                 self.metrics.steals.inc();
                 if let Some(others) = self.throttle.pass("stolen", Instant::now()) {
                     warn!(id, others, "another host has taken it over");
@@ -201,7 +185,7 @@ impl Driver {
             }
             Note::LeaseLost(key) => {
                 self.metrics.leases_lost.inc();
-                let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
+                let id = self.ledger.job(key).map(|job| &*job.claim.message.id);
                 if let Some(others) = self.throttle.pass("lease", Instant::now()) {
                     warn!(id, others, "lost the lease of a running attempt");
                 }
@@ -209,13 +193,13 @@ impl Driver {
             Note::LeasesRenewed(n) => {
                 self.metrics.lease_renewals.inc_by(n as u64);
             }
-            Note::AloneBegan(key) => {
+            Note::IsolatedRunBegan(key) => {
                 self.metrics.isolated_runs.inc();
-                let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
-                info!(id, "runs alone: it may be what ended its last hosts");
+                let id = self.ledger.job(key).map(|job| &*job.claim.message.id);
+                info!(id, "runs isolated: it may have ended its last hosts");
             }
-            Note::AloneEnded { took, .. } => {
-                info!(took_ms = millis(took), "the run alone has ended");
+            Note::IsolatedRunEnded { took, .. } => {
+                info!(took_ms = millis(took), "the isolated run has ended");
             }
             Note::Halted {
                 cause,
@@ -255,7 +239,7 @@ impl Driver {
         self.health.impede(Cause::DeadLettersRefused, cause);
         self.refusals_unlogged += 1;
         if self.refusal_logged.is_none_or(|at| now >= at + LOG_EVERY) {
-            let id = self.ledger.cargo(key).map(|job| &*job.claim.message.id);
+            let id = self.ledger.job(key).map(|job| &*job.claim.message.id);
             let refusals = self.refusals_unlogged;
             let again_ms = millis(again);
             warn!(

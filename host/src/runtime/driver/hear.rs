@@ -25,7 +25,7 @@ impl Driver {
     pub(super) fn take_word(&mut self, now: Time, word: Word) {
         match word {
             Word::Ready(key) => {
-                let turned_away = self.ledger.cargo(key).and_then(|job| {
+                let turned_away = self.ledger.job(key).and_then(|job| {
                     let expires_at_ms = job.expires_at_ms?;
                     gate::expired(expires_at_ms, self.shared.time.now_ms())
                 });
@@ -81,7 +81,7 @@ impl Driver {
             {
                 self.metrics.delays_clamped.inc();
             }
-            if let Some(job) = self.ledger.cargo(key) {
+            if let Some(job) = self.ledger.job(key) {
                 let id = &*job.claim.message.id;
                 let digest = &*report.digest;
                 let trace = Trace::of(&job.claim.message.headers);
@@ -393,7 +393,7 @@ impl Driver {
                     header: claim.header,
                     native: claim.native,
                     turned_away,
-                    cargo: Arc::new(Job::new(claim, &self.settings.gate)),
+                    job: Arc::new(Job::new(claim, &self.settings.gate)),
                 }
             })
             .collect()

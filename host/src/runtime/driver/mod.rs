@@ -145,7 +145,7 @@ impl Driver {
         let (online, online_rx) = watch::channel(true);
         let shared = Arc::new(Shared {
             cancelled: Arc::new(AtomicBool::new(false)),
-            max_attempts: AtomicU32::new(settings.ledger.policy.allowance.starts_max()),
+            max_attempts: AtomicU32::new(settings.ledger.policy.limit.starts_max()),
             running: AtomicUsize::new(0),
             batches: AtomicU64::new(0),
             splits: AtomicU64::new(0),
@@ -301,7 +301,7 @@ impl Driver {
             Control::Rules(rules) => {
                 let Rules { policy, ttl, queue } = *rules;
                 let policy = policy.on(self.queue.guarantee());
-                let starts_max = policy.allowance.starts_max();
+                let starts_max = policy.limit.starts_max();
                 self.shared
                     .max_attempts
                     .store(starts_max, Ordering::Relaxed);

@@ -145,7 +145,7 @@ impl Driver {
         let is_instance =
             matches!(outcome, Outcome::Fault(fault) if fault.kind == FaultKind::Instantiation);
         let is_stopped = self.ledger.cannot_run();
-        let id = self.ledger.cargo(key).map_or(key.id, told_apart);
+        let id = self.ledger.job(key).map_or(key.id, told_apart);
         if let Some(trial) = &mut judge.trial
             && trial.digest == *digest
         {

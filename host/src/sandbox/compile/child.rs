@@ -19,7 +19,7 @@ use nix::unistd::getppid;
 use serde::{Deserialize, Serialize};
 
 use super::{Artifact, COMMAND, compiler, invalid};
-use crate::delivery::policy::truncate_utf8;
+use crate::delivery::text::truncate_utf8;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::log::printable;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::Time;
 use super::scenario::{Nature, Scenario};
 use super::store::{Entry, Fate, Handed, HostId, Store};
-use crate::delivery::attempt::{Accounting, Allowance};
+use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
 
@@ -29,7 +29,7 @@ pub(super) struct Life {
     pub(super) wasted: u32,
     /// Times an owner was lost after it had charged the message.
     pub(super) orphaned: u32,
-    /// Of these: from outside while it ran alone, or by a lease that ran out.
+    /// Of these: from outside while it ran isolated, or by a lease that ran out.
     pub(super) outside: u32,
 }
 
@@ -47,8 +47,8 @@ pub(super) enum Cause {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Death {
     pub(super) cause: Cause,
-    /// The suspect that ran alone then.
-    pub(super) alone: Option<Entry>,
+    /// The suspect that ran isolated then.
+    pub(super) isolated: Option<Entry>,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(super) struct Audit {
     pub(super) lives: Vec<Life>,
     pub(super) deaths: BTreeMap<HostId, Death>,
     pub(super) violation: Option<String>,
-    allowance: Allowance,
+    limit: DeliveryLimit,
 }
 
 /// What is known of a start beyond the message.
@@ -76,7 +76,7 @@ impl Audit {
             lives: vec![Life::default(); scenario.plans.len()],
             deaths: BTreeMap::new(),
             violation: None,
-            allowance: scenario.allowance,
+            limit: scenario.limit,
         }
     }
 
@@ -95,8 +95,8 @@ impl Audit {
     /// Whether handing out such a message is free: the count that Redis keeps runs one ahead of
     /// its starts.
     fn runs_ahead(&self, header: u32) -> bool {
-        let budget = self.allowance.cap.map(|cap| cap.saturating_sub(header));
-        self.allowance.accounting == Accounting::Exact || budget == Some(1)
+        let budget = self.limit.cap.map(|cap| cap.saturating_sub(header));
+        self.limit.accounting == Accounting::Exact || budget == Some(1)
     }
 
     /// The count of an entry was raised: a charge that awaits its start.
@@ -153,7 +153,7 @@ impl Audit {
         let outside = match death {
             None => true,
             Some(death) => {
-                death.alone == Some(handed.entry) && death.cause != Cause::Killer(handed.entry)
+                death.isolated == Some(handed.entry) && death.cause != Cause::Killer(handed.entry)
             }
         };
         if outside || from == host {
@@ -299,10 +299,10 @@ impl Audit {
         }
     }
 
-    /// A suspect that ran alone has ended its host: nothing else may be charged for that.
-    pub(super) fn killed_alone(&mut self, killer: Entry, beside: &[Entry]) {
+    /// An isolated suspect has ended its host: no other message may be charged for that.
+    pub(super) fn killed_isolated(&mut self, killer: Entry, beside: &[Entry]) {
         self.require(beside.is_empty(), || {
-            format!("message {killer} ran alone, and ended its host beside {beside:?}")
+            format!("message {killer} ran isolated, and ended its host beside {beside:?}")
         });
     }
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::super::{Action, Delivery, Ending, Event, Key, Note, Parting, Reply, Time};
+use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
 use super::scenario::ms;
 use super::store::{Entry, Handed, HostId, Owner};
-use super::world::{Cargo, Step, World, entry_of};
+use super::world::{Job, Step, World, entry_of};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::rules::Rule;
 
@@ -31,7 +31,7 @@ pub(super) enum Command {
     /// The other half of a look for orphans: own entries that are not held.
     Adopt {
         entries: Vec<Entry>,
-        claimed: Vec<Delivery<Cargo>>,
+        claimed: Vec<Delivery<Job>>,
         leased: Time,
     },
     /// A claim of orphans in two commands, as without [`Rule::ClaimsKeepCounts`].
@@ -45,7 +45,7 @@ pub(super) enum Command {
     Settle {
         key: Key,
         count: u32,
-        parting: Parting,
+        action: SettleAction,
         /// An earlier answer was lost.
         again: bool,
     },
@@ -66,16 +66,13 @@ impl Command {
     fn again(self) -> Self {
         match self {
             Self::Settle {
-                key,
-                count,
-                parting,
-                ..
+                key, count, action, ..
             } => Self::Settle {
                 key,
                 count,
-                parting: match parting {
-                    Parting::HandBack { .. } => Parting::HandBack { keep: count },
-                    Parting::Leave { .. } => Parting::Leave { keep: count },
+                action: match action {
+                    SettleAction::HandBack { .. } => SettleAction::HandBack { keep: count },
+                    SettleAction::Leave { .. } => SettleAction::Leave { keep: count },
                     other => other,
                 },
                 again: true,
@@ -108,11 +105,11 @@ pub(super) struct Call {
 #[derive(Debug)]
 enum Answer {
     Claims {
-        deliveries: Vec<Delivery<Cargo>>,
+        deliveries: Vec<Delivery<Job>>,
         next: Option<Time>,
     },
     Orphans {
-        deliveries: Vec<Delivery<Cargo>>,
+        deliveries: Vec<Delivery<Job>>,
         own: Vec<Entry>,
     },
     Listed(Vec<(Entry, u32)>),
@@ -122,7 +119,7 @@ enum Answer {
 }
 
 impl World<'_> {
-    pub(super) fn apply(&mut self, host: HostId, event: Event<Cargo>) {
+    pub(super) fn apply(&mut self, host: HostId, event: Event<Job>) {
         if matches!(event, Event::Offline) && self.hosts[host].cut_until.is_none() {
             // It stood still until the connection was back.
             return;
@@ -181,7 +178,12 @@ impl World<'_> {
         } else if let Some(at) = h.ledger.next_deadline() {
             if at <= now {
                 let ledger = &h.ledger;
-                let state = format!("{:?} {:?} {:?}", ledger.counts, ledger.mode, ledger.intake);
+                let state = format!(
+                    "{:?} {:?} {:?}",
+                    ledger.holdings.counts(),
+                    ledger.mode,
+                    ledger.intake
+                );
                 self.audit
                     .violate(|| format!("host {host} polls for ever: {state}"));
             }
@@ -191,18 +193,14 @@ impl World<'_> {
 
     fn check_counts(&mut self, host: HostId) {
         let ledger = &self.hosts[host].ledger;
-        let mut counts = super::super::Counts::default();
-        for held in ledger.held.values() {
-            *counts.of(&held.state) += 1;
-        }
-        if counts != ledger.counts {
-            let told = ledger.counts;
+        let (counted, held) = (ledger.holdings.counts(), ledger.holdings.recounted());
+        if counted != held {
             self.audit
-                .violate(|| format!("host {host} counts {told:?} and holds {counts:?}"));
+                .violate(|| format!("host {host} counts {counted:?} and holds {held:?}"));
         }
     }
 
-    fn carry_out(&mut self, host: HostId, action: Action<Cargo>) {
+    fn carry_out(&mut self, host: HostId, action: Action<Job>) {
         match action {
             Action::Fetch { want, wait } => {
                 let until = if wait {
@@ -245,27 +243,23 @@ impl World<'_> {
                 }
             }
             Action::Acknowledge(key) => self.issue(host, Command::Acknowledge(key)),
-            Action::Settle {
-                key,
-                count,
-                parting,
-            } => self.issue(
+            Action::Settle { key, count, action } => self.issue(
                 host,
                 Command::Settle {
                     key,
                     count,
-                    parting,
+                    action,
                     again: false,
                 },
             ),
-            Action::Ended { key, cargo, ending } => {
-                let owner = self.store.pending.get(&cargo).map(|p| p.owner);
-                if ending == Ending::Stolen && owner == Some(Owner::Host(host)) {
-                    self.audit.let_go(cargo);
+            Action::Closed { key, job, how } => {
+                let owner = self.store.pending.get(&job).map(|p| p.owner);
+                if how == Closed::Stolen && owner == Some(Owner::Host(host)) {
+                    self.audit.let_go(job);
                 }
                 let known = self.hosts[host].lost.remove(&key);
-                if ending == Ending::Stolen && !known {
-                    self.lost_lease(host, cargo);
+                if how == Closed::Stolen && !known {
+                    self.lost_lease(host, job);
                 }
             }
             Action::Note(Note::LeaseLost(key)) => {
@@ -487,13 +481,15 @@ impl World<'_> {
             Command::Settle {
                 key,
                 count,
-                parting,
+                action,
                 again,
             } => {
                 let entry = entry_of(*key);
                 let sends_away = matches!(
-                    parting,
-                    Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. }
+                    action,
+                    SettleAction::Park { .. }
+                        | SettleAction::HandBack { .. }
+                        | SettleAction::Leave { .. }
                 );
                 if sends_away && self.store.is_void(host, entry, id) {
                     return Answer::Reply(Reply::Refused("it was asked again since".to_owned()));
@@ -501,16 +497,16 @@ impl World<'_> {
                 if sends_away && *again {
                     self.store.void_before(host, entry, id);
                 }
-                let reply = self.store.settle(now, host, entry, *count, parting);
+                let reply = self.store.settle(now, host, entry, *count, action);
                 if reply == Reply::Done {
-                    match parting {
-                        Parting::HandBack { .. } | Parting::Leave { .. } if *again => {
+                    match action {
+                        SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
                             self.audit.kept_its_charge(entry);
                         }
-                        Parting::Park { .. } | Parting::HandBack { .. } | Parting::Leave { .. } => {
-                            self.audit.parked(entry)
-                        }
-                        Parting::DeadLetter(_) | Parting::Discard(_) => {}
+                        SettleAction::Park { .. }
+                        | SettleAction::HandBack { .. }
+                        | SettleAction::Leave { .. } => self.audit.parked(entry),
+                        SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
                     }
                 }
                 Answer::Reply(reply)
@@ -523,7 +519,7 @@ impl World<'_> {
         }
     }
 
-    fn deliveries(&mut self, host: HostId, handed: &[Handed]) -> Vec<Delivery<Cargo>> {
+    fn deliveries(&mut self, host: HostId, handed: &[Handed]) -> Vec<Delivery<Job>> {
         for h in handed {
             self.trace(|| format!("Redis hands out {h:?} to host {host}"));
             self.audit.claimed(host, h);
@@ -536,7 +532,7 @@ impl World<'_> {
                 header: self.scenario.plans[h.entry].header,
                 native: h.native,
                 turned_away: None,
-                cargo: h.entry,
+                job: h.entry,
             })
             .collect()
     }

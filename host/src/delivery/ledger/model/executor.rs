@@ -1,8 +1,8 @@
 //! The model of the executor: a queue of what was released, and slots that take from it. It keeps
 //! one rule of its own: nothing starts unasked whose lease was not confirmed within `min_idle`.
 
-use super::super::lanes::Mode;
-use super::super::{Event, Key, State, Time};
+use super::super::held::State;
+use super::super::{Event, Key, Mode, Time};
 use super::audit::{Begin, Cause};
 use super::scenario::{Delay, Nature};
 use super::store::{Entry, HostId};
@@ -109,7 +109,11 @@ impl World<'_> {
             return;
         };
         let entry = entry_of(key);
-        let has_leave = self.hosts[host].ledger.find_in(key, is_running).is_some();
+        let has_leave = self.hosts[host]
+            .ledger
+            .holdings
+            .find_in(key, is_running)
+            .is_some();
         if has_leave && token.is_multiple_of(23) && !self.scenario.faults.is_calm() {
             // It had leave, and its lease is too old by now.
             self.trace(|| format!("host {host} does not use its leave for message {entry}"));
@@ -123,11 +127,11 @@ impl World<'_> {
             return;
         }
         self.trace(|| format!("host {host} starts message {entry}, attempt {attempt}"));
-        if let Mode::Alone { key: alone, .. } = self.hosts[host].ledger.mode
-            && alone.id != key.id
+        if let Mode::Isolated { key: suspect, .. } = self.hosts[host].ledger.mode
+            && suspect.id != key.id
         {
             self.audit
-                .violate(|| format!("message {entry} starts beside {}", entry_of(alone)));
+                .violate(|| format!("message {entry} starts beside {}", entry_of(suspect)));
         }
         let begin = Begin {
             host,

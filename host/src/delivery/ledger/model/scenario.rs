@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::super::Time;
-use crate::delivery::attempt::{Accounting, Allowance};
+use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
 
@@ -99,7 +99,7 @@ pub(super) struct Scenario {
     pub(super) timeout: Time,
     /// How long a host that drains has.
     pub(super) drain_timeout: Time,
-    pub(super) allowance: Allowance,
+    pub(super) limit: DeliveryLimit,
     pub(super) on_cap: OnCap,
     /// The rules that the operator may change to, and back from.
     pub(super) changes: Vec<Change>,
@@ -114,7 +114,7 @@ pub(super) struct Scenario {
 impl Scenario {
     pub(super) fn policy(&self) -> Policy {
         Policy {
-            allowance: self.allowance,
+            limit: self.limit,
             on_cap: self.on_cap,
             on_fault: OnFault::Requeue,
             has_dead_letter: self.on_cap == OnCap::DeadLetter,
@@ -135,9 +135,9 @@ impl Scenario {
             return policy;
         };
         Policy {
-            allowance: Allowance {
+            limit: DeliveryLimit {
                 cap: change.cap,
-                ..policy.allowance
+                ..policy.limit
             },
             on_cap: change.on_cap,
             has_dead_letter: change.has_dead_letter,
@@ -152,12 +152,12 @@ impl Scenario {
     /// Every cap that may be in force.
     pub(super) fn caps(&self) -> impl Iterator<Item = Option<u32>> {
         let changed = self.changes.iter().map(|change| change.cap);
-        std::iter::once(self.allowance.cap).chain(changed)
+        std::iter::once(self.limit.cap).chain(changed)
     }
 
     /// Whether the cap may change.
     pub(super) fn cap_varies(&self) -> bool {
-        self.caps().any(|cap| cap != self.allowance.cap)
+        self.caps().any(|cap| cap != self.limit.cap)
     }
 
     /// Starts that a message has here at most, by the highest cap that may be in force; and one
@@ -190,7 +190,7 @@ impl Scenario {
 
     /// A killer without a cap is never settled.
     pub(super) fn is_endless(&self, plan: &Plan) -> bool {
-        self.allowance.cap.is_none() && matches!(plan.nature, Nature::Killer | Nature::Never)
+        self.limit.cap.is_none() && matches!(plan.nature, Nature::Killer | Nature::Never)
     }
 
     /// Anything that may happen: hosts killed, paused, drained and cut off, replies lost, Redis
@@ -216,7 +216,7 @@ impl Scenario {
             slow: [0, 0, 20][rng.usize(..3)],
         };
         let killers = [0, 0, 1, 2, 5, 10][rng.usize(..6)];
-        if scenario.allowance.cap.is_some() {
+        if scenario.limit.cap.is_some() {
             scenario.add_killers(rng, killers);
         }
         scenario
@@ -234,7 +234,7 @@ impl Scenario {
             let cap = caps[rng.usize(..caps.len())];
             let on_cap = [OnCap::DeadLetter, OnCap::Discard][rng.usize(..2)];
             scenario.changes.push(Change {
-                cap: if same { scenario.allowance.cap } else { cap },
+                cap: if same { scenario.limit.cap } else { cap },
                 on_cap,
                 has_dead_letter: rng.u32(0..4) > 0,
                 backoff: ms(rng.u64(0..400)),
@@ -254,7 +254,7 @@ impl Scenario {
             min_idle,
             timeout: [min_idle / 10, min_idle / 2, min_idle * 2][rng.usize(..3)],
             drain_timeout: min_idle * rng.u32(1..=4),
-            allowance: Allowance {
+            limit: DeliveryLimit {
                 cap,
                 accounting: if rng.u32(0..5) == 0 {
                     Accounting::Exact
@@ -281,7 +281,7 @@ impl Scenario {
         scenario
     }
 
-    /// Ten killers may each take a run alone for every attempt of theirs.
+    /// Ten killers may each take an isolated run for each of their attempts.
     fn be_patient(&mut self) {
         let messages = u32::try_from(self.plans.len()).unwrap();
         self.patience = self.min_idle * (40 + 48 * messages);
@@ -293,7 +293,7 @@ impl Scenario {
             5..=6 => Nature::Ack {
                 nacks: rng.u32(1..4),
             },
-            7..=8 if self.allowance.cap.is_some() => Nature::Never,
+            7..=8 if self.limit.cap.is_some() => Nature::Never,
             7..=8 => Nature::Ack { nacks: 6 },
             _ => Nature::Drop,
         };

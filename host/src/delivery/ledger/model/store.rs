@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::super::{Origin, Parting, Reply, Time};
+use super::super::{Origin, Reply, SettleAction, Time};
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
 
@@ -290,7 +290,7 @@ impl Store {
         host: HostId,
         entry: Entry,
         count: u32,
-        parting: &Parting,
+        action: &SettleAction,
     ) -> Reply {
         let Some(&held) = self.pending.get(&entry) else {
             return Reply::Gone;
@@ -299,28 +299,28 @@ impl Store {
             return Reply::Refused("out of memory".to_owned());
         }
         // A hand-back is parked, due now.
-        let parting = &match parting {
-            Parting::HandBack { keep } => Parting::Park {
+        let action = &match action {
+            SettleAction::HandBack { keep } => SettleAction::Park {
                 keep: *keep,
                 after: Time::ZERO,
             },
-            parting => parting.clone(),
+            action => action.clone(),
         };
-        if let Parting::Park { keep, .. } = parting
+        if let SettleAction::Park { keep, .. } = action
             && held.owner == Owner::Parked
             && held.count == *keep
         {
             return Reply::Done;
         }
-        let left = match parting {
-            Parting::Leave { keep } => held.count == *keep,
+        let left = match action {
+            SettleAction::Leave { keep } => held.count == *keep,
             _ => false,
         };
         if held.owner != Owner::Host(host) || (held.count != count && !left) {
             return Reply::Stolen;
         }
-        match parting {
-            Parting::Park { keep, after } => {
+        match action {
+            SettleAction::Park { keep, after } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
                 }
@@ -335,8 +335,8 @@ impl Store {
                     },
                 );
             }
-            Parting::HandBack { .. } => unreachable!("it became a park above"),
-            Parting::Leave { keep } => {
+            SettleAction::HandBack { .. } => unreachable!("it became a park above"),
+            SettleAction::Leave { keep } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
                 }
@@ -350,7 +350,7 @@ impl Store {
                     },
                 );
             }
-            Parting::DeadLetter(rejection) => {
+            SettleAction::DeadLetter(rejection) => {
                 if self.dead_letters_refused {
                     return Reply::Refused("the dead-letter queue is full".to_owned());
                 }
@@ -358,7 +358,7 @@ impl Store {
                 let fate = Fate::DeadLettered(rejection.reason, rejection.attempts);
                 self.settled.push((entry, fate));
             }
-            Parting::Discard(rejection) => {
+            SettleAction::Discard(rejection) => {
                 self.pending.remove(&entry);
                 let fate = Fate::Discarded(rejection.reason, rejection.attempts);
                 self.settled.push((entry, fate));

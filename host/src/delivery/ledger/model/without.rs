@@ -15,7 +15,7 @@ const RUNS: u64 = 400;
 /// Without `rule` a promise breaks that sounds like this; with it, none does.
 fn breaks(rule: Rule, told: &str, make: impl Fn(&mut Rng) -> Scenario) {
     if setting("HOSTLER_MODEL_SEED").is_some() {
-        // That run alone: with the rule, then without it.
+        // Only that run: with the rule, then without it.
         holds(1, &make);
         Rule::taken_out(Some(rule), || holds(1, &make));
         return;
@@ -49,8 +49,8 @@ fn breaks(rule: Rule, told: &str, make: impl Fn(&mut Rng) -> Scenario) {
 /// Messages and hosts of every kind, lazy accounting, a cap of 2 to 5, and these faults.
 fn world(rng: &mut Rng, faults: Faults) -> Scenario {
     let mut scenario = Scenario::quiet(rng);
-    scenario.allowance.cap = Some([2, 3, 5][rng.usize(..3)]);
-    scenario.allowance.accounting = Accounting::Lazy;
+    scenario.limit.cap = Some([2, 3, 5][rng.usize(..3)]);
+    scenario.limit.accounting = Accounting::Lazy;
     for plan in &mut scenario.plans {
         if plan.nature == (Nature::Ack { nacks: 6 }) {
             plan.nature = Nature::Never;
@@ -84,7 +84,7 @@ fn a_last_start_that_is_not_2_never_happens() {
                     ..Faults::default()
                 },
             );
-            scenario.allowance.cap = Some(1);
+            scenario.limit.cap = Some(1);
             scenario
         },
     );
@@ -138,7 +138,7 @@ fn a_delivery_that_comes_again_runs_twice_on_one_host() {
         );
         // A host is cut off while it runs them, the next one dies with them, and the first is back.
         scenario.hosts = 2;
-        scenario.allowance.cap = Some(5);
+        scenario.limit.cap = Some(5);
         scenario.faults.at_step = 150;
         scenario.faults.most = 30;
         scenario.heal_at = ms(30_000);
@@ -163,7 +163,7 @@ fn a_hand_back_with_a_charge_gives_up_what_never_ran() {
 
 #[test]
 fn suspects_among_others_take_innocents_with_them() {
-    breaks(Rule::SuspectsRunAlone, "innocent", |rng| {
+    breaks(Rule::SuspectsRunIsolated, "innocent", |rng| {
         let mut scenario = world(rng, Faults::default());
         scenario.add_killers(rng, 3);
         scenario
@@ -171,9 +171,9 @@ fn suspects_among_others_take_innocents_with_them() {
 }
 
 #[test]
-fn alone_beside_an_open_settlement_is_not_alone() {
+fn an_isolated_run_waits_for_open_settlements() {
     breaks(
-        Rule::AloneAwaitsSettlements,
+        Rule::IsolationAwaitsSettlements,
         "ended its host beside",
         |rng| {
             let mut scenario = world(rng, Faults::default());
@@ -197,7 +197,7 @@ fn a_suspect_parked_on_drain_loses_its_mark() {
 fn without_a_fair_share_killers_keep_a_host_from_everything_else() {
     breaks(Rule::FairShare, "not settled", |rng| {
         let mut scenario = world(rng, Faults::default());
-        scenario.allowance.cap = None;
+        scenario.limit.cap = None;
         scenario.hosts = 1;
         scenario.plans.retain(|plan| plan.nature != Nature::Never);
         scenario.add_killers(rng, 5);
@@ -216,7 +216,7 @@ fn without_a_reserved_slot_a_saturated_host_takes_no_orphans() {
                 ..Faults::default()
             },
         );
-        scenario.allowance.cap = None;
+        scenario.limit.cap = None;
         scenario.hosts = 1;
         scenario.faults.most = 1;
         scenario.faults.at_step = 200;
@@ -295,7 +295,7 @@ fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
         scenario.hosts = 4;
         scenario.concurrency = 4;
         scenario.prefetch_max = 16;
-        scenario.allowance.cap = Some(5);
+        scenario.limit.cap = Some(5);
         scenario.faults.at_step = 6;
         scenario.faults.most = 3;
         // Fast ones, so that a host reads ahead; then slow ones, so that those wait.

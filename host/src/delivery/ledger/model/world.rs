@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-use super::super::lanes::Mode;
-use super::super::{Event, Key, Ledger, Settings, Time};
+use super::super::held::State;
+use super::super::{Event, Key, Ledger, Mode, Settings, Time};
 use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
@@ -17,7 +17,7 @@ use super::store::{Entry, HostId, Store};
 const STEPS_MAX: u64 = 2_000_000;
 
 /// What the caller of the ledger keeps with a delivery: here, which message it is.
-pub(super) type Cargo = Entry;
+pub(super) type Job = Entry;
 
 /// What is to come.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Step {
     /// Its host gives up on a call.
     GiveUp(u64),
     /// Something of the executor reaches the ledger.
-    Tell(HostId, Event<Cargo>),
+    Tell(HostId, Event<Job>),
     Poll(HostId),
     /// A slot has its leave (given at that time), or must let go.
     Go(HostId, Key, u32, Time),
@@ -49,7 +49,7 @@ pub(super) enum Step {
 }
 
 pub(super) struct Host {
-    pub(super) ledger: Ledger<Cargo>,
+    pub(super) ledger: Ledger<Job>,
     pub(super) alive: bool,
     pub(super) draining: bool,
     /// It stands still until then.
@@ -86,7 +86,7 @@ pub(super) struct World<'a> {
     /// Which change of the rules is in force.
     policy: Option<usize>,
     faults_left: u32,
-    ending: bool,
+    closed: bool,
     count: u64,
     pub(super) tale: Tale,
     trace: Option<String>,
@@ -143,7 +143,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         away_until: Time::ZERO,
         policy: None,
         faults_left: scenario.faults.most,
-        ending: false,
+        closed: false,
         count: 0,
         tale: Tale::default(),
         trace: traced.then(String::new),
@@ -206,7 +206,7 @@ impl World<'_> {
     fn end(&mut self) {
         self.healed = true;
         self.heal();
-        self.ending = true;
+        self.closed = true;
         let drained: Vec<_> = (0..self.hosts.len())
             .filter(|&h| self.hosts[h].alive)
             .collect();
@@ -470,7 +470,7 @@ impl World<'_> {
     }
 
     fn birth(&mut self) {
-        if self.ending {
+        if self.closed {
             return;
         }
         if self.away_until > self.now {
@@ -514,23 +514,23 @@ impl World<'_> {
         self.tale.deaths += u64::from(cause != Cause::Left);
         let h = &mut self.hosts[host];
         h.alive = false;
-        let alone = match h.ledger.mode {
-            Mode::Alone { key, .. } => Some(entry_of(key)),
+        let isolated = match h.ledger.mode {
+            Mode::Isolated { key, .. } => Some(entry_of(key)),
             _ => None,
         };
         if cause == Cause::Left && h.slots.iter().any(|slot| slot.entry().is_some()) {
             self.audit
                 .violate(|| format!("host {host} left, and a slot is busy"));
         }
-        self.audit.deaths.insert(host, Death { cause, alone });
+        self.audit.deaths.insert(host, Death { cause, isolated });
         for life in &mut self.audit.lives {
             life.runs.retain(|&(other, _)| other != host);
         }
-        self.trace(|| format!("host {host} ends: {cause:?}, alone {alone:?}"));
+        self.trace(|| format!("host {host} ends: {cause:?}, isolated {isolated:?}"));
         if let Cause::Killer(killer) = cause
-            && alone == Some(killer)
+            && isolated == Some(killer)
         {
-            self.check_killed_alone(host, killer);
+            self.check_killed_isolated(host, killer);
         }
         let longest = if self.rng.bool() {
             ms(20)
@@ -542,7 +542,7 @@ impl World<'_> {
     }
 
     /// Nothing that had started, and that Redis still counts for this host.
-    fn check_killed_alone(&mut self, host: HostId, killer: Entry) {
+    fn check_killed_isolated(&mut self, host: HostId, killer: Entry) {
         let lives = &self.audit.lives;
         let is_done = |entry: &Entry| lives[*entry].acked || lives[*entry].dropped;
         let beside: Vec<_> = self.hosts[host]
@@ -558,7 +558,7 @@ impl World<'_> {
                     .is_some_and(|p| p.owner == super::store::Owner::Host(host) && p.raised)
             })
             .collect();
-        self.audit.killed_alone(killer, &beside);
+        self.audit.killed_isolated(killer, &beside);
     }
 
     fn freeze(&mut self, host: HostId, length: Time) {
@@ -576,14 +576,14 @@ impl World<'_> {
         }
         self.trace(|| format!("host {host} drains"));
         self.hosts[host].draining = true;
-        if !self.ending {
+        if !self.closed {
             self.after(self.scenario.drain_timeout, Step::DrainOver(host));
         }
         self.tell(host, Event::Drain);
     }
 
     /// An event reaches the ledger a moment later.
-    pub(super) fn tell(&mut self, host: HostId, event: Event<Cargo>) {
+    pub(super) fn tell(&mut self, host: HostId, event: Event<Job>) {
         let delay = self.hop();
         self.after(delay, Step::Tell(host, event));
     }
@@ -625,12 +625,10 @@ impl Host {
     /// time.
     fn unconfirmed(&self) -> Vec<Entry> {
         self.ledger
-            .held
+            .holdings
             .iter()
-            .filter(|(_, held)| {
-                matches!(held.state, super::super::State::Settling { tries: 0, .. })
-            })
-            .map(|(_, held)| held.cargo)
+            .filter(|(_, held)| matches!(held.state, State::Settling { tries: 0, .. }))
+            .map(|(_, held)| held.job)
             .collect()
     }
 }

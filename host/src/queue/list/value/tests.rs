@@ -1,7 +1,7 @@
 use super::*;
-use crate::delivery::attempt::{Allowance, Lane, Standing, Tally};
+use crate::delivery::attempt::{AttemptCounts, DeliveryLimit, Lane, NextStart};
 
-const CAP_5: Allowance = Allowance {
+const CAP_5: DeliveryLimit = DeliveryLimit {
     cap: Some(5),
     accounting: Accounting::Lazy,
     at_most_once: false,
@@ -45,31 +45,31 @@ fn headers_of(value: &Bytes) -> Headers {
     frame::decode(value).unwrap().0
 }
 
-fn standing(claim: &Claim, allowance: Allowance) -> Standing {
-    allowance.standing(tally(claim))
+fn next_start(claim: &Claim, limit: DeliveryLimit) -> NextStart {
+    limit.next_start(counts(claim))
 }
 
-fn tally(claim: &Claim) -> Tally {
-    Tally {
+fn counts(claim: &Claim) -> AttemptCounts {
+    AttemptCounts {
         header: claim.header,
         native: claim.native,
         fresh: claim.origin == Origin::Fresh,
     }
 }
 
-fn attempt(claim: &Claim, allowance: Allowance) -> Option<(u32, bool)> {
-    match standing(claim, allowance) {
-        Standing::Start(start) => Some((start.attempt, start.record.is_some())),
-        Standing::Exhausted { .. } => None,
+fn attempt(claim: &Claim, limit: DeliveryLimit) -> Option<(u32, bool)> {
+    match next_start(claim, limit) {
+        NextStart::Start(start) => Some((start.attempt, start.record.is_some())),
+        NextStart::Exhausted { .. } => None,
     }
 }
 
 #[test]
 fn a_plain_value_is_fresh_and_costs_no_record() {
-    for allowance in [CAP_5, Allowance::default()] {
+    for limit in [CAP_5, DeliveryLimit::default()] {
         let claim = lazy().claim(token(1, false), Bytes::from_static(b"hi"), None);
         assert_eq!(claim.origin, Origin::Fresh);
-        assert_eq!(attempt(&claim, allowance), Some((1, false)));
+        assert_eq!(attempt(&claim, limit), Some((1, false)));
         assert_eq!(&*claim.message.id, "00000000000000000000000000000001");
         assert_eq!(claim.message.body, "hi");
     }
@@ -162,17 +162,17 @@ fn suspects_run_where_they_must_and_never_too_often() {
             Some(starts)
         );
         assert_eq!(claim.message.headers.find_str(REDIS_IDLE_MS), Some("40000"));
-        let allowance = Allowance {
+        let limit = DeliveryLimit {
             cap: Some(cap),
             ..CAP_5
         };
-        let lane = allowance.orphan_lane(tally(&claim));
-        (attempt(&claim, allowance).map(|(n, _)| n), lane)
+        let lane = limit.orphan_lane(counts(&claim));
+        (attempt(&claim, limit).map(|(n, _)| n), lane)
     };
     assert_eq!(of("1", "1", 5), (Some(2), Lane::Normal));
-    assert_eq!(of("1", "1", 2), (Some(2), Lane::Alone));
-    assert_eq!(of("2", "2", 5), (Some(3), Lane::Alone));
-    assert_eq!(of("4", "1", 5), (Some(5), Lane::Alone));
+    assert_eq!(of("1", "1", 2), (Some(2), Lane::Isolated));
+    assert_eq!(of("2", "2", 5), (Some(3), Lane::Isolated));
+    assert_eq!(of("4", "1", 5), (Some(5), Lane::Isolated));
     assert_eq!(of("5", "1", 5).0, None);
     assert_eq!(of("2", "1", 2).0, None);
     // At a cap of 1: handed out and never recorded, so never started; recorded, so used up.
@@ -203,7 +203,7 @@ fn counts_of_producers_use_up_the_cap() {
 #[test]
 fn exact_accounting_charges_only_recorded_starts() {
     let values = values(Framing::Auto, Accounting::Exact);
-    let exact = Allowance {
+    let exact = DeliveryLimit {
         cap: Some(3),
         accounting: Accounting::Exact,
         at_most_once: false,

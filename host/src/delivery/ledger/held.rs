@@ -1,0 +1,228 @@
+//! What a host holds, and in which state each delivery is.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use super::{Closed, Delivery, Key, SettleAction, Time};
+use crate::delivery::attempt::{AttemptCounts, Lane, Start};
+use crate::delivery::message::DeliveryId;
+use crate::delivery::rules::Rule;
+
+/// One holding of a delivery.
+#[derive(Debug)]
+pub(super) struct Held<J> {
+    pub(super) generation: u64,
+    pub(super) job: J,
+    pub(super) counts: AttemptCounts,
+    /// The native count from before this delivery. A hand-back restores it.
+    pub(super) before: u32,
+    pub(super) lane: Lane,
+    pub(super) state: State,
+    /// When the lease was last confirmed.
+    pub(super) leased: Time,
+    /// This host may have sent the delivery away since it was claimed: the answer to the claim came
+    /// so late that the host may have adopted, run and parked it in between, or a settlement of an
+    /// earlier holding came after the claim. Nothing starts before Redis confirms owner and count.
+    pub(super) doubtful: bool,
+    /// The lease was lost while the executor had the delivery: only an ack still counts.
+    pub(super) lost: Option<Closed>,
+    /// The same delivery, claimed again while this holding could not be replaced.
+    pub(super) successor: Option<Box<(Delivery<J>, Time)>>,
+    /// Redis refused to write its settlement, and it is not settled yet.
+    pub(super) was_refused: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Waiting,
+    Released,
+    Recording { start: Start, write: u32 },
+    Running { attempt: u32 },
+    Settling { sent: Sent, tries: u32 },
+    Refused { sent: Sent, tries: u32, again: Time },
+}
+
+/// What was sent to settle a delivery.
+#[derive(Clone, Debug)]
+pub(super) enum Sent {
+    Acknowledgement,
+    Settlement(SettleAction),
+}
+
+/// How many holdings are in which state.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct StateCounts {
+    pub(super) waiting: usize,
+    pub(super) released: usize,
+    pub(super) recording: usize,
+    pub(super) running: usize,
+    pub(super) settling: usize,
+    pub(super) refused: usize,
+}
+
+/// All holdings of a host.
+#[derive(Debug)]
+pub(super) struct Holdings<J> {
+    held: HashMap<DeliveryId, Held<J>, FxBuildHasher>,
+    generation: u64,
+    counts: StateCounts,
+    /// How many holdings were refused, including those that are being tried again.
+    pub(super) stuck: usize,
+}
+
+impl<J> Default for Holdings<J> {
+    fn default() -> Self {
+        Self {
+            held: HashMap::default(),
+            generation: 0,
+            counts: StateCounts::default(),
+            stuck: 0,
+        }
+    }
+}
+
+impl<J> Holdings<J> {
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(super) fn counts(&self) -> StateCounts {
+        self.counts
+    }
+
+    /// The generation of the newest holding.
+    pub(super) fn newest(&self) -> u64 {
+        self.generation
+    }
+
+    /// A key for the next holding of this delivery.
+    pub(super) fn next_key(&mut self, id: DeliveryId) -> Key {
+        self.generation += 1;
+        let generation = self.generation;
+        Key { id, generation }
+    }
+
+    pub(super) fn insert(&mut self, id: DeliveryId, held: Held<J>) {
+        *self.counts.of(&held.state) += 1;
+        self.held.insert(id, held);
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<Held<J>> {
+        self.find(key)?;
+        let held = self.held.remove(&key.id)?;
+        *self.counts.of(&held.state) -= 1;
+        self.stuck -= usize::from(held.was_refused);
+        Some(held)
+    }
+
+    /// Whatever holding of this delivery there is.
+    pub(super) fn by_id(&mut self, id: DeliveryId) -> Option<&mut Held<J>> {
+        self.held.get_mut(&id)
+    }
+
+    pub(super) fn contains(&self, id: DeliveryId) -> bool {
+        self.held.contains_key(&id)
+    }
+
+    pub(super) fn find(&self, key: Key) -> Option<&Held<J>> {
+        let held = self.held.get(&key.id);
+        held.filter(|held| held.generation == key.generation)
+    }
+
+    pub(super) fn find_mut(&mut self, key: Key) -> Option<&mut Held<J>> {
+        let held = self.held.get_mut(&key.id);
+        held.filter(|held| held.generation == key.generation)
+    }
+
+    /// The holding, if its state is one of these.
+    pub(super) fn find_in(&self, key: Key, is: impl Fn(&State) -> bool) -> Option<&Held<J>> {
+        self.find(key).filter(|held| is(&held.state))
+    }
+
+    pub(super) fn is_waiting(&self, key: Key) -> bool {
+        self.find_in(key, |state| matches!(state, State::Waiting))
+            .is_some()
+    }
+
+    pub(super) fn set(&mut self, key: Key, state: State) {
+        if let Some(held) = self.held.get_mut(&key.id) {
+            debug_assert_eq!(held.generation, key.generation);
+            *self.counts.of(&held.state) -= 1;
+            *self.counts.of(&state) += 1;
+            held.state = state;
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Held<J>)> {
+        self.held.iter().map(|(&id, held)| {
+            let generation = held.generation;
+            (Key { id, generation }, held)
+        })
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Held<J>> {
+        self.held.values_mut()
+    }
+
+    /// Keys and states, the oldest holding first.
+    pub(super) fn in_order(&self) -> Vec<(Key, State)> {
+        let mut all: Vec<_> = self.iter().map(|(key, h)| (key, h.state.clone())).collect();
+        all.sort_unstable_by_key(|(key, _)| key.generation);
+        all
+    }
+
+    /// The counts, counted again.
+    #[cfg(test)]
+    pub(super) fn recounted(&self) -> StateCounts {
+        let mut counts = StateCounts::default();
+        for held in self.held.values() {
+            *counts.of(&held.state) += 1;
+        }
+        counts
+    }
+
+    /// Settlements that were sent once, and have no answer.
+    pub(super) fn unconfirmed(&self) -> usize {
+        if self.counts.settling == 0 {
+            return 0;
+        }
+        let is_first = |held: &&Held<J>| matches!(held.state, State::Settling { tries: 0, .. });
+        self.held.values().filter(is_first).count()
+    }
+}
+
+impl<J> Held<J> {
+    /// How a delivery that did not start goes back. Rule 5: hostler parks it with the count that it
+    /// had before. Rule 8: a suspect that must run isolated is left, so that it keeps the mark; also
+    /// with the count from before, or a record without a start would use up its last start.
+    pub(super) fn way_back(&self) -> SettleAction {
+        let keep = if Rule::HandBackUncharged.holds() {
+            self.before
+        } else {
+            self.counts.native
+        };
+        match self.lane {
+            Lane::Isolated if Rule::SuspectsAreLeftOnDrain.holds() => SettleAction::Leave { keep },
+            Lane::Normal | Lane::Isolated => SettleAction::HandBack { keep },
+        }
+    }
+}
+
+impl StateCounts {
+    /// With the executor: released, recording or running.
+    pub(super) fn out(&self) -> usize {
+        self.released + self.recording + self.running
+    }
+
+    fn of(&mut self, state: &State) -> &mut usize {
+        match state {
+            State::Waiting => &mut self.waiting,
+            State::Released => &mut self.released,
+            State::Recording { .. } => &mut self.recording,
+            State::Running { .. } => &mut self.running,
+            State::Settling { .. } => &mut self.settling,
+            State::Refused { .. } => &mut self.refused,
+        }
+    }
+}

@@ -1,0 +1,686 @@
+//! One delivery, from its claim to its settlement.
+
+use std::time::Duration;
+
+use super::held::{Held, Sent, State};
+use super::{
+    Action, Closed, Delivery, HaltCause, Key, Ledger, Mode, Note, Origin, Reply, SettleAction,
+    Time, TurnedAway,
+};
+use crate::delivery::attempt::{AttemptCounts, Lane, NextStart, Start};
+use crate::delivery::backoff::Backoff;
+use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::delivery::policy::{Disposition, Policy, Reason, decide};
+use crate::delivery::rules::Rule;
+
+/// How long a refused settlement waits before it is tried again.
+const REFUSED: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(4));
+
+impl<J> Ledger<J> {
+    // Claimed.
+
+    pub(super) fn accept_all(&mut self, now: Time, leased: Time, deliveries: Vec<Delivery<J>>) {
+        for delivery in deliveries {
+            self.accept(now, leased, delivery);
+        }
+    }
+
+    /// A delivery was claimed. Rule 4: if the host already holds its id, the claim replaces that
+    /// holding, or waits until the holding ends. But if the lease of that holding surely lasts, the
+    /// claim is the older one, and its answer came late.
+    fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
+        let min_idle = self.settings.min_idle;
+        let Some(old) = self.holdings.by_id(delivery.id) else {
+            self.hold(now, leased, delivery);
+            return;
+        };
+        let key = Key {
+            id: delivery.id,
+            generation: old.generation,
+        };
+        let (lasts, replaceable) = match old.state {
+            State::Waiting => (true, true),
+            State::Released | State::Recording { .. } | State::Running { .. } => (true, false),
+            // This host has sent the delivery away, and it may have come back.
+            State::Settling { .. } => (false, false),
+            State::Refused { .. } => (false, true),
+        };
+        let is_released = matches!(old.state, State::Released);
+        let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
+        if lasts && is_sure && now.saturating_sub(old.leased) < min_idle {
+            let key = self.holdings.next_key(delivery.id);
+            self.superseded(key, delivery.job);
+        } else if replaceable || (!is_released && !Rule::OneRunAtATime.holds()) {
+            let delivery = delivery.again(old.counts.native, old.lane);
+            self.close(key, Closed::Superseded);
+            self.hold_again(now, leased, delivery);
+        } else {
+            old.successor = Some(Box::new((delivery, leased)));
+            if is_released {
+                self.out.push(Action::Revoke(key));
+            }
+        }
+    }
+
+    /// Hold a delivery that was claimed while this host held it. A settlement of the earlier holding
+    /// may have come after the claim, and sent the delivery away again.
+    fn hold_again(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
+        let id = delivery.id;
+        self.hold(now, leased, delivery);
+        if let Some(held) = self.holdings.by_id(id) {
+            held.doubtful = true;
+        }
+    }
+
+    fn hold(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
+        let limit = self.settings.policy.limit;
+        let fresh = delivery.origin == Origin::Fresh;
+        let counts = AttemptCounts {
+            header: delivery.header,
+            native: delivery.native,
+            fresh,
+        };
+        let lane = match delivery.origin {
+            Origin::Orphan { .. } if Rule::SuspectsRunIsolated.holds() => limit.orphan_lane(counts),
+            Origin::Fresh | Origin::Returned | Origin::Orphan { .. } => Lane::Normal,
+        };
+        let key = self.holdings.next_key(delivery.id);
+        let held = Held {
+            generation: key.generation,
+            job: delivery.job,
+            counts,
+            before: if fresh { 0 } else { delivery.native },
+            lane,
+            state: State::Waiting,
+            leased,
+            doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2,
+            lost: None,
+            successor: None,
+            was_refused: false,
+        };
+        self.holdings.insert(delivery.id, held);
+        if let Some(turned_away) = delivery.turned_away {
+            let disposition = match turned_away {
+                TurnedAway::Rejected(reason, detail) => {
+                    let attempts = limit.attempts(counts);
+                    self.settings.policy.turn_away(reason, detail, attempts)
+                }
+                TurnedAway::OtherGroup => Disposition::Acknowledge,
+            };
+            self.dispose(now, key, disposition);
+        } else if let NextStart::Exhausted { attempts } = limit.next_start(counts) {
+            self.exhausted(now, key, attempts);
+        } else if self.is_closing() || self.hands_back() && (self.is_halted() || self.is_tried()) {
+            self.hand_back(key);
+        } else {
+            self.enqueue(key, lane);
+        }
+    }
+
+    fn enqueue(&mut self, key: Key, lane: Lane) {
+        match lane {
+            Lane::Normal => self.ready.push_back(key),
+            // The suspects with the fewest charges run first: a message that keeps killing its hosts,
+            // and that no cap ends, comes behind every innocent that it made a suspect.
+            Lane::Isolated => {
+                let charges = |key| self.holdings.find(key).map_or(0, |held| held.counts.native);
+                let own = charges(key);
+                let place = self.isolated.iter().position(|&other| charges(other) > own);
+                let place = place.unwrap_or(self.isolated.len());
+                self.isolated.insert(place, key);
+            }
+        }
+    }
+
+    fn exhausted(&mut self, now: Time, key: Key, attempts: u32) {
+        let detail = "no start is left: its hosts died, or its retry-count header says so";
+        let disposition = self.settings.policy.exhausted(attempts, detail.to_owned());
+        self.dispose(now, key, disposition);
+    }
+
+    // From the executor to a start.
+
+    /// A slot has the delivery, and waits. Rule 2: its start is recorded first. A first delivery comes
+    /// here only if its lease must be confirmed.
+    pub(super) fn slot_ready(&mut self, now: Time, key: Key) {
+        let is_closing = self.is_closing();
+        let is_released = |state: &State| matches!(state, State::Released);
+        let Some(held) = self.holdings.find_in(key, is_released) else {
+            self.out.push(Action::Deny(key));
+            return;
+        };
+        if held.lost.is_some() || is_closing || held.successor.is_some() {
+            self.out.push(Action::Deny(key));
+            self.revoked(now, key);
+            return;
+        }
+        let is_sure = !held.doubtful && !self.is_old(now, held.leased);
+        match self.settings.policy.limit.next_start(held.counts) {
+            NextStart::Exhausted { attempts } => {
+                self.out.push(Action::Deny(key));
+                self.exhausted(now, key, attempts);
+            }
+            NextStart::Start(start) if start.record.is_some() && !is_sure => {
+                // The count may have changed since this host read it.
+                let record = None;
+                self.record(key, Start { record, ..start });
+            }
+            NextStart::Start(start) => self.record(key, start),
+        }
+    }
+
+    /// Record a start. If there is nothing to write, confirm count and lease.
+    fn record(&mut self, key: Key, start: Start) {
+        let Some(expect) = self.holdings.find(key).map(|held| held.counts.native) else {
+            return;
+        };
+        let write = start.record.unwrap_or(expect);
+        self.holdings.set(key, State::Recording { start, write });
+        self.out.push(Action::Record { key, expect, write });
+    }
+
+    /// Rule 12: a lease that was last confirmed this long ago may have ended since.
+    fn is_old(&self, now: Time, leased: Time) -> bool {
+        Rule::LeaseBeforeStart.holds() && now.saturating_sub(leased) >= self.settings.min_idle
+    }
+
+    pub(super) fn recorded(&mut self, now: Time, key: Key, leased: Time, reply: Reply) {
+        let is_closing = self.is_closing();
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
+        let State::Recording { write, start } = held.state else {
+            return;
+        };
+        let is_record = start.record.is_some();
+        // If an earlier record was written and its reply was lost, this one finds its count written.
+        // That count is surely this host's own only while the lease cannot have ended. Otherwise it
+        // may be the charge of a host that had the delivery in between.
+        let is_unsure = is_record && self.is_old(now, held.leased);
+        match reply {
+            Reply::Done if is_unsure => {
+                self.out.push(Action::Deny(key));
+                self.close_or_succeed(now, key, Closed::Stolen);
+            }
+            // No start has used the written count: the successor may use it.
+            Reply::Done if held.successor.is_some() => {
+                self.out.push(Action::Deny(key));
+                self.revoked(now, key);
+            }
+            Reply::Done => {
+                let Some(held) = self.holdings.find_mut(key) else {
+                    return;
+                };
+                held.counts.native = write;
+                held.counts.fresh &= !is_record;
+                held.leased = leased;
+                held.doubtful = false;
+                let counts = held.counts;
+                if is_record {
+                    self.note(Note::Recorded);
+                }
+                if is_closing {
+                    // Recorded, but not started: the hand-back restores the count.
+                    self.out.push(Action::Deny(key));
+                    self.revoked(now, key);
+                } else if is_record {
+                    self.start(key, start.attempt);
+                } else if self.is_old(now, leased) {
+                    self.record(key, start);
+                } else {
+                    match self.settings.policy.limit.next_start(counts) {
+                        NextStart::Start(next) if next.record.is_some() => self.record(key, next),
+                        NextStart::Start(_) => self.start(key, start.attempt),
+                        // The cap was lowered after the slot asked.
+                        NextStart::Exhausted { attempts } => {
+                            self.out.push(Action::Deny(key));
+                            self.exhausted(now, key, attempts);
+                        }
+                    }
+                }
+            }
+            Reply::Refused(cause) => {
+                let sent = Sent::Settlement(held.way_back());
+                self.out.push(Action::Deny(key));
+                self.refused(now, key, cause, sent, 0);
+            }
+            Reply::Gone | Reply::Trimmed | Reply::Stolen => {
+                self.out.push(Action::Deny(key));
+                let how = self.closed_by(key, reply);
+                self.close_or_succeed(now, key, how);
+            }
+        }
+    }
+
+    fn start(&mut self, key: Key, attempt: u32) {
+        self.holdings.set(key, State::Running { attempt });
+        self.out.push(Action::Go { key, attempt });
+    }
+
+    /// The slot could start the delivery, and did not: its record waited for other records of its
+    /// batch, and its lease became too old. The delivery goes back as if it had not been recorded.
+    /// Redis makes sure that this takes back only that charge, and only while the delivery is still
+    /// this host's.
+    pub(super) fn unstarted(&mut self, now: Time, key: Key) {
+        let is_running = |state: &State| matches!(state, State::Running { .. });
+        if self.holdings.find_in(key, is_running).is_some() && !self.close_if_lost(now, key) {
+            self.hand_back(key);
+        }
+    }
+
+    /// The delivery has not started, and comes back from the executor.
+    pub(super) fn revoked(&mut self, now: Time, key: Key) {
+        let is_here = |state: &State| matches!(state, State::Released | State::Recording { .. });
+        let Some(lane) = self.holdings.find_in(key, is_here).map(|held| held.lane) else {
+            return;
+        };
+        if self.close_if_lost(now, key) {
+            return;
+        }
+        if self.is_closing() || self.is_halted() {
+            self.hand_back(key);
+        } else {
+            self.holdings.set(key, State::Waiting);
+            self.enqueue(key, lane);
+        }
+    }
+
+    /// Close a holding that another claim replaces, or whose lease was lost. Says whether it did.
+    fn close_if_lost(&mut self, now: Time, key: Key) -> bool {
+        let Some(held) = self.holdings.find(key) else {
+            return false;
+        };
+        if held.successor.is_some() {
+            self.close_or_succeed(now, key, Closed::Superseded);
+        } else if let Some(how) = held.lost.clone() {
+            self.close(key, how);
+            self.suspect_done(now, key);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The gate turned the delivery away between its claim and its start.
+    pub(super) fn turned_away(&mut self, now: Time, key: Key, reason: Reason, detail: String) {
+        let is_released = |state: &State| matches!(state, State::Released);
+        let Some(held) = self.holdings.find_in(key, is_released) else {
+            return;
+        };
+        if held.lost.is_some() || held.successor.is_some() || self.is_closing() {
+            self.revoked(now, key);
+            return;
+        }
+        let policy = &self.settings.policy;
+        let attempts = policy.limit.attempts(held.counts);
+        let disposition = policy.turn_away(reason, detail, attempts);
+        self.dispose(now, key, disposition);
+    }
+
+    // After an attempt.
+
+    pub(super) fn finished(
+        &mut self,
+        now: Time,
+        key: Key,
+        outcome: Outcome,
+        is_current: bool,
+        jitter: f64,
+    ) {
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
+        let next = self.settings.policy.limit.next_start(held.counts);
+        let attempt = match (&held.state, next) {
+            (State::Running { attempt }, _) => *attempt,
+            (State::Released, NextStart::Start(start)) => start.attempt,
+            (State::Released, NextStart::Exhausted { attempts }) => attempts,
+            _ => return,
+        };
+        let is_acked = outcome == Outcome::Ack;
+        if !is_acked && (held.lost.is_some() || held.successor.is_some()) {
+            // Another holding or host decides about the delivery; Redis would refuse this outcome.
+            let how = held.lost.clone().unwrap_or(Closed::Superseded);
+            self.close_or_succeed(now, key, how);
+            return;
+        }
+        if let Outcome::Fault(fault) = &outcome
+            && fault.kind == FaultKind::Instantiation
+        {
+            if is_current {
+                self.halt(now, HaltCause::Instance, fault.detail.clone());
+            }
+            self.hand_back(key);
+            if is_current {
+                self.give_back_waiting();
+            }
+            self.suspect_done(now, key);
+            return;
+        }
+        self.tried(now, key, &outcome, is_current);
+        if let Some(held) = self.holdings.find_mut(key) {
+            // The start is charged now. The delivery is no suspect any more: its handler has answered.
+            held.counts.fresh = false;
+            held.before = held.counts.native;
+            held.lane = Lane::Normal;
+        }
+        let disposition = decide(&outcome, attempt, &self.settings.policy, jitter);
+        self.dispose(now, key, disposition);
+    }
+
+    fn dispose(&mut self, now: Time, key: Key, disposition: Disposition) {
+        match disposition {
+            Disposition::Acknowledge => self.send(key, Sent::Acknowledgement, 0),
+            Disposition::Requeue { delay }
+                if delay.is_zero() && !self.draining && !self.is_halted() =>
+            {
+                // Rule 14: it stays here, behind what is ready; its next start is recorded.
+                self.holdings.set(key, State::Waiting);
+                self.ready.push_back(key);
+                self.note(Note::RequeuedHere);
+                self.suspect_done(now, key);
+            }
+            Disposition::Requeue { delay } => {
+                self.intake.due_in(now, delay);
+                let keep = self.holdings.find(key).map_or(0, |held| held.counts.native);
+                self.settle(key, SettleAction::Park { keep, after: delay });
+            }
+            Disposition::DeadLetter(rejection) => {
+                self.settle(key, SettleAction::DeadLetter(rejection));
+            }
+            Disposition::Discard(rejection) => self.settle(key, SettleAction::Discard(rejection)),
+        }
+    }
+
+    /// A delivery that did not start goes back to the queue, due now. In an at-most-once queue it
+    /// waits here instead.
+    fn hand_back(&mut self, key: Key) {
+        if !self.hands_back() {
+            self.holdings.set(key, State::Waiting);
+            self.ready.push_front(key);
+        } else if let Some(action) = self.holdings.find(key).map(Held::way_back) {
+            self.settle(key, action);
+        }
+    }
+
+    fn settle(&mut self, key: Key, action: SettleAction) {
+        self.send(key, Sent::Settlement(action), 0);
+    }
+
+    fn send(&mut self, key: Key, sent: Sent, tries: u32) {
+        let Some(count) = self.holdings.find(key).map(|held| held.counts.native) else {
+            return;
+        };
+        let action = match sent.clone() {
+            Sent::Acknowledgement => Action::Acknowledge(key),
+            Sent::Settlement(action) => Action::Settle { key, count, action },
+        };
+        self.holdings.set(key, State::Settling { sent, tries });
+        self.out.push(action);
+    }
+
+    pub(super) fn settled(&mut self, now: Time, key: Key, reply: Reply) {
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
+        let State::Settling { sent, tries } = held.state.clone() else {
+            return;
+        };
+        let how = match (reply, sent) {
+            (Reply::Refused(cause), sent) => {
+                self.refused(now, key, cause, sent, tries);
+                return;
+            }
+            // If an entry is trimmed after its handler has acknowledged it, nothing is lost.
+            (Reply::Done | Reply::Trimmed | Reply::Gone, Sent::Acknowledgement) => {
+                Closed::Acknowledged
+            }
+            // The group was made again without the delivery: no earlier try can have settled it there.
+            (Reply::Done, Sent::Settlement(_)) if self.was_trimmed(key) => Closed::Trimmed,
+            (Reply::Done, Sent::Settlement(action)) => Closed::Settled(action),
+            (reply, _) => self.closed_by(key, reply),
+        };
+        let is_away = match &how {
+            Closed::Stolen => true,
+            // A claim of meanwhile may have come from where this host parked the delivery. If not,
+            // Redis says so before the start.
+            Closed::Settled(action) => action.parking().is_some(),
+            _ => false,
+        };
+        if is_away {
+            self.close_or_succeed(now, key, how);
+            return;
+        }
+        // The delivery is settled for good, and so is a holding that came in between.
+        let successor = self
+            .holdings
+            .find_mut(key)
+            .and_then(|held| held.successor.take());
+        self.close(key, how);
+        if let Some(successor) = successor {
+            self.superseded(key, successor.0.job);
+        }
+        self.suspect_done(now, key);
+    }
+
+    /// Redis refused to write a record or a settlement: try `sent` again later.
+    fn refused(&mut self, now: Time, key: Key, cause: String, sent: Sent, tries: u32) {
+        let tries = tries + 1;
+        let wait = REFUSED.delay(tries, 0.0);
+        let again = now + wait;
+        self.note(Note::SettlementRefused {
+            key,
+            cause,
+            again: wait,
+        });
+        self.holdings
+            .set(key, State::Refused { sent, tries, again });
+        if let Some(held) = self.holdings.find_mut(key)
+            && !std::mem::replace(&mut held.was_refused, true)
+        {
+            self.holdings.stuck += 1;
+        }
+        self.refused_due = Some(self.refused_due.map_or(again, |due| due.min(again)));
+        self.suspect_done(now, key);
+    }
+
+    pub(super) fn retry_refused(&mut self, now: Time) {
+        if self.refused_due.is_none_or(|due| due > now) || !self.intake.is_online() {
+            return;
+        }
+        let mut due = Vec::new();
+        let mut next: Option<Time> = None;
+        for (key, held) in self.holdings.iter() {
+            if let State::Refused { sent, tries, again } = &held.state {
+                if *again <= now {
+                    due.push((key, sent.clone(), *tries));
+                } else {
+                    next = Some(next.map_or(*again, |next| next.min(*again)));
+                }
+            }
+        }
+        self.refused_due = next;
+        for (key, sent, tries) in due {
+            self.send(key, sent, tries);
+        }
+    }
+
+    /// How a holding closes after this reply. It may have been found trimmed before.
+    fn closed_by(&self, key: Key, reply: Reply) -> Closed {
+        match reply {
+            Reply::Gone if self.was_trimmed(key) => Closed::Trimmed,
+            reply => closed_by(reply),
+        }
+    }
+
+    fn was_trimmed(&self, key: Key) -> bool {
+        let held = self.holdings.find(key);
+        held.is_some_and(|held| held.lost == Some(Closed::Trimmed))
+    }
+
+    fn close(&mut self, key: Key, how: Closed) {
+        if let Some(held) = self.holdings.remove(key) {
+            let job = held.job;
+            self.out.push(Action::Closed { key, job, how });
+        }
+    }
+
+    fn superseded(&mut self, key: Key, job: J) {
+        let how = Closed::Superseded;
+        self.out.push(Action::Closed { key, job, how });
+    }
+
+    /// Close a holding; a claim of meanwhile takes its place.
+    fn close_or_succeed(&mut self, now: Time, key: Key, how: Closed) {
+        let successor = self.holdings.find_mut(key).and_then(|held| {
+            let successor = held.successor.take()?;
+            Some((successor, held.counts.native, held.lane))
+        });
+        if let Some((successor, native, lane)) = successor {
+            let (delivery, leased) = *successor;
+            let delivery = match how {
+                // It may have gone back with a lower count.
+                Closed::Settled(_) => delivery,
+                _ => delivery.again(native, lane),
+            };
+            self.close(key, how);
+            self.hold_again(now, leased, delivery);
+        } else {
+            self.close(key, how);
+        }
+        self.suspect_done(now, key);
+    }
+
+    // Everything that is held.
+
+    /// Leases were confirmed, or found lost.
+    pub(super) fn confirmed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
+        let min_idle = self.settings.min_idle;
+        let mut confirmed = 0;
+        for (key, reply) in replies {
+            let Some(held) = self.holdings.find_mut(key) else {
+                continue;
+            };
+            match (reply, &held.state) {
+                (Reply::Done, _) => {
+                    confirmed += 1;
+                    // A lease that may have ended may have been with another host in between: then
+                    // only a record that checks the count confirms it.
+                    let is_sure = now.saturating_sub(held.leased) < min_idle;
+                    if is_sure || !Rule::LeaseBeforeStart.holds() {
+                        held.leased = held.leased.max(leased);
+                    }
+                }
+                // A refusal does not tell whether the lease lasts.
+                (Reply::Refused(_), _) => {}
+                // Redis reports a trimmed entry once. Later replies only say that it is gone.
+                (Reply::Trimmed, State::Settling { .. } | State::Recording { .. }) => {
+                    held.lost = Some(Closed::Trimmed);
+                }
+                // The reply to that request tells.
+                (_, State::Settling { .. } | State::Recording { .. }) => {}
+                (reply, State::Running { .. } | State::Released) => {
+                    if held.lost.is_none() {
+                        held.lost = Some(closed_by(reply));
+                        let is_running = matches!(held.state, State::Running { .. });
+                        self.out.push(match is_running {
+                            true => Action::Note(Note::LeaseLost(key)),
+                            false => Action::Revoke(key),
+                        });
+                    }
+                }
+                (reply, State::Waiting | State::Refused { .. }) => {
+                    self.close(key, closed_by(reply));
+                    self.suspect_done(now, key);
+                }
+            }
+        }
+        if confirmed > 0 {
+            self.note(Note::LeasesRenewed(confirmed));
+        }
+    }
+
+    /// New rules hold for every decision from now on. Refused settlements are tried again at once
+    /// under the new rules: their dead letters may now go to another queue.
+    pub(super) fn change_policy(&mut self, now: Time, policy: Policy) {
+        self.settings.policy = policy;
+        for held in self.holdings.iter_mut() {
+            let State::Refused { sent, again, .. } = &mut held.state else {
+                continue;
+            };
+            *again = now;
+            self.refused_due = Some(now);
+            if let Sent::Settlement(SettleAction::DeadLetter(rejection)) = sent
+                && let Disposition::Discard(rejection) =
+                    self.settings.policy.dead_letter(rejection.clone())
+            {
+                *sent = Sent::Settlement(SettleAction::Discard(rejection));
+            }
+        }
+    }
+
+    pub(super) fn drain(&mut self) {
+        if self.draining {
+            return;
+        }
+        self.draining = true;
+        if !matches!(self.mode, Mode::Isolated { .. }) {
+            self.mode = Mode::Normal;
+        }
+        // Refused settlements get one more try at once.
+        self.refused_due = Some(Time::ZERO);
+        for held in self.holdings.iter_mut() {
+            if let State::Refused { again, .. } = &mut held.state {
+                *again = Time::ZERO;
+            }
+        }
+        if self.intake.fetching {
+            self.out.push(Action::Interrupt);
+        }
+        if self.hands_back() {
+            self.give_back_waiting();
+        }
+    }
+
+    /// Hand back what waits here, and take back what the executor has not started.
+    pub(super) fn give_back_waiting(&mut self) {
+        for (key, state) in self.holdings.in_order() {
+            match state {
+                State::Waiting if self.hands_back() => self.hand_back(key),
+                State::Released => self.out.push(Action::Revoke(key)),
+                _ => {}
+            }
+        }
+        if self.hands_back() {
+            self.ready.clear();
+            self.isolated.clear();
+        }
+    }
+}
+
+impl<J> Delivery<J> {
+    /// A delivery that was claimed while it was held. The claim may be older than that holding, and its
+    /// answer late: so the counts that this host has written since, and its suspicion, stay.
+    fn again(self, native: u32, lane: Lane) -> Self {
+        let origin = match (lane, self.origin) {
+            (Lane::Isolated, Origin::Fresh | Origin::Returned) => Origin::Orphan {
+                idle: Duration::ZERO,
+            },
+            (Lane::Normal, Origin::Fresh) => Origin::Returned,
+            (_, origin) => origin,
+        };
+        Self {
+            native: native.max(self.native),
+            origin,
+            ..self
+        }
+    }
+}
+
+fn closed_by(reply: Reply) -> Closed {
+    match reply {
+        Reply::Gone | Reply::Done => Closed::Gone,
+        Reply::Trimmed => Closed::Trimmed,
+        Reply::Stolen | Reply::Refused(_) => Closed::Stolen,
+    }
+}
