@@ -63,6 +63,11 @@ pub fn run<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Ended {
     end(&mut hostler(arguments))
 }
 
+/// Run a command line, whose words have no spaces in them, to its end.
+pub fn run_line(line: &str) -> Ended {
+    run(line.split_whitespace())
+}
+
 /// Run a prepared command to its end.
 pub fn end(command: &mut Command) -> Ended {
     let output = command.output().expect("the binary can be started");

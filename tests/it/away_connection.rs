@@ -1,4 +1,4 @@
-//! The way to the server breaks: cut connections, replies that end half-way, black holes.
+//! The connection to the server fails: it is cut, replies are cut short, nothing arrives, or it is slow.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use hostler_tests::redis::eventually;
 
 use crate::away_scene::{How, MIXED, Scene, Watched};
 
-struct Path {
+struct Proxied {
     scene: Scene,
     proxy: Proxy,
     host: Watched,
 }
 
-impl Path {
+impl Proxied {
     async fn new(how: &How) -> Self {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
@@ -24,14 +24,14 @@ impl Path {
     }
 }
 
-/// The digest by which a script is run: what its requests have in them.
+/// The digest of a script: its requests contain it.
 fn digest(script: Script) -> String {
     redis::Script::new(script.source()).get_hash().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempts_that_run_during_a_cut_finish_and_settle_when_it_is_over() {
-    let Path { scene, proxy, host } = Path::new(&How::default()).await;
+async fn attempts_that_run_during_a_cut_settle_after_it() {
+    let Proxied { scene, proxy, host } = Proxied::new(&How::default()).await;
     let load = scene
         .load(&["sleep:300", "sleep:300", "sleep:300", "drop"], 32)
         .await;
@@ -39,7 +39,7 @@ async fn attempts_that_run_during_a_cut_finish_and_settle_when_it_is_over() {
     proxy.refuse(true);
     proxy.cut();
     host.is_not_ready(Cause::RedisAway, "redis at").await;
-    eventually("what ran has finished", async || {
+    eventually("the running attempts have finished", async || {
         host.metrics.in_flight.get() == 0
     })
     .await;
@@ -53,8 +53,8 @@ async fn attempts_that_run_during_a_cut_finish_and_settle_when_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cuts_time_and_again_under_load() {
-    let Path { scene, proxy, host } = Path::new(&How::min_idle(Duration::from_secs(3))).await;
+async fn repeated_cuts_under_load_lose_no_message() {
+    let Proxied { scene, proxy, host } = Proxied::new(&How::min_idle(Duration::from_secs(3))).await;
     let load = scene.load(MIXED, 420).await;
     for n in 1..8 {
         host.has_started(40 * n).await;
@@ -66,9 +66,9 @@ async fn cuts_time_and_again_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_reply_of_each_kind_is_asked_for_again() {
+async fn each_request_is_repeated_after_a_lost_reply() {
     let how = How::min_idle(Duration::from_secs(2));
-    let Path { scene, proxy, host } = Path::new(&how).await;
+    let Proxied { scene, proxy, host } = Proxied::new(&how).await;
     let mut all = scene.load(&[], 0).await;
     let needles = [
         ("XREADGROUP".to_owned(), "ack"),
@@ -78,26 +78,22 @@ async fn a_lost_reply_of_each_kind_is_asked_for_again() {
         (digest(Script::TakeDue), "nack:30,ack"),
         (digest(Script::DeadLetter), "drop"),
     ];
-    for (n, (needle, body)) in needles.into_iter().enumerate() {
-        // Nothing of it arrives, or a part, or all but the end.
+    let mut cuts = 0;
+    for (needle, body) in needles {
+        // Nothing of the reply arrives, or only its first bytes.
         for bytes in [0, 1, 3] {
             proxy.cut_reply(needle.clone(), bytes);
             let load = scene.load(&[body], 6).await;
             all.messages.extend(load.messages);
-            eventually(
-                &format!("the reply to {needle} is cut at {bytes}"),
-                || async {
-                    proxy.replies_cut()
-                        == 3 * n as u64 + [0, 1, 3].binary_search(&bytes).unwrap() as u64 + 1
-                },
-            )
-            .await;
+            cuts += 1;
+            let what = format!("the reply to {needle} is cut at {bytes}");
+            eventually(&what, async || proxy.replies_cut() == cuts).await;
             host.recovers().await;
         }
     }
     all.settles(&scene, &host).await;
-    // A claim whose reply was lost may cost its start a charge, but no start: one message, one
-    // handler for each step.
+    // A claim whose reply was lost may be charged, but never costs a start: each step of a message
+    // starts once at most.
     for (id, body) in &all.messages {
         let starts = host.script.starts_of(id);
         assert!(
@@ -109,12 +105,12 @@ async fn a_lost_reply_of_each_kind_is_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_black_hole_is_noticed_and_its_end_as_well() {
+async fn a_host_recovers_from_a_connection_that_swallows_everything() {
     let how = How {
         deadline: Duration::from_millis(500),
         ..How::min_idle(Duration::from_secs(4))
     };
-    let Path { scene, proxy, host } = Path::new(&how).await;
+    let Proxied { scene, proxy, host } = Proxied::new(&how).await;
     let load = scene.load(MIXED, 210).await;
     host.has_started(40).await;
     proxy.pause();
@@ -131,8 +127,8 @@ async fn a_black_hole_is_noticed_and_its_end_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_way_is_no_failure() {
-    let Path { scene, proxy, host } = Path::new(&How::default()).await;
+async fn a_slow_connection_is_no_failure() {
+    let Proxied { scene, proxy, host } = Proxied::new(&How::default()).await;
     proxy.delay(Duration::from_millis(20), Duration::from_millis(20));
     proxy.pieces(64);
     let load = scene.load(MIXED, 70).await;

@@ -1,29 +1,27 @@
-//! Somebody deletes what a running host works on: it is made again once, counted, and everything
-//! that Redis still has is settled.
+//! The stream or the group is deleted under a running host. It is made again once and counted, and
+//! every message that Redis still has is settled.
 
 use std::time::Duration;
 
 use hostler::telemetry::health::Cause;
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler::telemetry::metrics::Summary;
+use hostler_tests::redis::eventually;
 
 use crate::away_scene::{GROUP, How, KEY, Load, MIXED, MIXED_HERE, Scene, Watched};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_destroyed_under_load_goes_on_behind_what_was_read() {
+async fn a_group_destroyed_under_load_is_made_again_and_loses_no_message() {
     let scene = Scene::new().await;
     let host = scene.host(&How::min_idle(Duration::from_secs(2))).await;
     let load = scene.load(MIXED, 420).await;
     host.has_started(60).await;
-    scene
-        .raw
-        .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
-        .await;
+    scene.destroy_group().await;
     eventually("the group is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
     host.recovers().await;
-    // What it held, what was parked, and what nobody had read.
+    // The messages that it held, the parked ones, and the unread ones.
     load.settles_without_a_repeat(&scene, &host).await;
     assert_eq!(host.metrics.groups_recreated.get(), 1);
     assert!(host.errors("NOGROUP") > 0);
@@ -32,7 +30,7 @@ async fn a_group_destroyed_under_load_goes_on_behind_what_was_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hosts_whose_group_is_destroyed_keep_what_each_holds() {
+async fn two_hosts_keep_their_messages_when_their_group_is_destroyed() {
     let scene = Scene::new().await;
     let how = How::default();
     let one = scene.host(&how).await;
@@ -43,10 +41,7 @@ async fn two_hosts_whose_group_is_destroyed_keep_what_each_holds() {
         !one.script.starts().is_empty() && !two.script.starts().is_empty() && started() == 32
     })
     .await;
-    scene
-        .raw
-        .ask(&format!("XGROUP DESTROY {KEY} {GROUP}"))
-        .await;
+    scene.destroy_group().await;
     eventually("nothing is pending", || async {
         let group = format!("XPENDING {KEY} {GROUP}");
         scene.raw.try_ask(&group).await.is_ok()
@@ -58,8 +53,8 @@ async fn two_hosts_whose_group_is_destroyed_keep_what_each_holds() {
     two.recovers().await;
     let acked = one.metrics.summary().acked + two.metrics.summary().acked;
     assert!(acked >= load.acks());
-    // The new group begins behind the last message of the host that made it: what only the other
-    // one had read is read again. What a host holds itself it does not start again.
+    // The new group begins behind the last message of the host that made it. Later messages of the
+    // other host are read again. No host starts again a message that it holds.
     for host in [&one, &two] {
         for (id, _) in host.script.starts() {
             assert_eq!(host.script.starts_of(&id), 1, "{id}");
@@ -71,8 +66,7 @@ async fn two_hosts_whose_group_is_destroyed_keep_what_each_holds() {
     two.drains().await;
 }
 
-/// Everything that the host had claimed has an end: acknowledged, dead-lettered, or counted as
-/// lost with its entry.
+/// Every message that the host had claimed is acknowledged, dead-lettered, or counted as lost.
 async fn accounts_for_all_it_claimed(host: &Watched, claimed: impl Fn() -> u64) {
     let ended = || {
         let summary = host.metrics.summary();
@@ -85,37 +79,32 @@ async fn accounts_for_all_it_claimed(host: &Watched, claimed: impl Fn() -> u64) 
     .await;
 }
 
+fn dropped(summary: &Summary) -> u64 {
+    let dropped = summary.dead_lettered.get("dropped");
+    dropped.copied().unwrap_or_default()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_deleted_under_load_is_made_again() {
     let scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     let lost = scene.load(MIXED_HERE, 420).await;
     host.has_started(60).await;
-    scene.raw.ask(&format!("DEL {KEY}")).await;
+    scene.delete(KEY).await;
     eventually("the stream is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
     host.recovers().await;
-    // Each claim is observed once when nothing is parked.
+    // Without parked messages, the histogram has one observation for each claim.
     accounts_for_all_it_claimed(&host, || host.metrics.queue_wait_seconds.count()).await;
     assert!(host.metrics.trimmed_pending.get() < lost.messages.len() as u64);
     let before = host.metrics.summary();
     let after = scene.load(MIXED, 70).await;
-    eventually("what comes afterwards is settled", || async {
+    eventually("the later messages are settled", || async {
         let summary = host.metrics.summary();
         summary.acked == before.acked + after.acks()
-            && summary
-                .dead_lettered
-                .get("dropped")
-                .copied()
-                .unwrap_or_default()
-                == before
-                    .dead_lettered
-                    .get("dropped")
-                    .copied()
-                    .unwrap_or_default()
-                    + after.drops()
+            && dropped(&summary) == dropped(&before) + after.drops()
     })
     .await;
     assert!(scene.raw.pending(KEY, GROUP).await.is_empty());
@@ -124,21 +113,21 @@ async fn a_stream_deleted_under_load_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flushall_under_load_loses_nothing_that_comes_after_it() {
+async fn flushall_under_load_loses_no_later_message() {
     let scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     // Held and waiting at the flush.
     scene.load(&["sleep:100"], 64).await;
     host.has_started(16).await;
     scene.raw.ask("FLUSHALL").await;
-    // The producer goes on at once: the stream is there again before anybody notices.
+    // The producer goes on at once: the stream exists again before the host notices.
     let after = scene.load(MIXED, 140).await;
     eventually("the group is made again", async || {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
     host.recovers().await;
-    eventually("what came afterwards is settled", || async {
+    eventually("the later messages are settled", || async {
         let starts = host.script.starts();
         let all_started = |load: &Load| {
             load.messages
@@ -167,16 +156,15 @@ async fn flushall_under_load_loses_nothing_that_comes_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_may_not_be_made_again_is_waited_for() {
-    let scene = Scene::with(RedisOptions::default().user("bob on >secret ~* &* +@all")).await;
-    let url = format!("{}?user=bob&pass=secret", scene.server.url());
-    let host = Watched::start(&url, &How::default()).await;
-    scene.raw.ask("ACL SETUSER bob -xgroup").await;
-    scene.raw.ask(&format!("DEL {KEY}")).await;
+async fn a_host_without_the_right_to_make_its_group_again_waits_for_it() {
+    let scene = Scene::with_user("").await;
+    let host = Watched::start(&scene.user_url(), &How::default()).await;
+    scene.rights("-xgroup").await;
+    scene.delete(KEY).await;
     host.is_not_ready(Cause::RedisConfiguration, "repair").await;
     let errors = host.all_errors();
     eventually("it is tried again", async || host.all_errors() > errors + 2).await;
-    scene.raw.ask("ACL SETUSER bob +xgroup").await;
+    scene.rights("+xgroup").await;
     host.recovers().await;
     let load = scene.load(MIXED, 70).await;
     load.settles_without_a_repeat(&scene, &host).await;

@@ -1,4 +1,4 @@
-//! The built binary while Redis is away: what it costs, what it says, and that it says so.
+//! The built binary while Redis is away: it uses little CPU time, logs little, and names the cause.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,22 @@ use hostler_tests::redis::{RedisOptions, RedisServer, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// For how long a host is watched.
+use crate::away_scene::Scene;
+
+/// A host is watched for this long.
 const WINDOW: Duration = Duration::from_secs(4);
 /// Linux counts the CPU time of processes in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 /// Of a core.
 const CPU_MAX_PERCENT: u128 = 20;
-/// The promise, and how much slower than an idle machine one that runs many tests may be.
+/// The promised time, and a factor for machines that run many tests at once.
 const RECOVERY: Duration = Duration::from_secs(5);
 const SLACK: u32 = 2;
 
 /// The CPU time of a process so far.
 fn cpu(host: &Host) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", host.pid())).unwrap();
-    // Behind the name, which may hold anything: state, ppid, ..., utime and stime as the 12th and
-    // 13th.
+    // The fields after the name: state, ppid, ..., with utime and stime as the 12th and 13th.
     let (_, rest) = stat.rsplit_once(") ").unwrap();
     let fields: Vec<&str> = rest.split(' ').collect();
     let ticks: u32 = fields[11..13]
@@ -36,14 +37,14 @@ fn lines(host: &Host) -> usize {
     host.count(|line| line.text("target") != Some("guest"))
 }
 
-/// Lines are at most one a second, and one for each end of what was watched.
+/// The host has logged at most one line a second, and one at each end of the time.
 fn assert_quiet(host: &Host, before: usize, took: Duration) {
-    let said = lines(host) - before;
+    let logged = lines(host) - before;
     let most = usize::try_from(took.as_secs()).unwrap() + 2;
     let log: Vec<String> = host.log().iter().map(|line| line.raw.clone()).collect();
     assert!(
-        said <= most,
-        "{said} lines in {took:?}:\n{}",
+        logged <= most,
+        "{logged} lines in {took:?}:\n{}",
         log.join("\n")
     );
 }
@@ -63,8 +64,8 @@ impl Watch {
         }
     }
 
-    /// It is not ready with this cause, again and again for as long as the window is; then it has
-    /// cost little and said little.
+    /// The host is not ready for this cause during the whole window. It has used little CPU time and
+    /// logged little.
     async fn end(self, host: &Host, cause: &str, detail: &str) {
         let not_ready = || {
             let (status, body) = host.get("/ready");
@@ -83,7 +84,6 @@ impl Watch {
             "{used:?} of CPU time in {took:?}"
         );
         assert_quiet(host, self.lines, took);
-        // What it says names the cause.
         assert!(host.log().iter().any(|line| line.raw.contains(detail)));
     }
 }
@@ -101,21 +101,21 @@ async fn recovers(host: &Host) {
     }
 }
 
-/// It has served since, and ends in peace.
-async fn serves(server: &RedisServer, host: Host, acked: u64) {
+/// The host serves again, and drains with exit code 0.
+async fn serves(server: &RedisServer, host: Host) {
     let raw = server.raw().await;
     for _ in 0..10 {
         raw.add("orders", "ack").await;
     }
     let series = "hostler_dispositions_total{disposition=\"acknowledge\",reason=\"\"}";
-    eventually("it serves", async || host.metric(series) == acked + 10).await;
+    eventually("it serves", async || host.metric(series) == 10).await;
     let back = |line: &&Line| line.message() == "redis is back";
     assert!(host.count(back) >= 1);
     host.drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_gone_costs_little_and_is_told_once() {
+async fn a_missing_server_costs_little_and_is_logged_once() {
     let mut server = RedisOptions::default().appendonly().start();
     let host = HostOptions::new(&server).admin().ready().await;
     let watch = Watch::begin(&host);
@@ -128,11 +128,11 @@ async fn a_server_that_is_gone_costs_little_and_is_told_once() {
         host.metric("hostler_reconnects_total") >= 2
     })
     .await;
-    serves(&server, host, 0).await;
+    serves(&server, host).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_costs_little() {
+async fn a_hanging_server_costs_little() {
     let server = RedisServer::start();
     let host = HostOptions::new(&server).admin().ready().await;
     let signal = |signal| {
@@ -140,14 +140,14 @@ async fn a_server_that_hangs_costs_little() {
         kill(Pid::from_raw(pid), signal).unwrap();
     };
     signal(Signal::SIGSTOP);
-    // Until the deadline of a command it may only be slow.
+    // Before the deadline of a command, the server might be slow only.
     host.logs("redis is away").await;
     let watch = Watch::begin(&host);
     watch.end(&host, "redis-away", "did not answer").await;
     signal(Signal::SIGCONT);
     recovers(&host).await;
     assert!(host.metric("hostler_redis_errors_total{code=\"deadline\"}") >= 2);
-    serves(&server, host, 0).await;
+    serves(&server, host).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,25 +160,21 @@ async fn a_replica_costs_little() {
     watch.end(&host, "redis-away", "READONLY").await;
     raw.ask("REPLICAOF NO ONE").await;
     recovers(&host).await;
-    serves(&server, host, 0).await;
+    serves(&server, host).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_missing_costs_little_and_never_looks_ready() {
-    let server = RedisOptions::default()
-        .user("bob on >secret ~* &* +@all")
-        .start();
-    let raw = server.raw().await;
-    let url = format!("{}?user=bob&pass=secret", server.url());
-    let host = HostOptions::at(&url).admin().ready().await;
+async fn a_missing_right_costs_little_and_is_never_ready() {
+    let scene = Scene::with_user("").await;
+    let host = HostOptions::at(&scene.user_url()).admin().ready().await;
     let watch = Watch::begin(&host);
-    raw.ask("ACL SETUSER bob -xreadgroup").await;
+    scene.rights("-xreadgroup").await;
     watch.end(&host, "redis-configuration", "xreadgroup").await;
-    raw.ask("ACL SETUSER bob +xreadgroup").await;
+    scene.rights("+xreadgroup").await;
     recovers(&host).await;
     assert!(host.log().iter().all(|line| !line.raw.contains("secret")));
     assert!(!host.get("/metrics").1.contains("secret"));
-    serves(&server, host, 0).await;
+    serves(&scene.server, host).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +205,7 @@ async fn a_server_without_memory_costs_little() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_losses_are_told_in_a_line_a_second() {
+async fn two_hundred_losses_are_logged_in_one_line_a_second() {
     let server = RedisServer::start();
     let raw = server.raw().await;
     let host = HostOptions::new(&server)

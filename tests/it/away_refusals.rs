@@ -1,71 +1,64 @@
-//! A server that answers, but refuses: each is survived, counted, shown, and over soon after its
-//! cause.
+//! A server that answers, but refuses. The host counts and shows each refusal, and recovers soon after
+//! the cause has ended.
 
 use std::time::Duration;
 
 use hostler::telemetry::health::Cause;
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::redis::eventually;
 
 use crate::away_scene::{DEAD, GROUP, How, KEY, MIXED, MIXED_HERE, Scene, Watched};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_primary_that_becomes_a_replica_and_a_primary_again() {
+/// From `begin` to `end` Redis refuses every write with this code. The host notices, and recovers
+/// without a repeated start.
+async fn every_write_is_refused(begin: &[&str], code: &str, end: &str) -> (Scene, Watched) {
     let scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     let load = scene.load(MIXED, 210).await;
     host.has_started(40).await;
-    // Nobody is there: it keeps its data.
-    scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
-    host.is_not_ready(Cause::RedisAway, "READONLY").await;
-    assert!(host.errors("READONLY") > 0);
-    let reconnects = host.reconnects();
-    scene.raw.ask("REPLICAOF NO ONE").await;
+    for command in begin {
+        scene.raw.ask(command).await;
+    }
+    host.is_not_ready(Cause::RedisAway, code).await;
+    scene.raw.ask(end).await;
     host.recovers().await;
     load.settles_without_a_repeat(&scene, &host).await;
-    // The name may have come to lead to another server: it is asked on a new connection.
-    assert!(host.reconnects() >= reconnects.max(1));
+    assert!(host.errors(code) > 0);
+    (scene, host)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_recovers_when_its_replica_is_a_primary_again() {
+    // Its primary does not exist, so the replica keeps its data.
+    let begin = ["REPLICAOF 127.0.0.1 1"];
+    let (_scene, host) = every_write_is_refused(&begin, "READONLY", "REPLICAOF NO ONE").await;
+    // The name may lead to another server by now, so the host has connected anew.
+    assert!(host.reconnects() > 0);
     assert_eq!(host.metrics.groups_recreated.get(), 0);
     host.drains().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_without_its_primary_that_serves_nothing_stale() {
-    let scene = Scene::new().await;
-    let host = scene.host(&How::default()).await;
-    let load = scene.load(MIXED, 210).await;
-    host.has_started(40).await;
-    scene
-        .raw
-        .ask("CONFIG SET replica-serve-stale-data no")
-        .await;
-    // Or it would say READONLY.
-    scene.raw.ask("CONFIG SET replica-read-only no").await;
-    scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
-    host.is_not_ready(Cause::RedisAway, "MASTERDOWN").await;
-    scene.raw.ask("REPLICAOF NO ONE").await;
-    host.recovers().await;
-    load.settles_without_a_repeat(&scene, &host).await;
-    assert!(host.errors("MASTERDOWN") > 0);
+async fn a_host_recovers_from_a_replica_that_serves_no_stale_data() {
+    let begin = [
+        "CONFIG SET replica-serve-stale-data no",
+        // Or it would answer READONLY.
+        "CONFIG SET replica-read-only no",
+        "REPLICAOF 127.0.0.1 1",
+    ];
+    let (_scene, host) = every_write_is_refused(&begin, "MASTERDOWN", "REPLICAOF NO ONE").await;
     host.drains().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_without_enough_replicas_refuses_every_write() {
-    let scene = Scene::new().await;
-    let host = scene.host(&How::default()).await;
-    let load = scene.load(MIXED, 210).await;
-    host.has_started(40).await;
-    scene.raw.ask("CONFIG SET min-replicas-to-write 1").await;
-    host.is_not_ready(Cause::RedisAway, "NOREPLICAS").await;
-    scene.raw.ask("CONFIG SET min-replicas-to-write 0").await;
-    host.recovers().await;
-    load.settles_without_a_repeat(&scene, &host).await;
-    assert!(host.errors("NOREPLICAS") > 0);
+async fn a_host_recovers_from_a_primary_without_enough_replicas() {
+    let begin = ["CONFIG SET min-replicas-to-write 1"];
+    let end = "CONFIG SET min-replicas-to-write 0";
+    let (_scene, host) = every_write_is_refused(&begin, "NOREPLICAS", end).await;
     host.drains().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forgotten_scripts_under_load() {
+async fn scripts_that_redis_forgets_are_loaded_again_under_load() {
     let scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     let load = scene.load(MIXED, 420).await;
@@ -75,28 +68,27 @@ async fn forgotten_scripts_under_load() {
     }
     load.settles_without_a_repeat(&scene, &host).await;
     assert!(host.errors("NOSCRIPT") > 0);
-    // It was nothing that one could notice.
+    // Nothing else has happened.
     assert_eq!(host.reconnects(), 0);
     assert!(host.health.is_ready());
     host.drains().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn out_of_memory() {
+async fn without_memory_acknowledgements_go_on_and_dead_letters_wait() {
     let scene = Scene::new().await;
     let join = format!("XGROUP CREATE {KEY} {GROUP} 0 MKSTREAM");
     scene.raw.ask(&join).await;
     let load = scene.load(MIXED_HERE, 60).await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
-    // A host can start while there is none: what needs none is done.
+    scene.out_of_memory(true).await;
+    // A host can start without memory, and do all that needs none.
     let host = Watched::starting(&scene.server.url(), &How::default()).await;
     host.is_not_ready(Cause::DeadLettersRefused, "OOM").await;
-    // Acknowledgements need no memory: with it full, the queue is still drained of them.
-    eventually("what needs no memory is done", async || {
+    eventually("all others are acknowledged", async || {
         host.metrics.summary().acked == load.acks()
     })
     .await;
-    assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
+    assert!(!scene.exists(DEAD).await);
     let refused = host.metrics.settlements_refused.get();
     let starts = host.script.starts().len();
     eventually("it is tried again", async || {
@@ -105,7 +97,7 @@ async fn out_of_memory() {
     .await;
     // The handler is not run again meanwhile.
     assert_eq!(host.script.starts().len(), starts);
-    scene.raw.ask("CONFIG SET maxmemory 0").await;
+    scene.out_of_memory(false).await;
     host.recovers().await;
     load.settles_without_a_repeat(&scene, &host).await;
     assert_eq!(host.reconnects(), 0);
@@ -113,7 +105,7 @@ async fn out_of_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_clients_under_load() {
+async fn a_host_reconnects_when_its_clients_are_killed_under_load() {
     let scene = Scene::new().await;
     let host = scene.host(&How::min_idle(Duration::from_secs(3))).await;
     let load = scene.load(MIXED, 420).await;
@@ -134,7 +126,7 @@ async fn killed_clients_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_pause_is_waited_for() {
+async fn a_short_pause_is_no_failure() {
     let scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     let load = scene.load(MIXED, 210).await;
@@ -147,7 +139,7 @@ async fn a_short_pause_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_is_longer_than_a_command_may_take() {
+async fn a_host_recovers_from_a_pause_longer_than_its_deadline() {
     let scene = Scene::new().await;
     let how = How {
         deadline: Duration::from_millis(500),
@@ -167,12 +159,11 @@ async fn a_pause_that_is_longer_than_a_command_may_take() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_revoked_and_given_back() {
-    let scene = Scene::with(RedisOptions::default().user("bob on >secret ~* &* +@all")).await;
-    let url = format!("{}?user=bob&pass=secret", scene.server.url());
-    let host = Watched::start(&url, &How::min_idle(Duration::from_secs(6))).await;
+async fn a_host_is_not_ready_while_a_right_is_missing() {
+    let scene = Scene::with_user("").await;
+    let host = Watched::start(&scene.user_url(), &How::min_idle(Duration::from_secs(6))).await;
     let mut all = scene.load(&[], 0).await;
-    // A command of each errand: fetch, acknowledge, every script, orphans, and one in scripts.
+    // A command of each request: fetch, acknowledge, every script, orphans, and one in scripts.
     let rights = [
         ("xreadgroup", "xreadgroup"),
         ("xack", "xack"),
@@ -184,10 +175,10 @@ async fn a_right_that_is_revoked_and_given_back() {
     for (right, said) in rights {
         let load = scene.load(MIXED, 70).await;
         all.messages.extend(load.messages);
-        scene.raw.ask(&format!("ACL SETUSER bob -{right}")).await;
+        scene.rights(&format!("-{right}")).await;
         let refused = host.errors("NOPERM");
         host.is_not_ready(Cause::RedisConfiguration, said).await;
-        // It stays so for as long as the cause lasts, whatever else works meanwhile.
+        // It is not ready for as long as the cause lasts, although other requests succeed.
         eventually("it is tried again", || async {
             assert!(!host.health.is_ready(), "ready without {right}");
             host.errors("NOPERM") > refused + 3
@@ -195,7 +186,7 @@ async fn a_right_that_is_revoked_and_given_back() {
         .await;
         let more = scene.load(MIXED, 14).await;
         all.messages.extend(more.messages);
-        scene.raw.ask(&format!("ACL SETUSER bob +{right}")).await;
+        scene.rights(&format!("+{right}")).await;
         host.recovers().await;
     }
     all.settles(&scene, &host).await;
@@ -203,57 +194,51 @@ async fn a_right_that_is_revoked_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_on_the_dead_letter_key_that_is_missing_for_a_while() {
-    let scene = Scene::with(RedisOptions::default().user("bob on >secret ~* &* +@all")).await;
-    let url = format!("{}?user=bob&pass=secret", scene.server.url());
-    let host = Watched::start(&url, &How::default()).await;
-    scene
-        .raw
-        .ask("ACL SETUSER bob resetkeys ~orders ~{orders}*")
-        .await;
+async fn without_the_right_to_the_dead_letter_key_only_dead_letters_wait() {
+    let scene = Scene::with_user("").await;
+    let host = Watched::start(&scene.user_url(), &How::default()).await;
+    scene.rights("resetkeys ~orders ~{orders}*").await;
     let load = scene.load(MIXED, 70).await;
     host.is_not_ready(Cause::DeadLettersRefused, "NOPERM").await;
-    // Everything else goes on.
     eventually("the others are acknowledged", async || {
         host.metrics.summary().acked == load.acks()
     })
     .await;
-    assert_eq!(scene.raw.number(&format!("EXISTS {DEAD}")).await, 0);
-    scene.raw.ask("ACL SETUSER bob ~*").await;
+    assert!(!scene.exists(DEAD).await);
+    scene.rights("~*").await;
     host.recovers().await;
     load.settles_without_a_repeat(&scene, &host).await;
     host.drains().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_whose_password_changes_is_away_until_it_is_changed_back() {
-    let scene = Scene::with(RedisOptions::default().user("bob on >secret ~* &* +@all")).await;
-    let url = format!("{}?user=bob&pass=secret", scene.server.url());
-    let host = Watched::start(&url, &How::default()).await;
+async fn a_host_is_not_ready_while_its_password_is_wrong() {
+    let scene = Scene::with_user("").await;
+    let host = Watched::start(&scene.user_url(), &How::default()).await;
     let load = scene.load(MIXED, 70).await;
     host.has_started(10).await;
-    scene.raw.ask("ACL SETUSER bob resetpass >other").await;
+    scene.rights("resetpass >other").await;
     scene.raw.ask("CLIENT KILL TYPE normal SKIPME yes").await;
     host.is_not_ready(Cause::RedisConfiguration, "WRONGPASS")
         .await;
     for impediment in host.health.impediments() {
         assert!(!impediment.detail.contains("secret"), "{impediment:?}");
     }
-    scene.raw.ask("ACL SETUSER bob >secret").await;
+    scene.rights(">secret").await;
     host.recovers().await;
     load.settles(&scene, &host).await;
     host.drains().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_another_type_in_the_place_of_the_stream() {
+async fn a_host_is_not_ready_while_its_key_has_another_type() {
     let scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     scene.raw.ask(&format!("RENAME {KEY} kept")).await;
-    scene.raw.ask(&format!("SET {KEY} x")).await;
+    scene.obstruct(KEY).await;
     host.is_not_ready(Cause::RedisConfiguration, "WRONGTYPE")
         .await;
-    scene.raw.ask(&format!("DEL {KEY}")).await;
+    scene.delete(KEY).await;
     scene.raw.ask(&format!("RENAME kept {KEY}")).await;
     host.recovers().await;
     let load = scene.load(MIXED, 70).await;

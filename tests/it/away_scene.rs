@@ -1,5 +1,5 @@
-//! What the tests of "Redis comes and goes" share: a server, a host with a native handler, a load
-//! whose end is known, and the deadline of recovery.
+//! The scene of the tests of a Redis that comes and goes: a host with a native handler, a load with a
+//! known end, and the deadline of recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use hostler_tests::redis::{PATIENCE, eventually};
 use crate::scene::{self, connector, running, stream_options};
 pub(crate) use crate::scene::{DEAD, GROUP, KEY};
 
-/// A host has recovered so soon after the cause has ended: the promise, and how much slower than
-/// an idle machine one that runs many tests at once may be.
+/// A host recovers this soon after the cause has ended; and a factor for machines that run many
+/// tests at once.
 const RECOVERY: Duration = Duration::from_secs(5);
 const SLACK: u32 = 2;
 
-/// How a host of these tests is set.
+/// Settings of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct How {
-    /// Of each command: short, so that a server that hangs is given up soon.
+    /// The deadline of each command.
     pub(crate) deadline: Duration,
     pub(crate) min_idle: Duration,
     pub(crate) cap: Option<u32>,
@@ -40,7 +40,7 @@ impl Default for How {
 }
 
 impl How {
-    /// What a lost reply claimed is found again after half of this.
+    /// A host finds its own lost claims again after half of this time.
     pub(crate) fn min_idle(min_idle: Duration) -> Self {
         Self {
             min_idle,
@@ -55,12 +55,17 @@ pub(crate) struct Away;
 pub(crate) type Scene = scene::Scene<Away>;
 
 impl Scene {
+    pub(crate) async fn destroy_group(&self) {
+        let destroy = format!("XGROUP DESTROY {KEY} {GROUP}");
+        self.raw.ask(&destroy).await;
+    }
+
     /// A host on the server itself, once it is ready.
     pub(crate) async fn host(&self, how: &How) -> Watched {
         Watched::start(&self.server.url(), how).await
     }
 
-    /// Add messages, of every kind of ending; see [`Load`].
+    /// Add so many messages, with these bodies in turn.
     pub(crate) async fn load(&self, bodies: &[&'static str], n: usize) -> Load {
         let mut load = Load::default();
         for body in bodies.iter().cycle().take(n) {
@@ -81,11 +86,11 @@ pub(crate) const MIXED: &[&str] = &[
     "drop",
     "ack",
 ];
-/// The same without anything that is held for later: a requeue at once stays with its host.
+/// The same without delays: no message is parked.
 pub(crate) const MIXED_HERE: &[&str] =
     &["ack", "sleep:20", "nack:0,ack", "sleep:20", "drop", "ack"];
 
-/// Messages, and what must become of them.
+/// Messages, and their known ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
     /// Body by id.
@@ -110,8 +115,8 @@ impl Load {
         body.split(',').count()
     }
 
-    /// Wait until all are settled, and check that nothing is lost, nothing dead-lettered twice, and
-    /// every counter says so.
+    /// Wait until all are settled. Check that none is lost, that none is dead-lettered twice, and that
+    /// the counters agree.
     pub(crate) async fn settles(&self, scene: &Scene, host: &Watched) {
         eventually("everything is settled", || async {
             let summary = host.metrics.summary();
@@ -137,7 +142,7 @@ impl Load {
         }
     }
 
-    /// As [`Load::settles`], and no message was started once too often.
+    /// As [`Load::settles`], and no message was started more often than needed.
     pub(crate) async fn settles_without_a_repeat(&self, scene: &Scene, host: &Watched) {
         self.settles(scene, host).await;
         for (id, body) in &self.messages {
@@ -146,7 +151,7 @@ impl Load {
         }
     }
 
-    /// Exactly the drops have a copy, each one.
+    /// Each dropped message has one dead letter, and no other message has any.
     pub(crate) async fn is_dead_lettered_once(&self, scene: &Scene) {
         let copies = sources(scene).await;
         let once: BTreeSet<&String> = copies.iter().collect();
@@ -171,7 +176,7 @@ pub(crate) async fn sources(scene: &Scene) -> Vec<String> {
         .collect()
 }
 
-/// A host in this process, and what it shows.
+/// A host in this process, its metrics and its health.
 pub(crate) struct Watched {
     host: Option<Host>,
     pub(crate) script: Arc<Script>,
@@ -216,7 +221,7 @@ impl Watched {
         .await;
     }
 
-    /// The cause ends now: it has recovered in time.
+    /// The cause ends now. Wait until the host is ready; it must be in time.
     pub(crate) async fn recovers(&self) {
         let begun = Instant::now();
         while !self.health.is_ready() {
@@ -266,7 +271,7 @@ impl Watched {
         self.counter("hostler_reconnects_total")
     }
 
-    /// Drain it; it must end in peace.
+    /// Drain it; it must end as drained.
     pub(crate) async fn drains(mut self) {
         let host = self.host.take().unwrap();
         let exit = tokio::time::timeout(PATIENCE, host.drain()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server that dies, hangs, or starts.
+//! A server that dies, hangs, or is just starting.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use crate::away_scene::{GROUP, How, KEY, MIXED, Scene};
 
-/// Restart the server beside what the test watches: it blocks until the server answers.
+/// Restart the server in a task of its own: a restart blocks until the server answers.
 async fn restarted(mut server: RedisServer) -> RedisServer {
     tokio::task::spawn_blocking(move || {
         server.restart();
@@ -25,7 +25,7 @@ fn signal(server: &RedisServer, signal: Signal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_and_restarted_with_its_data() {
+async fn a_server_restarted_with_its_data_loses_no_message() {
     let options = RedisOptions::default()
         .appendonly()
         .set("appendfsync", "always");
@@ -35,7 +35,6 @@ async fn killed_and_restarted_with_its_data() {
     host.has_started(40).await;
     scene.server.kill();
     host.is_not_ready(Cause::RedisAway, "redis at").await;
-    // What runs goes on, and ends.
     eventually("no handler runs", async || {
         host.metrics.in_flight.get() == 0
     })
@@ -55,7 +54,7 @@ async fn killed_and_restarted_with_its_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_and_restarted_without_its_data() {
+async fn a_server_restarted_without_its_data_gets_a_new_group() {
     let mut scene = Scene::new().await;
     let host = scene.host(&How::default()).await;
     scene.load(&["sleep:200"], 64).await;
@@ -69,17 +68,17 @@ async fn killed_and_restarted_without_its_data() {
         host.metrics.groups_recreated.get() == 1
     })
     .await;
-    eventually("nothing of before is held", async || {
+    eventually("no old message is held", async || {
         host.metrics.held.get() == 0
     })
     .await;
-    // What had started acks; the rest went with the data, and is counted.
+    // The started messages are acknowledged. The others are lost with the data, and counted.
     let acked = host.metrics.summary().acked;
     let lost = host.metrics.trimmed_pending.get();
     assert_eq!(acked + lost, host.metrics.queue_wait_seconds.count());
     assert!(acked >= 16, "{acked}");
     let load = scene.load(MIXED, 70).await;
-    eventually("what comes afterwards is settled", async || {
+    eventually("the later messages are settled", async || {
         host.metrics.summary().acked == acked + load.acks()
     })
     .await;
@@ -92,7 +91,7 @@ async fn killed_and_restarted_without_its_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_hangs_is_given_up_and_found_again() {
+async fn a_host_recovers_from_a_hanging_server() {
     let scene = Scene::new().await;
     let how = How {
         deadline: Duration::from_millis(500),
@@ -115,7 +114,7 @@ async fn one_that_hangs_is_given_up_and_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_loads_its_data_is_waited_for() {
+async fn a_host_waits_for_a_server_that_loads_its_data() {
     // Each key takes 10 ms to load, and the server looks at its clients in between.
     let options = RedisOptions::default()
         .set("key-load-delay", "10000")
@@ -145,7 +144,7 @@ async fn one_that_loads_its_data_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_is_told_to_stop_while_its_server_is_away_does_so_in_time() {
+async fn a_host_stops_in_time_while_its_server_is_away() {
     let mut scene = Scene::with(RedisOptions::default().appendonly()).await;
     let host = scene.host(&How::default()).await;
     scene.load(&["sleep:50"], 40).await;
@@ -156,7 +155,7 @@ async fn a_host_that_is_told_to_stop_while_its_server_is_away_does_so_in_time() 
     scene.server.restart();
     stopping.await.unwrap();
     scene.reconnect().await;
-    // Whatever it had not finished is handed back: due now, owned by no host.
+    // It has handed back its unfinished messages: they are due now, and no host owns them.
     for pending in scene.raw.pending(KEY, GROUP).await {
         assert_eq!(pending.consumer, "hostler:parked", "{pending:?}");
     }

@@ -1,15 +1,14 @@
 //! `check FILE` and `invoke`: components without any Redis.
 
-use harness::command::{fed, run};
-use harness::guests::guest;
-use hostler_tests as harness;
+use hostler_tests::command::{fed, run, run_line};
+use hostler_tests::guests::guest;
 
 fn scripted() -> String {
     guest("scripted").to_str().unwrap().to_owned()
 }
 
 #[test]
-fn check_says_what_a_component_is_and_needs() {
+fn check_shows_the_interface_the_digest_and_the_imports_of_a_component() {
     let text = run(["check", &scripted()]).ok().stdout;
     assert!(
         text.contains("hostler:handler/message-handler@1.0.0"),
@@ -31,14 +30,14 @@ fn check_says_what_a_component_is_and_needs() {
 }
 
 #[test]
-fn check_goes_by_the_limits_that_are_given() {
+fn check_applies_the_given_limits() {
     let ended = run(["check", &scripted(), "--memory", "64KiB"]);
     assert_eq!(ended.code, 65, "{ended:?}");
     assert!(ended.stderr.contains("bytes of linear memory"), "{ended:?}");
 }
 
 #[test]
-fn exit_codes_are_outcomes() {
+fn invoke_exits_with_the_code_of_the_outcome() {
     for (body, code, outcome) in [
         ("ack", 0, "ack"),
         ("nack:1500", 10, "nack-requeue"),
@@ -66,37 +65,21 @@ fn exit_codes_are_outcomes() {
         assert_eq!(found, expected);
         let text = run(["invoke", &scripted(), "--body", body]);
         assert_eq!(text.code, code);
-        assert!(
-            text.stdout.starts_with(&format!("outcome  {outcome}")),
-            "{text:?}"
-        );
+        let begin = format!("outcome  {outcome}");
+        assert!(text.stdout.starts_with(&begin), "{text:?}");
     }
 }
 
 #[test]
-fn the_handler_is_told_what_the_flags_say() {
+fn flags_set_the_attempt_and_the_headers_of_the_message() {
     let script = "nack,nack,ack";
     for (attempt, code) in [("1", 10), ("2", 10), ("3", 0), ("9", 0)] {
-        let ended = run([
-            "invoke",
-            &scripted(),
-            "--body",
-            script,
-            "--attempt",
-            attempt,
-        ]);
+        let invoke = format!("invoke {} --body {script} --attempt {attempt}", scripted());
+        let ended = run_line(&invoke);
         assert_eq!(ended.code, code, "{ended:?}");
     }
-    let with_id = [
-        "invoke",
-        &scripted(),
-        "--body",
-        "ack",
-        "--header",
-        "x-message-id=abc",
-        "--json",
-    ];
-    let json = run(with_id).json();
+    let with_id = "--body ack --header x-message-id=abc --json";
+    let json = run_line(&format!("invoke {} {with_id}", scripted())).json();
     assert_eq!(json["logs"][0], "start abc 1");
 }
 
@@ -105,13 +88,8 @@ fn a_body_may_come_from_a_file_or_from_stdin() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("body");
     std::fs::write(&file, "drop:from a file").unwrap();
-    let ended = run([
-        "invoke",
-        &scripted(),
-        "--body-file",
-        file.to_str().unwrap(),
-        "--json",
-    ]);
+    let (handler, file) = (scripted(), file.display());
+    let ended = run_line(&format!("invoke {handler} --body-file {file} --json"));
     assert_eq!(ended.json()["reason"], "from a file");
     let ended = fed(
         ["invoke", &scripted(), "--body-file", "-", "--json"],
@@ -123,46 +101,27 @@ fn a_body_may_come_from_a_file_or_from_stdin() {
 }
 
 #[test]
-fn limits_given_by_flags_hold() {
-    let ended = run([
-        "invoke",
-        &scripted(),
-        "--body",
-        "sleep:60000",
-        "--timeout",
-        "50ms",
-        "--json",
-    ]);
-    assert_eq!(ended.code, 12);
-    assert_eq!(ended.json()["fault"], "wall-timeout");
-    let ended = run([
-        "invoke",
-        &scripted(),
-        "--body",
-        "loop",
-        "--cpu",
-        "50ms",
-        "--json",
-    ]);
-    assert_eq!(ended.json()["fault"], "cpu-timeout");
+fn the_given_limits_apply() {
+    for (flags, fault) in [
+        ("--body sleep:60000 --timeout 50ms", "wall-timeout"),
+        ("--body loop --cpu 50ms", "cpu-timeout"),
+    ] {
+        let ended = run_line(&format!("invoke {} {flags} --json", scripted()));
+        assert_eq!(ended.code, 12);
+        assert_eq!(ended.json()["fault"], fault);
+    }
 }
 
 #[test]
-fn a_component_is_measured_alone() {
+fn a_component_can_be_measured_without_redis() {
     let body = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(body.path(), "nack").unwrap();
-    let bench = [
-        "bench",
-        "--in-process",
-        &scripted(),
-        "--messages",
-        "50",
-        "--repeat",
-        "2",
-        "--body-file",
-        body.path().to_str().unwrap(),
-    ];
-    let json = run(bench.iter().chain(&["--json"])).ok().json();
+    let file = body.path().display();
+    let bench = |handler: &str, flags: &str| {
+        let line = format!("bench --in-process {handler} --messages 50 --repeat 2");
+        run_line(&format!("{line} --body-file {file} {flags}"))
+    };
+    let json = bench(&scripted(), "--json").ok().json();
     assert_eq!(json["outcome"], "nack-requeue");
     assert_eq!(json["body_bytes"], 4);
     assert_eq!(json["rounds"], 2);
@@ -178,23 +137,18 @@ fn a_component_is_measured_alone() {
         assert!(time("messages_per_second") > 0.0, "{json}");
     }
     assert_eq!(json["batch"], serde_json::Value::Null);
-    let text = run(bench).ok().stdout;
+    let text = bench(&scripted(), "").ok().stdout;
     assert!(text.contains("a reused instance"), "{text}");
-    let mut batch = bench.map(str::to_owned);
-    batch[2] = guest("batch").display().to_string();
-    let flags = ["--batch-size=8", "--json"];
-    let json = run(batch.iter().map(String::as_str).chain(flags));
-    let json = json.ok().json();
+    let batch = guest("batch").display().to_string();
+    let json = bench(&batch, "--batch-size=8 --json").ok().json();
     assert_eq!(json["batch_size"], 8);
     assert!(json["batch"]["p50_us"].as_f64().unwrap() > 0.0, "{json}");
-    // A handler that fails measures nothing.
+    // A handler that faults cannot be measured.
     std::fs::write(body.path(), "trap").unwrap();
-    let ended = run(bench);
+    let ended = bench(&scripted(), "");
     assert_eq!(ended.code, 65, "{ended:?}");
-    assert!(
-        ended.stderr.contains("the handler faults: trap"),
-        "{ended:?}"
-    );
+    let error = "the handler faults: trap";
+    assert!(ended.stderr.contains(error), "{ended:?}");
     let missing = run(["bench", "--in-process", "nowhere.wasm"]);
     assert_eq!(missing.code, 64, "{missing:?}");
 }

@@ -1,9 +1,8 @@
-//! `check --config`: the whole configuration, and where it comes from.
+//! `check --config`: all settings, and the source of each.
 
 use std::path::PathBuf;
 
-use harness::command::{end, hostler, run};
-use hostler_tests as harness;
+use hostler_tests::command::{end, hostler, run};
 use tempfile::TempDir;
 
 struct Configuration {
@@ -37,35 +36,31 @@ key = \"orders:dead\"
 ";
 
 #[test]
-fn settings_with_their_origin_and_without_secrets() {
+fn check_shows_each_setting_with_its_source_and_no_secrets() {
     let file = Configuration::of(ORDERS);
     let mut command = hostler(["check", "--config", file.path(), "--reuse", "8"]);
     let ended = end(command.env("HOSTLER_CONCURRENCY", "4")).ok();
     assert_eq!(ended.stderr, "");
-    let line = |key: &str| {
-        let found = ended
-            .stdout
-            .lines()
-            .find(|l| l.split_whitespace().next() == Some(key));
-        let words: Vec<&str> = found
-            .unwrap_or_else(|| panic!("{key}"))
-            .split_whitespace()
-            .collect();
-        (words[1].to_owned(), words[2].to_owned())
-    };
-    let owned = |value: &str, from: &str| (value.to_owned(), from.to_owned());
     let at = |n: u32| format!("{}:{n}", file.path());
-    assert_eq!(line("redis"), owned("redis://app:***@db:6379/0", &at(1)));
-    assert_eq!(line("memory"), owned("32MiB", &at(6)));
-    assert_eq!(line("dead_letter.key"), owned("orders:dead", &at(9)));
-    assert_eq!(line("concurrency"), owned("4", "HOSTLER_CONCURRENCY"));
-    assert_eq!(line("reuse"), owned("8", "--reuse"));
-    assert_eq!(line("min_idle"), owned("30s", "default"));
-    assert_eq!(line("admin"), owned("-", "default"));
+    let lines = ended.stdout.lines();
+    let lines: Vec<Vec<&str>> = lines.map(|l| l.split_whitespace().collect()).collect();
+    for expected in [
+        ["redis", "redis://app:***@db:6379/0", &at(1)],
+        ["memory", "32MiB", &at(6)],
+        ["dead_letter.key", "orders:dead", &at(9)],
+        ["concurrency", "4", "HOSTLER_CONCURRENCY"],
+        ["reuse", "8", "--reuse"],
+        ["min_idle", "30s", "default"],
+        ["admin", "-", "default"],
+    ] {
+        let mut lines = lines.iter();
+        let line = lines.find(|line| line.first() == expected.first());
+        assert_eq!(line.unwrap()[..3], expected);
+    }
 }
 
 #[test]
-fn the_same_for_machines() {
+fn check_shows_the_same_as_json() {
     let file = Configuration::of(ORDERS);
     let json = run(["check", "--config", file.path(), "--json"])
         .ok()
@@ -81,7 +76,7 @@ fn the_same_for_machines() {
 }
 
 #[test]
-fn the_file_may_be_named_by_a_variable() {
+fn a_variable_can_name_the_file() {
     let file = Configuration::of(ORDERS);
     let mut command = hostler(["check", "--json"]);
     let ended = end(command.env("HOSTLER_CONFIG", file.path())).ok();
@@ -89,7 +84,7 @@ fn the_file_may_be_named_by_a_variable() {
 }
 
 #[test]
-fn every_problem_with_its_line_also_for_machines() {
+fn check_shows_every_problem_with_its_line_also_as_json() {
     let file = Configuration::of(&format!("max_delivery = 5\nmin_idle = 30\n{ORDERS}"));
     let ended = run(["check", "--config", file.path(), "--json"]);
     assert_eq!(ended.code, 64);
@@ -116,7 +111,7 @@ fn every_problem_with_its_line_also_for_machines() {
 }
 
 #[test]
-fn syntax_errors_say_where_and_nothing_else() {
+fn a_syntax_error_shows_its_line_and_no_other_problem() {
     let file = Configuration::of("redis = \"redis://app:hunter2@db\nstream = 1 2\n");
     let ended = run(["check", "--config", file.path()]);
     assert_eq!(ended.code, 64);

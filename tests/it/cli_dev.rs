@@ -1,5 +1,5 @@
-//! `hostler dev`: the inner loop. The builds here copy components that are there already: what a
-//! build does is its own affair.
+//! `hostler dev`: build, swap and serve after each change. The builds of these tests copy components
+//! that exist already.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// A project whose `src/which` names the component that a build gives.
+/// A project whose `src/which` names the component that its build makes.
 struct Project(TempDir);
 
 const BUILD: &str = r#"
@@ -38,7 +38,7 @@ impl Project {
         fs::write(file("components/refuses.wasm"), refuses).unwrap();
         fs::write(file("components/garbage.wasm"), "no component").unwrap();
         fs::write(file("build.sh"), BUILD).unwrap();
-        // Not the server that `dev` uses: it has its own.
+        // `dev` has a server of its own, and does not use this one.
         let config = "redis = \"redis://127.0.0.1:1\"\nstream = \"orders\"\ngroup = \"g\"\n\
                       handler = \"handler.wasm\"\ntimeout = \"50s\"\ncpu = \"50s\"\n\
                       [dev]\nbuild = \"sh build.sh\"\n";
@@ -71,7 +71,7 @@ impl Project {
 }
 
 #[test]
-fn every_change_is_built_and_swapped_and_what_fails_leaves_the_last_good_version() {
+fn every_change_is_built_and_swapped_and_a_failed_build_keeps_the_last_good_version() {
     let project = Project::new("orders");
     let mut dev = project.dev(&[]);
     dev.says("dev: building: sh build.sh", 1);
@@ -81,7 +81,7 @@ fn every_change_is_built_and_swapped_and_what_fails_leaves_the_last_good_version
     dev.prints("attempt 1  {\"id\":\"1\",\"amount\":1}\n  ack  (", 1);
     dev.prints("\n  | attempt 1: charged\n", 1);
 
-    // The build fails: that is told, and the last good version runs on.
+    // The build fails. The last good version runs on.
     project.change("broken");
     dev.says("src/which:1: syntax error", 1);
     dev.says("dev: the build failed (exit status: 3)", 1);
@@ -89,7 +89,7 @@ fn every_change_is_built_and_swapped_and_what_fails_leaves_the_last_good_version
     project.publish(good);
     dev.prints("  ack  (", 2);
 
-    // What is built is no component: the same.
+    // The build makes a file that is no component. The last good version runs on.
     project.change("garbage");
     dev.says("is not WebAssembly", 1);
     dev.says(" runs on\n", 2);
@@ -101,7 +101,7 @@ fn every_change_is_built_and_swapped_and_what_fails_leaves_the_last_good_version
     project.publish(good);
     dev.prints("  drop  (", 1);
 
-    // Built again, to the same: no swap.
+    // The build makes the same component again: no swap.
     project.change("refuses\n");
     dev.says("dev: the same component as before", 1);
     let ended = dev.stop();
@@ -111,7 +111,7 @@ fn every_change_is_built_and_swapped_and_what_fails_leaves_the_last_good_version
 }
 
 #[test]
-fn it_waits_for_a_first_version_that_can_be_built() {
+fn dev_waits_for_a_first_version_that_builds() {
     let project = Project::new("broken");
     let mut dev = project.dev(&["--json"]);
     dev.says("dev: the build failed", 1);
@@ -144,7 +144,7 @@ fn it_waits_for_a_first_version_that_can_be_built() {
 }
 
 #[test]
-fn it_can_be_stopped_while_it_builds() {
+fn dev_can_be_stopped_during_a_build() {
     let project = Project::new("orders");
     fs::write(
         project.path().join("build.sh"),
@@ -163,7 +163,7 @@ fn it_can_be_stopped_while_it_builds() {
 }
 
 #[test]
-fn what_every_build_writes_is_no_source() {
+fn files_that_every_build_writes_are_not_watched() {
     let project = Project::new("orders");
     let build = format!("{BUILD}\necho $$ > generated.c\n");
     fs::write(project.path().join("build.sh"), build).unwrap();
@@ -173,7 +173,7 @@ fn what_every_build_writes_is_no_source() {
         1,
     );
     let builds = dev.stderr().matches("dev: building").count();
-    // A source still counts; and then it is quiet.
+    // A change of a source still starts a build, and only one.
     project.change("refuses");
     dev.says("dev: swapped", 1);
     let ended = dev.stop();
@@ -193,7 +193,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn what_it_says_itself_is_no_source() {
+fn output_of_dev_in_the_project_starts_no_build() {
     let project = Project::new("broken");
     let log = project.path().join("dev.log");
     let file = fs::File::create(&log).unwrap();
@@ -209,12 +209,12 @@ fn what_it_says_itself_is_no_source() {
         }
     };
     says("dev: the build failed", 1);
-    // The next build is due to this change, and to no other.
+    // Only this change starts the next build.
     project.change("orders");
     says("dev: serving the stream", 1);
     project.publish(r#"{"id":"1","amount":1}"#);
     says("  ack  (", 1);
-    // Nothing that it has said since is a reason to build.
+    // Its later output starts no build.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         let text = fs::read_to_string(&log).unwrap();
@@ -253,7 +253,7 @@ fn without_a_build_command_the_file_is_watched() {
 }
 
 #[test]
-fn outside_of_a_project_it_says_what_is_missing() {
+fn outside_of_a_project_dev_names_the_missing_file() {
     let dir = tempfile::tempdir().unwrap();
     let ended = end(hostler(["dev"]).current_dir(dir.path()));
     assert_eq!(ended.code, 64, "{ended:?}");

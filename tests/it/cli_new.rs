@@ -1,4 +1,4 @@
-//! `hostler new`: a project in each language, made, tested, built and run as its user would.
+//! `hostler new`: a project in each language is made, tested, built and run as its user would do it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,7 +102,7 @@ fn repository() -> PathBuf {
 }
 
 #[test]
-fn a_name_that_is_none_is_refused() {
+fn a_bad_name_or_language_is_refused() {
     let home = tempfile::tempdir().unwrap();
     for name in ["../escape", "Capital", "-dash"] {
         let ended = end(hostler(["new", "--lang", "c", "--", name]).current_dir(home.path()));
@@ -110,6 +110,9 @@ fn a_name_that_is_none_is_refused() {
     }
     let ended = end(hostler(["new", "--lang", "cobol", "payroll"]).current_dir(home.path()));
     assert_eq!(ended.code, 64);
-    assert!(ended.stderr.contains("python"), "it names them: {ended:?}");
+    assert!(
+        ended.stderr.contains("python"),
+        "it lists the languages: {ended:?}"
+    );
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }

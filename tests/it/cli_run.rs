@@ -1,70 +1,58 @@
-//! `run`, `publish`, `inspect`, `dlq peek` against a real server, by the built binary.
+//! `run`, `publish`, `inspect`, `dlq peek` and `bench` against a real server, by the built binary.
 
-use harness::command::{Ended, Host, end, fed, hostler, run};
-use harness::guests::guest;
-use harness::redis::{RedisOptions, RedisServer};
-use hostler_tests as harness;
+use hostler_tests::command::{Ended, Host, end, fed, hostler, run_line};
+use hostler_tests::guests::guest;
+use hostler_tests::host::without_queue;
+use hostler_tests::redis::{PATIENCE, RedisOptions, RedisServer};
 use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
 use std::io::{Read, Write};
 
 fn scripted() -> String {
-    guest("scripted").to_str().unwrap().to_owned()
+    guest("scripted").display().to_string()
 }
 
 fn publish(redis: &RedisServer, bodies: &[&str]) {
-    let lines = bodies.join("\n");
-    let url = redis.url();
-    fed(
-        ["publish", "--redis", &url, "--stream", "orders", "--lines"],
-        lines.as_bytes(),
-    )
-    .ok();
+    let line = format!("publish --redis {} --stream orders --lines", redis.url());
+    fed(line.split(' '), bodies.join("\n").as_bytes()).ok();
 }
 
-fn serve(redis: &RedisServer, more: &[&str]) -> Vec<String> {
-    let mut arguments: Vec<String> = [
-        "--redis",
-        &redis.url(),
-        "--stream",
-        "orders",
-        "--group",
-        "g",
-        "--handler",
-        &scripted(),
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    arguments.extend(more.iter().map(|s| (*s).to_owned()));
-    arguments
+/// A host of the group `g` of `orders`, with these flags.
+fn start(redis: &RedisServer, flags: &str) -> Host {
+    let (url, handler) = (redis.url(), scripted());
+    let line = format!("--redis {url} --stream orders --group g --handler {handler} {flags}");
+    Host::start(line.split_whitespace())
 }
 
-fn run_until_empty(redis: &RedisServer, more: &[&str]) -> Ended {
-    let mut host = Host::start(
-        serve(redis, &["--until-empty", "--summary", "json"])
-            .iter()
-            .map(String::as_str)
-            .chain(more.iter().copied()),
-    );
-    host.end()
+fn run_until_empty(redis: &RedisServer, flags: &str) -> Ended {
+    start(redis, &format!("--until-empty --summary json {flags}")).end()
+}
+
+/// A request to the server of a test, without a runtime in the test.
+fn ask(redis: &RedisServer, command: &str) -> redis::Value {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async { redis.raw().await.ask(command).await })
+}
+
+#[track_caller]
+fn assert_no_keys(redis: &RedisServer) {
+    assert_eq!(ask(redis, "DBSIZE"), redis::Value::Int(0));
+}
+
+/// It ended with this code, and with this text on stderr.
+#[track_caller]
+fn refused(ended: &Ended, code: i32, text: &str) {
+    assert_eq!(ended.code, code, "{ended:?}");
+    assert!(ended.stderr.contains(text), "{text} in {ended:?}");
 }
 
 #[test]
-fn a_batch_from_publish_to_the_dead_letters() {
+fn a_batch_goes_from_publish_to_the_dead_letters() {
     let redis = RedisServer::start();
-    publish(
-        &redis,
-        &["ack", "nack:10,ack", "drop:unwanted", "trap", "nack:1"],
-    );
-    let dead = [
-        "--dead-letter",
-        "orders:dead",
-        "--max-deliveries",
-        "3",
-        "--backoff-first",
-        "5ms",
-    ];
-    let ended = run_until_empty(&redis, &dead).ok();
+    let bodies = ["ack", "nack:10,ack", "drop:unwanted", "trap", "nack:1"];
+    publish(&redis, &bodies);
+    let dead = "--dead-letter orders:dead --max-deliveries 3 --backoff-first 5ms";
+    let ended = run_until_empty(&redis, dead).ok();
     assert_eq!(
         ended.stdout,
         "{\"attempts\":10,\"acked\":2,\"requeued\":5,\"discarded\":0,\
@@ -72,118 +60,66 @@ fn a_batch_from_publish_to_the_dead_letters() {
          \"orphans_recovered\":0,\"swaps\":0}\n"
     );
 
-    let url = redis.url();
-    let peek = run(["dlq", "peek", "--redis", &url, "orders:dead", "--json"])
-        .ok()
-        .json();
-    assert_eq!(peek["total"], 3);
-    assert_eq!(
-        peek["by_reason"],
-        json!({"dropped": 1, "max-deliveries": 2})
-    );
-    let entries = peek["entries"].as_array().unwrap();
+    let peek = format!("dlq peek --redis {} orders:dead", redis.url());
+    let found = run_line(&format!("{peek} --json")).ok().json();
+    assert_eq!(found["total"], 3);
+    let by_reason = json!({"dropped": 1, "max-deliveries": 2});
+    assert_eq!(found["by_reason"], by_reason);
+    let entries = found["entries"].as_array().unwrap();
     let dropped = entries.iter().find(|e| e["reason"] == "dropped").unwrap();
     assert_eq!(dropped["detail"], "unwanted");
     assert_eq!(dropped["body"], "drop:unwanted");
     assert_eq!(dropped["attempts"], 1);
     assert_eq!(dropped["source"], "orders");
-    let text = run([
-        "dlq",
-        "peek",
-        "--redis",
-        &url,
-        "orders:dead",
-        "--limit",
-        "1",
-    ])
-    .ok()
-    .stdout;
-    assert!(
-        text.starts_with("orders:dead: 3 dead letters\n\nmax-deliveries  2  ###"),
-        "{text}"
-    );
+    let text = run_line(&format!("{peek} --limit 1")).ok().stdout;
+    let begin = "orders:dead: 3 dead letters\n\nmax-deliveries  2  ###";
+    assert!(text.starts_with(begin), "{text}");
 
-    let queue = [
-        "inspect", "--redis", &url, "--stream", "orders", "--group", "g",
-    ];
-    let report = run(queue
-        .iter()
-        .chain(&["--json", "--dead-letter", "orders:dead"]))
-    .ok()
-    .json();
+    let url = redis.url();
+    let queue = format!("--redis {url} --stream orders --group g --dead-letter orders:dead");
+    let report = run_line(&format!("inspect {queue} --json")).ok().json();
     assert_eq!(report["length"], 5);
     assert_eq!(report["pending"], 0);
     assert_eq!(report["unread"], false);
     assert_eq!(report["dead_letters"], 3);
-    let text = run(queue.iter().chain(&["--dead-letter", "orders:dead"]))
-        .ok()
-        .stdout;
-    assert!(
-        text.contains("dead letters  3 of 100000 in orders:dead (0 % full)"),
-        "{text}"
-    );
+    let text = run_line(&format!("inspect {queue}")).ok().stdout;
+    let row = "dead letters  3 of 100000 in orders:dead (0 % full)";
+    assert!(text.contains(row), "{text}");
 }
 
 #[test]
 fn publish_prints_ids_and_keeps_bytes_and_headers() {
     let redis = RedisServer::start();
-    let url = redis.url();
-    let to = ["publish", "--redis", &url, "--stream", "orders"];
-    let with = |more: &[&str]| {
-        to.iter()
-            .chain(more)
-            .map(|s| (*s).to_owned())
-            .collect::<Vec<_>>()
-    };
-    let id = run(with(&[
-        "--body",
-        "hello",
-        "--header",
-        "tenant=a=b",
-        "--json",
-    ]))
-    .ok()
-    .json();
-    assert!(id["id"].as_str().unwrap().contains('-'));
+    let to = format!("publish --redis {} --stream orders", redis.url());
+    let id = run_line(&format!("{to} --body hello --header tenant=a=b --json"));
+    assert!(id.ok().json()["id"].as_str().unwrap().contains('-'));
     let bytes = b"\x00\xffline\nline\n";
-    fed(with(&["--body-file", "-"]), bytes).ok();
-    let lines: Vec<u8> = (0..5000)
-        .flat_map(|n| format!("{n}\n").into_bytes())
-        .collect();
-    let ids = fed(with(&["--lines"]), &lines).ok().stdout;
-    assert_eq!(ids.lines().count(), 5000);
+    fed(format!("{to} --body-file -").split(' '), bytes).ok();
+    let lines: String = (0..5000).map(|n| format!("{n}\n")).collect();
+    let ids = fed(format!("{to} --lines").split(' '), lines.as_bytes());
+    assert_eq!(ids.ok().stdout.lines().count(), 5000);
 
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let entries = runtime.block_on(async {
-        let raw = redis.raw().await;
-        assert_eq!(raw.number("XLEN orders").await, 5002);
-        raw.ask("XRANGE orders - + COUNT 2").await
-    });
-    let text = format!("{entries:?}");
-    for part in ["h:tenant", "a=b", "_payload", "hello"] {
+    assert_eq!(ask(&redis, "XLEN orders"), redis::Value::Int(5002));
+    let text = format!("{:?}", ask(&redis, "XRANGE orders - + COUNT 2"));
+    // As a debug print shows these bytes.
+    let bytes = format!("{:?}", redis::Value::BulkString(bytes.to_vec()));
+    for part in ["h:tenant", "a=b", "_payload", "hello", &bytes] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    let expected = redis_bytes(bytes);
-    assert!(text.contains(&expected), "{expected} in {text}");
-}
-
-/// How a debug print shows these bytes.
-fn redis_bytes(bytes: &[u8]) -> String {
-    format!("{:?}", redis::Value::BulkString(bytes.to_vec()))
 }
 
 #[test]
-fn a_stop_drains_and_a_second_one_ends_at_once() {
+fn a_stop_drains_and_a_second_stop_ends_at_once() {
     let redis = RedisServer::start();
     publish(&redis, &["sleep:300"]);
-    let mut host = Host::start(serve(&redis, &["--summary", "json"]));
+    let mut host = start(&redis, "--summary json");
     host.guest_line("start ");
     let ended = host.stop().ok();
     let summary: Json = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(summary["acked"], 1, "what had started has ended");
+    assert_eq!(summary["acked"], 1, "the started attempt has ended");
 
     publish(&redis, &["sleep:60000"]);
-    let mut host = Host::start(serve(&redis, &["--timeout", "2m", "--summary", "json"]));
+    let mut host = start(&redis, "--timeout 2m --summary json");
     host.guest_line("start ");
     host.signal(Signal::SIGINT);
     host.event("draining");
@@ -192,46 +128,37 @@ fn a_stop_drains_and_a_second_one_ends_at_once() {
 }
 
 #[test]
-fn a_drain_that_takes_too_long_is_told() {
+fn a_drain_that_takes_too_long_has_its_exit_code() {
     let redis = RedisServer::start();
     publish(&redis, &["sleep:60000"]);
-    let late = ["--timeout", "2m", "--drain-timeout", "50ms"];
-    let mut host = Host::start(serve(&redis, &late));
+    let mut host = start(&redis, "--timeout 2m --drain-timeout 50ms");
     host.guest_line("start ");
     assert_eq!(host.stop().code, 75);
 }
 
 #[test]
-fn a_queue_that_does_not_become_empty_in_time_is_told() {
+fn a_queue_that_is_not_empty_in_time_has_its_exit_code() {
     let redis = RedisServer::start();
     publish(&redis, &["nack:60000"]);
-    let ended = run_until_empty(&redis, &["--until-empty-timeout", "200ms"]);
+    let ended = run_until_empty(&redis, "--until-empty-timeout 200ms");
     assert_eq!(ended.code, 75, "{ended:?}");
 }
 
 #[test]
-fn no_server_is_told_at_once_or_after_waiting() {
+fn a_missing_server_is_an_error_or_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    let url = format!("unix://{}", dir.path().join("nobody.sock").display());
-    let queue = [
-        "--redis",
-        &url,
-        "--stream",
-        "s",
-        "--group",
-        "g",
-        "--handler",
-        &scripted(),
-    ];
-    let ended = Host::start(queue).end();
+    let socket = dir.path().join("nobody.sock");
+    let (socket, handler) = (socket.display(), scripted());
+    let queue = format!("--redis unix://{socket} --stream s --group g --handler {handler}");
+    let ended = Host::start(queue.split(' ')).end();
     assert_eq!(ended.code, 69, "{ended:?}");
     let last: Vec<&str> = ended.stderr.lines().rev().take(2).collect();
     assert!(last[1].starts_with("error: redis at "), "{ended:?}");
     assert!(last[0].starts_with("hint: start it"), "{ended:?}");
 
-    let mut waiting = Host::start(queue.iter().copied().chain(["--wait-redis", "30s"]));
+    let mut waiting = Host::start(queue.split(' ').chain(["--wait-redis", "30s"]));
     waiting.event("waiting for redis");
-    // Nothing has been read: a stop while waiting has nothing to drain.
+    // The host has read nothing yet, so there is nothing to drain.
     assert_eq!(waiting.stop().code, 0);
 }
 
@@ -240,7 +167,7 @@ fn a_host_waits_for_its_server() {
     let mut redis = RedisServer::start();
     publish(&redis, &["ack"]);
     redis.kill();
-    let mut host = Host::start(serve(&redis, &["--wait-redis", "30s"]));
+    let mut host = start(&redis, "--wait-redis 30s");
     host.event("waiting for redis");
     redis.restart();
     host.until_ready();
@@ -248,36 +175,25 @@ fn a_host_waits_for_its_server() {
 }
 
 #[test]
-fn what_redis_must_be_like_is_told() {
+fn a_key_of_another_type_is_refused() {
     let redis = RedisServer::start();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        redis.raw().await.ask("SET orders 1").await;
-    });
-    let ended = Host::start(serve(&redis, &[])).end();
-    assert_eq!(ended.code, 64, "{ended:?}");
-    assert!(
-        ended
-            .stderr
-            .contains("error: the key `orders` holds a string, but the queue needs a stream"),
-        "{ended:?}"
-    );
+    ask(&redis, "SET orders 1");
+    let text = "error: the key `orders` holds a string, but the queue needs a stream";
+    refused(&start(&redis, "").end(), 64, text);
 }
 
 #[test]
-fn a_pinned_digest_is_kept_to() {
+fn a_host_runs_only_the_handler_with_the_pinned_digest() {
     let redis = RedisServer::start();
     let wrong = format!("sha256:{}", "0".repeat(64));
-    let ended = Host::start(serve(&redis, &["--handler-digest", &wrong])).end();
-    assert_eq!(ended.code, 65);
-    assert!(
-        ended.stderr.contains(&format!("accepts only {wrong}")),
-        "{ended:?}"
-    );
-    let digest = run(["check", &scripted(), "--json"]).ok().json();
-    let right = digest["digest"].as_str().unwrap();
+    let ended = start(&redis, &format!("--handler-digest {wrong}")).end();
+    refused(&ended, 65, &format!("accepts only {wrong}"));
+    let check = run_line(&format!("check {} --json", scripted()))
+        .ok()
+        .json();
+    let right = check["digest"].as_str().unwrap();
     publish(&redis, &["ack"]);
-    run_until_empty(&redis, &["--handler-digest", right]).ok();
+    run_until_empty(&redis, &format!("--handler-digest {right}")).ok();
 }
 
 #[test]
@@ -285,45 +201,35 @@ fn passwords_come_from_a_file_or_a_variable() {
     let redis = RedisOptions::default()
         .user("app on >hunter2 ~* &* +@all")
         .start();
-    let url = redis.url() + "?user=app";
-    let ask = ["dlq", "peek", "--redis", &url, "dead", "--json"];
-    let mut by_variable = hostler(ask);
-    let ended = end(by_variable.env("HOSTLER_REDIS_PASSWORD", "hunter2")).ok();
-    assert_eq!(ended.json()["total"], 0);
+    let peek = format!("dlq peek --redis {}?user=app dead --json", redis.url());
+    let with = |password| {
+        let mut command = hostler(peek.split(' '));
+        end(command.env("HOSTLER_REDIS_PASSWORD", password))
+    };
+    assert_eq!(with("hunter2").ok().json()["total"], 0);
     let file = redis.dir().join("password");
     std::fs::write(&file, "hunter2\n").unwrap();
-    let file = file.to_str().unwrap();
-    run(ask.iter().chain(&["--redis-password-file", file])).ok();
+    let file = file.display();
+    run_line(&format!("{peek} --redis-password-file {file}")).ok();
 
-    let ended = end(hostler(ask).env("HOSTLER_REDIS_PASSWORD", "hunter3"));
+    let ended = with("hunter3");
     assert_eq!(ended.code, 64, "{ended:?}");
     assert!(!ended.stderr.contains("hunter3"), "{ended:?}");
 }
 
 #[test]
-fn the_admin_server_says_what_the_summary_says() {
+fn the_admin_server_and_the_summary_agree() {
     let redis = RedisServer::start();
     publish(&redis, &["ack", "drop:x", "trap"]);
-    let more = [
-        "--admin",
-        "127.0.0.1:0",
-        "--max-deliveries",
-        "1",
-        "--dead-letter",
-        "dead",
-        "--summary",
-        "json",
-    ];
-    let mut host = Host::start(serve(&redis, &more));
+    let flags = "--admin 127.0.0.1:0 --max-deliveries 1 --dead-letter dead --summary json";
+    let mut host = start(&redis, flags);
     let serving = host.event("serving /metrics, /live and /ready");
     let address = serving["address"].as_str().unwrap().to_owned();
     host.until_ready();
     let (status, ready) = get(&address, "/ready");
     let ready: Json = serde_json::from_str(&ready).unwrap();
-    assert_eq!(
-        (status, &ready["ready"], &ready["reasons"]),
-        (200, &json!(true), &json!([]))
-    );
+    let shown = (status, &ready["ready"], &ready["reasons"]);
+    assert_eq!(shown, (200, &json!(true), &json!([])));
     let handler = &ready["handler"];
     assert_eq!(handler["current"]["origin"], "file");
     assert!(handler["canary"].is_null() && handler["refused"].is_null());
@@ -331,59 +237,46 @@ fn the_admin_server_says_what_the_summary_says() {
     assert_eq!(get(&address, "/nothing").0, 404);
     let begun = std::time::Instant::now();
     let metrics = loop {
-        let metrics = harness::host::without_queue(&get(&address, "/metrics").1);
-        if metrics.contains("hostler_dispositions_total{disposition=\"acknowledge\",reason=\"\"} 1")
-            && metrics.contains("reason=\"max-deliveries\"} 1")
-            && metrics.contains("{disposition=\"dead-letter\",reason=\"dropped\"} 1")
-        {
+        let metrics = without_queue(&get(&address, "/metrics").1);
+        let settled = [
+            "hostler_dispositions_total{disposition=\"acknowledge\",reason=\"\"} 1",
+            "reason=\"max-deliveries\"} 1",
+            "{disposition=\"dead-letter\",reason=\"dropped\"} 1",
+        ];
+        if settled.iter().all(|line| metrics.contains(line)) {
             break metrics;
         }
-        assert!(begun.elapsed() < harness::redis::PATIENCE, "{metrics}");
+        assert!(begun.elapsed() < PATIENCE, "{metrics}");
     };
-    assert!(
-        metrics.contains("hostler_attempts_total{outcome=\"ack\"} 1"),
-        "{metrics}"
-    );
-    assert!(
-        metrics.contains("hostler_faults_total{kind=\"trap\"} 1"),
-        "{metrics}"
-    );
-    assert!(
-        metrics.contains("hostler_handler_seconds_count 3"),
-        "{metrics}"
-    );
-    assert!(metrics.contains("hostler_ready 1"), "{metrics}");
+    for line in [
+        "hostler_attempts_total{outcome=\"ack\"} 1",
+        "hostler_faults_total{kind=\"trap\"} 1",
+        "hostler_handler_seconds_count 3",
+        "hostler_ready 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     let summary: Json = serde_json::from_str(&host.stop().ok().stdout).unwrap();
     assert_eq!(summary["attempts"], 3);
     assert_eq!(summary["acked"], 1);
-    assert_eq!(
-        summary["dead_lettered"],
-        json!({"dropped": 1, "max-deliveries": 1})
-    );
+    let dead = json!({"dropped": 1, "max-deliveries": 1});
+    assert_eq!(summary["dead_lettered"], dead);
 }
 
 #[test]
-fn an_admin_address_that_is_taken_is_told() {
+fn an_admin_address_in_use_is_refused() {
     let redis = RedisServer::start();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let ended = Host::start(serve(&redis, &["--admin", &address])).end();
-    assert_eq!(ended.code, 64, "{ended:?}");
-    assert!(
-        ended
-            .stderr
-            .contains(&format!("error: cannot serve on {address}: ")),
-        "{ended:?}"
-    );
+    let address = taken.local_addr().unwrap();
+    let ended = start(&redis, &format!("--admin {address}")).end();
+    refused(&ended, 64, &format!("error: cannot serve on {address}: "));
 }
 
 /// Ask over HTTP: status and body.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(harness::redis::PATIENCE))
-        .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -394,28 +287,15 @@ fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_benchmark_measures_both_and_leaves_nothing_behind() {
+fn a_benchmark_measures_both_loops_and_leaves_no_keys() {
     let redis = RedisServer::start();
-    let url = redis.url();
-    let ack = guest("ack").to_str().unwrap().to_owned();
-    let bench = [
-        "bench",
-        "--redis",
-        &url,
-        "--handler",
-        &ack,
-        "--messages",
-        "2000",
-        "--repeat",
-        "1",
-        "--rate",
-        "200",
-        "--concurrency",
-        "4",
-        "--body",
-        "64B",
-    ];
-    let report = run(bench.iter().chain(&["--json"])).ok().json();
+    let base = format!(
+        "bench --redis {} --messages 2000 --repeat 1 --rate 200 --concurrency 4",
+        redis.url()
+    );
+    let ack = guest("ack");
+    let bench = format!("{base} --handler {} --body 64B", ack.display());
+    let report = run_line(&format!("{bench} --json")).ok().json();
     assert_eq!(report["messages"], 2000);
     assert_eq!(report["body_bytes"], 64);
     assert_eq!(report["concurrency"], 4);
@@ -430,57 +310,45 @@ fn a_benchmark_measures_both_and_leaves_nothing_behind() {
             "host_cpu_seconds",
             "peak_memory_bytes",
         ] {
-            assert!(
-                figures[figure].as_f64().unwrap() > 0.0,
-                "{loop_of} {figure}: {report}"
-            );
+            let value = figures[figure].as_f64().unwrap();
+            assert!(value > 0.0, "{loop_of} {figure}: {report}");
         }
         assert_eq!(figures["rounds"].as_array().unwrap().len(), 1);
     }
     assert!(report["ratio"].as_f64().unwrap() > 0.0);
-    let text = run(bench.iter().chain(&["--mode", "reuse"])).ok().stdout;
-    assert!(
-        text.starts_with("2000 messages of 64B, concurrency 4, instances reused, 1 rounds"),
-        "{text}"
-    );
+    let text = run_line(&format!("{bench} --mode reuse")).ok().stdout;
+    let begin = "2000 messages of 64B, concurrency 4, instances reused, 1 rounds";
+    assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("ratio to the floor"), "{text}");
-    let refused = run(bench.iter().chain(&["--mode", "batch"]));
+    let refused = run_line(&format!("{bench} --mode batch"));
     assert_eq!(refused.code, 65, "{refused:?}");
-    let batch = guest("batch").to_str().unwrap().to_owned();
-    let body = tempfile::NamedTempFile::new().unwrap();
+    let (batch, body) = (guest("batch"), tempfile::NamedTempFile::new().unwrap());
     std::fs::write(body.path(), "ack").unwrap();
-    let mut batches = bench;
-    (batches[4], batches[13]) = (&batch, "--body-file");
-    batches[14] = body.path().to_str().unwrap();
-    let report = run(batches.iter().chain(&["--mode", "batch", "--json"]))
-        .ok()
-        .json();
+    let (batch, body) = (batch.display(), body.path().display());
+    let batches = format!("{base} --handler {batch} --body-file {body} --mode batch --json");
+    let report = run_line(&batches).ok().json();
     assert_eq!(report["mode"], "batch");
     assert!(report["sandbox"]["messages_per_second"].as_f64().unwrap() > 0.0);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
-    assert_eq!(keys, 0);
+    assert_no_keys(&redis);
 }
 
 #[test]
 fn every_kind_of_queue_can_be_measured() {
     let redis = RedisServer::start();
-    let url = redis.url();
-    let ack = guest("ack").to_str().unwrap().to_owned();
+    let (url, ack) = (redis.url(), guest("ack"));
+    let bench = format!("bench --redis {url} --handler {}", ack.display());
     for (flags, queue) in [
-        (&["--list"][..], "list"),
-        (&["--list", "--reliable"], "reliable-list"),
-        (&["--list", "--reliable", "--recovery"], "recovered-list"),
+        ("--list --messages 700", "list"),
+        ("--list --reliable --messages 700", "reliable-list"),
+        (
+            "--list --reliable --recovery --messages 700",
+            "recovered-list",
+        ),
         // More than may be ahead of the handler.
-        (&["--channel", "--messages", "9000"], "channel"),
+        ("--channel --messages 9000", "channel"),
     ] {
-        let mut bench = vec!["bench", "--redis", &url, "--handler", &ack];
-        bench.extend(["--repeat", "1", "--rate", "100", "--json"]);
-        if queue != "channel" {
-            bench.extend(["--messages", "700"]);
-        }
-        bench.extend(flags);
-        let report = run(bench).ok().json();
+        let line = format!("{bench} --repeat 1 --rate 100 --json {flags}");
+        let report = run_line(&line).ok().json();
         assert_eq!(report["queue"], queue);
         for loop_of in ["floor", "sandbox"] {
             for figure in ["messages_per_second", "latency_p50_us"] {
@@ -489,120 +357,65 @@ fn every_kind_of_queue_can_be_measured() {
             }
         }
     }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
-    assert_eq!(keys, 0);
-    let ended = run(["bench", "--redis", &url, "--handler", &ack, "--reliable"]);
-    assert_eq!(ended.code, 64);
-    assert!(ended.stderr.contains("--list"), "{}", ended.stderr);
+    assert_no_keys(&redis);
+    refused(&run_line(&format!("{bench} --reliable")), 64, "--list");
 }
 
 #[test]
-fn the_replay_is_measured_without_a_handler() {
+fn a_replay_can_be_measured_without_a_handler() {
     let redis = RedisServer::start();
-    let url = redis.url();
-    let bench = ["bench", "--redis", &url, "--replay", "700", "--repeat", "2"];
-    let report = run(bench.iter().chain(&["--json"])).ok().json();
+    let bench = format!("bench --redis {} --replay 700 --repeat 2", redis.url());
+    let report = run_line(&format!("{bench} --json")).ok().json();
     assert_eq!(report["entries"], 700);
     assert_eq!(report["rounds"].as_array().unwrap().len(), 2);
     assert!(report["replays_per_second"].as_f64().unwrap() > 0.0);
-    let text = run(bench).ok().stdout;
+    let text = run_line(&bench).ok().stdout;
     let head = "700 dead letters of 100B, 2 rounds, ";
     assert!(text.starts_with(head), "{text}");
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let keys = runtime.block_on(async { redis.raw().await.number("DBSIZE").await });
-    assert_eq!(keys, 0);
+    assert_no_keys(&redis);
 }
 
 #[test]
-fn a_handler_that_refuses_cannot_be_measured() {
+fn a_handler_that_faults_cannot_be_measured() {
     let redis = RedisServer::start();
-    let ended = run([
-        "bench",
-        "--redis",
-        &redis.url(),
-        "--handler",
-        &scripted(),
-        "--messages",
-        "10",
-        "--repeat",
-        "1",
-    ]);
-    assert_eq!(ended.code, 65, "{ended:?}");
-    assert!(
-        ended.stderr.contains("error: the handler fails: trap"),
-        "{ended:?}"
-    );
+    let (url, handler) = (redis.url(), scripted());
+    let bench = format!("bench --redis {url} --handler {handler} --messages 10 --repeat 1");
+    refused(&run_line(&bench), 65, "error: the handler fails: trap");
 }
 
 #[test]
-fn planted_secrets_are_nowhere() {
+fn no_output_contains_the_password_of_the_url() {
     let redis = RedisOptions::default()
         .tcp()
         .user("app on >hunter2 ~* &* +@all")
         .start();
     let url = format!("redis://app:hunter2@127.0.0.1:{}", redis.port());
     publish(&redis, &["ack", "drop:x"]);
-    let handler = scripted();
-    let arguments = [
-        "--redis",
-        &url,
-        "--stream",
-        "orders",
-        "--group",
-        "g",
-        "--handler",
-        &handler,
-        "--dead-letter",
-        "dead",
-        "--admin",
-        "127.0.0.1:0",
-        "--log-level",
-        "debug",
-        "--min-idle",
-        "200ms",
-    ];
-    let mut host = Host::start(arguments);
+    let queue = format!("--redis {url} --stream orders --group g");
+    let flags = "--dead-letter dead --admin 127.0.0.1:0 --log-level debug --min-idle 200ms";
+    let line = format!("{queue} --handler {} {flags}", scripted());
+    let mut host = Host::start(line.split(' '));
     let serving = host.event("serving /metrics, /live and /ready");
     let address = serving["address"].as_str().unwrap().to_owned();
     host.until_ready();
     let mut seen = get(&address, "/metrics").1;
-    // Redis changes the password and throws everybody out: the errors of that are written as well.
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let raw = redis.raw().await;
-        raw.ask("ACL SETUSER app resetpass >hunter3").await;
-        raw.ask("CLIENT KILL USER app").await;
-    });
+    // The password changes and all clients are killed: the host logs these errors as well.
+    ask(&redis, "ACL SETUSER app resetpass >hunter3");
+    ask(&redis, "CLIENT KILL USER app");
     host.event("redis is away");
     seen += &get(&address, "/ready").1;
     assert!(seen.contains("redis-"), "{seen}");
-    runtime.block_on(async {
-        redis.raw().await.ask("ACL SETUSER app >hunter2").await;
-    });
+    ask(&redis, "ACL SETUSER app >hunter2");
     host.event("redis is back");
     let ended = host.stop().ok();
     seen += &ended.stderr;
     seen += &ended.stdout;
     for command in [
-        &[
-            "inspect", "--redis", &url, "--stream", "orders", "--group", "g",
-        ][..],
-        &["dlq", "peek", "--redis", &url, "dead"],
-        &[
-            "check",
-            "--json",
-            "--redis",
-            &url,
-            "--stream",
-            "s",
-            "--group",
-            "g",
-            "--handler",
-            "h",
-        ],
+        format!("inspect {queue}"),
+        format!("dlq peek --redis {url} dead"),
+        format!("check --json {queue} --handler h"),
     ] {
-        let ended = run(command).ok();
+        let ended = run_line(&command).ok();
         seen += &ended.stdout;
         seen += &ended.stderr;
     }

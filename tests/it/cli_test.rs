@@ -17,7 +17,7 @@ fn test(table: &str, arguments: &[&str]) -> Ended {
 }
 
 #[test]
-fn cases_that_come_out_as_expected_pass() {
+fn cases_with_the_expected_outcome_pass() {
     let ended = test(
         r#"
         [[case]]
@@ -36,7 +36,7 @@ fn cases_that_come_out_as_expected_pass() {
         delay = "400ms"
 
         [[case]]
-        name = "later, whenever"
+        name = "later, with any delay"
         body = '{"id":"1","amount":1,"simulate":"payment-timeout"}'
         outcome = "nack-requeue"
 
@@ -72,7 +72,7 @@ fn cases_that_come_out_as_expected_pass() {
 }
 
 #[test]
-fn cases_that_come_out_otherwise_fail_and_say_how() {
+fn cases_with_another_outcome_fail_and_show_it() {
     let table = r#"
         [[case]]
         name = "a wrong outcome"
@@ -118,17 +118,11 @@ fn cases_that_come_out_otherwise_fail_and_say_how() {
         "ok    good",
         "1 passed, 5 failed",
     ] {
-        assert!(
-            ended.stdout.lines().any(|l| l == line),
-            "{line}\n{}",
-            ended.stdout
-        );
+        let mut lines = ended.stdout.lines();
+        assert!(lines.any(|l| l == line), "{line}\n{}", ended.stdout);
     }
-    assert!(
-        ended
-            .stdout
-            .contains("expected fault (wall-timeout), got fault (trap)")
-    );
+    let fault = "expected fault (wall-timeout), got fault (trap)";
+    assert!(ended.stdout.contains(fault));
 
     let ended = test(table, &["--json"]);
     assert_eq!(ended.code, 1);
@@ -145,7 +139,7 @@ fn cases_that_come_out_otherwise_fail_and_say_how() {
 }
 
 #[test]
-fn a_table_that_is_wrong_is_refused_before_anything_runs() {
+fn a_wrong_table_is_refused_before_any_case_runs() {
     let refused = |table: &str, complaint: &str| {
         let ended = test(table, &[]);
         assert_eq!((ended.code, ended.stdout.as_str()), (64, ""), "{ended:?}");
@@ -182,7 +176,7 @@ fn a_table_that_is_wrong_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn with_reuse_a_case_sees_what_those_before_it_left_behind() {
+fn with_reuse_a_case_sees_the_memory_of_earlier_cases() {
     // The guest counts its starts in memory.
     let dir = tempfile::tempdir().unwrap();
     let cases = dir.path().join("cases.toml");

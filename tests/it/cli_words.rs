@@ -1,9 +1,8 @@
-//! What the commands say: help, versions, complaints, exit codes. No Redis, no component.
+//! The texts of the commands: help, versions, errors, and exit codes. Without Redis.
 
-use harness::command::{Ended, end, hostler, run};
-use hostler_tests as harness;
+use hostler_tests::command::{Ended, end, hostler, run, run_line};
 
-/// One line about the problem, and what to do: no usage text, no backtrace.
+/// It ended with this code, and with exactly this text on stderr.
 fn complains(ended: &Ended, code: i32, expected: &str) {
     assert_eq!(ended.code, code, "{ended:?}");
     assert_eq!(ended.stdout, "", "{ended:?}");
@@ -11,7 +10,7 @@ fn complains(ended: &Ended, code: i32, expected: &str) {
 }
 
 #[test]
-fn versions_of_everything_that_matters() {
+fn version_shows_hostler_wasmtime_and_the_interface() {
     let ended = run(["--version"]).ok();
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], concat!("hostler ", env!("CARGO_PKG_VERSION")));
@@ -22,34 +21,16 @@ fn versions_of_everything_that_matters() {
 }
 
 #[test]
-fn help_is_data_and_has_examples() {
-    for command in [
-        &["--help"][..],
-        &["run", "--help"],
-        &["publish", "--help"],
-        &["dlq", "peek", "--help"],
-        &["dlq", "show", "--help"],
-        &["dlq", "replay", "--help"],
-        &["dlq", "purge", "--help"],
-        &["dlq", "export", "--help"],
-        &["inspect", "--help"],
-        &["deploy", "--help"],
-        &["versions", "--help"],
-        &["rollback", "--help"],
-        &["promote", "--help"],
-        &["check", "--help"],
-        &["invoke", "--help"],
-        &["bench", "--help"],
-        &["completions", "--help"],
-    ] {
-        let ended = run(command).ok();
-        assert_eq!(ended.stderr, "", "{command:?}");
-        assert!(
-            ended.stdout.contains("Examples:\n  hostler "),
-            "{command:?}"
-        );
+fn help_goes_to_stdout_and_has_examples() {
+    let commands = ",run,publish,dlq peek,dlq show,dlq replay,dlq purge,dlq export,inspect,deploy,\
+                    versions,rollback,promote,check,invoke,bench,completions";
+    for command in commands.split(',') {
+        let ended = run_line(&format!("{command} --help")).ok();
+        assert_eq!(ended.stderr, "", "{command}");
+        let examples = "Examples:\n  hostler ";
+        assert!(ended.stdout.contains(examples), "{command}");
         let too_wide = ended.stdout.lines().find(|line| line.chars().count() > 100);
-        assert_eq!(too_wide, None, "{command:?}");
+        assert_eq!(too_wide, None, "{command}");
     }
     let help = run(["--help"]).ok().stdout;
     for code in [
@@ -74,15 +55,11 @@ fn help_is_data_and_has_examples() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_are_usage_errors() {
+fn mistakes_on_the_command_line_exit_with_64() {
     let ended = run(["pubish"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (64, ""));
-    assert!(
-        ended
-            .stderr
-            .starts_with("error: unrecognized subcommand 'pubish'"),
-        "{ended:?}"
-    );
+    let error = "error: unrecognized subcommand 'pubish'";
+    assert!(ended.stderr.starts_with(error), "{ended:?}");
     assert!(ended.stderr.contains("'publish'"), "{ended:?}");
     assert_eq!(run(["run", "--min-idel", "5s"]).code, 64);
     assert_eq!(run(Vec::<&str>::new()).code, 64);
@@ -90,7 +67,7 @@ fn mistakes_on_the_command_line_are_usage_errors() {
 }
 
 #[test]
-fn a_single_problem_is_one_line_and_a_hint() {
+fn a_single_problem_has_one_line_and_a_hint() {
     complains(
         &run(["check"]),
         64,
@@ -111,16 +88,8 @@ fn a_single_problem_is_one_line_and_a_hint() {
 }
 
 #[test]
-fn several_problems_are_told_together() {
-    let ended = run([
-        "run",
-        "--stream",
-        "orders",
-        "--min-idle",
-        "30",
-        "--max-deliveries",
-        "3",
-    ]);
+fn several_problems_are_shown_together() {
+    let ended = run_line("run --stream orders --min-idle 30 --max-deliveries 3");
     complains(
         &ended,
         64,
@@ -139,44 +108,27 @@ fn several_problems_are_told_together() {
 }
 
 #[test]
-fn files_that_are_no_component_are_refused() {
+fn a_file_that_is_no_component_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("handler.wasm");
     let path = file.to_str().unwrap();
     let ended = run(["check", path]);
-    assert_eq!(
-        ended.code, 64,
-        "a wrong path is no bad component: {ended:?}"
-    );
+    assert_eq!(ended.code, 64, "the path is wrong, not the file: {ended:?}");
     std::fs::write(&file, b"#!/bin/sh\n").unwrap();
     for command in [
-        &["check", path][..],
-        &["invoke", path, "--body", "x"],
-        &[
-            "run",
-            "--redis",
-            "redis://127.0.0.1:1",
-            "--stream",
-            "s",
-            "--group",
-            "g",
-            "--handler",
-            path,
-        ],
+        format!("check {path}"),
+        format!("invoke {path} --body x"),
+        format!("run --redis redis://127.0.0.1:1 --stream s --group g --handler {path}"),
     ] {
-        let ended = run(command);
+        let ended = run_line(&command);
         assert_eq!(ended.code, 65, "{ended:?}");
-        assert!(
-            ended
-                .stderr
-                .starts_with(&format!("error: {path} is not WebAssembly")),
-            "{ended:?}"
-        );
+        let error = format!("error: {path} is not WebAssembly");
+        assert!(ended.stderr.starts_with(&error), "{ended:?}");
     }
 }
 
 #[test]
-fn completions_for_the_usual_shells() {
+fn completions_exist_for_the_usual_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(["completions", shell]).ok().stdout;
         assert!(script.contains("until-empty"), "{shell}");
@@ -184,41 +136,28 @@ fn completions_for_the_usual_shells() {
 }
 
 #[test]
-fn passwords_given_by_mistake_are_not_repeated() {
+fn no_error_repeats_a_password() {
     let url = "redis://app:hunter2@127.0.0.1:1/0";
-    for arguments in [
-        &["run", url][..],
-        &["--redis", url],
-        &[
-            "run",
-            "--redis",
-            url,
-            "--stream",
-            "s",
-            "--group",
-            "g",
-            "--handler",
-            "nope",
-        ],
-        &["dlq", "peek", "--redis", url, "dead"],
-        &["publish", "--redis", url, "--stream", "s", "--body", "x"],
-        &["inspect", "--redis", url, "--stream", "s", "--group", "g"],
+    for line in [
+        "run URL",
+        "--redis URL",
+        "run --redis URL --stream s --group g --handler nope",
+        "dlq peek --redis URL dead",
+        "publish --redis URL --stream s --body x",
+        "inspect --redis URL --stream s --group g",
     ] {
-        let ended = run(arguments);
+        let ended = run_line(&line.replace("URL", url));
         assert_ne!(ended.code, 0);
         assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
     }
     let ended = run(["dlq", "peek", "--redis", url, "dead"]);
     assert_eq!(ended.code, 69);
-    assert!(
-        ended
-            .stderr
-            .starts_with("warning: --redis: the password in the URL can be read")
-    );
+    let warning = "warning: --redis: the password in the URL can be read";
+    assert!(ended.stderr.starts_with(warning));
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_closed_stdout_is_no_error() {
     let mut command = hostler(["completions", "bash"]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

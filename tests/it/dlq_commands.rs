@@ -43,8 +43,8 @@ async fn peek_and_show_print_entries_whole(kind: Kind) {
 
     let shown = scene.dlq("show", &[&id]).ok().stdout;
     for part in [
-        "reason  trap",
-        "detail  no such customer",
+        "reason    trap",
+        "detail    no such customer",
         "X-Tenant",
         "line one\nline \\u{1b}[31mtwo\n",
     ] {

@@ -1,4 +1,4 @@
-//! Handlers of batches on a queue: one poison message never costs its neighbours an attempt.
+//! Handlers of batches: a poison message costs the other messages of its batch no attempt.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use hostler::delivery::batch::starts_max;
 use hostler_tests::guests::guest;
 use hostler_tests::host::{Ended, HostOptions};
 use hostler_tests::witness::Witness;
-use nix::sys::signal::Signal;
 
+use crate::e2e_crash::supervised;
 use crate::e2e_scene::Scene;
 
 fn batching(scene: &Scene, size: usize) -> HostOptions {
@@ -28,7 +28,7 @@ fn calls(ended: &Ended) -> Vec<usize> {
     sizes.collect()
 }
 
-/// The attempts of a message without the repeats that splits make, which are bounded.
+/// The attempts of a message. Splits repeat an attempt, a bounded number of times.
 fn distinct(witness: &Witness, id: &str, batch: usize) -> Vec<u32> {
     let mut attempts = witness.attempts(id).to_vec();
     for attempt in attempts.clone() {
@@ -43,7 +43,7 @@ fn distinct(witness: &Witness, id: &str, batch: usize) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn one_poison_message_fails_alone() {
+async fn a_poison_message_fails_without_its_neighbours() {
     for poison in ["trap", "miss"] {
         let mut scene = Scene::new().await;
         let mut honest = scene.publish_all("ack", 10).await;
@@ -58,21 +58,20 @@ async fn one_poison_message_fails_alone() {
             assert!(look.dead_letters_of(id).is_empty());
         }
         assert_eq!(distinct(&witness, &culprit, 16), [1, 2]);
-        // Its first attempt was halved four times, its second one was alone.
+        // The batch of its first attempt was halved four times. It ran by itself the second time.
         assert_eq!(witness.starts(&culprit), 5 + 1);
         let dead = look.dead_letters_of(&culprit)[0];
         assert_eq!(dead.reason(), "max-deliveries");
         assert_eq!(dead.header("x-dead-letter-attempts"), Some("2"));
-        let kind = if poison == "trap" {
-            "trap"
-        } else {
-            "bad-outcome"
+        let kind = match poison {
+            "trap" => "trap",
+            _ => "bad-outcome",
         };
         let summary = ended.json();
         assert_eq!(summary["attempts"], 15 + 2);
         assert_eq!(summary["acked"], 15);
         assert_eq!(summary["faults"], serde_json::json!({ kind: 2 }));
-        // What was run in halves is told with the digest, too.
+        // The log names the digest at each split.
         let split = |line: &&hostler_tests::host::Line| {
             line.message().starts_with("a batch ")
                 && line
@@ -83,7 +82,7 @@ async fn one_poison_message_fails_alone() {
     }
 }
 
-/// What a message of this body comes to with a cap of 3: its attempts, and its dead letter.
+/// The attempts of a message with this body at a cap of 3, and the reason of its dead letter.
 fn expected(body: &str) -> (&'static [u32], Option<&'static str>) {
     match body {
         "ack" => (&[1], None),
@@ -95,7 +94,7 @@ fn expected(body: &str) -> (&'static [u32], Option<&'static str>) {
 }
 
 #[tokio::test]
-async fn attempts_are_counted_rightly_whatever_goes_together() {
+async fn attempts_are_counted_rightly_for_any_batch_and_any_outcomes() {
     let bodies = [
         "ack",
         "ack",
@@ -143,7 +142,7 @@ async fn attempts_are_counted_rightly_whatever_goes_together() {
 }
 
 #[tokio::test]
-async fn a_message_that_kills_its_host_takes_no_neighbour_with_it() {
+async fn a_message_that_kills_its_host_dead_letters_no_neighbour() {
     for point in ["start", "verdict"] {
         let mut scene = Scene::new().await;
         let mut honest = scene.publish_all("ack", 4).await;
@@ -154,17 +153,7 @@ async fn a_message_that_kills_its_host_takes_no_neighbour_with_it() {
             .cap(4)
             .flag("min-idle", "500ms")
             .until_empty();
-        let mut all: Vec<Ended> = Vec::new();
-        loop {
-            let ended = host.end().await;
-            let aborted = ended.signal() == Some(Signal::SIGABRT);
-            all.push(ended);
-            if !aborted {
-                break;
-            }
-            assert!(all.len() < 20, "a message kills its hosts for ever");
-        }
-        all[all.len() - 1].expect_code(0);
+        let all = supervised(&host).await;
         assert_eq!(all.len() - 1, 4, "each charge kills, and there are four");
         let (look, witness) = scene.check(&all).await;
         assert_eq!(look.dead_letters_of(&killer)[0].reason(), "max-deliveries");
@@ -177,7 +166,7 @@ async fn a_message_that_kills_its_host_takes_no_neighbour_with_it() {
 }
 
 #[tokio::test]
-async fn a_lone_message_is_not_kept_waiting_for_a_full_batch() {
+async fn a_single_message_does_not_wait_for_a_full_batch() {
     let mut scene = Scene::new().await;
     let host = batching(&scene, 1000)
         .flag("batch-wait", "50ms")
@@ -193,7 +182,7 @@ async fn a_lone_message_is_not_kept_waiting_for_a_full_batch() {
 }
 
 #[tokio::test]
-async fn a_batch_dies_with_its_host_as_one_attempt_of_each() {
+async fn a_batch_that_dies_with_its_host_costs_each_message_one_attempt() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("sleep:20000", 8).await;
     let host = batching(&scene, 8)
@@ -203,7 +192,7 @@ async fn a_batch_dies_with_its_host_as_one_attempt_of_each() {
         .await;
     host.starts(1).await;
     let killed = host.kill().await;
-    // Each has one attempt left, and is a suspect: it runs alone, and out of time.
+    // Each has one attempt left and is a suspect: it runs by itself, and times out.
     let next = batching(&scene, 8)
         .cap(2)
         .flags("min-idle=500ms timeout=100ms")
@@ -215,7 +204,7 @@ async fn a_batch_dies_with_its_host_as_one_attempt_of_each() {
     for id in &ids {
         let dead = look.dead_letters_of(id)[0];
         assert_eq!(dead.header("x-dead-letter-attempts"), Some("2"), "{id}");
-        // The guest begins with the first of a batch, and sleeps before it comes to the others.
+        // The guest sleeps in the first message of a batch, before it starts the others.
         assert_eq!(witness.attempts(id).last(), Some(&2), "{id}");
     }
 }

@@ -12,8 +12,8 @@ use crate::e2e_scene::Scene;
 
 const ABORT: &str = "x-hostler-test-abort";
 
-/// Start a host again whenever it was killed by a message, until the queue is empty.
-async fn supervised(options: &HostOptions) -> Vec<Ended> {
+/// Start a host again after each message that killed it, until the queue is empty.
+pub(crate) async fn supervised(options: &HostOptions) -> Vec<Ended> {
     let mut ended: Vec<Ended> = Vec::new();
     loop {
         let host = options.end().await;
@@ -36,7 +36,7 @@ async fn one_killer(cap: u32, point: &str) {
     let killer = scene.publish_with("ack", &[(ABORT, point)]).await;
     let mut behind = scene.publish_all("sleep:20", 8).await;
     if cap >= 5 {
-        // What has nacked once is safe from five starts on.
+        // With five starts, a message that has nacked once is safe.
         behind.extend(scene.publish_all("nack:0,sleep:20", 4).await);
     }
     let host = scene
@@ -71,24 +71,19 @@ async fn one_killer(cap: u32, point: &str) {
 }
 
 #[tokio::test]
-async fn a_message_that_kills_its_host_starts_once_at_cap_1() {
-    one_killer(1, "start").await;
-    one_killer(1, "verdict").await;
+async fn a_message_that_kills_its_host_starts_max_deliveries_times() {
+    for (cap, point) in [(1, "start"), (1, "verdict"), (2, "start"), (2, "verdict")] {
+        one_killer(cap, point).await;
+    }
 }
 
 #[tokio::test]
-async fn a_message_that_kills_its_host_starts_twice_at_cap_2() {
-    one_killer(2, "start").await;
-    one_killer(2, "verdict").await;
-}
-
-#[tokio::test]
-async fn a_message_that_kills_its_host_starts_five_times_at_cap_5() {
+async fn a_message_that_kills_its_host_five_times_dead_letters_no_neighbour() {
     one_killer(5, "verdict").await;
 }
 
 #[tokio::test]
-async fn killers_take_no_innocent_with_them() {
+async fn neighbours_of_messages_that_kill_their_hosts_are_not_dead_lettered() {
     const CAP: u32 = 3;
     let mut scene = Scene::new().await;
     let mut killers = Vec::new();
@@ -107,7 +102,7 @@ async fn killers_take_no_innocent_with_them() {
     let ended = supervised(&host).await;
     let (look, witness) = scene.check(&ended).await;
     for id in &killers {
-        // A hand-out that never started may have been charged, the first one only.
+        // Its first delivery may have been charged without a start.
         let starts = witness.starts(id);
         assert!(
             [CAP as usize, CAP as usize - 1].contains(&starts),
@@ -136,7 +131,7 @@ async fn held_by(scene: &Scene, consumer: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn kill_9_of_one_of_three_hosts_loses_nothing() {
+async fn killing_one_of_three_hosts_loses_no_message() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
@@ -180,8 +175,7 @@ async fn kill_9_of_one_of_three_hosts_loses_nothing() {
     for (id, body) in &scene.published {
         let wanted = if body.contains("nack") { 2 } else { 1 };
         let starts = witness.starts(id);
-        // Only what the victim held may have been started once more, or twice a hand-out that
-        // had been charged.
+        // Only messages that the victim held may start once more.
         let most = wanted + usize::from(held.contains(id));
         assert!(
             (1..=most).contains(&starts),
@@ -198,7 +192,7 @@ async fn kill_9_of_one_of_three_hosts_loses_nothing() {
 }
 
 #[tokio::test]
-async fn orphans_say_how_often_and_how_long() {
+async fn an_orphan_has_headers_with_its_count_and_idle_time() {
     let mut scene = Scene::new().await;
     let id = scene.publish("sleep:60000,echo").await;
     let options = scene
@@ -219,7 +213,7 @@ async fn orphans_say_how_often_and_how_long() {
     let idle = said.split("redis-idle-ms=").nth(1).unwrap();
     let idle: u64 = idle.split(['|', ']']).next().unwrap().parse().unwrap();
     assert!(idle >= 700, "{idle}");
-    // They tell of this delivery; its copy is none.
+    // They describe one delivery, so its dead letter has none.
     assert_eq!(dead.header("redis-idle-ms"), None);
     assert_eq!(dead.header("redis-delivery-count"), None);
 }
@@ -227,8 +221,8 @@ async fn orphans_say_how_often_and_how_long() {
 #[tokio::test]
 async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
     let mut scene = Scene::new().await;
-    // A first attempt that ends while its host is paused, or would dead-letter; a second one that
-    // still runs when the first host wakes up.
+    // First attempts that end while their host is paused, one of them with a drop; and a second
+    // attempt that still runs when the first host wakes up.
     let id = scene.publish("sleep:100+drop,sleep:2500").await;
     let at_once = scene.publish("sleep:100+nack:0,ack").await;
     let later = scene.publish("sleep:100+nack:3600000,ack").await;
@@ -237,7 +231,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
     let paused = options.ready().await;
     paused.starts(4).await;
     paused.pause().await;
-    // Some may have been answered just before it stood still; not this time.
+
     let held = held_by(&scene, &paused.consumer()).await;
     assert_eq!(held.len(), 4, "the pause came too late");
     let other = options.ready().await;
@@ -247,7 +241,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
         paused.metric("hostler_steals_total") >= 1
     })
     .await;
-    // The one that still runs is the other host's, and stays so.
+    // The message that still runs stays with the other host.
     let holders = scene.raw.pending("orders", "workers").await;
     for held in &holders {
         assert_eq!(held.consumer, other.consumer(), "{held:?}");
@@ -268,7 +262,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
     let look = scene.look().await;
     assert!(look.is_empty() && look.dead.is_empty() && look.parked.is_empty());
     assert_eq!(paused.json()["dead_lettered"], serde_json::json!({}));
-    // One at once is decided before anybody is asked.
+    // A requeue at once is decided without Redis.
     assert!(paused.json()["requeued"].as_u64() <= Some(1));
     assert_eq!(other.json()["acked"], 4);
     assert_eq!(other.json()["requeued"], 0);
@@ -276,12 +270,12 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
 }
 
 #[tokio::test]
-async fn nothing_starts_on_a_lease_that_ran_out() {
+async fn no_attempt_starts_on_an_expired_lease() {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(5).flags("concurrency=1 min-idle=1s");
     let (paused, slow) = scene.host_with_a_buffer(&options).await;
     paused.pause().await;
-    // What it had sent before is carried out: Redis has turned once more.
+    // Redis has now carried out the last request of the paused host.
     scene.raw.ask("PING").await;
     let held = held_by(&scene, &paused.consumer()).await;
     let other = options.clone().flag("concurrency", "8").ready().await;
@@ -294,7 +288,7 @@ async fn nothing_starts_on_a_lease_that_ran_out() {
     let ended = [paused.drain().await, other.drain().await];
     let (look, witness) = scene.check(&ended).await;
     assert!(look.dead.is_empty());
-    // Only one ran when the host was paused, and only that one may have run on the other as well.
+    // Only the message that ran when its host was paused may have run on the other host as well.
     let twice = |id: &&String| witness.starts(id) > 1;
     let twice: Vec<_> = slow.iter().filter(twice).collect();
     assert!(twice.len() <= 1, "{twice:?}");
@@ -307,13 +301,12 @@ async fn nothing_starts_on_a_lease_that_ran_out() {
         .iter()
         .filter(|id| ended[1].witness().starts(id) == 1)
         .count();
-    assert_eq!(stayed, held.len(), "all that it held went to the other");
+    assert_eq!(stayed, held.len(), "the other host took all of them");
     assert!(witness.repeated().is_empty(), "two starts with one number");
 }
 
 #[tokio::test]
-async fn consumers_of_the_dead_are_not_in_the_way() {
-    // Many dead hosts' names, empty or not: what they hold is found.
+async fn orphans_of_many_dead_consumers_are_found() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("ack", 60).await;
     scene.raw.ask("XGROUP CREATE orders workers 0").await;
@@ -324,7 +317,7 @@ async fn consumers_of_the_dead_are_not_in_the_way() {
     let options = scene.host().cap(3).flag("min-idle", "300ms").until_empty();
     let ended = options.finish().await;
     for id in &ids {
-        // Charged with the delivery to the dead host, which may have started it.
+        // The dead host may have started it, so its delivery is charged.
         assert_eq!(ended.witness().attempts(id), [2]);
     }
     assert_eq!(ended.json()["orphans_recovered"], 60);
@@ -344,7 +337,7 @@ async fn left_behind(scene: &mut Scene, body: &str, charges: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_suspect_runs_alone_on_its_host() {
+async fn a_suspect_runs_by_itself() {
     let mut scene = Scene::new().await;
     let suspect = left_behind(&mut scene, "sleep:300", 2).await;
     scene.publish_all("sleep:15", 300).await;
@@ -373,7 +366,7 @@ async fn a_suspect_runs_alone_on_its_host() {
 }
 
 #[tokio::test]
-async fn a_suspect_that_waits_when_its_host_stops_is_left_as_one() {
+async fn a_suspect_that_waits_when_its_host_drains_stays_a_suspect() {
     let mut scene = Scene::new().await;
     let suspect = left_behind(&mut scene, "ack", 2).await;
     // It must wait for this one.
@@ -386,7 +379,7 @@ async fn a_suspect_that_waits_when_its_host_stops_is_left_as_one() {
     let first = host.drained().await;
     assert_eq!(first.witness().attempts(&slow), [1]);
     assert_eq!(first.witness().starts(&suspect), 0, "it did not wait");
-    // Parked, it would have lost what tells the next host that it is one.
+    // It is not parked: the next host must see that it is a suspect.
     let held = &scene.raw.pending("orders", "workers").await[0];
     assert_eq!((&held.consumer, held.count), (&consumer, 2));
     assert!(held.idle_ms >= 1000, "{held:?}");
@@ -403,7 +396,7 @@ async fn a_suspect_that_waits_when_its_host_stops_is_left_as_one() {
 }
 
 #[tokio::test]
-async fn a_saturated_host_still_takes_orphans_and_what_is_due() {
+async fn a_saturated_host_still_takes_orphans_and_due_messages() {
     let mut scene = Scene::new().await;
     let orphan = left_behind(&mut scene, "ack", 1).await;
     let parked = scene.publish("nack:300,ack").await;
@@ -426,6 +419,6 @@ async fn a_saturated_host_still_takes_orphans_and_what_is_due() {
     );
     assert!(
         position(&parked, 2) < last,
-        "what was due waited for the whole backlog"
+        "the parked message waited for the whole backlog"
     );
 }

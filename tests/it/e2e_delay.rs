@@ -1,4 +1,4 @@
-//! Delayed requeues: parked, due in time, by whichever host is alive.
+//! Delayed requeues: they are parked, and any host takes them when they are due.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,16 +10,15 @@ use crate::e2e_scene::Scene;
 
 const PARKED: &str = "{orders}:parked:workers";
 
-/// When what is parked is due, by id: epoch milliseconds of the server, which is this machine.
+/// When each parked message is due, by id, in epoch milliseconds of the server (this machine).
 async fn due(scene: &Scene) -> BTreeMap<String, u64> {
-    let rows = scene
-        .raw
-        .ask(&format!("ZRANGE {PARKED} 0 -1 WITHSCORES"))
-        .await;
-    let rows: Vec<String> = redis::from_redis_value(rows).unwrap();
-    rows.chunks(2)
-        .map(|row| (row[0].clone(), row[1].parse().unwrap()))
-        .collect()
+    let range = format!("ZRANGE {PARKED} 0 -1 WITHSCORES");
+    redis::from_redis_value(scene.raw.ask(&range).await).unwrap()
+}
+
+/// Wait until so many messages are parked.
+async fn parked(scene: &Scene, count: usize) {
+    eventually("all are parked", async || due(scene).await.len() == count).await;
 }
 
 fn now_ms() -> u64 {
@@ -28,7 +27,7 @@ fn now_ms() -> u64 {
 }
 
 #[tokio::test]
-async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
+async fn a_delayed_message_is_parked_until_it_is_due() {
     let mut scene = Scene::new().await;
     let host = scene.host().ready().await;
     let mut lateness = Vec::new();
@@ -39,7 +38,7 @@ async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
         let due_at = due(&scene).await[&id];
         let seen = now_ms();
         assert!((published + delay..=seen + delay).contains(&due_at));
-        // Nobody holds it, and its one attempt is not forgotten.
+        // No host holds it, and its one attempt stays counted.
         let held = &scene.raw.pending("orders", "workers").await[0];
         assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
         eventually("it comes back", async || host.witness().starts(&id) == 2).await;
@@ -48,7 +47,7 @@ async fn a_delayed_message_is_parked_and_comes_when_it_is_due() {
         lateness.push(came - due_at);
         assert_eq!(host.witness().attempts(&id), [1, 2]);
     }
-    // Promised at idle: 100 ms. One of four will find the machine idle enough.
+    // At most 100 ms on an idle machine. One of four attempts finds it idle enough.
     assert!(lateness.iter().any(|late| *late <= 100), "{lateness:?}");
     let ended = host.drained().await;
     assert_eq!(ended.json()["requeued"], 4);
@@ -91,45 +90,35 @@ async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
 }
 
 #[tokio::test]
-async fn a_thousand_parked_messages_of_a_host_that_died() {
+async fn parked_messages_of_a_dead_host_come_back_when_they_are_due() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("nack:6000,ack", 1000).await;
     let options = scene.host().cap(2).flag("min-idle", "2s");
     let victim = options.ready().await;
-    eventually("all are parked", async || {
-        scene.raw.number(&format!("ZCARD {PARKED}")).await == 1000
-    })
-    .await;
+    parked(&scene, 1000).await;
     let due = due(&scene).await;
     let victim = victim.kill().await;
     let heir = options.finish().await;
     let (look, witness) = scene.check(&[victim, heir.clone()]).await;
-    // Their second attempt is their last: none was charged by the death of the host.
+    // Their second attempt is their last, so the death of the host has charged none.
     assert!(look.is_empty() && look.dead.is_empty());
     for id in &ids {
         assert_eq!(witness.attempts(id), [1, 2]);
         assert_eq!(heir.witness().attempts(id), [2]);
     }
     assert_eq!(heir.json()["acked"], 1000);
-    assert_eq!(
-        heir.json()["orphans_recovered"],
-        0,
-        "parked is not orphaned"
-    );
-    assert_eq!(scene.raw.number(&format!("EXISTS {PARKED}")).await, 0);
+    assert_eq!(heir.json()["orphans_recovered"], 0);
+    assert!(!scene.exists(PARKED).await);
     assert!(now_ms() >= *due.values().max().unwrap());
 }
 
 #[tokio::test]
-async fn what_is_parked_but_named_nowhere_is_due_now() {
+async fn a_parked_message_without_a_due_time_is_due_now() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("nack:3600000,ack", 20).await;
     let host = scene.host().ready().await;
-    eventually("all are parked", async || {
-        scene.raw.number(&format!("ZCARD {PARKED}")).await == 20
-    })
-    .await;
-    scene.raw.ask(&format!("DEL {PARKED}")).await;
+    parked(&scene, 20).await;
+    scene.delete(PARKED).await;
     scene.emptied().await;
     let ended = host.drained().await;
     for id in &ids {
@@ -138,7 +127,7 @@ async fn what_is_parked_but_named_nowhere_is_due_now() {
 }
 
 #[tokio::test]
-async fn two_hosts_share_what_is_parked() {
+async fn two_hosts_share_the_parked_messages() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("nack:150,nack:150,ack", 200).await;
     let options = scene.host().cap(3).flag("min-idle", "5s");
@@ -157,7 +146,7 @@ async fn two_hosts_share_what_is_parked() {
 }
 
 #[tokio::test]
-async fn two_groups_on_one_stream_do_not_see_each_other() {
+async fn two_groups_of_one_stream_do_not_affect_each_other() {
     let mut scene = Scene::new().await;
     let mut ids = scene.publish_all("nack:0", 20).await;
     ids.extend(scene.publish_all("nack:300", 20).await);

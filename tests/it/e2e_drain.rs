@@ -1,4 +1,4 @@
-//! Stopping: what has started ends, what has not goes back without a charge.
+//! Stopping: started attempts end, other messages go back without a charge.
 
 use fastrand::Rng;
 use hostler_tests::host::Ended;
@@ -17,7 +17,7 @@ async fn drain_costs_nothing(cap: u32) {
     let (host, slow) = scene.host_with_a_buffer(&options).await;
     let consumer = host.consumer();
     let first = host.drained().await;
-    // Nothing is held by a host; what had not started has the count from before: none.
+    // No host holds a message, and the messages that have not started have no charge.
     for held in scene.raw.pending("orders", "workers").await {
         assert_eq!(held.consumer, "hostler:parked", "{held:?}");
         assert_eq!(held.count, 0, "{held:?}");
@@ -30,7 +30,11 @@ async fn drain_costs_nothing(cap: u32) {
     );
     let started = first.witness();
     let acked = first.json()["acked"].as_u64().unwrap();
-    assert_eq!(acked, started.total() as u64, "what had started has ended");
+    assert_eq!(
+        acked,
+        started.total() as u64,
+        "the started attempts have ended"
+    );
     assert!(slow.iter().any(|id| started.starts(id) == 0));
     let second = options.finish().await;
     assert_eq!(second.json()["orphans_recovered"], 0);
@@ -42,14 +46,14 @@ async fn drain_costs_nothing(cap: u32) {
 }
 
 #[tokio::test]
-async fn a_drain_hands_back_what_has_not_started_without_a_charge() {
-    // With one start in all, any charge would be the end.
+async fn a_drain_hands_back_unstarted_messages_without_a_charge() {
+    // At a cap of one, a charge would end the message.
     drain_costs_nothing(1).await;
     drain_costs_nothing(2).await;
 }
 
 #[tokio::test]
-async fn a_drain_past_its_deadline_leaves_what_runs_to_others() {
+async fn a_drain_past_its_deadline_leaves_running_messages_to_other_hosts() {
     let mut scene = Scene::new().await;
     let stuck = scene.publish("sleep:600000,ack").await;
     let done = scene.publish("sleep:200").await;
@@ -90,7 +94,7 @@ async fn a_second_signal_ends_at_once_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_handler_is_told_that_its_host_stops() {
+async fn a_handler_sees_that_its_host_stops() {
     let mut scene = Scene::new().await;
     let cancelled = scene.publish("wait-cancelled+drop:told").await;
     let nacks = scene.publish("wait-cancelled+nack:0,ack").await;
@@ -99,7 +103,7 @@ async fn a_handler_is_told_that_its_host_stops() {
     let host = options.ready().await;
     host.starts(3).await;
     let first = host.drained().await;
-    // A requeue keeps its charge, wherever its next start is.
+    // A requeue keeps its charge, also on another host.
     for held in scene.raw.pending("orders", "workers").await {
         assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
     }
@@ -129,13 +133,13 @@ async fn an_idle_host_stops_at_once() {
 }
 
 #[tokio::test]
-async fn a_stop_before_the_first_message_is_one_too() {
+async fn a_host_can_be_stopped_before_its_first_message() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("ack", 100).await;
     let mut ended = Vec::new();
     for pause in [0, 50, 150, 250, 400] {
         let host = scene.host().cap(1).start();
-        // Its handler of signals is in place early, but not before it runs.
+        // Before the host handles signals, a signal ends it.
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
         host.signal(Signal::SIGTERM);
         let host = host.ended().await;
@@ -154,7 +158,7 @@ async fn a_stop_before_the_first_message_is_one_too() {
 }
 
 #[tokio::test]
-async fn rolling_restarts_under_load_repeat_nothing() {
+async fn rolling_restarts_under_load_repeat_no_attempt() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
@@ -170,7 +174,7 @@ async fn rolling_restarts_under_load_repeat_nothing() {
     for _ in 0..1500 {
         scene.publish(random.choice(bodies).unwrap()).await;
     }
-    // Whoever is charged once too often ends in the dead-letter queue.
+    // A message that is charged once too often ends in the dead-letter queue.
     let options = scene.host().cap(2).flags("concurrency=4 min-idle=10s");
     let mut ended: Vec<Ended> = Vec::new();
     let mut hosts = vec![options.ready().await];
@@ -213,7 +217,7 @@ async fn rolling_restarts_under_load_repeat_nothing() {
 }
 
 #[tokio::test]
-async fn until_empty_waits_for_what_others_hold_and_what_is_parked() {
+async fn until_empty_waits_for_messages_of_other_hosts_and_parked_messages() {
     let mut scene = Scene::new().await;
     let slow = scene.publish("sleep:1200").await;
     let other = scene.host().ready().await;
@@ -229,7 +233,7 @@ async fn until_empty_waits_for_what_others_hold_and_what_is_parked() {
 }
 
 #[tokio::test]
-async fn until_empty_on_nothing_ends_and_given_up_says_so() {
+async fn until_empty_ends_on_an_empty_queue_and_fails_at_its_timeout() {
     let mut scene = Scene::new().await;
     let ended = scene.host().finish().await;
     assert_eq!(ended.stdout, format!("{SUMMARY_OF_NOTHING}\n"));

@@ -1,4 +1,4 @@
-//! A running attempt keeps its lease, however long it runs.
+//! Leases are renewed for as long as a host holds a message.
 
 use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
@@ -41,7 +41,7 @@ async fn a_handler_that_sleeps_four_times_min_idle_runs_once() {
 #[tokio::test]
 async fn handlers_that_keep_all_cores_busy_keep_their_leases() {
     let mut scene = Scene::new().await;
-    // More than there are cores: each takes far longer than a lease lasts.
+    // More than there are cores. Each runs far longer than a lease.
     let cores = std::thread::available_parallelism().unwrap().get();
     let ids = scene.publish_all("spin:2500", cores + 2).await;
     let options = scene
@@ -61,7 +61,7 @@ async fn handlers_that_keep_all_cores_busy_keep_their_leases() {
 }
 
 #[tokio::test]
-async fn what_waits_in_the_buffer_keeps_its_lease() {
+async fn a_message_in_the_buffer_keeps_its_lease() {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(3).flags("min-idle=1s concurrency=1");
     let (host, slow) = scene.host_with_a_buffer(&options).await;

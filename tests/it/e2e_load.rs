@@ -7,20 +7,10 @@ use fastrand::Rng;
 use hostler_tests::command;
 use hostler_tests::guests::guest;
 use hostler_tests::host::{Ended, Host, HostOptions};
-use hostler_tests::redis::{RawRedis, eventually};
+use hostler_tests::redis::eventually;
 use serde_json::json;
 
 use crate::e2e_scene::Scene;
-
-/// How often a command was called.
-async fn calls(raw: &RawRedis, command: &str) -> u64 {
-    let stats = raw.text("INFO commandstats").await;
-    let begin = format!("cmdstat_{command}:calls=");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
-    line.map_or(0, |rest| {
-        rest.split(',').next().and_then(|n| n.parse().ok()).unwrap()
-    })
-}
 
 #[tokio::test]
 async fn messages_are_read_and_acknowledged_in_batches() {
@@ -39,16 +29,16 @@ async fn messages_are_read_and_acknowledged_in_batches() {
     let (_, witness) = scene.check(&[ended]).await;
     assert_eq!(witness.total(), 5000);
     for command in ["xack", "xreadgroup"] {
-        let calls = calls(&scene.raw, command).await;
+        let calls = scene.calls(command).await;
         assert!(calls < 2500, "{calls} calls of {command} for 5000 messages");
     }
-    // The first start of a first delivery costs nothing: none was recorded.
-    let records = calls(&scene.raw, "xclaim").await;
+    // The first start of a first delivery is not recorded.
+    let records = scene.calls("xclaim").await;
     assert!(records < 500, "{records} records or renewals");
 }
 
 #[tokio::test]
-async fn slow_handlers_hoard_nothing() {
+async fn a_host_with_slow_handlers_holds_few_messages() {
     let mut scene = Scene::new().await;
     scene.publish_all("sleep:150", 200).await;
     let options = scene.host().flag("concurrency", "3");
@@ -62,7 +52,7 @@ async fn slow_handlers_hoard_nothing() {
 }
 
 #[tokio::test]
-async fn an_instance_serves_one_message_or_as_many_as_told() {
+async fn an_instance_serves_as_many_messages_as_reuse_says() {
     let scene = Scene::new().await;
     let options = scene
         .host()
@@ -90,7 +80,7 @@ async fn an_instance_serves_one_message_or_as_many_as_told() {
 }
 
 #[tokio::test]
-async fn a_panic_of_the_host_in_a_call_is_a_fault_of_that_attempt() {
+async fn a_panic_in_the_host_during_a_call_is_a_fault_of_that_attempt() {
     let mut scene = Scene::new().await;
     let once = scene.publish("host-panic,ack").await;
     let innocents = scene.publish_all("sleep:50", 10).await;
@@ -110,34 +100,15 @@ async fn a_panic_of_the_host_in_a_call_is_a_fault_of_that_attempt() {
 }
 
 #[tokio::test]
-async fn from_publish_to_peek_byte_for_byte() {
+async fn bytes_and_headers_stay_the_same_from_publish_to_peek() {
     let scene = Scene::new().await;
     let url = scene.server.url();
     let body = b"nack:0;\x00\xff\xfe binary\r\n";
-    let publish = [
-        "publish",
-        "--redis",
-        &url,
-        "--stream",
-        "orders",
-        "--header",
-        "X-Tenant=Acme",
-        "--header",
-        "empty=",
-        "--body-file",
-        "-",
-    ];
+    let to = ["publish", "--redis", &url, "--stream", "orders"];
+    let headers = ["--header", "X-Tenant=Acme", "--header", "empty="];
+    let publish = [&to[..], &headers, &["--body-file", "-"]].concat();
     let id = command::fed(publish, body).ok().stdout.trim().to_owned();
-    let text = [
-        "publish",
-        "--redis",
-        &url,
-        "--stream",
-        "orders",
-        "--body",
-        "drop:unwanted",
-    ];
-    command::run(text).ok();
+    command::run([&to[..], &["--body", "drop:unwanted"]].concat()).ok();
     scene.host().cap(2).finish().await;
     let peek = ["dlq", "peek", "--redis", &url, "orders:dead", "--json"];
     let found = command::run(peek).ok().json();
@@ -151,7 +122,7 @@ async fn from_publish_to_peek_byte_for_byte() {
         .iter()
         .find(|entry| entry["reason"] == "max-deliveries")
         .unwrap();
-    // That is `nack:0;` and the bytes behind it.
+    // `nack:0;` and the bytes behind it.
     assert_eq!(capped["body_base64"], "bmFjazowOwD//iBiaW5hcnkNCg==");
     assert_eq!(capped["body"], json!(null));
     assert_eq!(capped["attempts"], 2);
@@ -164,11 +135,8 @@ async fn from_publish_to_peek_byte_for_byte() {
         .json();
     assert_eq!(limited["total"], 2);
     assert_eq!(limited["entries"].as_array().unwrap().len(), 1);
-    assert_eq!(
-        scene.raw.number("XLEN orders:dead").await,
-        2,
-        "a look changes nothing"
-    );
+    let left = scene.raw.number("XLEN orders:dead").await;
+    assert_eq!(left, 2, "peek changes nothing");
 }
 
 /// Hosts that come and go.
@@ -230,7 +198,7 @@ async fn hosts_are_killed_paused_and_drained_under_load() {
         options,
         ended: Vec::new(),
     };
-    // At most four deaths: with eight starts, no innocent can be charged that often.
+    // At most four hosts die, so no innocent message is charged eight times.
     for how in [
         "kill", "drain", "pause", "kill", "pause", "drain", "kill", "drain",
     ] {

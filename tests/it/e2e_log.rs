@@ -1,14 +1,14 @@
-//! The log of a host, seen from outside.
+//! The log of a host.
 
 use hostler_tests::redis::eventually;
 
 use crate::e2e_scene::Scene;
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_stops_nothing() {
+async fn a_log_without_a_reader_does_not_stop_the_host() {
     const MESSAGES: usize = 400;
     let mut scene = Scene::new().await;
-    // More than a pipe holds, twelve times: 400 lines of 2 KiB.
+    // Twelve times as much as a pipe holds: 400 lines of 2 KiB.
     let body = format!("text:{}+ack", "x".repeat(2_000));
     scene.publish_all(&body, MESSAGES).await;
     let mut host = scene.host().until_empty().start_unread();

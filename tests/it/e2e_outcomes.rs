@@ -1,4 +1,4 @@
-//! The built binary on a stream: what each outcome leads to.
+//! The built binary on a stream: the effect of each outcome.
 
 use hostler_tests::checker::{DeadLetter, Look};
 use hostler_tests::guests::example;
@@ -68,7 +68,7 @@ async fn a_dead_letter_is_the_message_byte_for_byte() {
     assert_eq!(ended.witness().attempts(&id), [1, 2, 3]);
     let dead = DeadLetter::all(&scene.raw, "orders:dead").await;
     assert_eq!(dead.len(), 1);
-    // Every field of the original, in its place; what the host says comes behind.
+    // Every field of the original, in its place. The fields of the host follow.
     let original: Vec<_> = fields
         .iter()
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
@@ -101,7 +101,7 @@ async fn a_dead_letter_is_the_message_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn incoming_retry_counts_are_charged() {
+async fn retry_counts_of_incoming_messages_are_charged() {
     let mut scene = Scene::new().await;
     let one = scene
         .publish_with("nack:0", &[("x-retry-count", "2")])
@@ -134,7 +134,7 @@ async fn incoming_retry_counts_are_charged() {
         let dead = look.dead_letters_of(id);
         assert_eq!(dead[0].header("x-dead-letter-attempts"), Some("5"), "{id}");
         assert_eq!(dead[0].reason(), "max-deliveries");
-        // So that it starts afresh where it is read next.
+        // Its next queue counts anew.
         assert_eq!(dead[0].header("x-retry-count"), None);
         assert_eq!(dead[0].header("x-ruststream-retry-count"), None);
     }
@@ -176,10 +176,10 @@ async fn without_a_cap_a_message_is_redelivered_until_it_acks() {
 async fn a_drop_is_dead_lettered_if_there_is_a_key_and_discarded_if_not() {
     let mut scene = Scene::new().await;
     let plain = scene.publish("drop").await;
-    let told = scene.publish("drop:no such customer").await;
+    let detailed = scene.publish("drop:no such customer").await;
     let ended = scene.host().dead_letter().finish().await;
     let look = scene.look().await;
-    let details: Vec<_> = [&plain, &told]
+    let details: Vec<_> = [&plain, &detailed]
         .map(|id| {
             look.dead_letters_of(id)[0]
                 .header("x-dead-letter-detail")
@@ -199,7 +199,7 @@ async fn a_drop_is_dead_lettered_if_there_is_a_key_and_discarded_if_not() {
     assert_eq!(ended.json()["dead_lettered"], json!({}));
     assert!(scene.look().await.is_empty());
     assert_eq!(scene.raw.number("EXISTS orders:dead").await, 0);
-    // Discarding is not deleting: the stream is other groups' as well.
+    // A discarded message stays in the stream, for other groups.
     assert_eq!(scene.raw.number("XLEN orders").await, 3);
 }
 
@@ -218,7 +218,7 @@ async fn on_cap_discard_needs_no_dead_letter_key() {
 }
 
 #[tokio::test]
-async fn faults_are_failed_attempts_or_the_end() {
+async fn a_fault_is_a_failed_attempt_or_dead_letters_at_once() {
     let kinds = [
         ("trap", "trap", "trap"),
         ("panic", "trap", "trap"),
@@ -269,7 +269,7 @@ async fn faults_are_failed_attempts_or_the_end() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_waits_too_long_is_a_fault() {
+async fn an_attempt_that_exceeds_its_timeout_is_a_fault() {
     let mut scene = Scene::new().await;
     let id = scene.publish("sleep:600000").await;
     let host = scene.host().cap(2).flag("timeout", "200ms").until_empty();
@@ -292,48 +292,11 @@ async fn an_attempt_that_waits_too_long_is_a_fault() {
 }
 
 #[tokio::test]
-async fn what_no_handler_may_see_is_dead_lettered_unrun() {
-    let mut scene = Scene::new().await;
-    let large = scene.publish(&"x".repeat(2000)).await;
-    let expired = scene.publish_with("ack", &[("x-expires-at", "1000")]).await;
-    let later = (std::time::SystemTime::now() + std::time::Duration::from_secs(3600))
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    let later = later.as_millis().to_string();
-    let fresh = scene.publish_with("ack", &[("x-expires-at", &later)]).await;
-    let id = scene.raw.text("XADD orders * id 1 amount 5").await;
-    let ended = scene
-        .host()
-        .dead_letter()
-        .flags("max-payload=1KB missing-body=malformed")
-        .finish()
-        .await;
-    let look = scene.look().await;
-    let witness = ended.witness();
-    for (id, reason) in [
-        (&large, "oversize"),
-        (&expired, "expired"),
-        (&id, "malformed"),
-    ] {
-        assert_eq!(look.dead_letters_of(id)[0].reason(), reason);
-        assert_eq!(
-            look.dead_letters_of(id)[0].header("x-dead-letter-attempts"),
-            Some("0")
-        );
-        assert_eq!(witness.starts(id), 0);
-    }
-    assert_eq!(witness.attempts(&fresh), [1]);
-    // A malformed one keeps what it has.
-    let kept = look.dead_letters_of(&id)[0];
-    assert_eq!(kept.field(b"id"), Some(&b"1"[..]));
-    assert_eq!(kept.field(b"amount"), Some(&b"5"[..]));
-}
-
-#[tokio::test]
-async fn without_a_key_what_cannot_be_handled_is_lost_with_a_warning_unless_a_route_says_so() {
+async fn without_a_dead_letter_key_an_unfit_message_is_lost_with_a_warning_unless_a_route_discards_it()
+ {
     let mut scene = Scene::new().await;
     let host = scene.host().flag("max-payload", "1KB").until_empty();
-    for (host, is_told) in [
+    for (host, warns) in [
         (host.clone(), true),
         (host.flag("dead-letter-routes", "oversize=discard"), false),
     ] {
@@ -341,20 +304,20 @@ async fn without_a_key_what_cannot_be_handled_is_lost_with_a_warning_unless_a_ro
         let ended = host.finish().await;
         assert_eq!(ended.json()["discarded"], 1);
         let lines = ended.log.iter();
-        let told: Vec<_> = lines
+        let logged: Vec<_> = lines
             .filter(|line| line.text("reason") == Some("oversize"))
             .map(|line| (line.text("level"), line.number("others")))
             .collect();
-        let expected = match is_told {
+        let expected = match warns {
             true => (Some("WARN"), Some(0)),
             false => (Some("INFO"), None),
         };
-        assert_eq!(told, [expected]);
+        assert_eq!(logged, [expected]);
     }
 }
 
 #[tokio::test]
-async fn entries_of_plain_producers_are_messages() {
+async fn entries_without_the_payload_field_are_messages() {
     let scene = Scene::new().await;
     scene.raw.ask("XADD orders * id 1 amount 5").await;
     let negative = scene
@@ -382,34 +345,23 @@ async fn entries_of_plain_producers_are_messages() {
     let look = scene.look().await;
     let detail = |id: &str| {
         let dead = look.dead_letters_of(id)[0];
-        (
-            dead.reason(),
-            dead.header("x-dead-letter-detail").unwrap().to_owned(),
-        )
+        let detail = dead.header("x-dead-letter-detail");
+        (dead.reason(), detail.unwrap().to_owned())
     };
     let nothing = "nothing to charge";
-    assert_eq!(
-        detail(&negative),
-        ("dropped", format!("order 2: {nothing}"))
-    );
-    assert_eq!(
-        look.dead_letters_of(&negative)[0].field(b"amount"),
-        Some(&b"-5"[..])
-    );
-    assert_eq!(
-        look.dead_letters_of(&negative)[0].header("tenant"),
-        Some("7")
-    );
+    let expected = ("dropped", format!("order 2: {nothing}"));
+    assert_eq!(detail(&negative), expected);
+    let dead = look.dead_letters_of(&negative)[0];
+    assert_eq!(dead.field(b"amount"), Some(&b"-5"[..]));
+    assert_eq!(dead.header("tenant"), Some("7"));
     let (reason, unread) = detail(&own);
     assert_eq!(reason, "dropped");
     assert!(unread.contains("not an order"), "{unread}");
     assert_eq!(detail(&binary).0, "malformed");
-    assert_eq!(
-        look.dead_letters_of(&binary)[0].field(b"id"),
-        Some(&b"\xff\xfe"[..])
-    );
+    let dead = look.dead_letters_of(&binary)[0];
+    assert_eq!(dead.field(b"id"), Some(&b"\xff\xfe"[..]));
 
-    // The same body by the name that its producer gave it.
+    // The same body in another field, which a setting names.
     host.flags("group=data body-field=data").finish().await;
     let look = Look::at_group(&scene.raw, "orders", "data", "orders:dead").await;
     let dead = look.dead_letters_of(&own)[1];
@@ -421,7 +373,7 @@ async fn entries_of_plain_producers_are_messages() {
 }
 
 #[tokio::test]
-async fn a_group_starts_with_everything_or_with_what_comes() {
+async fn a_new_group_starts_at_the_beginning_or_at_the_end_of_the_stream() {
     let mut scene = Scene::new().await;
     let early = scene.publish_all("ack", 3).await;
     let ended = scene.host().flag("group-start", "$").finish().await;
@@ -439,7 +391,7 @@ async fn a_group_starts_with_everything_or_with_what_comes() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_may_have_very_many_fields() {
+async fn an_entry_with_very_many_fields_is_dead_lettered_whole() {
     let mut scene = Scene::new().await;
     let names: Vec<String> = (0..6000).map(|n| format!("h:header-{n}")).collect();
     let mut words: Vec<&[u8]> = vec![b"XADD", b"orders", b"*", b"_payload", b"drop:no"];

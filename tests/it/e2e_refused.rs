@@ -1,10 +1,10 @@
-//! Redis refuses a dead letter: the message stays pending, is told and counted, is tried again
-//! with growing waits, and its handler does not run again meanwhile.
+//! Redis refuses a dead letter. The message stays pending. The refusal is logged and counted. The host
+//! tries again with growing waits, and does not run the handler again.
 
 use std::time::{Duration, Instant};
 
 use hostler_tests::host::{Ended, Host, HostOptions};
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::redis::eventually;
 use serde_json::json;
 
 use crate::e2e_scene::Scene;
@@ -19,8 +19,8 @@ fn refusing(scene: &Scene) -> HostOptions {
         .admin()
 }
 
-/// While Redis refuses `id` for this cause: pending, told, counted, tried again ever more rarely;
-/// and everything else goes on.
+/// While Redis refuses `id` for this cause, it is pending, logged, counted, and tried again ever more
+/// rarely.
 async fn check_refused(scene: &mut Scene, host: &Host, id: &str, starts: usize, cause: &str) {
     host.logs("redis refuses a settlement; it stays pending")
         .await;
@@ -42,7 +42,7 @@ async fn check_refused(scene: &mut Scene, host: &Host, id: &str, starts: usize, 
         "{tries} in {:?}",
         begun.elapsed()
     );
-    // Longer than its lease: it is still this host's, and no orphan.
+    // After more than the time of a lease it still belongs to this host.
     let wait = Duration::from_millis(1500).saturating_sub(begun.elapsed());
     tokio::time::sleep(wait).await;
     let held = scene.raw.pending("orders", "workers").await;
@@ -50,15 +50,15 @@ async fn check_refused(scene: &mut Scene, host: &Host, id: &str, starts: usize, 
     assert_eq!(held.len(), 1, "it is no longer pending");
     assert_eq!(held[0].consumer, host.consumer());
     assert_eq!(host.witness().starts(id), starts, "it has run again");
-    let told = host.log();
-    let told: Vec<_> = told
+    let log = host.log();
+    let logged: Vec<_> = log
         .iter()
         .filter(|line| line.message().starts_with("redis refuses a settlement"))
         .collect();
-    assert!(told.iter().all(|line| line.text("id").is_some()));
-    let said = told[0].text("cause").unwrap();
+    assert!(logged.iter().all(|line| line.text("id").is_some()));
+    let said = logged[0].text("cause").unwrap();
     assert!(said.contains(cause), "{said}");
-    assert!(told.len() as u64 <= host.metric(REFUSALS));
+    assert!(logged.len() as u64 <= host.metric(REFUSALS));
 }
 
 /// The cause has ended.
@@ -74,13 +74,13 @@ async fn check_recovered(scene: &Scene, host: Host, id: &str, starts: usize) -> 
 }
 
 #[tokio::test]
-async fn a_dead_letter_key_of_the_wrong_type() {
+async fn a_dead_letter_key_of_another_type_keeps_the_message_pending() {
     let mut scene = Scene::new().await;
     let host = refusing(&scene).ready().await;
     scene.raw.ask("SET orders:dead mine").await;
     let id = scene.publish("drop:no").await;
     check_refused(&mut scene, &host, &id, 1, "WRONGTYPE").await;
-    // One at the cap is held back as well; one that acks is not.
+    // A message at its cap waits as well. One that acknowledges does not.
     let capped = scene.publish("nack:0").await;
     let acked = scene.publish("ack").await;
     eventually("the ack is done", || async {
@@ -102,42 +102,38 @@ async fn a_dead_letter_key_of_the_wrong_type() {
 }
 
 #[tokio::test]
-async fn no_right_on_the_dead_letter_key() {
-    let options = RedisOptions::default().user("app on >secret ~* &* +@all");
-    let mut scene = Scene::with(options).await;
-    let url = format!("{}?user=app&pass=secret", scene.server.url());
+async fn a_missing_right_to_the_dead_letter_key_keeps_the_message_pending() {
+    let mut scene = Scene::with_user("").await;
+    let url = scene.user_url();
     let host = refusing(&scene).flag("redis", &url).ready().await;
-    scene
-        .raw
-        .ask("ACL SETUSER app resetkeys ~orders ~{orders}:*")
-        .await;
+    scene.rights("resetkeys ~orders ~{orders}:*").await;
     let id = scene.publish("nack:0,nack:0,nack:0").await;
     check_refused(&mut scene, &host, &id, 3, "NOPERM").await;
-    scene.raw.ask("ACL SETUSER app ~orders:dead").await;
+    scene.rights("~orders:dead").await;
     let ended = check_recovered(&scene, host, &id, 3).await;
     assert_eq!(ended.json()["dead_lettered"], json!({"max-deliveries": 1}));
 }
 
 #[tokio::test]
-async fn redis_is_out_of_memory() {
+async fn a_redis_without_memory_keeps_the_message_pending() {
     let mut scene = Scene::new().await;
     let host = refusing(&scene).ready().await;
-    // They are answered when Redis is full already.
+    // They end when Redis has no memory any more.
     let id = scene.publish("sleep:400+drop:no").await;
     let acked = scene.publish("sleep:400").await;
     let parked = scene.publish("sleep:400+nack:50,ack").await;
     let at_once = scene.publish("sleep:400+nack:0,ack").await;
     host.starts(4).await;
-    scene.raw.ask("CONFIG SET maxmemory 1").await;
+    scene.out_of_memory(true).await;
     eventually("acknowledging needs no memory", || async {
         let pending = scene.raw.pending("orders", "workers").await;
         pending.iter().all(|held| held.id != acked)
     })
     .await;
     check_refused(&mut scene, &host, &id, 1, "OOM").await;
-    // It could not be parked: it waits for that, and does not run either.
+    // It could not be parked. It does not run again either.
     assert_eq!(host.witness().attempts(&parked), [1]);
-    scene.raw.ask("CONFIG SET maxmemory 0").await;
+    scene.out_of_memory(false).await;
     let ended = check_recovered(&scene, host, &id, 1).await;
     assert_eq!(ended.witness().attempts(&parked), [1, 2]);
     assert_eq!(ended.witness().attempts(&at_once), [1, 2]);
@@ -146,7 +142,7 @@ async fn redis_is_out_of_memory() {
 }
 
 #[tokio::test]
-async fn what_is_refused_while_draining_is_left_for_others() {
+async fn a_message_that_is_refused_during_a_drain_is_left_to_other_hosts() {
     let mut scene = Scene::new().await;
     let options = refusing(&scene).flag("drain-timeout", "500ms");
     let host = options.ready().await;
@@ -155,7 +151,7 @@ async fn what_is_refused_while_draining_is_left_for_others() {
     host.logs("redis refuses a settlement; it stays pending")
         .await;
     let ended = host.drain().await;
-    // It could not be settled: that is told by the exit code.
+    // The exit code says that a message could not be settled.
     ended.expect_code(75);
     assert_eq!(scene.raw.pending("orders", "workers").await.len(), 1);
     scene.raw.ask("DEL orders:dead").await;

@@ -1,4 +1,4 @@
-//! What is trimmed from a stream, and what is said of entries that somebody else trimmed.
+//! Retention of a stream, and entries that were trimmed while they were pending.
 
 use hostler_tests::redis::eventually;
 use serde_json::json;
@@ -9,7 +9,7 @@ const TRIMMED: &str = "hostler_retention_trimmed_total";
 const LOST: &str = "hostler_trimmed_pending_total";
 
 #[tokio::test]
-async fn nobodys_log_is_trimmed_by_default() {
+async fn no_entry_is_trimmed_by_default() {
     let mut scene = Scene::new().await;
     scene.publish_all("ack", 500).await;
     scene.host().finish().await;
@@ -43,7 +43,7 @@ async fn acked_trims_behind_the_slowest_group() {
     .await;
     eventually("it is counted", async || host.metric(TRIMMED) == 100).await;
     let oldest = scene.raw.entries("orders").await.remove(0).0;
-    assert_eq!(oldest, ids[100], "what is pending pins the stream");
+    assert_eq!(oldest, ids[100], "pending entries are kept");
     scene
         .raw
         .ask(&format!("XACK orders slow {}", ids[100]))
@@ -66,7 +66,7 @@ async fn acked_trims_behind_the_slowest_group() {
 }
 
 #[tokio::test]
-async fn maxlen_trims_what_is_over_and_spares_what_is_needed() {
+async fn maxlen_trims_only_entries_that_are_done() {
     let mut scene = Scene::new().await;
     let host = scene
         .host()
@@ -82,17 +82,16 @@ async fn maxlen_trims_what_is_over_and_spares_what_is_needed() {
     assert_eq!(
         scene.raw.number("XLEN orders").await,
         900,
-        "what is pending is needed"
+        "pending entries are kept"
     );
     scene
         .raw
         .ask(&format!("XACK orders workers {pinned}"))
         .await;
-    eventually(
-        "it is trimmed",
-        async || // Approximate: whole nodes of 100 entries.
-        (100..=200).contains(&scene.raw.number("XLEN orders").await),
-    )
+    // Approximate: whole nodes of 100 entries.
+    eventually("it is trimmed", async || {
+        (100..=200).contains(&scene.raw.number("XLEN orders").await)
+    })
     .await;
     host.logs_times("the queue is longer than its retention says", 1)
         .await;
@@ -106,7 +105,7 @@ async fn maxlen_trims_what_is_over_and_spares_what_is_needed() {
 }
 
 #[tokio::test]
-async fn entries_trimmed_while_they_are_pending_are_told_and_counted() {
+async fn entries_trimmed_while_they_are_pending_are_logged_and_counted() {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(3).flag("min-idle", "1s").admin();
     // Held by a host that is gone, parked, and running.
@@ -130,14 +129,14 @@ async fn entries_trimmed_while_they_are_pending_are_told_and_counted() {
     .await;
     scene.raw.ask("XTRIM orders MAXLEN 0").await;
     scene.emptied().await;
-    eventually("all are told", async || host.metric(LOST) == 5).await;
+    eventually("all are counted", async || host.metric(LOST) == 5).await;
     let ended = host.drained().await;
     let witness = ended.witness();
     assert_eq!(witness.starts(&orphan), 0);
     for id in [&parked, &nacks, &delays, &drops, &acks] {
         assert_eq!(witness.attempts(id), [1], "{id}");
     }
-    let told: usize = ended
+    let logged: usize = ended
         .log
         .iter()
         .filter(|line| line.message().starts_with("lost to trimming"))
@@ -146,10 +145,9 @@ async fn entries_trimmed_while_they_are_pending_are_told_and_counted() {
                 .map_or(1, |n| usize::try_from(n).unwrap())
         })
         .sum();
-    // The orphan, what was parked, and the three whose answer found nothing left to settle: their
-    // entries went off the list of what is pending when their leases were renewed. The metric
-    // above counts them all; lines of one kind are a second apart.
-    assert!((2..=5).contains(&told), "{told}: {}", ended.stderr());
+    // Lost are the orphan, the parked message, and the three messages whose settlement found no
+    // entry. The metric counts all five. Lines of one kind are at least a second apart.
+    assert!((2..=5).contains(&logged), "{logged}: {}", ended.stderr());
     assert_eq!(ended.json()["acked"], 1);
     assert_eq!(ended.json()["dead_lettered"], json!({}));
 }

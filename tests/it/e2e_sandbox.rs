@@ -1,5 +1,5 @@
-//! The sandbox in a host: panics of our own, instances that stop starting, many waiting guests,
-//! grants, traces, capacity.
+//! The sandbox in a host: panics of the host, instances that do not start, many waiting guests,
+//! grants, traces, very large messages.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
         .admin()
         .cap(3);
     let host = options.ready().await;
-    // One message is no more than itself, however often it fails.
+    // One message that fails often does not stop the queue.
     let first = scene.publish("host-panic").await;
     scene.publish("ack").await;
     let look = scene.emptied().await;
@@ -41,13 +41,13 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
         "{reason}"
     );
     assert!(reason.contains(&third), "{reason}");
-    // It starts nothing more, and loses nothing.
+    // The host starts no more messages, and loses none.
     let honest = scene.publish_all("ack", 5).await;
     let starts = host.witness().total();
     let ended = host.drained().await;
     assert_eq!(ended.witness().total(), starts);
     scene.check(&[ended]).await;
-    // Another host, with a version that does not, handles what is left.
+    // Another host, with another version, handles the rest.
     let mended = scene.host().cap(9).finish().await;
     for id in honest {
         assert_eq!(mended.witness().attempts(&id), [1]);
@@ -85,7 +85,7 @@ pub(crate) fn moody() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn instances_that_do_not_start_stop_the_queue_and_charge_nobody() {
+async fn instances_that_do_not_start_stop_the_queue_and_charge_no_message() {
     let scene = swap_scene::Scene::new(&moody()).await;
     let host = scene.host().cap(1).flag("concurrency", "2").ready().await;
     scene.publish((0..5).map(|i| i.to_string()));
@@ -107,7 +107,7 @@ async fn instances_that_do_not_start_stop_the_queue_and_charge_nobody() {
     };
     traced(3).await;
     let said = "no instance of the handler: stopped";
-    // It tries again, and again it is nobody's attempt: at a cap of one that would be the last one.
+    // The host tries again. No try is charged: at a cap of one, a charge would be the last.
     host.logs_times(said, 2).await;
     let (status, reason) = host.get("/ready");
     assert_eq!(status, 503);
@@ -118,8 +118,8 @@ async fn instances_that_do_not_start_stop_the_queue_and_charge_nobody() {
         "{detail}"
     );
     assert!(reason.contains("unreachable"), "{reason}");
-    assert_eq!(host.metric("hostler_held"), 0, "what it held went back");
-    // What comes meanwhile waits.
+    assert_eq!(host.metric("hostler_held"), 0, "its messages went back");
+    // New messages wait.
     traced(50).await;
     assert_eq!(scene.raw.number("XLEN orders:dead").await, 0);
     let mended = std::fs::read(guest("scripted")).unwrap();
@@ -128,7 +128,7 @@ async fn instances_that_do_not_start_stop_the_queue_and_charge_nobody() {
     host.logs("the handler is run again").await;
     scene.emptied().await;
     assert_eq!(host.get("/ready").0, 200);
-    // Each says which attempt it is.
+    // Each detail names the attempt.
     let dead = scene.dead().await;
     assert_eq!(dead.len(), 53);
     for dead in dead {
@@ -148,7 +148,7 @@ async fn instances_that_do_not_start_stop_the_queue_and_charge_nobody() {
 async fn many_guests_that_wait_need_no_cores() {
     const GUESTS: usize = 256;
     let mut scene = Scene::new().await;
-    // Bound to two cores by their number of threads: each waits for a second.
+    // Each waits for a second, in a host with two threads.
     scene.publish_all("sleep:1000", GUESTS).await;
     let host = scene
         .host()
@@ -160,21 +160,21 @@ async fn many_guests_that_wait_need_no_cores() {
     host.starts(GUESTS).await;
     scene.emptied().await;
     let took = began.elapsed();
-    // One after the other on two cores that would be 128 seconds.
+    // Two at a time, that would take 128 seconds.
     assert!(took.as_secs() < 64, "{took:?}");
     let ended = host.drained().await;
     assert_eq!(ended.json()["acked"], GUESTS);
     assert_eq!(ended.json()["faults"], serde_json::json!({}));
 }
 
-/// Lines that tell of an attempt at this message.
+/// The lines about this message.
 fn lines_of<'a>(log: &'a [Line], id: &str) -> Vec<&'a Line> {
     let of = |line: &&Line| line.text("id") == Some(id) || line.text("message_id") == Some(id);
     log.iter().filter(of).collect()
 }
 
 #[tokio::test]
-async fn everything_that_is_told_of_an_attempt_names_the_handler_and_the_trace() {
+async fn every_line_about_an_attempt_names_the_handler_and_the_trace() {
     let mut scene = Scene::new().await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let header = format!("00-{trace}-00f067aa0ba902b7-01");
@@ -209,7 +209,6 @@ async fn everything_that_is_told_of_an_attempt_names_the_handler_and_the_trace()
         .filter(|line| line.message() == "the handler faulted")
         .collect();
     assert_eq!((guest.len(), faulted.len()), (2, 2));
-    // What became of it, too.
     for (said, times) in [("requeued", 1), ("dead-lettered", 1)] {
         let told: Vec<_> = lines.iter().filter(|l| l.message() == said).collect();
         assert_eq!(told.len(), times, "{said}");
@@ -231,7 +230,7 @@ async fn everything_that_is_told_of_an_attempt_names_the_handler_and_the_trace()
 }
 
 #[tokio::test]
-async fn a_handler_gets_the_values_of_the_file_and_nobody_else_does() {
+async fn a_handler_gets_its_values_from_the_file_and_no_log_shows_them() {
     let mut scene = Scene::new().await;
     let file = scene.server.dir().join("orders.toml");
     let secret = "s3cr3t-of-the-handler";
@@ -245,7 +244,7 @@ async fn a_handler_gets_the_values_of_the_file_and_nobody_else_does() {
         .dead_letter()
         .flag("log-level", "trace")
         .until_empty();
-    // Without the grant it is refused by name.
+    // Without the grant the host refuses the import by its name.
     let refused = host.end().await;
     refused.expect_code(65);
     let stderr = refused.stderr();
@@ -266,8 +265,8 @@ async fn a_handler_gets_the_values_of_the_file_and_nobody_else_does() {
 }
 
 #[tokio::test]
-async fn a_message_with_very_many_headers_harms_nobody() {
-    // As many as one command of Redis can carry, about.
+async fn a_message_with_very_many_headers_harms_no_neighbour() {
+    // About as many as one Redis command can carry.
     const HEADERS: usize = 400_000;
     let mut scene = Scene::new().await;
     let before = scene.publish_all("ack", 20).await;
@@ -286,7 +285,7 @@ async fn a_message_with_very_many_headers_harms_nobody() {
     for id in before.iter().chain(&after) {
         assert!(look.dead_letters_of(id).is_empty(), "{id} is a neighbour");
     }
-    // Handled, or too much for an instance: either way its dead letter has them all.
+    // The handler may have dropped it, or a limit may have ended it. Its dead letter has all headers.
     let dead = DeadLetter::all(&scene.raw, "orders:dead").await;
     assert_eq!(dead.len(), 1);
     let detail = dead[0].header("x-dead-letter-detail").unwrap();

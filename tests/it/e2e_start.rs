@@ -1,4 +1,4 @@
-//! What keeps a host from starting, and what nobody may read in what it writes.
+//! Refusals to start, and secrets that no output shows.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::e2e_scene::Scene;
 
-/// It does not start: this exit code, one line that says so, and what to do.
+/// The host does not start: it ends with this code, one error line and a hint.
 async fn refused(options: &HostOptions, code: i32, what: &[&str], hint: &str) {
     let ended = options.end().await;
     let said = ended.stderr();
@@ -32,7 +32,7 @@ async fn refused(options: &HostOptions, code: i32, what: &[&str], hint: &str) {
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_are_refused_and_nothing_is_touched() {
+async fn unusable_keys_are_refused_and_no_key_is_changed() {
     let scene = Scene::new().await;
     let host = scene.host();
     for (keys, said) in [
@@ -64,32 +64,21 @@ async fn keys_that_cannot_be_are_refused_and_nothing_is_touched() {
         "--on-cap discard",
     )
     .await;
-    refused(
-        &host.clone().flag("max-deliveries", "0"),
-        64,
-        &["max-deliveries"],
-        "",
-    )
-    .await;
-    refused(&host.clone().flag("group", ""), 64, &["group"], "").await;
-    refused(
-        &host.clone().flag("min-idle", "0s"),
-        64,
-        &["min-idle"],
-        "100ms",
-    )
-    .await;
+    refused(&flag("max-deliveries", "0"), 64, &["max-deliveries"], "").await;
+    refused(&flag("group", ""), 64, &["group"], "").await;
+    refused(&flag("min-idle", "0s"), 64, &["min-idle"], "100ms").await;
     assert_eq!(scene.raw.number("DBSIZE").await, 0);
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_is_refused() {
+async fn an_unusable_server_is_refused() {
     let primary = Scene::new().await;
     let replica = Scene::with(RedisOptions::default().tcp()).await;
     let nobody = format!("unix://{}/nobody.sock", primary.server.dir().display());
     let host = primary.host();
+    let flag = |name, value: &str| host.clone().flag(name, value);
     refused(
-        &host.clone().flag("redis", &nobody),
+        &flag("redis", &nobody),
         69,
         &["nobody.sock"],
         "--wait-redis",
@@ -101,15 +90,9 @@ async fn a_server_that_cannot_be_is_refused() {
         .ask(&format!("REPLICAOF 127.0.0.1 {port}"))
         .await;
     let url = replica.server.url();
+    refused(&flag("redis", &url), 64, &["replica"], "name the primary").await;
     refused(
-        &host.clone().flag("redis", &url),
-        64,
-        &["replica"],
-        "name the primary",
-    )
-    .await;
-    refused(
-        &host.clone().flag("redis", "http://localhost"),
+        &flag("redis", "http://localhost"),
         64,
         &["redis"],
         "embedded",
@@ -125,7 +108,7 @@ fn file(dir: &Path, bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn bad_components_are_refused_with_what_was_found_and_what_was_wanted() {
+async fn bad_components_are_refused_with_the_found_and_the_wanted_interface() {
     let scene = Scene::new().await;
     let wanted = "hostler:handler/message-handler@1";
     let no_export = component("(component)");
@@ -157,14 +140,14 @@ async fn bad_components_are_refused_with_what_was_found_and_what_was_wanted() {
             assert!(said.contains(part), "{part} in {said}");
         }
         assert!(said.contains("handler.wasm"), "{said}");
-        // The same by every command that loads one.
+        // Every command that loads a component says the same.
         for arguments in [&["check", &path][..], &["invoke", &path, "--body", "x"]] {
             let ended = command::run(arguments);
             assert_eq!((ended.code, ended.stdout.as_str()), (65, ""), "{ended:?}");
             assert_eq!(ended.stderr, said);
         }
     }
-    // Refused before anything was asked of the queue.
+    // Nothing was asked of the queue.
     assert_eq!(scene.raw.number("DBSIZE").await, 0);
 }
 
@@ -186,7 +169,7 @@ async fn a_host_that_waits_for_its_server_then_serves() {
     refused(&host, 69, &["redis.sock"], "--wait-redis").await;
 }
 
-/// Everything below a directory that somebody could read.
+/// The contents of all files below a directory.
 fn files(dir: &Path, found: &mut Vec<u8>) {
     for entry in std::fs::read_dir(dir).unwrap().map_while(Result::ok) {
         let path = entry.path();
@@ -199,12 +182,11 @@ fn files(dir: &Path, found: &mut Vec<u8>) {
 }
 
 #[tokio::test]
-async fn a_password_is_nowhere_in_what_is_written() {
+async fn no_output_contains_a_password() {
     const SECRET: &str = "Tr0ub4dor-3";
-    // By each way in which it may be given.
-    let secrets = RedisOptions::default()
-        .tcp()
-        .user(&format!("app on >{SECRET} ~* &* +@all"));
+    // A password can be given in several ways.
+    let user = format!("app on >{SECRET} ~* &* +@all");
+    let secrets = RedisOptions::default().tcp().user(&user);
     let scene = Scene::with(secrets).await;
     let port = scene.server.port();
     let dir = tempfile::tempdir().unwrap();
@@ -243,12 +225,12 @@ async fn a_password_is_nowhere_in_what_is_written() {
         let host = options.ready().await;
         host.starts(3).await;
         let pages = ["/metrics", "/ready", "/live"].map(|path| host.get(path).1);
-        // Whoever looks at the process sees the arguments; only the first way puts it there.
+        // Other users can see the arguments. Only the first way puts the password there.
         let argv = std::fs::read_to_string(format!("/proc/{}/cmdline", host.pid())).unwrap();
         assert_eq!(argv.contains(SECRET), n == 0, "way {n}");
         let mut trouble = String::new();
         if n == 0 {
-            // Trouble is told, and may tell too much: a login that no longer works.
+            // The messages about a login that fails must not contain it either.
             scene.raw.ask("ACL SETUSER app resetpass >other").await;
             scene.raw.ask("CLIENT KILL USER app").await;
             host.logs("redis is away").await;
@@ -263,14 +245,14 @@ async fn a_password_is_nowhere_in_what_is_written() {
         assert!(!written.contains(SECRET), "way {n}");
         assert!(!written.contains("Tr0ub4dor"), "way {n}");
     }
-    // A wrong one, at the start, is not repeated either.
+    // Nor is a wrong password repeated.
     let wrong = ways[2]
         .clone()
         .variable("HOSTLER_REDIS_PASSWORD", "Wr0ng-Pass");
     let ended = wrong.end().await;
     ended.expect_code(64);
     assert!(!ended.stderr().contains("Wr0ng-Pass"));
-    // Nor does anything lie around, but for the files that we made.
+    // No other file contains it.
     std::fs::remove_file(&password).unwrap();
     std::fs::remove_file(&config).unwrap();
     let mut found = Vec::new();

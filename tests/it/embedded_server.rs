@@ -1,4 +1,4 @@
-//! `--redis embedded`: one private server per directory, that ends with its last user.
+//! `--redis embedded`: a private server for each directory, which ends with its last user.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ async fn server_pid(connection: &mut MultiplexedConnection) -> Pid {
 }
 
 fn is_running(pid: Pid) -> bool {
-    // A zombie runs no more, whoever has to reap it.
+    // A zombie has ended already.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.starts_with(" Z"))
 }
@@ -120,7 +120,7 @@ fn temp() -> (TempDir, PathBuf) {
 }
 
 #[tokio::test]
-async fn data_outlives_the_server_and_the_directory_is_private() {
+async fn data_outlives_the_server_and_its_directory_is_private() {
     let (_temp, dir) = temp();
     let embedded = Embedded::start(&dir).await.unwrap();
     let mut connection = connect(embedded.url()).await;
@@ -168,7 +168,7 @@ async fn the_server_ends_when_its_user_is_killed() {
     until("the server ends", || !is_running(server)).await;
     wait_until_unused(&dir).await;
 
-    // What it had acknowledged is there.
+    // Its data is still there.
     let embedded = Embedded::start(&dir).await.unwrap();
     let value: String = connect(embedded.url()).await.get("k").await.unwrap();
     assert_eq!(value, "v");
@@ -176,7 +176,7 @@ async fn the_server_ends_when_its_user_is_killed() {
 }
 
 #[tokio::test]
-async fn a_dropped_server_ends_too() {
+async fn a_dropped_handle_ends_the_server() {
     let (_temp, dir) = temp();
     let embedded = Embedded::start(&dir).await.unwrap();
     let server = server_pid(&mut connect(embedded.url()).await).await;
@@ -195,13 +195,9 @@ async fn processes_share_a_server_and_the_last_one_ends_it() {
         servers.push(info(&mut connect(&url).await, "run_id").await);
     }
     servers.dedup();
-    assert_eq!(
-        servers.len(),
-        1,
-        "all of them, started at once, have one server"
-    );
+    assert_eq!(servers.len(), 1, "they have started at once");
 
-    // Whoever goes, and however: the others keep it.
+    // Each of them ends, killed or not: the others keep the server.
     let embedded = Embedded::start(&dir).await.unwrap();
     let mut connection = connect(embedded.url()).await;
     let server = server_pid(&mut connection).await;
@@ -219,16 +215,13 @@ async fn processes_share_a_server_and_the_last_one_ends_it() {
 }
 
 #[tokio::test]
-async fn a_signal_to_the_users_group_leaves_the_server_alone() {
+async fn the_server_is_in_a_process_group_of_its_own() {
     let (_temp, dir) = temp();
     let embedded = Embedded::start(&dir).await.unwrap();
     let server = server_pid(&mut connect(embedded.url()).await).await;
     let ours = getpgid(None).unwrap();
-    assert_ne!(
-        getpgid(Some(server)).unwrap(),
-        ours,
-        "Ctrl-C goes to the whole group"
-    );
+    // Ctrl-C signals the whole group.
+    assert_ne!(getpgid(Some(server)).unwrap(), ours);
     embedded.stop().await.unwrap();
 }
 
@@ -243,7 +236,7 @@ async fn a_server_that_was_killed_is_started_again() {
     until("the server is gone", || !is_running(server)).await;
     assert!(dir.join("redis.sock").exists(), "it left its socket behind");
 
-    // While its user is still there.
+    // Its first user is still there.
     let second = Embedded::start(&dir).await.unwrap();
     let mut connection = connect(second.url()).await;
     let value: String = connection.get("k").await.unwrap();
@@ -262,10 +255,10 @@ async fn an_abandoned_server_is_replaced() {
     let mut connection = connect(&url).await;
     let _: () = connection.set("k", "v").await.unwrap();
     let server = server_pid(&mut connection).await;
-    // Everybody who could end it is killed.
+    // All processes that could end it are killed.
     for (pid, line) in processes_of(&dir) {
         if pid != server && pid != holder.pid() {
-            assert!(line.contains("flock"), "what is this? {line}");
+            assert!(line.contains("flock"), "an unknown process: {line}");
             kill(pid, Signal::SIGKILL).unwrap();
         }
     }
@@ -275,7 +268,7 @@ async fn an_abandoned_server_is_replaced() {
     let embedded = Embedded::start(&dir).await.unwrap();
     let mut connection = connect(embedded.url()).await;
     assert_ne!(server_pid(&mut connection).await, server);
-    // It has closed all its files; the process itself may take a moment to go.
+    // It has closed all its files. The process may take a moment to end.
     until("the old one is gone", || !is_running(server)).await;
     assert_eq!(connection.get::<_, String>("k").await.unwrap(), "v");
     embedded.stop().await.unwrap();
@@ -303,7 +296,7 @@ async fn a_server_that_cannot_start_says_why() {
 }
 
 #[tokio::test]
-async fn the_log_stays_bounded() {
+async fn the_log_is_bounded() {
     let (_temp, dir) = temp();
     std::fs::create_dir(&dir).unwrap();
     let log = dir.join("redis.log");

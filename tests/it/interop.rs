@@ -1,5 +1,6 @@
-//! A foreign peer: services of the ruststream family on the same streams, lists and channels. What
-//! they publish arrives whole; what hosts publish, requeue and dead-letter is read by them.
+//! A foreign peer: a service of the ruststream family on the same streams, lists and channels. Hosts
+//! read whole messages of the peer. The peer reads messages that hosts publish, requeue and
+//! dead-letter.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,27 +13,26 @@ use hostler::publish::{self, Codec, Destination, List, Outgoing, Receipt};
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::pubsub::PubSubOptions;
 use hostler::wire::frame;
-use hostler_tests::host::{Ended, HostOptions};
-use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventually};
+use hostler_tests::host::HostOptions;
+use hostler_tests::redis::{PATIENCE, RedisOptions, eventually};
 use serde_json::{Value as Json, json};
 
-use crate::queue_scene::connector;
+use crate::scene;
 
-/// What headers may hold: text, and bytes that are none.
+/// Header values can be text or any bytes.
 const HEADERS: [(&str, &[u8]); 3] = [
     ("content-type", b"application/json"),
     ("correlation-id", b"abc-1"),
     ("signature", b"\xde\xad\xbe\xef"),
 ];
 const NOT_TEXT: &[u8] = b"\x00\xff\r\n body";
-/// How the peer calls the count of starts.
+/// The header in which the peer counts starts.
 const THEIR_COUNT: &str = "x-ruststream-retry-count";
 
-/// A server, and both sides.
-struct Scene {
-    server: RedisServer,
-    raw: RawRedis,
-}
+#[derive(Default)]
+struct Peer;
+
+type Scene = scene::Scene<Peer>;
 
 /// A message as the peer sees it.
 #[derive(Debug)]
@@ -48,12 +48,6 @@ struct Reader {
 }
 
 impl Scene {
-    async fn new() -> Self {
-        let server = RedisOptions::default().tcp().start();
-        let raw = server.raw().await;
-        Self { server, raw }
-    }
-
     fn peer(&self, words: &[&str]) -> Command {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
@@ -128,11 +122,6 @@ impl Scene {
         let publisher = publish::connect(&self.server.url(), to).await.unwrap();
         publisher.publish(&message).await.unwrap()
     }
-
-    /// The values of a list, left to right.
-    async fn values(&self, key: &str) -> Vec<Vec<u8>> {
-        redis::from_redis_value(self.raw.ask(&format!("LRANGE {key} 0 -1")).await).unwrap()
-    }
 }
 
 impl Reader {
@@ -182,7 +171,7 @@ impl Seen {
     }
 }
 
-/// What a guest that was asked to say so has seen of a message: the reason of its dead letter.
+/// The guest has echoed the message into the reason of its dead letter.
 #[track_caller]
 fn expect_seen(seen: &str, queue: &str) {
     for part in [
@@ -190,26 +179,21 @@ fn expect_seen(seen: &str, queue: &str) {
         " body=4 ",
         "content-type=application/json",
         "correlation-id=abc-1",
-        // Bytes that are no text are shown to guests as well as can be.
+        // Guests see bytes that are no text with replacement characters.
         "signature=\u{7ad}\u{fffd}\u{fffd}",
     ] {
         assert!(seen.contains(part), "no {part} in {seen}");
     }
 }
 
-async fn emptied(host: HostOptions) -> Ended {
-    let ended = host.finish().await;
-    ended
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_peer_publishes_to_a_stream_arrives_whole() {
-    let scene = Scene::new().await;
+async fn a_message_of_the_peer_on_a_stream_arrives_whole() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     for body in [&b"echo"[..], NOT_TEXT] {
         scene.peer_publishes("stream", "orders", body, &[]);
     }
     let published = scene.raw.entries("orders").await;
-    emptied(scene.host("stream", "orders").cap(1)).await;
+    scene.host("stream", "orders").cap(1).finish().await;
     let dead = scene.raw.entries("orders:dead").await;
     assert_eq!(dead.len(), 2);
     let mut seen = String::new();
@@ -233,11 +217,15 @@ async fn what_the_peer_publishes_to_a_stream_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_peer_publishes_to_a_list_arrives_whole_in_both_framings() {
-    let scene = Scene::new().await;
+async fn a_message_of_the_peer_on_a_list_arrives_whole_in_both_framings() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     for (theirs, codec) in [("list", "frame"), ("json", "json")] {
         scene.peer_publishes(theirs, codec, b"echo", &[]);
-        emptied(scene.host("list", codec).flag("codec", codec)).await;
+        scene
+            .host("list", codec)
+            .flag("codec", codec)
+            .finish()
+            .await;
         // The dead letter is the peer's to read, in the codec of its list.
         let dead = format!("{codec}:dead");
         let message = scene.peer_reads(theirs, &dead, "ack").reads();
@@ -250,12 +238,12 @@ async fn what_the_peer_publishes_to_a_list_arrives_whole_in_both_framings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_peer_publishes_to_a_channel_arrives_whole() {
-    let scene = Scene::new().await;
+async fn a_message_of_the_peer_on_a_channel_arrives_whole() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     let host = scene.host("channel", "news").ready().await;
     // A host has the very bytes; another listens as a host does.
     let listens = QueueOptions::PubSub(PubSubOptions::new("news"));
-    let listener = listens.open(connector(&scene.server.url())).await.unwrap();
+    let listener = listens.open(scene.connector()).await.unwrap();
     // Guests' logs name a message by the id that its header gives it.
     for (n, body) in [&b"echo"[..], NOT_TEXT, b""].into_iter().enumerate() {
         let id = format!("from-a-peer-{n}");
@@ -277,7 +265,7 @@ async fn what_the_peer_publishes_to_a_channel_arrives_whole() {
         host.starts(n + 1).await;
         assert_eq!(host.witness().attempts(&id), [1]);
     }
-    // And its guest has seen all of it: what it says is lost on a channel, but told.
+    // Its guest has seen all of it. A channel has no dead letters, so the log has the detail.
     host.logs("lost: ").await;
     let lost = host.log();
     let lost = lost
@@ -288,8 +276,8 @@ async fn what_the_peer_publishes_to_a_channel_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_hostler_publishes_is_read_by_the_peer_on_every_kind() {
-    let scene = Scene::new().await;
+async fn the_peer_reads_messages_of_hostler_on_every_kind_of_queue() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     scene.publish(Destination::stream("orders"), NOT_TEXT).await;
     let read = scene.peer_reads("stream", "orders", "ack").reads();
     read.expect_whole(NOT_TEXT);
@@ -305,7 +293,7 @@ async fn what_hostler_publishes_is_read_by_the_peer_on_every_kind() {
 
     let reader = scene.peer_reads("channel", "news", "ack");
     let to = || Destination::channel("news");
-    // It has subscribed once somebody gets the message.
+    // The peer has subscribed when the message has a receiver.
     eventually("the peer listens", async || {
         scene.publish(to(), NOT_TEXT).await == Receipt::Receivers(1)
     })
@@ -314,8 +302,8 @@ async fn what_hostler_publishes_is_read_by_the_peer_on_every_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_letters_of_requeued_messages_are_read_by_the_peer_on_every_kind_that_has_them() {
-    let scene = Scene::new().await;
+async fn the_peer_reads_dead_letters_of_requeued_messages() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     for (theirs, queue, to) in [
         ("stream", "orders", Destination::stream("orders")),
         ("list", "jobs", List::new("jobs").into()),
@@ -334,7 +322,7 @@ async fn dead_letters_of_requeued_messages_are_read_by_the_peer_on_every_kind_th
         // Put back at once, and after a while.
         for body in [&b"nack:0"[..], b"nack:5"] {
             scene.publish(to.clone(), body).await;
-            emptied(host().flag("max-deliveries", "3")).await;
+            host().flag("max-deliveries", "3").finish().await;
             let message = scene.peer_reads(theirs, &dead, "ack").reads();
             message.expect_whole(body);
             for (name, value) in [
@@ -344,7 +332,7 @@ async fn dead_letters_of_requeued_messages_are_read_by_the_peer_on_every_kind_th
             ] {
                 assert_eq!(message.header(name), Some(value), "{theirs}");
             }
-            // It starts fresh where it is read next.
+            // Its next queue counts anew.
             assert_eq!(message.header(THEIR_COUNT), None);
             assert_eq!(message.header("x-retry-count"), None);
             let death: Json = serde_json::from_str(message.header("x-death").unwrap()).unwrap();
@@ -352,7 +340,7 @@ async fn dead_letters_of_requeued_messages_are_read_by_the_peer_on_every_kind_th
         }
         // Bytes that are no text, and no handler has seen.
         scene.publish(to.clone(), NOT_TEXT).await;
-        emptied(host().flag("max-payload", "4B")).await;
+        host().flag("max-payload", "4B").finish().await;
         let message = scene.peer_reads(theirs, &dead, "ack").reads();
         message.expect_whole(NOT_TEXT);
         assert_eq!(message.header("x-dead-letter-reason"), Some("oversize"));
@@ -361,25 +349,25 @@ async fn dead_letters_of_requeued_messages_are_read_by_the_peer_on_every_kind_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_host_puts_back_on_a_list_is_read_by_the_peer_with_its_count() {
-    let scene = Scene::new().await;
+async fn the_peer_reads_a_requeued_message_of_a_list_with_its_count() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     scene.publish(List::new("jobs"), b"sleep:20+nack:0").await;
     let host = scene.host("list", "jobs").ready().await;
     host.starts(3).await;
     let ended = host.drained().await;
-    let values = scene.values("jobs").await;
+    let values = scene.list("jobs").await;
     assert_eq!(values.len(), 1, "handed back");
     let (written, _) = frame::decode(&values[0].clone().into()).unwrap();
     let id = written.find_str("x-message-id").unwrap().to_owned();
     let charged = ended.witness().starts(&id);
     assert!(charged >= 3);
 
-    // Its own cap counts on: both names of the count say the same. It puts it back in its turn.
+    // Both headers have the same count. The peer puts the message back in its turn.
     let message = scene.peer_reads("reliable", "jobs", "requeue").reads();
     message.expect_whole(b"sleep:20+nack:0");
     assert_eq!(message.header(THEIR_COUNT), Some(&*charged.to_string()));
     assert_eq!(message.header("x-retry-count"), Some(&*charged.to_string()));
-    assert_eq!(scene.values("jobs").await.len(), 1);
+    assert_eq!(scene.list("jobs").await.len(), 1);
 
     // And a host goes on counting.
     let host = scene.host("list", "jobs").ready().await;
@@ -393,8 +381,8 @@ async fn what_a_host_puts_back_on_a_list_is_read_by_the_peer_with_its_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_host_parked_on_a_stream_is_reclaimed_by_the_peer() {
-    let scene = Scene::new().await;
+async fn the_peer_reclaims_a_parked_message_of_a_stream() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     scene
         .publish(Destination::stream("orders"), b"nack:3600000")
         .await;
@@ -413,13 +401,13 @@ async fn what_a_host_parked_on_a_stream_is_reclaimed_by_the_peer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_the_peer_has_written_counts_against_the_cap() {
-    let scene = Scene::new().await;
+async fn the_count_of_the_peer_counts_towards_the_cap() {
+    let scene = Scene::with(RedisOptions::default().tcp()).await;
     for (kind, queue) in [("stream", "orders"), ("list", "jobs")] {
         let headers = [(THEIR_COUNT, "2"), ("x-message-id", "counted")];
         scene.peer_publishes(kind, queue, b"nack:0", &headers);
         let host = scene.host(kind, queue).flag("max-deliveries", "4");
-        let ended = emptied(host).await;
+        let ended = host.finish().await;
         assert_eq!(ended.witness().attempts("counted"), [3, 4], "{kind}");
     }
 }

@@ -16,9 +16,8 @@ use crate::language_table::{Answer, Row, for_every_language, rows};
 
 for_every_language!(answers_as_the_table_says);
 
-/// The handler of batches: each message for itself, and all of them in one call.
 #[tokio::test(flavor = "multi_thread")]
-async fn rust_batch() {
+async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
     let mut rig = rig("rust-batch", 1);
     let mut messages = Vec::new();
     for row in rows() {
@@ -73,7 +72,7 @@ fn rig(name: &str, reuse: u32) -> Rig {
     let settings = Settings {
         reuse,
         limits: Limits {
-            // Whoever runs the tests may be slow.
+            // The machine may be slow.
             wall: Duration::from_secs(50),
             cpu: Duration::from_secs(50),
             compile_time: Duration::from_secs(600),
@@ -101,7 +100,7 @@ async fn check(rig: &mut Rig, row: &Row) -> Result<(), String> {
     let lines = rig.lines();
     match (&row.answer, &report.outcome) {
         (Answer::Is(expected, log), got) if expected == got => {
-            // Line breaks and what can't be printed look different in a log.
+            // A log shows control characters in another way.
             let line = format!("attempt {}: {log}", row.attempt);
             let plain = !log.contains(|c: char| c.is_control());
             if plain && !lines.iter().any(|logged| logged.ends_with(&line)) {

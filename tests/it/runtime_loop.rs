@@ -36,10 +36,10 @@ pub(crate) fn quick(cap: Option<u32>) -> Settings {
     settings
 }
 
-/// Each way to serve a queue of this kind.
-fn ways(kind: Kind) -> Vec<QueueOptions> {
+/// Each way to serve a queue of this kind, with this length of a lease.
+fn ways(kind: Kind, min_idle: Duration) -> Vec<QueueOptions> {
     let list = |options| ListOptions {
-        min_idle: MIN_IDLE,
+        min_idle,
         ..options
     };
     let raw = ListOptions {
@@ -48,7 +48,7 @@ fn ways(kind: Kind) -> Vec<QueueOptions> {
     };
     match kind {
         Kind::Stream => vec![QueueOptions::Stream(StreamOptions {
-            min_idle: MIN_IDLE,
+            min_idle,
             ..stream_options()
         })],
         Kind::List => [list_scene::options(), list_scene::recovering(), raw]
@@ -81,14 +81,14 @@ impl Scene {
 }
 
 async fn each_outcome_has_its_end(kind: Kind) {
-    for options in ways(kind) {
+    for options in ways(kind, Duration::from_secs(30)) {
         let scene = Scene::new(kind).await;
         for _ in 0..100 {
             for body in ["nack,ack", "nack:30,nack:0,ack", "drop", "nack", "ack"] {
                 scene.send(body).await;
             }
         }
-        let summary = scene.finish(&options, quick(Some(3))).await.summary();
+        let summary = scene.finish(&options, running(Some(3))).await.summary();
         assert_eq!(summary.acked, 300);
         assert_eq!(summary.dead_lettered["dropped"], 100);
         assert_eq!(summary.dead_lettered["max-deliveries"], 100);
@@ -111,7 +111,7 @@ async fn each_outcome_has_its_end(kind: Kind) {
 }
 
 async fn a_message_that_dies_with_its_host_starts_at_most_max_deliveries_times(kind: Kind) {
-    for options in ways(kind) {
+    for options in ways(kind, MIN_IDLE) {
         for cap in 1..=3_u32 {
             let scene = Scene::new(kind).await;
             scene.send("sleep:100000").await;
@@ -138,7 +138,7 @@ async fn a_message_that_dies_with_its_host_starts_at_most_max_deliveries_times(k
 
 async fn neighbours_of_a_message_that_kills_its_host_are_not_dead_lettered(kind: Kind) {
     let scene = Scene::new(kind).await;
-    let options = &ways(kind)[usize::from(kind == Kind::List)];
+    let options = &ways(kind, MIN_IDLE)[usize::from(kind == Kind::List)];
     let start = async || scene.run(options, quick(Some(3))).await;
     scene.send("sleep:100000").await;
     for _ in 0..5 {
@@ -166,7 +166,7 @@ async fn neighbours_of_a_message_that_kills_its_host_are_not_dead_lettered(kind:
 }
 
 async fn a_handler_that_runs_longer_than_a_lease_keeps_its_message(kind: Kind) {
-    for options in ways(kind) {
+    for options in ways(kind, MIN_IDLE) {
         let scene = Scene::new(kind).await;
         for _ in 0..2 {
             scene.send("sleep:2400").await;
