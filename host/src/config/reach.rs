@@ -8,6 +8,7 @@ use crate::config::collect::Collected;
 use crate::config::problem::Source;
 use crate::config::secret::RedisUrl;
 use crate::config::setting::Setting;
+use crate::config::setting::Definition;
 use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};

@@ -32,7 +32,7 @@ macro_rules! section {
         $(#[doc = $meaning:literal])+
         $name:ident: $type:ty = ($key:literal, $placeholder:literal) $(.$rule:ident($($value:tt)*))*;
     )+) => {
-        pub(super) static SECTION: $crate::config::settings::Section =
+        pub(in crate::config) static SECTION: $crate::config::settings::Section =
             $crate::config::settings::Section { title: $title, settings: &[$(&$name),+] };
 
         $(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::choices::BreakAt;
 use crate::config::selftest::SelfTests;
 use crate::config::settings::{DAY, at_most, between, bounded, section};
-use crate::config::value::{Invalid, Value};
+use crate::config::value::Invalid;
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
 
