@@ -1,5 +1,5 @@
-//! `docs/dead-letters.md`: a section for each reason, and a table that sets hostler beside others,
-//! each of whose rows names tests that are there, for streams and for lists.
+//! `docs/dead-letters.md`: each reason has a section, and each row of the comparison names existing
+//! tests for streams and for lists.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn tests_of(file: &str) -> Vec<(String, bool)> {
     tests
 }
 
-/// What stands between backticks.
+/// The parts between backticks.
 fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
@@ -80,7 +80,7 @@ fn each_row_of_the_table_names_its_tests_for_both_kinds() {
 }
 
 #[test]
-fn each_reason_has_a_section_that_says_when_and_what_to_do() {
+fn each_reason_has_a_section_with_its_cause_and_its_remedy() {
     let docs = docs();
     for reason in Reason::ALL {
         let head = format!("### `{}`\n", reason.label());

@@ -227,13 +227,16 @@ async fn purge_asks_before_it_deletes(kind: Kind) {
         planned,
         "would delete 6\n\ndropped  2\ntimeout  2\ntrap     2\n"
     );
-    let nobody = scene.dlq("purge", &[]);
-    assert_eq!(nobody.code, 64);
+    let unanswered = scene.dlq("purge", &[]);
+    assert_eq!(unanswered.code, 64);
     assert!(
-        nobody.stderr.contains("delete these 6 for good? [y/N]"),
-        "{nobody:?}"
+        unanswered.stderr.contains("delete these 6 for good? [y/N]"),
+        "{unanswered:?}"
     );
-    assert!(nobody.stderr.contains("hint: give `--yes`"), "{nobody:?}");
+    assert!(
+        unanswered.stderr.contains("hint: give `--yes`"),
+        "{unanswered:?}"
+    );
     let no = fed(scene.words("purge", &[]), b"n\n").ok();
     assert_eq!(
         (no.stdout.as_str(), scene.length(scene.dead_key()).await),

@@ -205,7 +205,7 @@ fn at_most(scene: &Scene, length: u64) -> Served {
 async fn unread(scene: &Scene, queue: &dyn Queue) -> u64 {
     match scene.kind {
         Kind::List => scene.length(scene.key()).await,
-        // Never trimmed: what it holds is not what is unread.
+        // A stream is never trimmed: it still has entries that were read.
         Kind::Stream => {
             let pending = queue.backlog().await.unwrap().pending;
             let done = scene.length(scene.dead_key()).await;

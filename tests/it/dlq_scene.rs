@@ -1,5 +1,4 @@
-//! What the tests of dead letters share: one scene for the two kinds of queues that promise at least
-//! once, so that what is said of both is written once and run on both.
+//! The scene of tests that run on streams and on reliable lists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +38,7 @@ pub(crate) struct Served {
     pub(crate) dead: DeadLetterQueue,
     pub(crate) max_length: Option<u64>,
     pub(crate) ttl: Option<Duration>,
-    /// What is not written as its kind writes messages is malformed.
+    /// Values and entries in another layout are malformed.
     pub(crate) strict: bool,
 }
 
@@ -216,7 +215,7 @@ impl Scene {
         self.put(self.key(), body, &[]).await;
     }
 
-    /// What a queue holds, oldest first.
+    /// The messages of a queue, oldest first.
     pub(crate) async fn all(&self, key: &str) -> Vec<Found> {
         match self.kind {
             Kind::Stream => {
@@ -386,7 +385,7 @@ impl Scene {
         words.map(|word| (*word).to_owned()).collect()
     }
 
-    /// Every key and what it holds, as Redis would write it to a file.
+    /// Every key and its value, as Redis serializes it.
     pub(crate) async fn dump(&self) -> std::collections::BTreeMap<String, Vec<u8>> {
         let keys: Vec<String> = redis::from_redis_value(self.raw.ask("KEYS *").await).unwrap();
         let mut dump = std::collections::BTreeMap::new();

@@ -110,14 +110,14 @@ async fn an_entry_that_another_replay_moves_is_left_and_reported(kind: Kind) {
         ["0"],
         "it is still there"
     );
-    let told = scene.dlq("replay", &[]).ok().stdout;
+    let shown = scene.dlq("replay", &[]).ok().stdout;
     assert!(
-        told.contains("left  1  being moved by another replay"),
-        "{told}"
+        shown.contains("left  1  being moved by another replay"),
+        "{shown}"
     );
-    let told = scene.dlq("replay", &["--json"]).ok().json();
-    assert_eq!(told["skipped"], serde_json::json!({"moving": 1}));
-    assert_eq!(told["replayed"], 0);
+    let shown = scene.dlq("replay", &["--json"]).ok().json();
+    assert_eq!(shown["skipped"], serde_json::json!({"moving": 1}));
+    assert_eq!(shown["replayed"], 0);
 }
 
 /// Let a replay of the oldest entry die right after this step, which Redis has done.

@@ -167,8 +167,8 @@ async fn the_handler_sees_the_message_that_a_replay_would_bring(kind: Kind) {
         let tried = scene.dlq("replay", &[&words[..], more].concat());
         lines(&tried.ok().stdout)
     };
-    let told = tried(&["--max-deliveries", "7"]);
-    let seen = told[0]["detail"].as_str().unwrap();
+    let verdicts = tried(&["--max-deliveries", "7"]);
+    let seen = verdicts[0]["detail"].as_str().unwrap();
     let begin = format!("id=m1 queue={} attempt=1 max=7 ", scene.key());
     assert!(seen.starts_with(&begin), "{seen}");
     assert!(
@@ -176,10 +176,10 @@ async fn the_handler_sees_the_message_that_a_replay_would_bring(kind: Kind) {
         "{seen}"
     );
     // A list's values are read as they are, however streams are read.
-    let told = tried(&["--body-field", "data", "--missing-body", "malformed"]);
+    let verdicts = tried(&["--body-field", "data", "--missing-body", "malformed"]);
     let expected = match kind {
         Kind::Stream => "malformed",
         Kind::List => "drop",
     };
-    assert_eq!(told[0]["verdict"], expected);
+    assert_eq!(verdicts[0]["verdict"], expected);
 }

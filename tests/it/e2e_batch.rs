@@ -134,8 +134,8 @@ async fn attempts_are_counted_rightly_for_any_batch_and_any_outcomes() {
             assert_eq!(reasons, dead.into_iter().collect::<Vec<_>>(), "{what}");
             for letter in letters {
                 let count = attempts.len().to_string();
-                let told = letter.header("x-dead-letter-attempts");
-                assert_eq!(told, Some(&*count), "{what}");
+                let found = letter.header("x-dead-letter-attempts");
+                assert_eq!(found, Some(&*count), "{what}");
             }
         }
     }

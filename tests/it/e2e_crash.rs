@@ -120,7 +120,7 @@ async fn neighbours_of_messages_that_kill_their_hosts_are_not_dead_lettered() {
     }
 }
 
-/// What this consumer still holds.
+/// The ids of the messages that this consumer holds.
 async fn held_by(scene: &Scene, consumer: &str) -> BTreeSet<String> {
     let pending = scene.raw.pending("orders", "workers").await;
     pending

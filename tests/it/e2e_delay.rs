@@ -169,7 +169,7 @@ async fn two_groups_of_one_stream_do_not_affect_each_other() {
         scene.raw.pending("orders", "other").await.is_empty()
     })
     .await;
-    // No copy, no second message, for nobody.
+    // There are no copies.
     assert_eq!(scene.raw.number("XLEN orders").await, 60);
     let keys: Vec<String> = redis::from_redis_value(scene.raw.ask("KEYS *").await).unwrap();
     assert!(keys.iter().all(|key| !key.contains(":other")), "{keys:?}");

@@ -43,7 +43,7 @@ async fn a_handler_that_nacks_for_ever_starts_exactly_max_deliveries_times() {
 #[tokio::test]
 async fn a_dead_letter_is_the_message_byte_for_byte() {
     let scene = Scene::new().await;
-    // The first step of the script is a nack; what follows is any byte there is.
+    // The first step of the script is a nack. Every other byte follows.
     let mut body = b"nack:0;".to_vec();
     body.extend((0..=255_u8).filter(|byte| !b";,+".contains(byte)));
     let long = vec![b'v'; 70_000];
@@ -193,7 +193,7 @@ async fn a_drop_is_dead_lettered_if_there_is_a_key_and_discarded_if_not() {
     assert_eq!(ended.json()["dead_lettered"], json!({"dropped": 2}));
 
     scene.raw.ask("DEL orders:dead").await;
-    scene.publish("drop:nobody keeps it").await;
+    scene.publish("drop:discarded").await;
     let ended = scene.host().finish().await;
     assert_eq!(ended.json()["discarded"], 1);
     assert_eq!(ended.json()["dead_lettered"], json!({}));

@@ -37,9 +37,10 @@ async fn acked_trims_behind_the_slowest_group() {
     for id in ids[..150].iter().filter(|id| **id != ids[100]) {
         scene.raw.ask(&format!("XACK orders slow {id}")).await;
     }
-    eventually("what both have is trimmed", async || {
-        scene.raw.number("XLEN orders").await == 200
-    })
+    eventually(
+        "entries that both groups have done are trimmed",
+        async || scene.raw.number("XLEN orders").await == 200,
+    )
     .await;
     eventually("it is counted", async || host.metric(TRIMMED) == 100).await;
     let oldest = scene.raw.entries("orders").await.remove(0).0;
@@ -48,7 +49,7 @@ async fn acked_trims_behind_the_slowest_group() {
         .raw
         .ask(&format!("XACK orders slow {}", ids[100]))
         .await;
-    eventually("what was pinned is trimmed", async || {
+    eventually("the entries behind it are trimmed", async || {
         scene.raw.number("XLEN orders").await == 150
     })
     .await;

@@ -210,9 +210,9 @@ async fn every_line_about_an_attempt_names_the_handler_and_the_trace() {
         .collect();
     assert_eq!((guest.len(), faulted.len()), (2, 2));
     for (said, times) in [("requeued", 1), ("dead-lettered", 1)] {
-        let told: Vec<_> = lines.iter().filter(|l| l.message() == said).collect();
-        assert_eq!(told.len(), times, "{said}");
-        assert!(told.iter().all(|l| l.text("digest") == Some(&*digest)));
+        let found: Vec<_> = lines.iter().filter(|l| l.message() == said).collect();
+        assert_eq!(found.len(), times, "{said}");
+        assert!(found.iter().all(|l| l.text("digest") == Some(&*digest)));
     }
     for line in guest {
         assert_eq!(line.text("handler"), Some(&*digest));

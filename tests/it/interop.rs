@@ -131,7 +131,7 @@ impl Reader {
             .expect("the peer says something")
     }
 
-    /// What it reads: settled when this returns.
+    /// The next message that it has read and settled.
     fn reads(&self) -> Seen {
         let line: Json = serde_json::from_str(&self.line()).unwrap();
         let bytes = |bytes: &Json| -> Vec<u8> { serde_json::from_value(bytes.clone()).unwrap() };
@@ -338,7 +338,7 @@ async fn the_peer_reads_dead_letters_of_requeued_messages() {
             let death: Json = serde_json::from_str(message.header("x-death").unwrap()).unwrap();
             assert_eq!(death[0]["queue"], queue);
         }
-        // Bytes that are no text, and no handler has seen.
+        // No handler sees this body.
         scene.publish(to.clone(), NOT_TEXT).await;
         host().flag("max-payload", "4B").finish().await;
         let message = scene.peer_reads(theirs, &dead, "ack").reads();
@@ -394,7 +394,7 @@ async fn the_peer_reclaims_a_parked_message_of_a_stream() {
     })
     .await;
     host.kill().await;
-    // A requeue is in place: a peer that takes over what is idle gets the entry itself.
+    // A requeue keeps the entry in its place, so a peer that takes over idle entries gets it.
     let message = scene.peer_reads("reclaim", "orders", "ack").reads();
     message.expect_whole(b"nack:3600000");
     assert!(scene.raw.pending("orders", "workers").await.is_empty());

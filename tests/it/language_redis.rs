@@ -11,7 +11,7 @@ use crate::language_table::for_every_language;
 
 for_every_language!(does_the_same_beside_redis);
 
-/// Why a message ends as a dead letter, and what the detail holds; `None` if it is acknowledged.
+/// The reason of a dead letter and a part of its detail; `None` if the message is acknowledged.
 type Fate<'a> = Option<(&'a str, &'a str)>;
 
 /// The handler of batches.

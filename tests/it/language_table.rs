@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) answer: Answer,
 }
 
-/// What the example must answer.
+/// The answer that an example must give.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// This outcome, and this line of log behind `attempt N: `.
@@ -342,14 +342,14 @@ pub(crate) fn again(ms: u64) -> Answer {
 pub(crate) fn drop(reason: &str) -> Answer {
     // The host escapes characters that could control a terminal.
     let acts = |c: &char| c.is_control() && *c != '\t';
-    let mut told = String::new();
+    let mut escaped = String::new();
     for c in reason.chars() {
         match Some(c).filter(acts) {
-            Some(c) => told.extend(c.escape_default()),
-            None => told.push(c),
+            Some(c) => escaped.extend(c.escape_default()),
+            None => escaped.push(c),
         }
     }
-    Answer::Is(Outcome::Drop(Some(told)), reason.to_owned())
+    Answer::Is(Outcome::Drop(Some(escaped)), reason.to_owned())
 }
 
 pub(crate) fn not_an_order() -> Answer {

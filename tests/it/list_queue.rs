@@ -1,4 +1,4 @@
-//! The reliable list: claims, waiting and acknowledgements, and what they do to its keys.
+//! The reliable list: the effect of claims, waiting and acknowledgements on its keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -86,41 +86,6 @@ async fn a_thousand_values_and_large_ones_are_claimed_in_bounded_batches() {
 }
 
 #[tokio::test]
-async fn a_waiting_fetch_wakes_for_a_value_and_for_an_interruption() {
-    let scene = Scene::new().await;
-    let host = Arc::new(scene.host().await);
-    let long = Duration::from_secs(15);
-    let waiting = |host: &Arc<ListQueue>| {
-        let host = Arc::clone(host);
-        tokio::spawn(async move { host.fetch(5, long).await })
-    };
-    let begun = Instant::now();
-    let fetch = waiting(&host);
-    scene.blocked(1).await;
-    scene.publish(["a"]).await;
-    assert_eq!(fetch.await.unwrap().unwrap().len(), 1);
-    let fetch = waiting(&host);
-    scene.blocked(1).await;
-    host.interrupt().await.unwrap();
-    assert!(fetch.await.unwrap().unwrap().is_empty());
-    assert!(begun.elapsed() < long);
-
-    // A waiter that claims nothing leaves the value where it is, and the others wake.
-    let other = Arc::new(scene.host().await);
-    let fetches = [waiting(&host), waiting(&other)];
-    scene.blocked(2).await;
-    scene.publish(["b", "c"]).await;
-    let mut all = 0;
-    for fetch in fetches {
-        all += fetch.await.unwrap().unwrap().len();
-        if all == 2 {
-            break;
-        }
-    }
-    assert_eq!(all, 2);
-}
-
-#[tokio::test]
 async fn a_host_polls_where_it_may_not_wait() {
     let scene = Scene::with(user("-blmove")).await;
     let host = ListQueue::open(connector(&scene.user_url()), options()).await;
@@ -133,20 +98,6 @@ async fn a_host_polls_where_it_may_not_wait() {
     .await;
     scene.publish(["a"]).await;
     assert_eq!(fetch.await.unwrap().unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn a_server_that_takes_no_writes_fails_the_probe() {
-    let scene = Scene::new().await;
-    let host = scene.host().await;
-    host.probe().await.unwrap();
-    let keys = scene.keys().await;
-    scene.raw.ask("REPLICAOF 127.0.0.1 1").await;
-    let error = host.probe().await.unwrap_err();
-    assert_eq!(error.code(), "READONLY");
-    scene.raw.ask("REPLICAOF NO ONE").await;
-    host.probe().await.unwrap();
-    assert_eq!(scene.keys().await, keys);
 }
 
 #[tokio::test]

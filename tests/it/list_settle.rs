@@ -120,29 +120,6 @@ async fn the_mark_of_a_start_goes_when_the_delivery_is_settled() {
 }
 
 #[tokio::test]
-async fn settlements_of_all_kinds_are_answered_in_their_order() {
-    let scene = Scene::new().await;
-    let host = scene.recovering().await;
-    let claims = scene.claim(&host, &["a", "b", "c", "d", "e"]).await;
-    host.acknowledge(&claims[1..2]).await.unwrap();
-    let steps = [
-        dead_letter(),
-        requeue(1),
-        discard(),
-        park(1, Duration::from_secs(9)),
-        SettleAction::Leave { keep: 0 },
-    ];
-    let settlements = steps.into_iter().zip(&claims);
-    let settlements: Vec<_> = settlements
-        .map(|(step, claim)| settlement(claim, 1, step))
-        .collect();
-    let replies = host.settle(&settlements).await.unwrap();
-    let mut expected = vec![Reply::Done; 5];
-    expected[1] = Reply::Gone;
-    assert_eq!(replies, expected);
-}
-
-#[tokio::test]
 async fn a_dead_letter_has_the_whole_message_and_the_reason() {
     let scene = Scene::new().await;
     let host = scene.recovering().await;
@@ -185,34 +162,6 @@ async fn a_dead_letter_has_the_whole_message_and_the_reason() {
     assert_eq!(framed(&dead[0]).1, "plain");
     assert!(scene.processing(&host).await.is_empty());
     assert!(!scene.exists(CLAIMS).await);
-}
-
-#[tokio::test]
-async fn a_full_dead_letter_list_drops_its_oldest_or_refuses_more() {
-    let scene = Scene::new().await;
-    let bounded = |on_full| ListOptions {
-        dead_letter: Some(DeadLetterQueue {
-            max_len: Some(2),
-            on_full,
-            ..DeadLetterQueue::new(DEAD)
-        }),
-        ..options()
-    };
-    let host = scene.host_with(bounded(OnFull::DropOldest)).await;
-    for claim in &scene.claim(&host, &["a", "b", "c"]).await {
-        settled(&host, claim, 1, dead_letter()).await;
-    }
-    let dead = scene.list(DEAD).await;
-    let bodies: Vec<_> = dead.iter().map(|v| framed(v).1).collect();
-    assert_eq!(bodies, ["c", "b"]);
-    assert_eq!(host.maintain().await.unwrap().dead_letters_dropped, 1);
-    assert_eq!(host.maintain().await.unwrap().dead_letters_dropped, 0);
-
-    let host = scene.host_with(bounded(OnFull::Stop)).await;
-    let claims = scene.claim(&host, &["d"]).await;
-    refused(&host, &claims[0], 1, dead_letter()).await;
-    scene.raw.ask(&format!("LPOP {DEAD}")).await;
-    settled(&host, &claims[0], 1, dead_letter()).await;
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ async fn scores(scene: &Scene, key: &str) -> Vec<i64> {
     pairs.into_iter().map(|(_, score)| score as i64).collect()
 }
 
-/// All scores are about what the server says, plus so much at most.
+/// All scores are near the server's time, and at most so much ahead of it.
 async fn are_of_the_server(scene: &Scene, key: &str, ahead_ms: i64) {
     let now = scene.now_ms().await;
     for score in scores(scene, key).await {

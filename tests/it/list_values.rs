@@ -107,7 +107,7 @@ async fn a_replayed_raw_value_arrives_in_another_list_as_it_was_published() {
             to: to.map(str::to_owned),
             ..ReplayOptions::default()
         };
-        // A handler on trial is given what would arrive.
+        // A handler on trial gets the message that would arrive.
         let mut scan = letters.scan(Filter::default()).await.unwrap();
         let entry = scan.next().await.unwrap().unwrap().remove(0);
         let tried = letters.replayed(&entry, to, 1).message;

@@ -129,6 +129,8 @@ mod pubsub;
 #[cfg(test)]
 mod queue_connection;
 #[cfg(test)]
+mod queue_contract;
+#[cfg(test)]
 mod queue_faults;
 #[cfg(test)]
 mod queue_lost_replies;

@@ -65,16 +65,6 @@ async fn only_the_owner_with_the_current_count_settles() {
 }
 
 #[tokio::test]
-async fn a_settled_delivery_cannot_be_settled_again() {
-    let (scene, host, claims) = Scene::reading(&["a"]).await;
-    settled(&host, &claims[0], 1, discard()).await;
-    every_step_gets(Reply::Gone, &scene, &host, &claims[0], 1).await;
-    assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Gone]);
-    assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Gone);
-    assert!(is_empty(&host).await);
-}
-
-#[tokio::test]
 async fn every_call_reports_an_entry_that_was_trimmed_while_pending() {
     let scene = Scene::new().await;
     let (host, dead) = (scene.host().await, scene.host().await);
@@ -217,40 +207,6 @@ async fn a_missing_right_leaves_the_delivery_unchanged() {
 }
 
 #[tokio::test]
-async fn a_full_dead_letter_queue_stops_or_drops_the_oldest() {
-    let scene = Scene::new().await;
-    let bounded = |on_full| StreamOptions {
-        dead_letter: Some(DeadLetterQueue {
-            max_len: Some(100),
-            on_full,
-            ..DeadLetterQueue::new(DEAD)
-        }),
-        ..options()
-    };
-    let stop = scene.host_with(bounded(OnFull::Stop)).await;
-    let claims = scene.read(&stop, &vec!["x"; 301]).await;
-    let all = settlements(&claims, &dead_letter());
-    let replies = stop.settle(&all).await.unwrap();
-    assert!(replies[..100].iter().all(|reply| *reply == Reply::Done));
-    assert!(replies[100..].iter().all(is_refused));
-    assert_eq!(scene.length(DEAD).await, 100);
-    assert_eq!(stop.backlog().await.unwrap().pending, 201);
-
-    let drop = scene.host_with(bounded(OnFull::DropOldest)).await;
-    for claim in &claims[100..] {
-        scene.give(drop.consumer(), claim.id, 1, 0).await;
-    }
-    let replies = drop.settle(&all[100..]).await.unwrap();
-    assert!(replies.iter().all(|reply| *reply == Reply::Done));
-    let left = scene.length(DEAD).await;
-    assert!((100..301).contains(&left), "{left}");
-    let dropped = drop.maintain().await.unwrap().dead_letters_dropped;
-    assert_eq!(i64::try_from(dropped).unwrap(), 301 - left);
-    assert_eq!(drop.maintain().await.unwrap().dead_letters_dropped, 0);
-    assert!(is_empty(&drop).await);
-}
-
-#[tokio::test]
 async fn a_queue_without_a_dead_letter_key_refuses_dead_letters() {
     let scene = Scene::new().await;
     let mut options = options();
@@ -259,22 +215,6 @@ async fn a_queue_without_a_dead_letter_key_refuses_dead_letters() {
     let claims = scene.read(&host, &["a"]).await;
     refused(&host, &claims[0], 1, dead_letter()).await;
     assert!(scene.held(claims[0].id).await.is_some());
-}
-
-#[tokio::test]
-async fn scripts_that_the_server_forgot_are_loaded_again() {
-    let (scene, host, claims) = Scene::reading(&["x"; 250]).await;
-    let done = vec![Reply::Done; 250];
-    for _ in 0..2 {
-        scene.raw.ask("SCRIPT FLUSH").await;
-        assert_eq!(host.renew(&claims).await.unwrap(), done);
-        scene.raw.ask("SCRIPT FLUSH").await;
-        assert!(due(&host, 9).await.is_empty());
-    }
-    scene.raw.ask("SCRIPT FLUSH").await;
-    let all = settlements(&claims, &dead_letter());
-    assert_eq!(host.settle(&all).await.unwrap(), done);
-    assert_eq!(scene.length(DEAD).await, 250);
 }
 
 #[tokio::test]

@@ -82,38 +82,6 @@ async fn resp3_works_like_resp2() {
 }
 
 #[tokio::test]
-async fn a_waiting_fetch_wakes_for_a_message_and_for_an_interruption() {
-    let scene = Scene::new().await;
-    let host = Arc::new(scene.host().await);
-    let long = Duration::from_secs(15);
-
-    let wait = || {
-        let host = Arc::clone(&host);
-        tokio::spawn(async move { host.fetch(5, long).await })
-    };
-
-    let waiting = wait();
-    scene.blocked(1).await;
-    scene.raw.add(KEY, "a").await;
-    assert_eq!(waiting.await.unwrap().unwrap().len(), 1);
-
-    let begun = Instant::now();
-    let waiting = wait();
-    scene.blocked(1).await;
-    host.interrupt().await.unwrap();
-    assert!(waiting.await.unwrap().unwrap().is_empty());
-
-    // An interruption before a fetch ends the wait of the next fetch, and only of that one.
-    host.interrupt().await.unwrap();
-    assert!(host.fetch(5, long).await.unwrap().is_empty());
-    assert!(begun.elapsed() < long);
-    let short = Duration::from_millis(80);
-    let begun = Instant::now();
-    assert!(host.fetch(5, short).await.unwrap().is_empty());
-    assert!(begun.elapsed() >= short);
-}
-
-#[tokio::test]
 async fn a_new_group_begins_at_the_configured_start() {
     let scene = Scene::new().await;
     scene.raw.add(KEY, "old").await;

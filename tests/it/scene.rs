@@ -1,5 +1,5 @@
-//! The scene of a test: a private Redis server, a connection to look behind the scenes, and what
-//! the kind of test needs beside them.
+//! The scene of a test: a private Redis server, a connection that inspects it, and the data of a family
+//! of tests.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// A private server, and what a kind of test keeps with it: `K`, reached through the scene itself.
+/// A private server, and the data `K` of a family of tests. The scene dereferences to `K`.
 pub(crate) struct Scene<K> {
     pub(crate) server: RedisServer,
     pub(crate) raw: RawRedis,
