@@ -1,8 +1,7 @@
-//! What serving each kind of queue needs of Redis: the types of its keys, and the rights of its user.
+//! The requirements of each kind of queue: the types of its keys, and the rights of its user.
 //!
-//! The rights name every command that is sent to Redis, by Rust or by a script, with the keys it is
-//! sent for. Commands that only make things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
-//! `ACL DRYRUN` itself) are left out.
+//! The rights name every command with its keys, sent by Rust or by a script. Optional commands
+//! (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`, `ACL DRYRUN` itself) are left out.
 
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::list::ListOptions;
@@ -14,7 +13,7 @@ use crate::redis::rights::Need;
 use crate::redis::startup::{Key, StartError, StartWarning, check_all};
 use crate::wire::keys;
 
-/// Check all that serving this stream needs; nothing is changed.
+/// Check the requirements of this stream; nothing is changed.
 ///
 /// # Errors
 /// The first [`StartError`], the cheapest ones first.
@@ -27,9 +26,9 @@ pub(super) async fn check_stream(
     let fences = keys::fences(&options.key, &options.group);
     let mut keys = vec![
         Key::new(&options.key, "stream", "the queue"),
-        Key::new(&parked, "zset", "what waits for its time"),
-        Key::new(&delayed, "zset", "what was published for later"),
-        Key::new(&fences, "zset", "what hosts have asked again"),
+        Key::new(&parked, "zset", "parked deliveries"),
+        Key::new(&delayed, "zset", "messages published for later"),
+        Key::new(&fences, "zset", "repeated calls of hosts"),
     ];
     let targets = targets(options.dead_letter.as_ref(), &options.key);
     keys.extend(
@@ -40,7 +39,7 @@ pub(super) async fn check_stream(
     check_all(connector, &keys, &stream(options)).await
 }
 
-/// Check all that serving this reliable list needs; nothing is changed.
+/// Check the requirements of this reliable list; nothing is changed.
 ///
 /// # Errors
 /// The first [`StartError`], the cheapest ones first.
@@ -52,8 +51,8 @@ pub(super) async fn check_list(
     let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
     let mut keys = vec![
         Key::new(key, "list", "the queue"),
-        Key::new(&retry, "list", "what is tried again"),
-        Key::new(&delayed, "zset", "what waits for its time"),
+        Key::new(&retry, "list", "values to try again"),
+        Key::new(&delayed, "zset", "delayed values"),
         Key::new(&instances, "zset", "the instances"),
     ];
     if let Some(recovery) = &options.recovery {
@@ -68,7 +67,7 @@ pub(super) async fn check_list(
     check_all(connector, &keys, &list(options)).await
 }
 
-/// Check all that serving this simple list needs; nothing is changed.
+/// Check the requirements of this simple list; nothing is changed.
 ///
 /// # Errors
 /// The first [`StartError`], the cheapest ones first.
@@ -80,8 +79,8 @@ pub(super) async fn check_simple_list(
     check_all(connector, &keys, &simple_list(options)).await
 }
 
-/// Check all that serving this subscription needs; nothing is changed. A replica will do: it passes
-/// on what is published on its primary.
+/// Check the requirements of this subscription; nothing is changed. A replica is enough: it passes on
+/// messages published on its primary.
 ///
 /// # Errors
 /// The first [`StartError`], the cheapest ones first.
@@ -90,14 +89,14 @@ pub(super) async fn check_pubsub(
     options: &PubSubOptions,
 ) -> Result<Vec<StartWarning>, StartError> {
     check_all(connector, &[], &pubsub(options)).await?;
-    // Nothing is kept: that a server could lose it does not matter.
+    // Nothing is kept: the server can lose nothing.
     Ok(Vec::new())
 }
 
 const DEAD_LETTERS: &str = "the dead-letter queue";
 
-/// Every key that a dead letter may go to, as far as it is not known. A single reason may lead back
-/// to the queue: what no handler has seen ends in the cycle key then.
+/// Every key that a dead letter may go to, other than the queue itself. A single reason may lead back to
+/// the queue: a message that no handler has seen since then ends in the cycle key.
 fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
     let Some(dead_letter) = dead_letter else {
         return Vec::new();
@@ -282,15 +281,15 @@ mod tests {
         let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
             (grants(stream(&options)), grants(list(&lists)));
         let mut sent = 0;
-        // A host replays nothing, publishes nothing and deploys nothing; and it serves as well if
-        // it may not show what it runs.
+        // A host replays nothing, publishes nothing and deploys nothing; and it can serve without the
+        // right to report its state.
         let serving = |script: &&Script| {
             use Script::{
                 Deploy, MoveCopy, MoveDone, MoveHold, PageList, PublishLapsing, PublishLater,
-                Replay, ReplayList, RequestVersion, Seen,
+                Replay, RequestVersion, Seen,
             };
             let in_steps = matches!(script, MoveHold | MoveCopy | MoveDone);
-            let brings_back = in_steps || matches!(script, Replay | ReplayList | PageList);
+            let brings_back = in_steps || matches!(script, Replay | PageList);
             let deploys = matches!(script, Deploy | RequestVersion | Seen);
             !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
         };

@@ -27,9 +27,9 @@ pub(crate) use subscribed::Subscribed;
 /// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
 /// included, may take as long.
 pub const DEADLINE: Duration = Duration::from_secs(5);
-/// How long a look at whether the server works may take: with the longest pause between two of them,
-/// one that answers again is found within five seconds.
-pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(2);
+/// How long a probe may take: with the longest pause between two probes, a server that answers again is
+/// found within five seconds.
+const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -316,6 +316,15 @@ impl Link {
         self.ask(command, deadline, asked).await
     }
 
+    /// Ask for the number that a command of one key answers: `XLEN`, `LLEN`.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub(crate) async fn count(&self, command: &'static str, key: &str) -> Result<u64, Error> {
+        let answer = self.call(command, redis::cmd(command).arg(key)).await?;
+        reply::count(command, &answer)
+    }
+
     /// Ask several commands in one round trip. What Redis refuses stands in its place as
     /// [`Value::ServerError`].
     ///
@@ -385,25 +394,35 @@ impl Link {
         reply
     }
 
-    /// Everything that `asked` does on this connection, with a shorter deadline than each of its
-    /// commands has. When that has passed, the next call opens a new connection.
+    /// Check that the server takes `write` and answers `read`, within a short deadline. A replica, a
+    /// server that cannot save, or one without its replicas refuses writes. A missing right says nothing
+    /// about the server, and is no error here. When the deadline has passed, the next call opens a new
+    /// connection.
     ///
     /// # Errors
-    /// `Deadline`, and what `asked` says.
-    pub async fn within<T>(
+    /// `Deadline`, and those of the two.
+    pub(crate) async fn probe(
         &self,
         command: &'static str,
-        deadline: Duration,
-        asked: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        if let Ok(reply) = timeout(deadline, asked).await {
-            return reply;
+        write: impl Future<Output = Result<(), Error>>,
+        read: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let unless_forbidden = |result: Result<(), Error>| match result {
+            Err(error) if error.is_missing_right() => Ok(()),
+            result => result,
+        };
+        let probing = async {
+            unless_forbidden(write.await)?;
+            unless_forbidden(read.await)
+        };
+        if let Ok(probed) = timeout(PROBE_DEADLINE, probing).await {
+            return probed;
         }
-        // Held by somebody else: they are opening a new one.
+        // If another task holds the lock, it is opening a new connection.
         if let Ok(mut slot) = self.session.try_lock() {
             *slot = None;
         }
-        Err(self.late(command, deadline))
+        Err(self.late(command, PROBE_DEADLINE))
     }
 
     /// The id of the connection, if one was opened and the user may know it.

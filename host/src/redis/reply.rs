@@ -1,4 +1,4 @@
-//! Replies of Redis, taken apart. RESP2 and RESP3 shapes both; buffers are moved, not copied.
+//! Replies of Redis in parts, of RESP2 and RESP3. Buffers are moved, not copied.
 
 use bytes::Bytes;
 use redis::Value;
@@ -24,7 +24,7 @@ pub(crate) fn unexpected(command: &'static str, found: &Value) -> Error {
     }
 }
 
-/// Redis' refusal in a pipeline's reply, as an error.
+/// A reply in a pipeline, if it is not an error.
 pub(crate) fn accepted(command: &'static str, value: Value) -> Result<Value, Error> {
     match value {
         Value::ServerError(error) => Err(Error::refused(
@@ -85,6 +85,14 @@ pub(crate) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, E
         Value::Nil => Ok(Vec::new()),
         other => Err(unexpected(command, &other)),
     }
+}
+
+/// An array of strings.
+pub(crate) fn values(command: &'static str, value: Value) -> Result<Vec<Bytes>, Error> {
+    array(command, value)?
+        .into_iter()
+        .map(|value| bytes(command, value))
+        .collect()
 }
 
 /// An array of exactly this many values.

@@ -22,14 +22,6 @@ pub(crate) fn refused(error: Error) -> Result<Reply, Error> {
     }
 }
 
-/// What a probe found: a right that is missing says nothing about the server.
-pub(crate) fn unless_forbidden(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_missing_right() => Ok(()),
-        result => result,
-    }
-}
-
 /// The dead-letter queue takes no more.
 pub(crate) fn full() -> Reply {
     Reply::Refused("the dead-letter queue is full".to_owned())

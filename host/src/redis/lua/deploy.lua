@@ -14,14 +14,12 @@ end
 if redis.call('STRLEN', KEYS[2]) ~= tonumber(ARGV[2]) then
   return 'gone'
 end
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local number = redis.call('HINCRBY', KEYS[1], 'last', 1)
 local before = redis.call('HGET', KEYS[1], 'wanted') or '0'
 redis.call('RENAME', KEYS[2], ARGV[5] .. number)
 redis.call('PERSIST', ARGV[5] .. number)
-redis.call('HSET', KEYS[1], 'v:' .. number, ARGV[3] .. ' ' .. ARGV[2] .. ' ' .. now .. ' ' .. ARGV[4],
-  'wanted', number, 'before', before, 'action', 'deploy', 'at', now, 'by', ARGV[4], 'token', ARGV[1])
+redis.call('HSET', KEYS[1], 'v:' .. number, ARGV[3] .. ' ' .. ARGV[2] .. ' ' .. text(now) .. ' ' .. ARGV[4],
+  'wanted', number, 'before', before, 'action', 'deploy', 'at', text(now), 'by', ARGV[4], 'token', ARGV[1])
 redis.call('HINCRBY', KEYS[1], 'serial', 1)
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   local old = string.match(field, '^v:(%d+)$')

@@ -6,16 +6,14 @@
 -- reply OK
 --
 -- Atomicity: nothing here is read by anything but people. A repeat says the same again.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if ARGV[2] == '' then
   redis.call('PEXPIRE', KEYS[2], 0)
   redis.call('ZREM', KEYS[1], ARGV[1])
   return 'OK'
 end
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
-redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
-local before = string.format('%.0f', now - tonumber(ARGV[4]))
+redis.call('ZADD', KEYS[1], text(now), ARGV[1])
+local before = text(now - ARGV[4])
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', before, 'LIMIT', 0, 100)) do
   redis.call('ZREM', KEYS[1], name)
 end

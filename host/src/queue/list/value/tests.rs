@@ -12,7 +12,7 @@ fn values(framing: Framing, accounting: Accounting) -> Values {
         name: "jobs".into(),
         framing,
         accounting,
-        ttl: Lasting::new(None),
+        ttl: AtomicTtl::new(None),
         time: Arc::default(),
     }
 }
