@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use redis::{Cmd, Pipeline, Value};
+use wildmatch::WildMatch;
 
 use crate::redis::connection::Link;
 use crate::redis::error::{Class, Error};
@@ -37,7 +38,7 @@ impl Scope {
     pub fn names(&self, key: &str) -> bool {
         match self {
             Self::Queue(queue) => **queue == *key,
-            Self::Match(pattern) => matches(pattern, key),
+            Self::Match(pattern) => WildMatch::new(pattern).matches(key),
         }
     }
 
@@ -265,40 +266,13 @@ fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
     Ok(fields)
 }
 
-/// Whether a pattern names a text: `*` is any text, `?` any one character. In time proportional to
-/// both lengths' product at most.
-fn matches(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let text: Vec<char> = text.chars().collect();
-    let (mut p, mut t) = (0, 0);
-    // The last star, and from where on it is tried to stand for less.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some('?') => (p, t) = (p + 1, t + 1),
-            Some(c) if *c == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    (p, t) = (at + 1, from + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn patterns() {
+        let matches = |pattern: &str, text: &str| Scope::Match(pattern.into()).names(text);
         for (pattern, text) in [
             ("orders.*", "orders."),
             ("orders.*", "orders.eu"),

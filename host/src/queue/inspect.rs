@@ -311,10 +311,8 @@ async fn due_in(link: &Link, set: &str, member: Bytes, now_ms: u64) -> Result<Op
         Value::Double(due) => due,
         other => {
             let text = reply::text(COMMAND, other)?;
-            text.parse().map_err(|_| Error::Reply {
-                command: COMMAND,
-                detail: "a score that is not a number".to_owned(),
-            })?
+            text.parse()
+                .map_err(|_| reply::invalid(COMMAND, "a score that is not a number"))?
         }
     };
     // Written as whole milliseconds; the cast saturates.

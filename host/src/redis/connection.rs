@@ -1,4 +1,4 @@
-//! Connections: opened with a deadline, asked with a deadline, dropped when they fail.
+//! Connections: opened with a deadline, asked with a deadline, dropped after a failure.
 //!
 //! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
 
@@ -19,7 +19,6 @@ use crate::redis::error::{Error, bounded};
 use crate::redis::reply;
 use crate::redis::target::{Secret, Target};
 
-mod credentials;
 mod subscribed;
 
 pub(crate) use subscribed::Subscribed;
@@ -42,8 +41,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Connections to `target` that call themselves `name` (`CLIENT LIST` shows it; characters
-    /// that Redis refuses there are replaced).
+    /// Connections to `target` with this name (`CLIENT LIST` shows it; characters that Redis refuses
+    /// there are replaced).
     pub fn new(target: Target, name: &str) -> Self {
         let name: String = name
             .chars()
@@ -105,17 +104,18 @@ impl Connector {
         subscribes: bool,
     ) -> Result<Opened, Error> {
         let target = &self.target;
-        let password = self.password()?;
+        let password = target.password()?;
         let (idle, interval, retries) = KEEPALIVE;
         let keepalive = TcpKeepalive::new()
             .with_time(idle)
             .with_interval(interval)
             .with_retries(retries);
-        // No login, no database, no `CLIENT SETINFO` by the library: its errors hide Redis' code.
+        // The library does not log in, choose a database or send `CLIENT SETINFO`: its errors hide the
+        // error code of Redis.
         let mut settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
         if subscribes {
-            // Messages only come by RESP3, which the library wants to ask for itself; a server
-            // with a password takes that with a login only.
+            // Messages only come by RESP3. The library insists on asking for it itself, and a server
+            // with a password accepts that with a login only.
             settings = settings.set_protocol(ProtocolVersion::RESP3);
             if let Some(password) = &password {
                 let username = target.username.as_deref().unwrap_or("default");
@@ -137,7 +137,7 @@ impl Connector {
             .set_redis_settings(settings);
         let client = match &target.address {
             ConnectionAddr::TcpTls { .. } => {
-                redis::Client::build_with_tls(info, self.certificates()?)
+                redis::Client::build_with_tls(info, target.certificates()?)
             }
             _ => redis::Client::open(info),
         }
@@ -150,7 +150,7 @@ impl Connector {
         Ok((Session { connection, serial }, client_id))
     }
 
-    /// Log in, choose the database, say our name, in one round trip. Returns the client id, if the
+    /// Log in, choose the database and set the name, in one round trip. Returns the client id, if the
     /// user may know it.
     async fn log_in(
         &self,
@@ -240,7 +240,7 @@ fn no_timeouts() -> AsyncConnectionConfig {
         .set_response_timeout(None)
 }
 
-/// What a refused login may show.
+/// The text of a refused login, without secrets.
 fn login_detail<'a>(code: &str, detail: Option<&'a str>) -> &'a str {
     match (code, detail) {
         ("WRONGPASS" | "NOAUTH" | "NOPERM" | "LOADING" | "NOPROTO", Some(detail)) => detail,
@@ -264,9 +264,9 @@ struct Session {
     serial: u64,
 }
 
-/// A connection that is opened when it is used, and opened anew by the first use after a failure.
+/// A connection. The first use opens it; after a failure the next use opens it again.
 ///
-/// Commands of concurrent callers share it, in pipelines.
+/// Concurrent callers share it, in pipelines.
 pub struct Link {
     connector: Connector,
     name: String,
@@ -282,7 +282,7 @@ pub struct Link {
 const NO_CLIENT_ID: i64 = 0;
 
 impl Link {
-    /// Open the connection if it is not open: whether the server can be reached, and lets us in.
+    /// Open the connection if it is not open.
     ///
     /// # Errors
     /// As [`Link::call`].
@@ -325,11 +325,10 @@ impl Link {
         reply::count(command, &answer)
     }
 
-    /// Ask several commands in one round trip. What Redis refuses stands in its place as
-    /// [`Value::ServerError`].
+    /// Ask several commands in one round trip. The reply to a refused one is a [`Value::ServerError`].
     ///
     /// # Errors
-    /// `Connection` or `Deadline`: nothing is known about any of them.
+    /// `Connection` or `Deadline`: the effect of all of them is unknown.
     pub async fn pipeline(
         &self,
         command: &'static str,
@@ -364,8 +363,8 @@ impl Link {
         Ok(values)
     }
 
-    /// Ask on an open connection. Waiting for others who open it, opening it, and the reply have
-    /// one deadline together: one that hangs makes nobody else wait longer.
+    /// Ask on an open connection. One deadline covers the wait for another caller that opens it, the
+    /// opening, and the reply: so a connection that hangs delays no caller longer than its own deadline.
     async fn ask<T>(
         &self,
         command: &'static str,
@@ -383,9 +382,8 @@ impl Link {
             let command = serial.map_or("CONNECT", |_| command);
             Err(self.late(command, deadline))
         });
-        // After an error that a new connection may not have. A replica that was a primary keeps
-        // refusing on the old connection while the name already leads to the new primary; a
-        // password that was changed is read again.
+        // A new connection may help. A former primary keeps refusing on the old connection while the
+        // name already leads to the new primary; a changed password is read again.
         if let (Err(error), Some(serial)) = (&reply, serial)
             && error.wants_new_connection()
         {

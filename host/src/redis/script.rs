@@ -157,8 +157,7 @@ impl Script {
     }
 }
 
-/// Run calls of one script in one round trip; a refusal stands in its place as
-/// [`Value::ServerError`].
+/// Run calls of one script in one round trip. The reply to a refused one is a [`Value::ServerError`].
 ///
 /// # Errors
 /// `Connection` or `Deadline`; `Unavailable` with `NOSCRIPT` if Redis forgets faster than we load.
@@ -170,7 +169,7 @@ pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec
     send(link, script.name(), &pipeline).await
 }
 
-/// Send commands, calls of scripts among them, in one round trip; a refusal stands in its place as
+/// Send commands, calls of scripts among them, in one round trip. The reply to a refused one is a
 /// [`Value::ServerError`].
 ///
 /// # Errors
@@ -203,7 +202,7 @@ pub async fn send(
 /// Run one call of a script; a refusal is an error.
 ///
 /// # Errors
-/// As [`run_all`], and what Redis refuses.
+/// As [`run_all`], and refusals of Redis.
 pub async fn run(link: &Link, script: Script, call: &Cmd) -> Result<Value, Error> {
     match link.call(script.name(), call).await {
         Err(Error::Unavailable { code, .. }) if code == "NOSCRIPT" => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
@@ -114,7 +114,7 @@ impl StartError {
         Some(hint.to_owned())
     }
 
-    /// What an error means while starting.
+    /// The error of an error at the start.
     pub(crate) fn from_error(error: Error, key: &str) -> Self {
         match &error {
             &Error::Configuration {
@@ -140,15 +140,15 @@ impl StartError {
     }
 }
 
-/// Whether the server does not know a command.
+/// Whether the error says that the server does not know a command.
 fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Configuration { detail, .. } if detail.starts_with("unknown command"))
 }
 
-/// What is worth a warning at start.
+/// A warning at the start.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StartWarning {
-    /// Redis may evict keys, messages among them.
+    /// Redis may evict keys, and messages with them.
     Evicts {
         /// Its `maxmemory-policy`.
         policy: String,
@@ -173,7 +173,7 @@ impl fmt::Display for StartWarning {
     }
 }
 
-/// A key that serving uses.
+/// A key of a queue.
 pub(crate) struct Key<'a> {
     name: &'a str,
     needed: &'static str,
@@ -190,7 +190,8 @@ impl<'a> Key<'a> {
     }
 }
 
-/// `keys` begins with the queue's own; dead letters come last. Without any, nothing is kept.
+/// Check a server. `keys` begins with the queue's own key; dead letters come last. A queue without keys
+/// keeps nothing.
 pub(crate) async fn check_all(
     connector: &Connector,
     keys: &[Key<'_>],
@@ -206,13 +207,13 @@ pub(crate) async fn check_all(
         });
     }
     let link = connector.link("check");
-    let told = |error| StartError::from_error(error, queue);
+    let failed = |error| StartError::from_error(error, queue);
     let info = Server::ask(&link).await;
-    let Some(info) = info.map_err(told)? else {
-        return Err(missing(&link, needs).await.map_err(told)?);
+    let Some(info) = info.map_err(failed)? else {
+        return Err(missing(&link, needs).await.map_err(failed)?);
     };
     info.check(connector, own, keys.len() > 1)?;
-    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(told)?
+    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(failed)?
         && !rules.is_empty()
     {
         return Err(StartError::MissingRights { user, rules });
@@ -223,7 +224,7 @@ pub(crate) async fn check_all(
     Ok(info.warnings())
 }
 
-/// `INFO` is forbidden: name that and everything else that is.
+/// `INFO` is forbidden: name that right and the others that are missing.
 async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
     let (user, rules) = match rights::lacking(link, needs).await? {
         Some((user, rules)) if !rules.is_empty() => (user, rules),
@@ -235,9 +236,7 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
 
 async fn is_of_type(link: &Link, key: &Key<'_>) -> Result<(), StartError> {
     const COMMAND: &str = "TYPE";
-    let mut cmd = Cmd::new();
-    cmd.arg(COMMAND).arg(key.name);
-    let found = link.call(COMMAND, &cmd).await;
+    let found = link.call(COMMAND, cmd(COMMAND).arg(key.name)).await;
     let found = found
         .and_then(|found| reply::text(COMMAND, found))
         .map_err(|error| StartError::from_error(error, key.name))?;
@@ -252,19 +251,17 @@ async fn is_of_type(link: &Link, key: &Key<'_>) -> Result<(), StartError> {
     })
 }
 
-/// What `INFO` says about the server.
+/// The reply of `INFO`.
 struct Server(HashMap<String, String>);
 
 impl Server {
-    /// `None` if we may not ask.
+    /// `None` if the right to ask is missing.
     async fn ask(link: &Link) -> Result<Option<Self>, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("INFO");
-        let text = match link.call("INFO", &cmd).await {
+        let text = match link.call("INFO", &cmd("INFO")).await {
             // RESP3: a verbatim string.
             Ok(Value::VerbatimString { text, .. }) => text,
             Ok(value) => reply::text("INFO", value)?,
-            Err(Error::Configuration { code, .. }) if code == "NOPERM" => return Ok(None),
+            Err(error) if error.is_missing_right() => return Ok(None),
             Err(error) => return Err(error),
         };
         let lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -279,7 +276,7 @@ impl Server {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// `key` = the queue's own, if it has one; `derives` = keys beside it must share its slot.
+    /// `key` = the queue's own, if it has one; `derives` = other keys must share its slot.
     fn check(
         &self,
         connector: &Connector,
@@ -287,7 +284,7 @@ impl Server {
         derives: bool,
     ) -> Result<(), StartError> {
         let target = connector.target().address();
-        // Valkey says which Redis it is: 7.2.4.
+        // Valkey names the Redis that it is compatible with: 7.2.4.
         let version = self.get("redis_version");
         let major = version
             .split('.')

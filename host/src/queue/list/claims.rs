@@ -238,10 +238,7 @@ impl ListQueue {
             let written = self
                 .values
                 .recovered(token, value, orphan.mark.parse().ok())
-                .map_err(|error| Error::Reply {
-                    command: script.name(),
-                    detail: error.to_string(),
-                })?;
+                .map_err(|error| reply::invalid(script.name(), error.to_string()))?;
             let new = reserved.token(offset, written.framed);
             call.arg(&orphan.entry[..])
                 .arg(&orphan.mark)
@@ -308,9 +305,6 @@ impl ListQueue {
 fn token_of(command: &'static str, value: Value) -> Result<Token, Error> {
     match Token::split(&reply::bytes(command, value)?) {
         Some((token, [])) => Ok(token),
-        _ => Err(Error::Reply {
-            command,
-            detail: "an invalid token".to_owned(),
-        }),
+        _ => Err(reply::invalid(command, "an invalid token")),
     }
 }

@@ -258,10 +258,8 @@ impl StreamQueue {
     ) -> Result<Claim, Error> {
         let entry = reply::text(command, entry)?;
         let fields = reply::fields(command, fields)?;
-        let (id, ms) = parse_entry_id(&entry).ok_or_else(|| Error::Reply {
-            command,
-            detail: "an invalid entry id".to_owned(),
-        })?;
+        let (id, ms) =
+            parse_entry_id(&entry).ok_or_else(|| reply::invalid(command, "an invalid entry id"))?;
         let mut decoded = stream::decode(&self.name, &entry, ms, &fields, &self.options.decoding);
         if let Origin::Orphan { idle } = origin {
             let headers = &mut decoded.message.headers;
