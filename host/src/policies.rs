@@ -3,7 +3,7 @@
 //!
 //! A queue's own are the hash `{orders}:policy` (setting -> text). Those by pattern are the hash
 //! [`POLICIES`], whose fields are a setting and a pattern with a blank between (no setting has one).
-//! Here they are texts: what they mean, and whether they are right, is for `config` to say.
+//! Here they are texts; `config` reads and checks them.
 //!
 //! Crash windows: none. A change is one command, and a host reads both hashes in one round trip.
 
@@ -43,7 +43,7 @@ impl Scope {
     }
 
     /// How well it fits a queue that it names: the queue's own wins over any pattern, of two
-    /// patterns the one with more characters that are no wildcard, and then the later in the
+    /// patterns the one with more literal characters, and then the later in the
     /// alphabet.
     fn rank(&self) -> (bool, usize, &str) {
         match self {
@@ -222,7 +222,7 @@ impl Policies {
         }
     }
 
-    /// What a key holds, as Redis calls it.
+    /// The type of a key, as Redis names it.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -236,7 +236,7 @@ impl Policies {
 
 fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
     let stored = fields(value)?.into_iter().filter_map(|(field, text)| {
-        // What somebody else wrote there is none of ours.
+        // Fields of other programs are ignored.
         let (setting, pattern) = field.split_once(' ')?;
         Some(Stored {
             scope: Scope::Match(pattern.into()),
@@ -247,8 +247,8 @@ fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
     Ok(stored.collect())
 }
 
-/// Fields and their texts, in the order of their names; not more than there may be. What has a text
-/// that is not UTF-8 or too long is told apart by its name: no setting has that one.
+/// Fields and their texts, in the order of their names, at most [`SETTINGS_MAX`]. A field whose text is too
+/// long or not UTF-8 gets a name that no setting has.
 fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
     const COMMAND: &str = "HGETALL";
     let mut fields: Vec<(String, String)> = reply::fields(COMMAND, value)?

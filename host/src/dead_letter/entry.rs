@@ -1,4 +1,4 @@
-//! One dead letter, taken apart.
+//! One dead letter and its parts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,8 +11,7 @@ use crate::delivery::death::History;
 use crate::delivery::message::Headers;
 use crate::wire::{dead_letter as header, death, stream};
 
-/// A dead letter, with hostler's headers taken apart. Entries that other programs wrote are entries as
-/// well.
+/// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
 /// As JSON: `{"id","reason","detail","attempts","source","source_id","handler","group","headers":{},
 /// "body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
@@ -49,7 +48,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Take an entry of a stream apart.
+    /// Read an entry of a stream.
     pub fn new(id: String, fields: Vec<(Bytes, Bytes)>, options: &stream::Options) -> Self {
         let decoded = stream::decode(&"".into(), &id, 0, &fields, options);
         // Not the message's headers: those are without the headers that only a host may set.
@@ -76,7 +75,7 @@ impl Entry {
         }
     }
 
-    /// Take a value of a list apart: a frame, the envelope of a dead letter, or else a payload.
+    /// Read a value of a list: a frame, the envelope of a dead letter, or else a payload.
     pub fn of_value(value: Bytes) -> Self {
         let (headers, body, _) = list::read(&value);
         let options = stream::Options::default();

@@ -160,7 +160,7 @@ impl Walk {
             }
             match page.left {
                 Some(left) => self.is_over = left == 0,
-                // Others have removed every mark: at most what was there.
+                // Others have removed every mark: read at most as many entries as there were.
                 None => values.truncate(usize::try_from(self.unseen).unwrap_or(usize::MAX)),
             }
             self.is_over |= values.is_empty();

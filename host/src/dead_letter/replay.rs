@@ -260,7 +260,7 @@ impl<'a> Replay<'a> {
             match word.and_then(|word| reply::text(script.name(), word)) {
                 Ok(word) => match word.as_str() {
                     "done" => self.done(Moved::To(one.target.clone())),
-                    // Somebody has begun a two-phase move: it is finished so.
+                    // Somebody has begun a two-phase move: the same way finishes it.
                     "moving" => others.push(one),
                     _ => self.done(Moved::Gone),
                 },

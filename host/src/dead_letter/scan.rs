@@ -27,7 +27,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether an entry matches, apart from its age and id.
+    /// Whether an entry matches, without its age and id.
     fn matches(&self, entry: &Entry) -> bool {
         let reason = match entry.reason.as_deref() {
             None | Some("") => UNKNOWN,

@@ -68,7 +68,7 @@ pub struct Value {
     pub enqueued_ms: u64,
 }
 
-/// A queue that forgets what it hands out.
+/// A queue that forgets a message when it hands it out.
 #[derive(Debug)]
 pub struct AtMostOnce<S> {
     source: S,

@@ -305,15 +305,15 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     async fn backlog(&self) -> Result<Backlog, Error>;
 
     /// After a failure: whether the queue is there and its server takes writes to it, within a short
-    /// deadline. It changes nothing. A right that this host lacks is no failure here: the command that
-    /// needs it fails by itself.
+    /// deadline. It changes nothing. A missing right is not a failure here: the command that needs it fails by
+    /// itself.
     async fn probe(&self) -> Result<(), Error>;
 
     /// Counters about the server and the connections to it.
     fn contact(&self) -> Contact;
 
     /// The state of the queue, for metrics; `None` if the kind has no state. It may need rights that
-    /// serving does not: its failure is no failure of the queue.
+    /// serving does not need: its failure does not mean that the queue fails.
     async fn observe(&self) -> Result<Option<Observation>, Error> {
         Ok(None)
     }

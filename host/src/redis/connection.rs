@@ -394,7 +394,7 @@ impl Link {
 
     /// Check that the server takes `write` and answers `read`, within a short deadline. A replica, a
     /// server that cannot save, or one without its replicas refuses writes. A missing right says nothing
-    /// about the server, and is no error here. When the deadline has passed, the next call opens a new
+    /// about the server, and is not an error here. When the deadline has passed, the next call opens a new
     /// connection.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ pub(crate) fn invalid(command: &'static str, detail: impl Into<String>) -> Error
 }
 
 fn unexpected(command: &'static str, found: &Value) -> Error {
-    // The kind only: what is in it may be a payload.
+    // The kind only: the content may be a payload.
     let kind = match found {
         Value::Nil => "nil",
         Value::Int(_) => "an integer",

@@ -23,7 +23,7 @@ const CLAIMS_MAX: usize = 100;
 /// Most scripts in one housekeeping.
 const CALLS_MAX: usize = 100;
 
-/// What the limit remembers from one housekeeping to the next.
+/// The memory of the limit from one housekeeping to the next.
 #[derive(Debug, Default)]
 pub(super) struct Overflow {
     /// The last dead letter was refused: the next housekeeping tries with one.
@@ -114,8 +114,8 @@ fn is_for_others<Q: AtLeastOnce>(queue: &Q, claim: &Claim) -> bool {
     only_group(&claim.message.headers).is_some_and(|only| queue.group().is_some_and(|g| g != only))
 }
 
-/// Settle what was claimed; refused messages go back. Returns whether none was refused. In a repeat, a
-/// delivery that is gone was settled by the try whose answer was lost.
+/// Settle claims; refused messages go back. Returns whether none was refused. In a repeat, a delivery
+/// that is gone was settled by the try whose answer was lost.
 async fn give_up<Q: AtLeastOnce>(
     queue: &Q,
     settlements: Vec<Settlement>,

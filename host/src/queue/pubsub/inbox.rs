@@ -230,7 +230,7 @@ impl Inbox {
     }
 }
 
-/// What a value counts against the buffer.
+/// The size of a value in the buffer.
 fn size(value: &Value) -> usize {
     value.bytes.len() + value.queue.len() + OVERHEAD
 }

@@ -1,4 +1,4 @@
--- Count what waits in a group: unread entries (any or none), pending ones, and delayed ones.
+-- Count the waiting messages of a group: unread entries (any or none), pending ones, and delayed ones.
 --
 -- KEYS  1 stream, 2 delayed (sorted set of messages published for later)
 -- ARGV  1 group

@@ -11,9 +11,9 @@
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; claims; values over that
 --       length that are left }, each claim { token, value }
 --
--- Atomicity: what is claimed is recorded and on the processing list before it leaves the list:
+-- Atomicity: a claimed value is recorded and on the processing list before it leaves the list:
 -- where that fails (wrong type), nothing has left. The memory in use stays the same, so it runs out of memory as well.
--- A repeat claims others: what an earlier call claimed is on the processing list, and found there
+-- A repeat claims others: the values of an earlier call are on the processing list, and found there
 -- if its reply was lost.
 local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
 redis.call('ZADD', KEYS[4], text(now), ARGV[1])

@@ -8,8 +8,8 @@
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; claims, ms until the next
 --       is due (-1 = none) }, each claim { token, value }
 --
--- Atomicity: what is claimed is on the processing list before it leaves the sorted set.
--- A repeat claims others: what an earlier call claimed is found on the processing list.
+-- Atomicity: a claimed value is on the processing list before it leaves the sorted set.
+-- A repeat claims others: the values of an earlier call are found on the processing list.
 local claims, bytes, number = {}, 0, tonumber(ARGV[3])
 local unknown = 0
 -- A user that may copy but not remove would claim the same values for ever.

@@ -1,9 +1,8 @@
 -- Forget instances of a reliable list that were not seen for long and hold nothing.
 --
 -- KEYS  1 instances (sorted set: instance -> last seen)
--- ARGV  1 for how long they must not have been seen, ms, 2 at most how many, 3 what the key of a
---       processing list begins with, 4 what the key of a hash of starts begins with, 5 only this
---       instance ('' = any)
+-- ARGV  1 for how long they must not have been seen, ms, 2 at most how many, 3 beginning of the
+--       key of a processing list, 4 beginning of the key of a hash of starts, 5 only this instance ('' = any)
 -- reply how many were forgotten
 --
 -- It reads processing lists that are not among KEYS: all are in the slot of KEYS[1].

@@ -1,7 +1,7 @@
 -- List the instances of a reliable list that may hold orphans.
 --
 -- KEYS  1 instances (sorted set: instance -> last seen), 2 recovery set, if there is one
--- ARGV  1 idle time that makes an orphan, ms, 2 what the key of a processing list begins with,
+-- ARGV  1 idle time that makes an orphan, ms, 2 beginning of the key of a processing list,
 --       3 at most how many records to look at
 -- reply names of instances
 --

@@ -2,8 +2,8 @@
 --
 -- KEYS  1 its processing list, 2 its starts (hash), 3 instances, 4 recovery set, if there is one
 -- ARGV  1 the instance, 2 idle time that makes an orphan, ms, 3 at most how many, 4 after how many
---       bytes of values to stop, 5 how many entries to look at; then tokens: only these, whatever
---       their idle time (none = all)
+--       bytes of values to stop, 5 how many entries to look at; then tokens: only these, at any
+--       idle time (none = all)
 -- reply per orphan { its entry on the processing list (token .. value), starts charged to it by the
 --       instance ('' = none recorded), idle ms }
 --

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 list, 2 retry list, 3 delayed (sorted set: token .. value -> due), 4 instances (sorted
 --       set: instance -> last seen), 5 recovery set, if there is one (instance .. token -> claimed)
--- ARGV  1 what the key of a processing list begins with
+-- ARGV  1 beginning of the key of a processing list
 -- reply { values that no instance has claimed, delayed values, ms until the next is due
 --       (-1 = none), ms since the oldest claim or renewal (-1 = not known),
 --       instances: { name, entries it holds, ms since it was seen } each }

@@ -1,4 +1,4 @@
--- Claim what other consumers have held for too long without renewing it. The count stays.
+-- Claim deliveries that other consumers have not renewed for too long. The count stays.
 --
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 idle time that makes an orphan, ms, 4 at most how many,
@@ -7,7 +7,7 @@
 --
 -- Atomicity: listed and claimed in one go, so that no charge is lost between reading a count and
 -- writing it. Only the first command can fail (no group, wrong type).
--- A repeat finds what an earlier call claimed owned by this host.
+-- A repeat finds the deliveries of an earlier call owned by this host.
 local room, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 for i = 6, #ARGV do
   if #claims >= room or bytes >= limit then

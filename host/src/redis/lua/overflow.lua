@@ -9,7 +9,7 @@
 --
 -- Atomicity: counted and claimed in one go, so that several hosts together never claim more than is
 -- over. Only the first command can fail (no stream, wrong type).
--- A repeat counts anew: what an earlier call claimed is owned by this host and no longer unread.
+-- A repeat counts again: the entries of an earlier call are owned by this host, and no longer unread.
 local most = tonumber(ARGV[3])
 local length = redis.call('XLEN', KEYS[1])
 if length <= most then

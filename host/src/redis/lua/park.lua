@@ -6,8 +6,8 @@
 --       then per delivery: id, count it must have, count it keeps, delay in ms
 -- reply one word per delivery: done | gone | trimmed | stolen
 --
--- Atomicity: the due time is written first. What can fail (wrong type, out of memory) fails before
--- the first write of the script; everything behind it passes.
+-- Atomicity: the due time is written first. It is the only write that can fail (wrong type, out of
+-- memory).
 -- A repeat finds the delivery parked with the count to keep: done.
 local out = {}
 for i = 5, #ARGV, 4 do

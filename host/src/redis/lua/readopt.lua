@@ -1,4 +1,4 @@
--- After a repair: take back what this host holds and the new group does not know.
+-- After a repair: take back deliveries of this host that the new group does not know.
 --
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self); then per delivery: id, count

@@ -5,8 +5,8 @@
 --       one before)
 -- reply number of the version that is wanted now | gone | nothing: nothing was ever deployed
 --
--- Atomicity: the looks come before the first write. A repeat finds its own token, and answers as
--- before: it does not go back twice.
+-- Atomicity: reads come before the first write. A repeat finds its own token, and answers as before: it
+-- does not go back twice.
 if redis.call('HEXISTS', KEYS[1], 'last') == 0 then
   return 'nothing'
 end

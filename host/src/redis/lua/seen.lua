@@ -1,7 +1,7 @@
--- Say what a host looks like, for as long as it says so.
+-- Report the state of a host, for a while.
 --
 -- KEYS  1 hosts (sorted set: name -> last seen), 2 this host (string)
--- ARGV  1 its name, 2 what there is to see ('' = it leaves), 3 for how long that holds, ms, 4 for
+-- ARGV  1 its name, 2 its state ('' = it leaves), 3 for how long that holds, ms, 4 for
 --       how long names are kept, ms
 -- reply OK
 --

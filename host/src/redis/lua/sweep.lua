@@ -7,7 +7,7 @@
 -- reply { claims, trimmed, where to go on }
 --
 -- Atomicity: reads that can fail come first; claiming is the only write.
--- A repeat finds what an earlier call claimed owned by this host.
+-- A repeat finds the deliveries of an earlier call owned by this host.
 local page = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[4], '+', ARGV[5], ARGV[3])
 for _, held in ipairs(page) do
   if not redis.call('ZSCORE', KEYS[2], held[1]) then

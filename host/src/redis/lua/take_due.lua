@@ -7,8 +7,8 @@
 --
 -- Atomicity: each is claimed before its record goes. A record without a parked delivery (the delivery
 -- was acknowledged late, or taken over) goes as well.
--- A repeat takes others. What an earlier call took is owned by this host, and found as an orphan if
--- the reply was lost.
+-- A repeat takes others. The deliveries of an earlier call are owned by this host, and found as orphans
+-- if its reply was lost.
 for _, id in ipairs(due(KEYS[2], ARGV[4])) do
   if bytes >= tonumber(ARGV[5]) then
     break
