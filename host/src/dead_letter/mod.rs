@@ -44,7 +44,6 @@
 //! A future that is dropped half-way, or a process that dies, leaves no entry half moved: one script
 //! moves it, or, across slots, a two-phase move that the next replay finishes.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -101,6 +100,7 @@ pub enum Error {
 }
 
 /// The dead-letter queue of a stream or of a list.
+#[derive(Debug)]
 pub struct DeadLetters {
     link: Link,
     key: String,
@@ -115,15 +115,6 @@ pub struct DeadLetters {
 enum Kind {
     Stream,
     List,
-}
-
-impl fmt::Debug for DeadLetters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadLetters")
-            .field("key", &self.key)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
 }
 
 impl DeadLetters {

@@ -11,7 +11,7 @@ use super::{Queue, Rules};
 use crate::queue::requirements;
 use crate::redis::Error;
 use crate::redis::connection::{Connector, Link};
-use crate::redis::startup::{StartError, StartWarning};
+use crate::redis::startup::{Key, StartError, StartWarning, check_all};
 
 /// A queue, and how this host serves it.
 #[derive(Clone, Debug)]
@@ -114,12 +114,18 @@ impl QueueOptions {
     /// # Errors
     /// The first [`StartError`].
     pub async fn check(&self, connector: &Connector) -> Result<Vec<StartWarning>, StartError> {
-        match self {
-            Self::Stream(options) => requirements::check_stream(connector, options).await,
-            Self::List(options) => requirements::check_list(connector, options).await,
-            Self::SimpleList(options) => requirements::check_simple_list(connector, options).await,
-            Self::PubSub(options) => requirements::check_pubsub(connector, options).await,
-        }
+        use requirements::{list, list_keys, pubsub, simple_list, stream, stream_keys};
+        let (keys, needs) = match self {
+            Self::Stream(options) => (stream_keys(options), stream(options)),
+            Self::List(options) => (list_keys(options), list(options)),
+            Self::SimpleList(options) => {
+                let key = Key::new(&options.key, "list", "the queue");
+                (vec![key], simple_list(options))
+            }
+            // A replica is enough: it passes on messages published on its primary.
+            Self::PubSub(options) => (Vec::new(), pubsub(options)),
+        };
+        check_all(connector, &keys, &needs).await
     }
 
     /// Begin to serve it.

@@ -50,6 +50,7 @@ impl SimpleListOptions {
 }
 
 /// A simple list, as one host serves it.
+#[derive(Debug)]
 pub struct SimpleList {
     key: Arc<str>,
     /// For everything but taking.
@@ -60,14 +61,6 @@ pub struct SimpleList {
     /// About how large a value is, as far as it is known.
     value_size: AtomicUsize,
     stopped: AtomicBool,
-}
-
-impl std::fmt::Debug for SimpleList {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimpleList")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
 }
 
 impl SimpleList {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -80,11 +81,11 @@ impl Connector {
         }
     }
 
-    fn late(&self, command: &'static str) -> Error {
+    fn late(&self, command: &'static str, after: Duration) -> Error {
         Error::Deadline {
             target: self.target.address(),
             command,
-            after: self.deadline,
+            after,
         }
     }
 
@@ -92,7 +93,7 @@ impl Connector {
         let opening = self.open_and_log_in(name, serial, no_timeouts(), false);
         match timeout(self.deadline, opening).await {
             Ok(result) => result,
-            Err(_) => Err(self.late("CONNECT")),
+            Err(_) => Err(self.late("CONNECT", self.deadline)),
         }
     }
 
@@ -278,6 +279,12 @@ pub struct Link {
     client_id: AtomicI64,
 }
 
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Link").field(&self.name).finish()
+    }
+}
+
 /// Redis counts clients from 1.
 const NO_CLIENT_ID: i64 = 0;
 
@@ -380,7 +387,7 @@ impl Link {
         .await;
         let reply = reply.unwrap_or_else(|_| {
             let command = serial.map_or("CONNECT", |_| command);
-            Err(self.late(command, deadline))
+            Err(self.connector.late(command, deadline))
         });
         // A new connection may help. A former primary keeps refusing on the old connection while the
         // name already leads to the new primary; a changed password is read again.
@@ -420,7 +427,7 @@ impl Link {
         if let Ok(mut slot) = self.session.try_lock() {
             *slot = None;
         }
-        Err(self.late(command, PROBE_DEADLINE))
+        Err(self.connector.late(command, PROBE_DEADLINE))
     }
 
     /// The id of the connection, if one was opened and the user may know it.
@@ -468,14 +475,6 @@ impl Link {
         let mut slot = self.session.lock().await;
         if slot.as_ref().is_some_and(|s| s.serial == serial) {
             *slot = None;
-        }
-    }
-
-    fn late(&self, command: &'static str, after: Duration) -> Error {
-        Error::Deadline {
-            target: self.connector.target.address(),
-            command,
-            after,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::redis::reply;
 const UNBLOCK_TRIES: u32 = 10;
 
 /// Whether a fetch is running, and whether it is to be interrupted.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Interruption {
     fetching: AtomicBool,
     wanted: AtomicBool,

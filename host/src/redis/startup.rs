@@ -174,16 +174,20 @@ impl fmt::Display for StartWarning {
 }
 
 /// A key of a queue.
-pub(crate) struct Key<'a> {
-    name: &'a str,
+pub(crate) struct Key {
+    name: String,
     needed: &'static str,
     purpose: &'static str,
 }
 
-impl<'a> Key<'a> {
-    pub(crate) fn new(name: &'a str, needed: &'static str, purpose: &'static str) -> Self {
+impl Key {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        needed: &'static str,
+        purpose: &'static str,
+    ) -> Self {
         Self {
-            name,
+            name: name.into(),
             needed,
             purpose,
         }
@@ -191,13 +195,13 @@ impl<'a> Key<'a> {
 }
 
 /// Check a server. `keys` begins with the queue's own key; dead letters come last. A queue without keys
-/// keeps nothing.
+/// keeps nothing that the server could lose: it gets no warnings.
 pub(crate) async fn check_all(
     connector: &Connector,
-    keys: &[Key<'_>],
+    keys: &[Key],
     needs: &[Need],
 ) -> Result<Vec<StartWarning>, StartError> {
-    let own = keys.first().map(|key| key.name);
+    let own = keys.first().map(|key| key.name.as_str());
     let queue = own.unwrap_or_default();
     let mut others = keys.iter().skip(1);
     if let Some(same) = others.find(|key| key.name == queue) {
@@ -221,7 +225,10 @@ pub(crate) async fn check_all(
     for key in keys {
         is_of_type(&link, key).await?;
     }
-    Ok(info.warnings())
+    Ok(match own {
+        Some(_) => info.warnings(),
+        None => Vec::new(),
+    })
 }
 
 /// `INFO` is forbidden: name that right and the others that are missing.
@@ -234,17 +241,17 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
     Ok(StartError::MissingRights { user, rules })
 }
 
-async fn is_of_type(link: &Link, key: &Key<'_>) -> Result<(), StartError> {
+async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
     const COMMAND: &str = "TYPE";
-    let found = link.call(COMMAND, cmd(COMMAND).arg(key.name)).await;
+    let found = link.call(COMMAND, cmd(COMMAND).arg(&key.name)).await;
     let found = found
         .and_then(|found| reply::text(COMMAND, found))
-        .map_err(|error| StartError::from_error(error, key.name))?;
+        .map_err(|error| StartError::from_error(error, &key.name))?;
     if found == key.needed || found == "none" {
         return Ok(());
     }
     Err(StartError::WrongType {
-        key: key.name.to_owned(),
+        key: key.name.clone(),
         purpose: key.purpose,
         needed: key.needed,
         found,

@@ -31,6 +31,7 @@ pub(super) use dead_letters::Destination;
 use calls::{Replies, complete};
 
 /// The state that each of these kinds has.
+#[derive(Debug)]
 pub(super) struct Base {
     /// The name of this host in the queue.
     pub(super) consumer: String,

@@ -5,7 +5,6 @@
 //! - `value`: values and their counts.
 //! - `claims`: new, due and orphaned deliveries.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,6 +48,7 @@ const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;
 const INSTANCES_MAX: usize = 100;
 
 /// A reliable list, as one host serves it.
+#[derive(Debug)]
 pub struct ListQueue {
     base: Base,
     options: ListOptions,
@@ -61,6 +61,7 @@ pub struct ListQueue {
 }
 
 /// The keys of a list and of this instance.
+#[derive(Debug)]
 struct Keys {
     retry: String,
     delayed: String,
@@ -73,7 +74,7 @@ struct Keys {
 }
 
 /// Whether others may have evicted this instance since it last looked for each of its deliveries.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Eviction {
     noticed: AtomicU64,
     looked_at: AtomicU64,
@@ -88,15 +89,6 @@ impl Eviction {
 
     fn close(&self, noticed: u64) {
         self.looked_at.fetch_max(noticed, Ordering::SeqCst);
-    }
-}
-
-impl fmt::Debug for ListQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListQueue")
-            .field("key", &self.options.key)
-            .field("instance", &self.base.consumer)
-            .finish_non_exhaustive()
     }
 }
 

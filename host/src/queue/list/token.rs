@@ -64,6 +64,7 @@ impl fmt::Display for Token {
 }
 
 /// The tokens of this start of the host.
+#[derive(Debug)]
 pub(super) struct Tokens {
     /// The first half, with the last bit 0.
     first: u64,
@@ -72,6 +73,7 @@ pub(super) struct Tokens {
     issued: Mutex<Issued>,
 }
 
+#[derive(Debug)]
 struct Issued {
     next: u64,
     /// Numbers of calls that are under way: from, until.

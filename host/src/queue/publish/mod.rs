@@ -3,7 +3,6 @@
 //! A message with a delay, or to a list with a time to live, needs a script; all others are plain
 //! commands, which need no other right.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -32,20 +31,13 @@ pub const BATCH_MESSAGES: usize = 4096;
 pub const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Publishes to one destination.
+#[derive(Debug)]
 pub struct Publisher {
     link: Link,
     destination: Destination,
     /// The first half of the tokens of its delayed messages, and the number of the next one.
     token: u64,
     delayed: AtomicU64,
-}
-
-impl fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher")
-            .field("destination", &self.destination)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Publisher {

@@ -11,7 +11,6 @@
 //! is broken) are lost; the time without a subscription is counted as a gap, from when it is noticed. A
 //! host that dies loses its buffer and its running messages. A host that drains runs both.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,18 +112,10 @@ impl Default for Buffer {
 }
 
 /// A subscription, as one host serves it.
+#[derive(Debug)]
 pub struct PubSub {
-    name: String,
     inbox: Arc<Inbox>,
     subscribing: JoinHandle<()>,
-}
-
-impl fmt::Debug for PubSub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PubSub")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Drop for PubSub {
@@ -148,7 +139,6 @@ impl PubSub {
             subscriber.map_err(|error| StartError::from_error(error, &options.name))?;
         let (framing, consumer) = (options.framing, options.consumer.clone());
         let pubsub = Self {
-            name: options.name.clone(),
             inbox: Arc::clone(&inbox),
             subscribing: tokio::spawn(subscriber::keep(subscriber, connector, options, inbox)),
         };

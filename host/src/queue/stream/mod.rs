@@ -3,7 +3,6 @@
 //! - [`options`]: the options of a stream queue.
 //! - `claims`: new, due and orphaned deliveries.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,6 +51,7 @@ const TRIM_MAX: u64 = 10_000;
 const PARKED_AGAIN_MAX: usize = 10_000;
 
 /// A consumer group on a stream, as one host serves it.
+#[derive(Debug)]
 pub struct StreamQueue {
     base: Base,
     options: StreamOptions,
@@ -65,17 +65,8 @@ pub struct StreamQueue {
     cursors: Mutex<Cursors>,
 }
 
-impl fmt::Debug for StreamQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamQueue")
-            .field("key", &self.options.key)
-            .field("group", &self.options.group)
-            .field("consumer", &self.base.consumer)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Where bounded scans go on.
+#[derive(Debug)]
 struct Cursors {
     /// Over parked deliveries.
     sweep: String,

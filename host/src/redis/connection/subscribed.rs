@@ -39,7 +39,7 @@ impl Connector {
                 connector: self.clone(),
                 session: session?,
             }),
-            Err(_) => Err(self.late(command)),
+            Err(_) => Err(self.late(command, self.deadline)),
         }
     }
 }
@@ -59,11 +59,12 @@ impl Subscribed {
         const COMMAND: &str = "PING";
         let ping = cmd(COMMAND);
         let asked = self.session.connection.send_packed_command(&ping);
-        match timeout(self.connector.deadline, asked).await {
+        let deadline = self.connector.deadline;
+        match timeout(deadline, asked).await {
             // Any answer will do: the user may lack the right to `PING`.
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(self.connector.broken(&error)),
-            Err(_) => Err(self.connector.late(COMMAND)),
+            Err(_) => Err(self.connector.late(COMMAND, deadline)),
         }
     }
 }
