@@ -11,7 +11,7 @@
 //! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
 //! - [`backoff`]: how long something that failed waits.
 //! - [`death`]: the history that a dead letter carries, and cycles.
-//! - [`text`]: bounded texts.
+//! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
 //! - [`ledger`]: every delivery this host holds, from claim to settlement.
 
