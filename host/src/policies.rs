@@ -3,7 +3,7 @@
 //!
 //! A queue's own are the hash `{orders}:policy` (setting -> text). Those by pattern are the hash
 //! [`POLICIES`], whose fields are a setting and a pattern with a blank between (no setting has one).
-//! Here they are texts: what they mean, and whether they are right, is for `config` to say.
+//! Here they are texts; `config` reads and checks them.
 //!
 //! Crash windows: none. A change is one command, and a host reads both hashes in one round trip.
 
@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use redis::{Cmd, Pipeline, Value};
+use wildmatch::WildMatch;
 
 use crate::redis::connection::Link;
 use crate::redis::error::{Class, Error};
@@ -37,12 +38,12 @@ impl Scope {
     pub fn names(&self, key: &str) -> bool {
         match self {
             Self::Queue(queue) => **queue == *key,
-            Self::Match(pattern) => matches(pattern, key),
+            Self::Match(pattern) => WildMatch::new(pattern).matches(key),
         }
     }
 
     /// How well it fits a queue that it names: the queue's own wins over any pattern, of two
-    /// patterns the one with more characters that are no wildcard, and then the later in the
+    /// patterns the one with more literal characters, and then the later in the
     /// alphabet.
     fn rank(&self) -> (bool, usize, &str) {
         match self {
@@ -221,7 +222,7 @@ impl Policies {
         }
     }
 
-    /// What a key holds, as Redis calls it.
+    /// The type of a key, as Redis names it.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -235,7 +236,7 @@ impl Policies {
 
 fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
     let stored = fields(value)?.into_iter().filter_map(|(field, text)| {
-        // What somebody else wrote there is none of ours.
+        // Fields of other programs are ignored.
         let (setting, pattern) = field.split_once(' ')?;
         Some(Stored {
             scope: Scope::Match(pattern.into()),
@@ -246,8 +247,8 @@ fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
     Ok(stored.collect())
 }
 
-/// Fields and their texts, in the order of their names; not more than there may be. What has a text
-/// that is not UTF-8 or too long is told apart by its name: no setting has that one.
+/// Fields and their texts, in the order of their names, at most [`SETTINGS_MAX`]. A field whose text is too
+/// long or not UTF-8 gets a name that no setting has.
 fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
     const COMMAND: &str = "HGETALL";
     let mut fields: Vec<(String, String)> = reply::fields(COMMAND, value)?
@@ -265,40 +266,13 @@ fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
     Ok(fields)
 }
 
-/// Whether a pattern names a text: `*` is any text, `?` any one character. In time proportional to
-/// both lengths' product at most.
-fn matches(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let text: Vec<char> = text.chars().collect();
-    let (mut p, mut t) = (0, 0);
-    // The last star, and from where on it is tried to stand for less.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some('?') => (p, t) = (p + 1, t + 1),
-            Some(c) if *c == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    (p, t) = (at + 1, from + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn patterns() {
+        let matches = |pattern: &str, text: &str| Scope::Match(pattern.into()).names(text);
         for (pattern, text) in [
             ("orders.*", "orders."),
             ("orders.*", "orders.eu"),

@@ -1,16 +1,15 @@
 //! Publishing from a Rust service, without the command line.
 //!
-//! A producer needs no library of ours: any Redis client will do (`docs/producers.md`). This is the
-//! one that `hostler publish` itself uses: headers, delays, expiry, and thousands of messages per
-//! round trip in bounded memory.
+//! A producer can use any Redis client (`docs/producers.md`). `hostler publish` itself uses this module:
+//! headers, delays, expiry, and thousands of messages per round trip in bounded memory.
 //!
 //! ```no_run
 #![doc = include_str!("publish/example.rs")]
 //! ```
 //!
-//! A message is published at least once if the caller repeats what has failed: after an error of
-//! class [`crate::redis::Class::Reconnect`] nobody knows whether Redis has taken it. Give it an `x-message-id`
-//! of your own, and its handler can tell.
+//! A message is published at least once if the caller repeats after a failure: after an error of class
+//! [`crate::redis::Class::Reconnect`] it may be published or not. With an `x-message-id` of your own, its
+//! handler can recognize a repeat.
 
 use crate::redis::connection::Connector;
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
@@ -25,10 +24,10 @@ pub use crate::wire::list::Codec;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The URL is none.
+    /// The URL is wrong.
     #[error(transparent)]
     Url(#[from] TargetError),
-    /// The server cannot be reached, or does not let us in.
+    /// The server cannot be reached, or refuses the login.
     #[error(transparent)]
     Redis(#[from] crate::redis::Error),
 }

@@ -38,7 +38,7 @@ async fn unusable_keys_are_refused_and_no_key_is_changed() {
     for (keys, said) in [
         (&["orders", "orders:dead"][..], "the queue"),
         (&["orders:dead"], "the dead-letter queue"),
-        (&["{orders}:parked:workers"], "what waits for its time"),
+        (&["{orders}:parked:workers"], "parked deliveries"),
     ] {
         scene.raw.ask("FLUSHALL").await;
         for key in keys {

@@ -8,6 +8,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::{Variables, compile_component, flags, output};
 use crate::config::{self, ByteSize, Collected, Effective, Problem, Value};
+use crate::delivery::millis::millis;
 use crate::sandbox::{self, Description, Import, LoadError, Need, Sandbox, Settings};
 
 /// Say what a component is and needs, or whether a configuration is right
@@ -215,7 +216,7 @@ fn component<'a>(description: &'a Description, digest: &'a str) -> Component<'a>
         exports: &description.exports,
         imports: description.imports.iter().map(imported).collect(),
         size_bytes: description.size,
-        compile_ms: u64::try_from(description.compile.as_millis()).unwrap_or(u64::MAX),
+        compile_ms: millis(description.compile),
         cached: description.cached,
         memories: description.memories,
         memory_initial_bytes: description.memory_initial,

@@ -35,7 +35,10 @@ impl Connected {
             Server::Embedded => {
                 let embedded = Embedded::start(Path::new(EMBEDDED_DIR))
                     .await
-                    .map_err(|error| with_remedy(Exit::Unavailable, &error.to_string()))?;
+                    .map_err(|error| Failure {
+                        hint: error.hint(),
+                        ..Failure::new(Exit::Unavailable, error)
+                    })?;
                 let url = embedded.url();
                 let target = Target::parse(url, PasswordSource::Url, TlsFiles::default())
                     .map_err(|error| Failure::new(Exit::Bug, error))?;
@@ -72,7 +75,14 @@ impl Passing for StartError {
     }
 
     fn failure(&self) -> Failure {
-        start_failure(self)
+        let exit = match self.may_pass() {
+            true => Exit::Unavailable,
+            false => Exit::Usage,
+        };
+        Failure {
+            hint: self.hint(),
+            ..Failure::new(exit, self)
+        }
     }
 }
 
@@ -125,18 +135,6 @@ pub(super) fn ask<T>(asking: impl Future<Output = Result<T, Failure>>) -> Result
     answered
 }
 
-/// Why a queue cannot be served.
-fn start_failure(error: &StartError) -> Failure {
-    let exit = match error {
-        StartError::Unreachable(_) | StartError::NotReady(_) => Exit::Unavailable,
-        _ => Exit::Usage,
-    };
-    match error {
-        StartError::Refused(_) => Failure::new(exit, error),
-        _ => with_remedy(exit, &error.to_string()),
-    }
-}
-
 /// Why a command that asks one thing was not answered.
 fn refused(error: &crate::redis::Error) -> Failure {
     match error.class() {
@@ -146,13 +144,5 @@ fn refused(error: &crate::redis::Error) -> Failure {
             Failure::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
         }
         Class::Configuration => Failure::new(Exit::Usage, error),
-    }
-}
-
-/// These errors end in `: remedy`.
-fn with_remedy(exit: Exit, text: &str) -> Failure {
-    match text.rsplit_once(": ") {
-        Some((what, remedy)) => Failure::new(exit, what).hint(remedy),
-        None => Failure::new(exit, text),
     }
 }

@@ -13,6 +13,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{self, Flags, Reach};
 use crate::config::Redis;
 use crate::dead_letter::{DeadLetters, Error};
+use crate::delivery::text::printable;
 use crate::wire::stream;
 
 mod export;
@@ -112,14 +113,5 @@ pub(super) fn shown(text: &str) -> String {
 
 /// A text that somebody else wrote: on one line, without control characters.
 pub(super) fn line(text: &str) -> String {
-    text.chars().flat_map(printable).collect()
-}
-
-fn printable(c: char) -> impl Iterator<Item = char> {
-    let (plain, escaped) = if c.is_control() {
-        (None, Some(c.escape_default()))
-    } else {
-        (Some(c), None)
-    };
-    plain.into_iter().chain(escaped.into_iter().flatten())
+    printable(text).replace('\t', "\\t")
 }

@@ -14,6 +14,7 @@ use crate::cli::message::{Body, Header, headers};
 use crate::cli::{Variables, check, output};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
+use crate::delivery::millis::millis;
 use crate::delivery::outcome::Outcome;
 use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
 
@@ -97,9 +98,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     if args.json {
         output::json(&Answer {
             outcome: verdict.outcome,
-            delay_ms: verdict
-                .delay
-                .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            delay_ms: verdict.delay.map(millis),
             reason: verdict.reason,
             fault: verdict.fault,
             duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),

@@ -256,12 +256,7 @@ impl Keeper {
                 Err(error) if error.may_pass() => return Err(Unfit::Unknown),
                 // What stands in the way already is not for these words to mend.
                 Err(error) if self.is_known(&error).await => {}
-                Err(StartError::MissingRights { user, rules }) => {
-                    let what = format!("the redis user `{user}` lacks rights");
-                    let hint = format!("grant them with `ACL SETUSER {user} {}`", rules.join(" "));
-                    return Err(Unfit::Wrong(what, Some(hint)));
-                }
-                Err(error) => return Err(Unfit::Wrong(error.to_string(), None)),
+                Err(error) => return Err(Unfit::Wrong(error.to_string(), error.hint())),
             }
         }
         Ok(Fit {

@@ -396,7 +396,7 @@ fn show_all(found: &Found, apart: bool, json: bool) -> Result<Exit, Failure> {
             (None, false) => "overruled".to_owned(),
             (None, true) => String::new(),
         };
-        [row.setting, row.value, row.target, &remark].map(printable)
+        [row.setting, row.value, row.target, &remark].map(super::dlq::line)
     });
     output::line(&output::table(std::iter::once(head).chain(lines)))?;
     Ok(Exit::Ok)
@@ -410,13 +410,6 @@ fn problem(stored: &Stored) -> Option<String> {
         target: Arc::clone(stored.scope.text()),
     };
     alone(vec![value], None).err().map(|failure| failure.what)
-}
-
-/// Somebody else may have written it.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 fn with<T>(

@@ -1,4 +1,4 @@
-//! One dead letter, taken apart.
+//! One dead letter and its parts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,16 +11,15 @@ use crate::delivery::death::History;
 use crate::delivery::message::Headers;
 use crate::wire::{dead_letter as header, death, stream};
 
-/// A dead letter. What hostler has written into its headers is taken apart; whatever somebody else
-/// wrote, there is an entry.
+/// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
 /// As JSON: `{"id","reason","detail","attempts","source","source_id","handler","group","headers":{},
-/// "body","body_base64","defect"}`; what the entry does not say is `null`, `body` is `null` where
-/// it is not UTF-8, and of a repeated header the first is shown.
+/// "body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
+/// a repeated header the first is shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// Its id in the dead-letter queue. In a stream the time when it died stands in it; in a list it
-    /// is a digest of the value, which equal values share.
+    /// Its id in the dead-letter queue. In a stream it contains the time of death; in a list it is a
+    /// digest of the value, which equal values share.
     pub id: String,
     /// Why it died: usually the label of a [`crate::delivery::policy::Reason`].
     pub reason: Option<String>,
@@ -40,19 +39,19 @@ pub struct Entry {
     pub headers: Headers,
     /// Its body; empty if it is defective.
     pub body: Bytes,
-    /// Why it is no message, if it is none. The fields have it whole.
+    /// Why it cannot be read as a message. The fields have it whole.
     pub defect: Option<String>,
-    /// Every field, in wire order, byte for byte; of a list's entry, what a stream would hold.
+    /// Every field, in wire order, byte for byte; of a list's entry, the fields in a stream.
     pub fields: Vec<(Bytes, Bytes)>,
     /// The value of a list's entry, byte for byte.
     pub value: Option<Bytes>,
 }
 
 impl Entry {
-    /// Take an entry of a stream apart.
+    /// Read an entry of a stream.
     pub fn new(id: String, fields: Vec<(Bytes, Bytes)>, options: &stream::Options) -> Self {
         let decoded = stream::decode(&"".into(), &id, 0, &fields, options);
-        // Not the message's: those are without what only a host may set.
+        // Not the message's headers: those are without the headers that only a host may set.
         let headers = stream::headers(&fields);
         let text = |name| {
             headers
@@ -76,7 +75,7 @@ impl Entry {
         }
     }
 
-    /// Take a value of a list apart: a frame, the envelope of a dead letter, or else a payload.
+    /// Read a value of a list: a frame, the envelope of a dead letter, or else a payload.
     pub fn of_value(value: Bytes) -> Self {
         let (headers, body, _) = list::read(&value);
         let options = stream::Options::default();
@@ -87,7 +86,7 @@ impl Entry {
         }
     }
 
-    /// When it died, in epoch milliseconds, by Redis' clock; 0 if nothing says.
+    /// When it died, in epoch milliseconds, by Redis' clock; 0 if that is unknown.
     pub fn died_ms(&self) -> u64 {
         match self.value {
             None => Self::time_of(&self.id),
@@ -101,12 +100,20 @@ impl Entry {
         milliseconds.parse().unwrap_or(0)
     }
 
+    /// Name it in a call of a script.
+    pub(super) fn name_in(&self, call: &mut redis::Cmd) {
+        match &self.value {
+            None => call.arg("stream").arg(&self.id),
+            Some(value) => call.arg("list").arg(&value[..]),
+        };
+    }
+
     /// How many bytes its fields have.
     pub(super) fn size(&self) -> usize {
         self.fields.iter().map(|(n, v)| n.len() + v.len()).sum()
     }
 
-    /// It as one line of JSON, whole: see [`crate::wire::line`].
+    /// The whole entry as one line of JSON: see [`crate::wire::line`].
     pub fn line(&self) -> String {
         crate::wire::line::write(&self.id, self.reason.as_deref(), &self.fields)
     }
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_of_a_whole_one() {
+    fn a_dead_letter_as_json() {
         let entry = entry(&[
             ("_payload", b"hi"),
             ("h:X-Tenant", b"7"),
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dead_letter_is_shown_all_the_same() {
+    fn other_entries_have_json_as_well() {
         let json = serde_json::to_value(entry(&[
             ("a", b"\xff"),
             ("h:x-dead-letter-attempts", b"many"),

@@ -1,21 +1,17 @@
 //! Dead-letter queues that are lists: entries have no ids, and places that move.
 //!
 //! An entry is named by a digest of its value, and removed by its value. A walk goes from the right
-//! (the oldest) to the left, and remembers how many entries it has passed and left; where somebody
-//! else removed some of those, it looks for what it knows, and begins again from the right if it
-//! finds nothing: it may come by an entry twice then, but skips none.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! (the oldest) to the left, and remembers how many entries it has passed and left. If others remove some
+//! of those, it looks for an entry that it knows. If it finds none, it begins again from the right: then
+//! it may meet an entry twice, but it skips none.
 
 use bytes::Bytes;
-use redis::{Cmd, Pipeline};
 use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error};
 use crate::delivery::message::Headers;
-use crate::redis::Error as RedisError;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::wire::dead_letter::{FRAMING, REASON, SOURCE, replay};
 use crate::wire::list::{self, Codec};
 use crate::wire::{envelope, frame, keys};
@@ -31,8 +27,6 @@ const MARKS_MAX: usize = 4;
 const LOOKS_MAX: usize = 3;
 /// How many bytes of a digest name an entry.
 const ID_BYTES: usize = 16;
-/// Most values removed in one round trip.
-const REMOVED_PER_PIPELINE: usize = 256;
 
 /// The id of an entry: equal values share it.
 pub(super) fn id_of(value: &[u8]) -> String {
@@ -43,7 +37,7 @@ pub(super) fn id_of(value: &[u8]) -> String {
         .collect()
 }
 
-/// Headers, payload, and how a copy of this value is written. What is neither a frame nor the
+/// Headers, payload, and the codec for a copy of this value. A value that is neither a frame nor the
 /// envelope of a dead letter is a payload without headers.
 pub(super) fn read(value: &Bytes) -> (Headers, Bytes, Codec) {
     if let Some((headers, payload)) = frame::decode(value) {
@@ -57,8 +51,8 @@ pub(super) fn read(value: &Bytes) -> (Headers, Bytes, Codec) {
     }
 }
 
-/// The value of a replayed copy in `target`. What was raw has headers beside its own list only: in
-/// any other it is the payload, as it was published.
+/// The value of a replayed copy in `target`. A raw value has headers beside its own list only: in any
+/// other list the copy is the payload, as it was published.
 pub(super) fn copy_of(value: &Bytes, target: &str) -> Result<Bytes, list::Error> {
     let (headers, payload, codec) = read(value);
     if is_bare(&headers, target) {
@@ -72,8 +66,8 @@ pub(super) fn is_bare(headers: &Headers, target: &str) -> bool {
     is_raw(headers) && home(headers).as_deref() != Some(target)
 }
 
-/// Where a dead letter goes, if it is to go `to` this list, or else home: the list that it died in.
-/// Values without headers come from a list whose headers live beside it.
+/// The list for a dead letter: `to`, or else its home, the list that it died in. The home of a raw value
+/// is the retry list, where values have headers.
 pub(super) fn target(headers: &Headers, to: Option<&str>) -> Option<String> {
     match to {
         Some(to) if headers.find_str(SOURCE) != Some(to) => Some(to.to_owned()),
@@ -103,11 +97,11 @@ struct Page {
 /// A walk through a list.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
-    /// How many entries are passed, if none of the last page was removed since.
+    /// How many entries were passed, if none of the last page was removed since.
     place: u64,
-    /// What may be the last of those: the last page, and what was the last before it.
+    /// Candidates for the last of those: the last page, and the last entry before it.
     known: Vec<Bytes>,
-    /// What had been removed when the place was right.
+    /// The handle's count of removed entries when the place was right.
     removed: u64,
     /// The newest entries at the start, newest first.
     marks: Vec<Bytes>,
@@ -117,29 +111,15 @@ pub(super) struct Walk {
     is_over: bool,
 }
 
-/// How many entries of a list were removed through this handle, or were found gone.
-#[derive(Debug, Default)]
-pub(super) struct Removed(AtomicU64);
-
-impl Removed {
-    pub(super) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 impl Walk {
-    /// Over what is there now.
+    /// Over the entries that are there now.
     pub(super) async fn begin(letters: &DeadLetters) -> Result<Self, Error> {
         let unseen = letters.length().await?;
         let marks = letters.newest_values(0, MARKS_MAX).await?;
         Ok(Self {
             place: 0,
             known: Vec::new(),
-            removed: letters.removed.count(),
+            removed: letters.removed(),
             is_over: marks.is_empty(),
             marks,
             unseen,
@@ -157,14 +137,14 @@ impl Walk {
             if self.is_over {
                 return Ok(None);
             }
-            let removed = letters.removed.count();
+            let removed = letters.removed();
             let taken = removed.saturating_sub(self.removed);
             self.place = self.place.saturating_sub(taken);
             self.removed = removed;
-            // The last one that was left is read again, to see whether it is where it was.
+            // The last passed entry is read again, to see whether it is where it was.
             let back = self.place.min(1);
             let count = self.page as u64 + back;
-            let page = letters.page(self.place - back, count, &self.marks).await?;
+            let page = Page::read(letters, self.place - back, count, &self.marks).await?;
             let mut values = page.values;
             let mut known = Vec::new();
             if back == 1 {
@@ -180,7 +160,7 @@ impl Walk {
             }
             match page.left {
                 Some(left) => self.is_over = left == 0,
-                // Others have removed every mark: at most what was there.
+                // Others have removed every mark: read at most as many entries as there were.
                 None => values.truncate(usize::try_from(self.unseen).unwrap_or(usize::MAX)),
             }
             self.is_over |= values.is_empty();
@@ -193,11 +173,10 @@ impl Walk {
         }
     }
 
-    /// Somebody else removed some of what was passed: how many are left of it, as far as they are
-    /// known.
+    /// Others removed some of the passed entries: how many of the known ones are left.
     async fn find(&self, letters: &DeadLetters) -> Result<u64, Error> {
         let from = self.place.saturating_sub(PAGE_MAX as u64);
-        let page = letters.page(from, PAGE_MAX as u64, &[]).await?;
+        let page = Page::read(letters, from, PAGE_MAX as u64, &[]).await?;
         let is_known = |value| self.known.contains(value);
         let last = page.values.iter().rposition(is_known);
         Ok(last.map_or(0, |last| from + last as u64 + 1))
@@ -211,68 +190,28 @@ impl Walk {
     }
 }
 
-impl DeadLetters {
-    /// Values of a list from the `first` newest on, newest first.
-    pub(super) async fn newest_values(
-        &self,
-        first: usize,
-        count: usize,
-    ) -> Result<Vec<Bytes>, Error> {
-        const COMMAND: &str = "LRANGE";
-        let mut command = Cmd::new();
-        command.arg(COMMAND).arg(&self.key).arg(first);
-        command.arg(first + count - 1);
-        let values = self.link.call(COMMAND, &command).await;
-        let values = values.and_then(|values| self::values(COMMAND, values));
-        values.map_err(|error| self.failed(error))
-    }
-
-    async fn page(&self, passed: u64, count: u64, marks: &[Bytes]) -> Result<Page, Error> {
+impl Page {
+    /// Leave out the `passed` oldest entries, and read at most `count`, up to the first mark there is.
+    async fn read(
+        letters: &DeadLetters,
+        passed: u64,
+        count: u64,
+        marks: &[Bytes],
+    ) -> Result<Self, Error> {
         let script = Script::PageList;
-        let mut call = script.on(&[&self.key]);
+        let mut call = script.on(&[&letters.key]);
         call.arg(passed).arg(count).arg(PAGE_BYTES);
         for mark in marks {
             call.arg(&mark[..]);
         }
-        let page = async {
-            let reply = script::run(&self.link, script, &call).await?;
+        let reply = letters.run(script, &call).await?;
+        let page = || {
             let [values, left] = reply::tuple(script.name(), reply)?;
-            Ok(Page {
-                values: self::values(script.name(), values)?,
+            Ok(Self {
+                values: reply::values(script.name(), values)?,
                 left: u64::try_from(reply::integer(script.name(), &left)?).ok(),
             })
         };
-        page.await.map_err(|error| self.failed(error))
+        page().map_err(|error| letters.failed(error))
     }
-
-    /// Delete entries of a list by their values. Says how many of them were still there.
-    pub(super) async fn delete_values(&self, entries: &[Entry]) -> Result<u64, Error> {
-        const COMMAND: &str = "LREM";
-        let mut deleted = 0;
-        for entries in entries.chunks(REMOVED_PER_PIPELINE) {
-            let mut pipeline = Pipeline::new();
-            for value in entries.iter().filter_map(|entry| entry.value.as_ref()) {
-                let call = pipeline.cmd(COMMAND).arg(&self.key);
-                call.arg(-1).arg(&value[..]);
-            }
-            let answers = self.link.pipeline(COMMAND, &pipeline).await;
-            let answers = answers.map_err(|error| self.failed(error))?;
-            for answer in answers {
-                let count = reply::accepted(COMMAND, answer)
-                    .and_then(|count| reply::count(COMMAND, &count))
-                    .map_err(|error| self.failed(error))?;
-                // Gone is not there either.
-                self.removed.add(1);
-                deleted += count;
-            }
-        }
-        Ok(deleted)
-    }
-}
-
-fn values(command: &'static str, values: redis::Value) -> Result<Vec<Bytes>, RedisError> {
-    reply::array(command, values)?
-        .into_iter()
-        .map(|value| reply::bytes(command, value))
-        .collect()
 }

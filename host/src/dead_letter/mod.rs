@@ -1,15 +1,14 @@
-//! Looking into a dead-letter queue, and bringing messages back from it: what `hostler dlq` does,
-//! for programs.
+//! Looking into a dead-letter queue, and replaying messages from it: `hostler dlq`, for programs.
 //!
 //! | command | here |
 //! |---|---|
-//! | `dlq peek` | [`DeadLetters::peek`]: how many for which reason, and the newest |
+//! | `dlq peek` | [`DeadLetters::peek`]: the counts by reason, and the newest |
 //! | `dlq show` | [`DeadLetters::find`]: one, whole |
 //! | `dlq replay` | [`DeadLetters::replay_all`]; or [`DeadLetters::scan`] and [`DeadLetters::replay`], page by page |
 //! | `dlq purge` | [`DeadLetters::purge_all`]; or [`DeadLetters::scan`] and [`DeadLetters::delete`] |
 //! | `dlq export` | [`DeadLetters::scan`] and [`Entry::line`] |
 //!
-//! The commands are made of nothing else. Replay everything that died for one reason:
+//! The commands use nothing else. Replay all dead letters of one reason:
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), hostler::dead_letter::Error> {
@@ -26,7 +25,7 @@
 //! # }
 //! ```
 //!
-//! Print what died, as lines that `hostler publish --lines --json` reads back whole:
+//! Print dead letters as lines that `hostler publish --lines --json` reads back whole:
 //!
 //! ```no_run
 //! # async fn example(letters: &hostler::dead_letter::DeadLetters)
@@ -42,52 +41,57 @@
 //! # }
 //! ```
 //!
-//! Whatever is given up half-way (a future that is dropped, a process that dies) leaves no entry
-//! half moved: each is moved by one script, or, across slots, in steps that the next replay finishes.
+//! A future that is dropped half-way, or a process that dies, leaves no entry half moved: one script
+//! moves it, or, across slots, a two-phase move that the next replay finishes.
 
-use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use redis::{Cmd, Pipeline, Value, cmd};
 
 use crate::delivery::message::Headers;
 use crate::redis::connection::{Connector, Link};
+use crate::redis::script::{self, Script};
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
-use crate::redis::{Error as RedisError, reply};
+use crate::redis::{Error as RedisError, reply, server_ms};
 use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
 
-mod apart;
 pub mod entry;
 mod list;
 pub mod peek;
 pub mod replay;
 pub mod scan;
+mod two_phase_move;
 
 pub use entry::Entry;
 pub use peek::Peek;
 pub use replay::{Replay, ReplayOptions, Replayed, Skip};
 pub use scan::{Filter, Scan};
 
-/// Why a dead-letter queue cannot be looked into.
+/// Most entries deleted in one round trip.
+const DELETED_PER_PIPELINE: usize = 256;
+
+/// Why a command on a dead-letter queue failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The key holds something else.
-    #[error("`{key}` is no stream and no list: name the key of a dead-letter queue")]
+    #[error("`{key}` is neither a stream nor a list: name the key of a dead-letter queue")]
     NoStream {
         /// The key.
         key: String,
     },
-    /// An id is none.
+    /// An id has the wrong form.
     #[error(
-        "`{id}` is no id of an entry: in a stream they look like 1700000000000-0, and `hostler dlq peek` shows them"
+        "`{id}` is not an id of an entry: in a stream they look like 1700000000000-0, and `hostler dlq peek` shows them"
     )]
     NoId {
-        /// What was given.
+        /// The text.
         id: String,
     },
-    /// The URL leads nowhere.
+    /// The URL is wrong.
     #[error(transparent)]
     Url(#[from] TargetError),
     /// Redis failed or refused.
@@ -96,44 +100,37 @@ pub enum Error {
 }
 
 /// The dead-letter queue of a stream or of a list.
+#[derive(Debug)]
 pub struct DeadLetters {
     link: Link,
     key: String,
     options: stream::Options,
     kind: OnceLock<Kind>,
-    removed: list::Removed,
+    /// How many entries of a list were removed through this handle, or were found gone.
+    removed: AtomicU64,
 }
 
-/// What a dead-letter queue is.
+/// The type of a dead-letter queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Stream,
     List,
 }
 
-impl fmt::Debug for DeadLetters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadLetters")
-            .field("key", &self.key)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
-
 impl DeadLetters {
-    /// The dead-letter queue of this key. Nothing is asked yet.
+    /// The dead-letter queue of this key. Sends nothing yet.
     pub fn new(connector: &Connector, key: impl Into<String>) -> Self {
         Self {
             link: connector.link("dead-letters"),
             key: key.into(),
             options: stream::Options::default(),
             kind: OnceLock::new(),
-            removed: list::Removed::default(),
+            removed: AtomicU64::new(0),
         }
     }
 
     /// The same on the server of this URL (`redis://`, `rediss://`, `unix://`), with the password
-    /// that stands in it. Nothing is asked yet.
+    /// in the URL. Sends nothing yet.
     ///
     /// # Errors
     /// [`Error::Url`].
@@ -173,16 +170,157 @@ impl DeadLetters {
         stream::decode(&queue.into(), &entry.id, enqueued_ms, &fields, options)
     }
 
-    /// What the key holds; one that does not exist is an empty stream. Whoever may not ask has a
-    /// stream, or is told what goes wrong.
+    /// Count the whole queue by reason, as it is now, and read the `limit` newest entries. A key
+    /// that does not exist is an empty queue.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed.
+    pub async fn peek(&self, limit: usize) -> Result<Peek, Error> {
+        Peek::read(self, limit).await
+    }
+
+    /// Go through the entries that are there now and match `filter`, oldest first.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed. A wrong id in the filter is [`Error::NoId`].
+    pub async fn scan(&self, filter: Filter) -> Result<Scan<'_>, Error> {
+        Scan::begin(self, filter).await
+    }
+
+    /// Begin a replay. Nothing is moved yet.
+    pub fn replay(&self, options: ReplayOptions) -> Replay<'_> {
+        Replay::begin(self, options)
+    }
+
+    /// Replay the entries that are there now and match `filter`, oldest first, to the end.
+    ///
+    /// # Errors
+    /// [`Error`]; entries moved before stay moved, and a second call goes on with the rest.
+    pub async fn replay_all(
+        &self,
+        filter: Filter,
+        options: ReplayOptions,
+    ) -> Result<Replayed, Error> {
+        let mut replay = self.replay(options);
+        let mut scan = self.scan(filter).await?;
+        while !replay.is_done()
+            && let Some(entries) = scan.next().await?
+        {
+            let mut rest = entries.as_slice();
+            while !rest.is_empty() && !replay.is_done() {
+                let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
+                replay.pace().await;
+                replay.send(chunk).await?;
+                rest = behind;
+            }
+        }
+        Ok(replay.report().clone())
+    }
+
+    /// Delete the entries that are there now and match `filter`. Returns how many there were.
+    ///
+    /// # Errors
+    /// [`Error`]; entries deleted before are gone.
+    pub async fn purge_all(&self, filter: Filter) -> Result<u64, Error> {
+        let mut scan = self.scan(filter).await?;
+        let mut purged = 0;
+        while let Some(entries) = scan.next().await? {
+            purged += self.delete(&entries).await?;
+        }
+        Ok(purged)
+    }
+
+    /// Delete entries: of a stream by their ids, of a list by their values. Returns how many of them
+    /// were still there.
+    ///
+    /// # Errors
+    /// [`Error`]; after a lost connection they may be gone or not, and this may be repeated.
+    pub async fn delete(&self, entries: &[Entry]) -> Result<u64, Error> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        let is_list = self.kind().await? == Kind::List;
+        let command = if is_list { "LREM" } else { "XDEL" };
+        let mut deleted = 0;
+        for entries in entries.chunks(DELETED_PER_PIPELINE) {
+            let mut pipeline = Pipeline::new();
+            if !is_list {
+                let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
+                pipeline.cmd(command).arg(&self.key).arg(ids);
+            }
+            for value in entries.iter().filter_map(|entry| entry.value.as_ref()) {
+                let call = pipeline.cmd(command).arg(&self.key);
+                call.arg(-1).arg(&value[..]);
+            }
+            let answers = self.link.pipeline(command, &pipeline).await;
+            for answer in answers.map_err(|error| self.failed(error))? {
+                let count = reply::accepted(command, answer)
+                    .and_then(|count| reply::count(command, &count))
+                    .map_err(|error| self.failed(error))?;
+                // An entry that was gone is removed as well.
+                self.note_removed(1);
+                deleted += count;
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// One entry, if it is there.
+    ///
+    /// # Errors
+    /// [`Error`]; a wrong id is [`Error::NoId`].
+    pub async fn find(&self, id: &str) -> Result<Option<Entry>, Error> {
+        if self.kind().await? == Kind::Stream {
+            let id = scan::normalized(id)?;
+            return Ok(self.range(&id, &id, 1).await?.pop());
+        }
+        let filter = Filter {
+            ids: vec![id.to_owned()],
+            ..Filter::default()
+        };
+        let mut scan = self.scan(filter).await?;
+        while let Some(entries) = scan.next().await? {
+            if let Some(entry) = entries.into_iter().next() {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many entries there are now.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn length(&self) -> Result<u64, Error> {
+        let command = match self.kind().await? {
+            Kind::Stream => "XLEN",
+            Kind::List => "LLEN",
+        };
+        let length = self.link.count(command, &self.key).await;
+        length.map_err(|error| self.failed(error))
+    }
+
+    async fn now_ms(&self) -> Result<u64, Error> {
+        let time = server_ms(&self.link).await;
+        time.map_err(|error| self.failed(error))
+    }
+
+    fn note_removed(&self, count: u64) {
+        self.removed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// The type of the key; a missing key is an empty stream. If the user may not ask, the type is taken
+    /// for a stream: the next command fails if that is wrong.
     async fn kind(&self) -> Result<Kind, Error> {
         const COMMAND: &str = "TYPE";
         if let Some(kind) = self.kind.get() {
             return Ok(*kind);
         }
-        let mut command = redis::cmd(COMMAND);
-        command.arg(&self.key);
-        let answer = self.link.call(COMMAND, &command).await;
+        let answer = self.link.call(COMMAND, cmd(COMMAND).arg(&self.key)).await;
         let kind = match answer.and_then(|answer| reply::text(COMMAND, answer)) {
             Ok(kind) => kind,
             Err(error) if error.is_missing_right() => return Ok(Kind::Stream),
@@ -227,7 +365,7 @@ impl DeadLetters {
         to: &str,
         count: usize,
     ) -> Result<Vec<Entry>, Error> {
-        let mut command = redis::cmd(name);
+        let mut command = cmd(name);
         command.arg(&self.key).arg(from).arg(to);
         command.arg("COUNT").arg(count);
         let read = async {
@@ -245,5 +383,21 @@ impl DeadLetters {
             .into_iter()
             .map(|(id, fields)| Entry::new(id, fields, &self.options))
             .collect())
+    }
+
+    /// At most `count` values of a list from the `first` newest on, newest first.
+    async fn newest_values(&self, first: usize, count: usize) -> Result<Vec<Bytes>, Error> {
+        const COMMAND: &str = "LRANGE";
+        let mut command = cmd(COMMAND);
+        command.arg(&self.key).arg(first).arg(first + count - 1);
+        let values = self.link.call(COMMAND, &command).await;
+        let values = values.and_then(|values| reply::values(COMMAND, values));
+        values.map_err(|error| self.failed(error))
+    }
+
+    /// Run a script on this queue.
+    async fn run(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
+        let answer = script::run(&self.link, script, call).await;
+        answer.map_err(|error| self.failed(error))
     }
 }

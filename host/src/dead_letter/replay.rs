@@ -1,41 +1,40 @@
-//! Bringing dead letters back: each moved by one script, its attempts reset.
+//! Replaying dead letters: one script moves each to its queue, with its attempts reset.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::Cmd;
+use redis::cmd;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::apart::Moved;
-use super::{DeadLetters, Entry, Error, Filter, Kind, list};
+use super::two_phase_move::{Move, Moved, move_in_two_phases};
+use super::{DeadLetters, Entry, Error, list};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
-use crate::redis::{Class, Error as RedisError};
+use crate::redis::{Class, Error as RedisError, copy};
+use crate::wire::Raw;
 use crate::wire::dead_letter::{GROUP, SOURCE, replay};
 use crate::wire::keys;
 
-/// Lua's `unpack` cannot pass more than about 8,000 values.
-const FIELDS_IN_SCRIPT: usize = 3500;
-/// How many targets are told apart in a report.
+/// Most targets in a report.
 const TARGETS_MAX: usize = 100;
 /// Under a rate, the entries of this long go at once.
 const BURST: Duration = Duration::from_millis(100);
 
-/// How dead letters are replayed.
+/// The options of a replay.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReplayOptions {
-    /// Where all of them go; `None` = each to the queue that it died in.
+    /// The target of all of them; `None` = for each the queue that it died in.
     pub to: Option<String>,
-    /// An entry that was replayed so often stays.
+    /// After so many replays an entry stays.
     pub max_replays: u64,
-    /// How many are moved at most.
+    /// Most entries to move.
     pub limit: Option<u64>,
-    /// How many are moved in a second at most.
+    /// Most entries to move in a second.
     pub rate: Option<NonZeroU32>,
-    /// Say what would be done, and change nothing.
+    /// Only report what would be done.
     pub dry_run: bool,
 }
 
@@ -55,7 +54,7 @@ impl Default for ReplayOptions {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Skip {
-    /// It was replayed as often as it may be.
+    /// It was replayed [`ReplayOptions::max_replays`] times.
     MaxReplays,
     /// It does not say which queue it died in.
     NoSource,
@@ -63,23 +62,24 @@ pub enum Skip {
     GroupGone,
     /// It was moved or deleted by somebody else meanwhile.
     Gone,
-    /// Somebody else is moving it across slots, or was interrupted at that: it is still there, and a
-    /// replay half a minute later finishes it.
+    /// Somebody else moves it across slots, or was interrupted. It is still there, and a replay half a
+    /// minute later finishes the move.
     Moving,
-    /// Redis would not write it to its queue (another type, no right): see [`Replayed::refusal`].
+    /// Redis refused to write it to its queue (another type, a missing right): see
+    /// [`Replayed::refusal`].
     Refused,
 }
 
-/// What a replay has done.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Replayed {
-    /// How many were moved, or would be.
+    /// How many were moved, or would be moved.
     pub replayed: u64,
     /// How many to each queue; from the hundredth queue on, under [`super::peek::OTHER`].
     pub targets: BTreeMap<String, u64>,
-    /// How many were not, and why.
+    /// How many were not moved, by reason.
     pub skipped: BTreeMap<Skip, u64>,
-    /// What Redis said to the first that it refused.
+    /// The error of Redis for the first refused one.
     pub refusal: Option<String>,
     /// Nothing was changed.
     pub dry_run: bool,
@@ -93,82 +93,17 @@ pub struct Replay<'a> {
     report: Replayed,
     /// When the next may be moved, under a rate.
     next: Instant,
-    /// Who this is, for others that replay at the same time.
+    /// The name of this replay, for others that run at the same time.
     owner: String,
 }
 
-/// What a target looks like: its consumer groups, or why it is no target.
+/// The consumer groups of a target, or why it cannot be one.
 type Groups = Result<Vec<Bytes>, RedisError>;
 
-/// One entry on its way.
-pub(super) struct Move<'e> {
-    pub(super) entry: &'e Entry,
-    pub(super) target: String,
-    pub(super) copy: Written,
-}
-
-/// What is written there.
-pub(super) enum Written {
-    Fields(Vec<(Bytes, Bytes)>),
-    Value(Bytes),
-}
-
-impl Written {
-    pub(super) fn command(&self) -> &'static str {
-        match self {
-            Self::Fields(_) => "XADD",
-            Self::Value(_) => "LPUSH",
-        }
-    }
-
-    pub(super) fn is_too_long(&self) -> bool {
-        matches!(self, Self::Fields(fields) if fields.len() > FIELDS_IN_SCRIPT)
-    }
-
-    pub(super) fn push(&self, command: &mut Cmd) {
-        match self {
-            Self::Fields(fields) => {
-                for (name, value) in fields {
-                    command.arg(name.as_ref()).arg(value.as_ref());
-                }
-            }
-            Self::Value(value) => {
-                command.arg(value.as_ref());
-            }
-        }
-    }
-}
-
-impl DeadLetters {
-    /// Replay the entries that are there now and that `filter` means, oldest first, to the end.
-    ///
-    /// # Errors
-    /// [`Error`]; what was moved before is moved, and a second call goes on with the rest.
-    pub async fn replay_all(
-        &self,
-        filter: Filter,
-        options: ReplayOptions,
-    ) -> Result<Replayed, Error> {
-        let mut replay = self.replay(options);
-        let mut scan = self.scan(filter).await?;
-        while !replay.is_done()
-            && let Some(entries) = scan.next().await?
-        {
-            let mut rest = entries.as_slice();
-            while !rest.is_empty() && !replay.is_done() {
-                let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
-                replay.pace().await;
-                replay.send(chunk).await?;
-                rest = behind;
-            }
-        }
-        Ok(replay.report)
-    }
-
-    /// Begin a replay. Nothing is moved yet.
-    pub fn replay(&self, options: ReplayOptions) -> Replay<'_> {
-        Replay {
-            letters: self,
+impl<'a> Replay<'a> {
+    pub(super) fn begin(letters: &'a DeadLetters, options: ReplayOptions) -> Self {
+        Self {
+            letters,
             report: Replayed {
                 dry_run: options.dry_run,
                 ..Replayed::default()
@@ -178,10 +113,8 @@ impl DeadLetters {
             owner: format!("{:016x}", fastrand::u64(..)),
         }
     }
-}
 
-impl Replay<'_> {
-    /// What was done so far.
+    /// The result so far.
     pub fn report(&self) -> &Replayed {
         &self.report
     }
@@ -208,17 +141,17 @@ impl Replay<'_> {
         }
     }
 
-    /// Wait until the rate allows the next. May be given up at any time.
+    /// Wait until the rate allows the next. May be cancelled at any time.
     pub async fn pace(&self) {
         sleep_until(self.next).await;
     }
 
-    /// Move these entries, in their order, those apart that cannot be moved. Each is moved whole or
-    /// not at all, also if this is given up half-way.
+    /// Move these entries, in their order, and skip those that cannot be moved. Each is moved whole or
+    /// not at all, also if this is cancelled half-way.
     ///
     /// # Errors
-    /// [`Error`] if Redis is away or full; what was moved before is in the report, and what is not
-    /// known can be sent again: nothing is moved twice.
+    /// [`Error`] if Redis is away or full. Entries moved before are in the report. Others can be sent
+    /// again: nothing is moved twice.
     pub async fn send(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let letters = self.letters;
         let to = self.options.to.clone();
@@ -233,7 +166,7 @@ impl Replay<'_> {
         for (entry, target) in &planned {
             if !targets.contains_key(target) {
                 let groups = match entry.value {
-                    None => letters.groups(target).await,
+                    None => groups(letters, target).await,
                     // A list has no groups.
                     Some(_) => Ok(Vec::new()),
                 };
@@ -284,7 +217,7 @@ impl Replay<'_> {
         limit.saturating_sub(self.report.replayed)
     }
 
-    /// Where an entry goes, as far as it says.
+    /// The target of an entry, as its headers say.
     fn target(&self, entry: &Entry, to: Option<&str>) -> Result<String, Skip> {
         if replay::count(&entry.headers) >= self.options.max_replays {
             return Err(Skip::MaxReplays);
@@ -304,26 +237,17 @@ impl Replay<'_> {
             }
             return Ok(());
         }
-        let script = match self.letters.kind().await? {
-            Kind::Stream => Script::Replay,
-            Kind::List => Script::ReplayList,
-        };
-        let (mut calls, mut scripted, mut apart) = (Vec::new(), Vec::new(), Vec::new());
-        for one in moves {
-            if one.copy.is_too_long() {
-                apart.push(one);
-                continue;
-            }
+        let script = Script::Replay;
+        let (scripted, mut others): (Vec<_>, Vec<_>) =
+            moves.iter().partition(|one| copy::fits_script(&one.copy));
+        let calls = scripted.iter().map(|one| {
             let moving = keys::moving(&self.letters.key, &one.entry.id);
             let mut call = script.on(&[&self.letters.key, &one.target, &moving]);
-            match &one.entry.value {
-                None => call.arg(&one.entry.id),
-                Some(value) => call.arg(&value[..]),
-            };
-            one.copy.push(&mut call);
-            calls.push(call);
-            scripted.push(one);
-        }
+            one.entry.name_in(&mut call);
+            copy::push(&one.copy, &mut call);
+            call
+        });
+        let calls = calls.collect();
         if let Some(rate) = self.options.rate {
             let took = Duration::from_secs(1) * u32::try_from(moves.len()).unwrap_or(u32::MAX);
             self.next = Instant::now() + took / rate.get();
@@ -336,23 +260,23 @@ impl Replay<'_> {
             match word.and_then(|word| reply::text(script.name(), word)) {
                 Ok(word) => match word.as_str() {
                     "done" => self.done(Moved::To(one.target.clone())),
-                    // What was begun in steps is finished in steps.
-                    "moving" => apart.push(one),
+                    // Somebody has begun a two-phase move: the same way finishes it.
+                    "moving" => others.push(one),
                     _ => self.done(Moved::Gone),
                 },
                 Err(RedisError::Configuration { code, .. }) if code == "CROSSSLOT" => {
-                    apart.push(one);
+                    others.push(one);
                 }
                 Err(error) if error.class() == Class::Configuration => self.refuse(&error),
-                // Redis may have taken those behind it.
+                // Redis may have taken the entries behind it.
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         if let Some(error) = failure {
             return Err(self.letters.failed(error));
         }
-        for one in apart {
-            match self.letters.move_in_steps(one, &self.owner).await {
+        for one in others {
+            match move_in_two_phases(self.letters, one, &self.owner).await {
                 Ok(moved) => self.done(moved),
                 Err(error) if error.class() == Class::Configuration => self.refuse(&error),
                 Err(error) => return Err(self.letters.failed(error)),
@@ -365,11 +289,11 @@ impl Replay<'_> {
         match moved {
             Moved::To(target) => self.moved(&target),
             Moved::Gone => self.skip(Skip::Gone, 1),
-            // It is where it was.
+            // It stays.
             Moved::Held => return self.skip(Skip::Moving, 1),
         }
         // A walk must know that it is not there anymore.
-        self.letters.removed.add(1);
+        self.letters.note_removed(1);
     }
 
     fn moved(&mut self, target: &str) {
@@ -394,7 +318,7 @@ impl Replay<'_> {
     }
 }
 
-/// The group that alone is to run an entry, where several read its target.
+/// The one group that runs an entry, if several groups read its target.
 fn only_group<'e>(
     entry: &'e Entry,
     target: &str,
@@ -413,35 +337,32 @@ fn only_group<'e>(
     }
 }
 
-/// What a replay writes.
+/// The copy that a replay writes.
 fn copy_of(
     entry: &Entry,
     target: &str,
     only: Option<&str>,
-) -> Result<Written, crate::wire::list::Error> {
+) -> Result<Raw, crate::wire::list::Error> {
     Ok(match &entry.value {
-        Some(value) => Written::Value(list::copy_of(value, target)?),
-        None => Written::Fields(replay::stream_fields(&entry.fields, &entry.headers, only)),
+        Some(value) => Raw::Value(list::copy_of(value, target)?),
+        None => Raw::Fields(replay::stream_fields(&entry.fields, &entry.headers, only)),
     })
 }
 
-impl DeadLetters {
-    /// The consumer groups of a stream; none if there is no such key.
-    async fn groups(&self, key: &str) -> Groups {
-        const COMMAND: &str = "XINFO GROUPS";
-        let mut command = Cmd::new();
-        command.arg("XINFO").arg("GROUPS").arg(key);
-        let groups = match self.link.call(COMMAND, &command).await {
-            Err(RedisError::Configuration { code, detail, .. })
-                if code == "ERR" && detail.starts_with("no such key") =>
-            {
-                return Ok(Vec::new());
-            }
-            groups => reply::array(COMMAND, groups?)?,
-        };
-        groups
-            .into_iter()
-            .map(|info| reply::bytes(COMMAND, Info::new(COMMAND, info)?.take("name")))
-            .collect()
-    }
+/// The consumer groups of a stream; none if there is no such key.
+async fn groups(letters: &DeadLetters, key: &str) -> Groups {
+    const COMMAND: &str = "XINFO GROUPS";
+    let mut ask = cmd("XINFO");
+    let groups = match letters.link.call(COMMAND, ask.arg("GROUPS").arg(key)).await {
+        Err(RedisError::Configuration { code, detail, .. })
+            if code == "ERR" && detail.starts_with("no such key") =>
+        {
+            return Ok(Vec::new());
+        }
+        groups => reply::array(COMMAND, groups?)?,
+    };
+    groups
+        .into_iter()
+        .map(|info| reply::bytes(COMMAND, Info::new(COMMAND, info)?.take("name")))
+        .collect()
 }

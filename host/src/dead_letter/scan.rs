@@ -1,13 +1,11 @@
-//! Going through a dead-letter queue, oldest first: exactly the entries that are there at the start.
+//! Scanning a dead-letter queue, oldest first: exactly the entries that are there at the start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use redis::Cmd;
-
 use super::peek::UNKNOWN;
 use super::{DeadLetters, Entry, Error, Kind, list};
-use crate::redis::{reply, server_ms};
+use crate::delivery::millis::millis;
 
 /// How many entries are read at first, and at most at once.
 const PAGE_FIRST: usize = 16;
@@ -15,7 +13,7 @@ const PAGE_MAX: usize = 256;
 /// About how many bytes are read at once, where entries are large.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Which dead letters are meant: those that match everything that is set.
+/// A filter for dead letters: each field that is set must match.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
     /// One of these reasons; [`UNKNOWN`] matches an entry without one. Empty = any.
@@ -29,7 +27,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether an entry is meant, its age and id apart.
+    /// Whether an entry matches, without its age and id.
     fn matches(&self, entry: &Entry) -> bool {
         let reason = match entry.reason.as_deref() {
             None | Some("") => UNKNOWN,
@@ -44,8 +42,8 @@ impl Filter {
     }
 }
 
-/// A walk through a dead-letter queue. What comes after its start is not in it;
-/// a clone of a fresh one walks through the same entries again.
+/// A walk through a dead-letter queue, without entries that come after its start. A clone of a fresh one
+/// walks through the same entries again.
 #[derive(Clone, Debug)]
 pub struct Scan<'a> {
     letters: &'a DeadLetters,
@@ -56,7 +54,7 @@ pub struct Scan<'a> {
 #[derive(Clone, Debug)]
 enum Walk {
     Stream(Range),
-    /// And the time that an entry must have died at or before, if that matters.
+    /// And the latest time of death, if the filter has one.
     List(list::Walk, Option<u64>),
 }
 
@@ -72,136 +70,24 @@ struct Range {
     is_over: bool,
 }
 
-impl DeadLetters {
-    /// Go through the entries that are there now and that `filter` means, oldest first.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed. An id in the filter that is none is [`Error::NoId`].
-    pub async fn scan(&self, filter: Filter) -> Result<Scan<'_>, Error> {
-        if self.kind().await? == Kind::List {
-            let died_before = match filter.older_than {
-                Some(age) => Some(self.now_ms().await?.saturating_sub(millis(age))),
-                None => None,
-            };
-            return Ok(Scan {
-                letters: self,
-                walk: Walk::List(list::Walk::begin(self).await?, died_before),
-                filter,
-            });
-        }
-        let ids = match filter.ids.is_empty() {
-            true => None,
-            false => Some(sorted(&filter.ids)?),
+impl<'a> Scan<'a> {
+    pub(super) async fn begin(letters: &'a DeadLetters, filter: Filter) -> Result<Self, Error> {
+        let cutoff = match filter.older_than {
+            Some(age) => Some(letters.now_ms().await?.saturating_sub(millis(age))),
+            None => None,
         };
-        let newest = self.newest("+", 1).await?.pop();
-        let mut range = Range {
-            from: "-".to_owned(),
-            is_over: newest.is_none(),
-            last: newest.map_or_else(String::new, |newest| newest.id),
-            ids,
-            page: PAGE_FIRST,
+        let walk = match letters.kind().await? {
+            Kind::List => Walk::List(list::Walk::begin(letters).await?, cutoff),
+            Kind::Stream => Walk::Stream(Range::begin(letters, &filter.ids, cutoff).await?),
         };
-        if let Some(age) = filter.older_than {
-            let cutoff = self.now_ms().await?.saturating_sub(millis(age));
-            if cutoff < Entry::time_of(&range.last) {
-                // Without a sequence number the end of a range is the last entry of that time.
-                range.last = cutoff.to_string();
-            }
-        }
-        Ok(Scan {
-            letters: self,
-            walk: Walk::Stream(range),
+        Ok(Self {
+            letters,
             filter,
+            walk,
         })
     }
 
-    /// Delete entries. Says how many of them were still there.
-    ///
-    /// # Errors
-    /// [`Error`]; after a lost connection whether they are gone is not known, and this may be
-    /// repeated.
-    pub async fn delete(&self, entries: &[Entry]) -> Result<u64, Error> {
-        const COMMAND: &str = "XDEL";
-        if entries.is_empty() {
-            return Ok(0);
-        }
-        if self.kind().await? == Kind::List {
-            return self.delete_values(entries).await;
-        }
-        let mut command = Cmd::new();
-        command.arg(COMMAND).arg(&self.key);
-        for entry in entries {
-            command.arg(&entry.id);
-        }
-        let deleted = self.link.call(COMMAND, &command).await;
-        deleted
-            .and_then(|count| reply::count(COMMAND, &count))
-            .map_err(|error| self.failed(error))
-    }
-
-    /// Delete the entries that are there now and that `filter` means. Says how many there were.
-    ///
-    /// # Errors
-    /// [`Error`]; what was deleted before is gone.
-    pub async fn purge_all(&self, filter: Filter) -> Result<u64, Error> {
-        let mut scan = self.scan(filter).await?;
-        let mut purged = 0;
-        while let Some(entries) = scan.next().await? {
-            purged += self.delete(&entries).await?;
-        }
-        Ok(purged)
-    }
-
-    /// One entry, if it is there.
-    ///
-    /// # Errors
-    /// [`Error`]; [`Error::NoId`] if `id` is none.
-    pub async fn find(&self, id: &str) -> Result<Option<Entry>, Error> {
-        if self.kind().await? == Kind::List {
-            let mut scan = self
-                .scan(Filter {
-                    ids: vec![id.to_owned()],
-                    ..Filter::default()
-                })
-                .await?;
-            while let Some(mut entries) = scan.next().await? {
-                if !entries.is_empty() {
-                    return Ok(Some(entries.remove(0)));
-                }
-            }
-            return Ok(None);
-        }
-        let (ms, seq) = parse(id)?;
-        let id = format!("{ms}-{seq}");
-        Ok(self.range(&id, &id, 1).await?.pop())
-    }
-
-    /// How many entries there are now.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn length(&self) -> Result<u64, Error> {
-        let name = match self.kind().await? {
-            Kind::Stream => "XLEN",
-            Kind::List => "LLEN",
-        };
-        let mut command = Cmd::new();
-        command.arg(name).arg(&self.key);
-        let length = self.link.call(name, &command).await;
-        length
-            .and_then(|length| reply::count(name, &length))
-            .map_err(|error| self.failed(error))
-    }
-
-    async fn now_ms(&self) -> Result<u64, Error> {
-        let time = server_ms(&self.link).await;
-        time.map_err(|error| self.failed(error))
-    }
-}
-
-impl Scan<'_> {
-    /// The next entries that are meant, oldest first; perhaps none of a stretch. `None`: the walk
-    /// is over.
+    /// The next entries that match, oldest first; a stretch may have none. `None`: the walk is over.
     ///
     /// # Errors
     /// [`Error`]; the walk may go on with another call.
@@ -233,6 +119,30 @@ impl Scan<'_> {
 }
 
 impl Range {
+    async fn begin(
+        letters: &DeadLetters,
+        ids: &[String],
+        cutoff: Option<u64>,
+    ) -> Result<Self, Error> {
+        let ids = match ids.is_empty() {
+            true => None,
+            false => Some(sorted(ids)?),
+        };
+        let newest = letters.newest("+", 1).await?.pop();
+        let mut range = Self {
+            from: "-".to_owned(),
+            is_over: newest.is_none(),
+            last: newest.map_or_else(String::new, |newest| newest.id),
+            ids,
+            page: PAGE_FIRST,
+        };
+        if let Some(cutoff) = cutoff.filter(|cutoff| *cutoff < Entry::time_of(&range.last)) {
+            // Without a sequence number the end of a range is the last entry of that time.
+            range.last = cutoff.to_string();
+        }
+        Ok(range)
+    }
+
     async fn next(&mut self, letters: &DeadLetters) -> Result<Option<Vec<Entry>>, Error> {
         if self.is_over {
             return Ok(None);
@@ -298,6 +208,8 @@ fn sorted(ids: &[String]) -> Result<VecDeque<String>, Error> {
     Ok(ids.collect())
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// An id as Redis writes it.
+pub(super) fn normalized(id: &str) -> Result<String, Error> {
+    let (ms, seq) = parse(id)?;
+    Ok(format!("{ms}-{seq}"))
 }

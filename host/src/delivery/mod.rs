@@ -5,12 +5,13 @@
 //!
 //! - [`message`]: a message and its headers.
 //! - [`attempt`]: which start comes next, what must be recorded before it, what runs isolated.
+//! - [`millis`]: durations in whole milliseconds.
 //! - [`outcome`]: the result of an attempt, faults included.
 //! - [`batch`]: the outcomes of a batch, whose halves run again if it faults.
 //! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
 //! - [`backoff`]: how long something that failed waits.
 //! - [`death`]: the history that a dead letter carries, and cycles.
-//! - [`text`]: bounded texts.
+//! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
 //! - [`ledger`]: every delivery this host holds, from claim to settlement.
 
@@ -21,6 +22,7 @@ pub mod death;
 pub(crate) mod declared;
 pub mod ledger;
 pub mod message;
+pub mod millis;
 pub mod outcome;
 pub mod policy;
 pub(crate) mod rules;

@@ -1,4 +1,4 @@
-//! Bounded texts.
+//! Bounded and printable texts.
 
 /// The longest detail of a dead letter or a fault, in bytes.
 pub const DETAIL_MAX: usize = 1024;
@@ -14,6 +14,28 @@ pub fn truncated(text: &str, max: usize) -> &str {
         .rev()
         .find(|&i| text.is_char_boundary(i));
     &text[..end.unwrap_or(0)]
+}
+
+/// The text without characters that could act on a terminal or forge a log line. Control characters
+/// (except tabs), line separators and marks of the writing direction are escaped.
+pub fn printable(text: &str) -> String {
+    let acts = |c: char| {
+        (c.is_control() && c != '\t')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return text.to_owned();
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
 }
 
 #[cfg(test)]

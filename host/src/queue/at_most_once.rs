@@ -1,10 +1,10 @@
-//! What the kinds have in common that forget what they hand out (at most once): everything but
-//! where messages come from.
+//! The common part of the kinds that forget a message when they hand it out (at most once). A kind plugs
+//! in its source.
 //!
-//! Nothing is asked of the server about a message once it is here, so nothing about it can fail
-//! there: a record, a renewal and a settlement are done as soon as they are asked.
+//! This host asks the server nothing about a message that it took: a record, a renewal and a settlement
+//! are done at once.
 //!
-//! Dies here: everything that the host took and has not finished is lost, without a trace.
+//! Dies here: the messages that the host took and has not finished are lost, without a trace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use bytes::Bytes;
 
 use super::{
     Backlog, Claim, Contact, Guarantee, Maintenance, Observation, Origin, Queue, Record, Repair,
-    Repaired, Reply, SettleAction, Settlement, Taken,
+    Repaired, Reply, SettleAction, Settlement, Taken, unique_name,
 };
 use crate::delivery::message::DeliveryId;
 use crate::redis::error::Error;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 
-/// Where messages come from that nobody keeps.
+/// A source of messages that are forgotten.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Wait up to `wait` for values, and take at most `want` of them.
     ///
     /// # Errors
-    /// The source cannot be reached; what was taken before is lost with it, or comes next time.
+    /// The source cannot be reached; values taken before are lost, or come next time.
     async fn take(&self, want: usize, wait: Duration) -> Result<Vec<Value>, Error>;
 
     /// Make a waiting [`Source::take`] return early (with what it has).
     ///
     /// # Errors
-    /// It returns by itself, later.
+    /// The wait ends by itself, later.
     async fn interrupt(&self) -> Result<(), Error>;
 
     /// Take nothing more from the server.
     fn stop(&self);
 
-    /// How many values wait that no host has taken.
+    /// How many values wait.
     ///
     /// # Errors
     /// The source cannot be reached.
@@ -53,7 +53,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Why not.
     async fn probe(&self) -> Result<(), Error>;
 
-    /// What it has needed of its server so far.
+    /// Counters about the server and the connections to it.
     fn contact(&self) -> Contact;
 }
 
@@ -62,40 +62,36 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 pub struct Value {
     /// The key or the channel.
     pub queue: Arc<str>,
-    /// The value as it was published.
+    /// Its bytes.
     pub bytes: Bytes,
-    /// When it was, in epoch milliseconds; 0 = unknown.
+    /// When it was published, in epoch milliseconds; 0 = unknown.
     pub enqueued_ms: u64,
 }
 
-/// A queue of values that nobody keeps.
+/// A queue that forgets a message when it hands it out.
 #[derive(Debug)]
 pub struct AtMostOnce<S> {
     source: S,
     framing: Framing,
     consumer: String,
-    /// The first half of the numbers of deliveries: of this start.
+    /// The first half of the ids of deliveries, unique to this start.
     first: u64,
     next: AtomicU64,
 }
 
 impl<S: Source> AtMostOnce<S> {
-    /// A queue of what this source brings, read by this framing, for a host whose name begins so.
+    /// A queue of the values of this source, for a host whose name begins with `consumer`.
     pub(super) fn new(source: S, framing: Framing, consumer: &str) -> Self {
-        let base = match consumer {
-            "" => "hostler",
-            base => base,
-        };
         Self {
             source,
             framing,
-            consumer: format!("{base}-{:08x}", fastrand::u32(..)),
+            consumer: unique_name(consumer),
             first: fastrand::u64(..),
             next: AtomicU64::new(1),
         }
     }
 
-    /// A delivery. The starts that its headers tell of were elsewhere: here it has one.
+    /// A delivery with one start. The starts in its headers were in other queues.
     fn claim(&self, value: Value) -> Claim {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let id = DeliveryId(u128::from(self.first) << 64 | u128::from(number));
@@ -166,7 +162,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
         Ok(())
     }
 
-    /// What takes a delivery off is done already; nothing can go anywhere.
+    /// A discarded message is gone already; no message can go anywhere.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
         let one = |settlement: &Settlement| match settlement.action {
             SettleAction::Discard(_) => Reply::Done,

@@ -12,9 +12,9 @@ pub struct DeadLetterQueue {
     pub key: String,
     /// Most entries in it, approximately; `None` or 0 = no bound.
     pub max_len: Option<u64>,
-    /// What happens at the bound.
+    /// The rule at the bound.
     pub on_full: OnFull,
-    /// What goes elsewhere.
+    /// Exceptions.
     pub routes: Routes,
 }
 
@@ -29,13 +29,13 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Where what dies for this reason goes.
+    /// The key for dead letters of this reason.
     pub fn target(&self, reason: Reason) -> &str {
         self.routes.by_reason.get(&reason).unwrap_or(&self.key)
     }
 
-    /// The bound of this target; none where a route leads back to the queue `source`: what waits
-    /// there is no dead letter, and must not be trimmed.
+    /// The bound of this target; none if a route leads back to the queue `source`, whose messages must
+    /// not be trimmed.
     pub(in crate::queue) fn bound(&self, key: &str, source: &str) -> Option<u64> {
         self.max_len.filter(|most| *most > 0 && key != source)
     }
@@ -45,26 +45,26 @@ impl DeadLetterQueue {
         self.routes.targets(&self.key, source)
     }
 
-    /// Where a message of the queue `source` ends that would go round for ever.
+    /// The key for messages of the queue `source` that would go round for ever.
     pub fn cycle(&self, source: &str) -> String {
         self.routes.cycle_of(source)
     }
 }
 
-/// Dead letters that go elsewhere than the others. Every target has the same bound.
+/// Exceptions from the key of a [`DeadLetterQueue`]. Every target has the same bound.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Routes {
     /// By reason.
     pub by_reason: BTreeMap<Reason, String>,
-    /// What dies for these reasons is discarded: for what dies in here, unseen by the policy.
+    /// Messages that die for these reasons are discarded: used where no policy decides.
     pub discarded: Reasons,
-    /// What would go round for ever; `None` = the key [`keys::cycle`] of the queue.
+    /// The key for messages that would go round for ever; `None` = [`keys::cycle`] of the queue.
     pub cycle: Option<String>,
 }
 
 impl Routes {
-    /// Every key that a dead letter of the queue `source` may go to, each once: `key`, to which all
-    /// goes that has no route, then by name.
+    /// Every key that a dead letter of the queue `source` may go to, each once: `key`, then the others by
+    /// name.
     pub fn targets(&self, key: &str, source: &str) -> Vec<String> {
         let mut others: Vec<String> = self.by_reason.values().cloned().collect();
         others.push(self.cycle_of(source));
@@ -80,18 +80,18 @@ impl Routes {
         named.unwrap_or_else(|| keys::cycle(source))
     }
 
-    /// Whether what dies for this reason is discarded.
+    /// Whether messages that die for this reason are discarded.
     pub fn is_discarded(&self, reason: Reason) -> bool {
         self.discarded.contains(reason)
     }
 }
 
-/// What happens when the dead-letter queue is at its bound.
+/// The rule of a dead-letter queue at its bound.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnFull {
     /// The oldest are dropped, and counted.
     #[default]
     DropOldest,
-    /// Nothing is dead-lettered until somebody makes room: deliveries stay pending.
+    /// Deliveries stay pending until somebody makes room.
     Stop,
 }

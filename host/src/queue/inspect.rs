@@ -1,8 +1,11 @@
-//! What a queue looks like from outside: the data of `hostler inspect`. Changes nothing.
+//! The state of a queue: the data of `hostler inspect`. Changes nothing.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 
+use super::Observation;
 use crate::delivery::message::DeliveryId;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
@@ -13,25 +16,24 @@ use crate::wire::keys;
 
 const COMMAND: &str = "inspect";
 
-/// A queue as it looks from outside: of a stream, one of its groups.
+/// The state of a queue; of a stream, of one of its groups.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
-    /// Entries in the stream, or values that nobody has taken of a list, those of its retry list
-    /// included.
+    /// Entries in the stream, or values of a list that no instance holds, its retry list included.
     pub length: u64,
     /// Entries that the group has not read, as Redis counts them: it may not know, and it counts
     /// entries that were trimmed unread. Of a list, its length.
     pub lag: Option<u64>,
     /// Entries that the group has read since it was made, as Redis counts them: it may not know.
     pub read: Option<u64>,
-    /// Whether something waits that no host has read.
+    /// Whether some message is unread.
     pub unread: bool,
-    /// Deliveries that hosts hold, those that wait for their time included.
+    /// Deliveries that hosts hold, parked ones included.
     pub pending: u64,
     /// For how long the oldest of them has been in the stream, in milliseconds; of a list, since
     /// its claim or renewal, which only a recovery set knows.
     pub oldest_pending_ms: Option<u64>,
-    /// What waits for its time: parked deliveries with a due time, messages published for later.
+    /// Parked deliveries with a due time, and messages published for later.
     pub delayed: u64,
     /// Until the first of them is due, in milliseconds.
     pub next_due_ms: Option<u64>,
@@ -39,8 +41,22 @@ pub struct Report {
     pub dead_letters: Option<u64>,
     /// The group's consumers, or the list's instances, by name.
     pub consumers: Vec<ConsumerReport>,
-    /// The stream's groups, by what they still need: the first one pins `retention = "acked"`.
+    /// The stream's groups, in the order of their oldest needed entries: the first one limits
+    /// `retention = "acked"`.
     pub groups: Vec<GroupReport>,
+}
+
+impl Report {
+    /// The part of it for gauges.
+    pub(super) fn observation(&self) -> Observation {
+        Observation {
+            unread: self.lag.unwrap_or(u64::from(self.unread)),
+            pending: self.pending,
+            oldest_pending: self.oldest_pending_ms.map(Duration::from_millis),
+            parked: self.delayed,
+            dead_letters: self.dead_letters,
+        }
+    }
 }
 
 /// A consumer of the group.
@@ -48,7 +64,7 @@ pub struct Report {
 pub struct ConsumerReport {
     /// Its name (lossy where it is not UTF-8).
     pub name: String,
-    /// What it holds.
+    /// The deliveries that it holds.
     pub pending: u64,
     /// For how long it was not seen, in milliseconds.
     pub idle_ms: u64,
@@ -61,14 +77,14 @@ pub struct GroupReport {
     pub name: String,
     /// Its deliveries that are not settled.
     pub pending: u64,
-    /// Everything up to here is acknowledged: its first pending entry, or what it read last.
+    /// The oldest entry that it needs: its first pending one, or the last one that it read.
     pub needs_from: String,
 }
 
-/// Look at a stream and one of its groups.
+/// Inspect a stream and one of its groups.
 ///
 /// # Errors
-/// [`Error::Missing`] if there is no such stream or group, and what Redis refuses.
+/// [`Error::Missing`] if there is no such stream or group, and refusals of Redis.
 pub async fn stream(
     link: &Link,
     key: &str,
@@ -152,10 +168,62 @@ async fn look(
     })
 }
 
+/// Inspect a list.
+///
+/// # Errors
+/// Refusals of Redis.
+pub async fn list(
+    link: &Link,
+    key: &str,
+    recovery: Option<&str>,
+    dead_letter: Option<&str>,
+) -> Result<Report, Error> {
+    let script = Script::ListReport;
+    let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
+    let mut names = vec![key, &retry, &delayed, &instances];
+    names.extend(recovery);
+    let mut call = script.on(&names);
+    call.arg(keys::processing(key, ""));
+    let reply = script::run(link, script, &call).await?;
+    let command = script.name();
+    let [length, delayed, next, oldest, instances] = reply::tuple(command, reply)?;
+    let known = |value| reply::integer(command, value).map(|ms| u64::try_from(ms).ok());
+    let mut held = 0;
+    let mut reports = Vec::new();
+    for instance in reply::array(command, instances)? {
+        let [name, pending, idle] = reply::tuple(command, instance)?;
+        let report = ConsumerReport {
+            name: String::from_utf8_lossy(&reply::bytes(command, name)?).into_owned(),
+            pending: reply::count(command, &pending)?,
+            idle_ms: reply::count(command, &idle)?,
+        };
+        held += report.pending;
+        reports.push(report);
+    }
+    reports.sort_by(|a, b| a.name.cmp(&b.name));
+    let delayed = reply::count(command, &delayed)?;
+    let length = reply::count(command, &length)?;
+    Ok(Report {
+        length,
+        lag: Some(length),
+        unread: length > 0,
+        delayed,
+        next_due_ms: known(&next)?,
+        pending: held + delayed,
+        oldest_pending_ms: known(&oldest)?,
+        dead_letters: match dead_letter {
+            Some(key) => Some(link.count("LLEN", key).await?),
+            None => None,
+        },
+        consumers: reports,
+        ..Report::default()
+    })
+}
+
 /// How many entries each of these keys holds: streams, or lists.
 ///
 /// # Errors
-/// What Redis refuses: a key of another type.
+/// Refusals of Redis: a key of another type.
 pub async fn lengths(link: &Link, keys: &[String], is_stream: bool) -> Result<Vec<u64>, Error> {
     if keys.is_empty() {
         return Ok(Vec::new());
@@ -178,7 +246,7 @@ fn epoch_ms(time: Value) -> Result<u64, Error> {
     Ok(reply::count(COMMAND, &seconds)? * 1000 + reply::count(COMMAND, &micros)? / 1000)
 }
 
-/// All groups, the one that needs the oldest entries first, and what Redis says about `group`.
+/// All groups, the one that needs the oldest entries first, and the report about `group`.
 async fn read_groups(
     link: &Link,
     key: &str,
@@ -237,16 +305,14 @@ async fn due_in(link: &Link, set: &str, member: Bytes, now_ms: u64) -> Result<Op
     let mut cmd = Cmd::new();
     cmd.arg("ZSCORE").arg(set).arg(member.as_ref());
     let due = match link.call(COMMAND, &cmd).await? {
-        // Taken back meanwhile.
+        // It was taken back meanwhile.
         Value::Nil => return Ok(None),
         // RESP3.
         Value::Double(due) => due,
         other => {
             let text = reply::text(COMMAND, other)?;
-            text.parse().map_err(|_| Error::Reply {
-                command: COMMAND,
-                detail: "a score that is no number".to_owned(),
-            })?
+            text.parse()
+                .map_err(|_| reply::invalid(COMMAND, "a score that is not a number"))?
         }
     };
     // Written as whole milliseconds; the cast saturates.

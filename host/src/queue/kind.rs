@@ -1,17 +1,17 @@
-//! A queue of any kind: the one place that tells kinds apart.
+//! A queue of any kind: the one place that distinguishes kinds.
 
 use std::sync::Arc;
 
 use super::inspect::{self, Report};
-use super::list::{self, ListOptions, ListQueue};
+use super::list::{ListOptions, ListQueue};
 use super::pubsub::{PubSub, PubSubOptions};
-use super::simple_list::{self, SimpleList, SimpleListOptions};
+use super::simple_list::{SimpleList, SimpleListOptions};
 use super::stream::{StreamOptions, StreamQueue};
 use super::{Queue, Rules};
 use crate::queue::requirements;
 use crate::redis::Error;
 use crate::redis::connection::{Connector, Link};
-use crate::redis::startup::{StartError, StartWarning};
+use crate::redis::startup::{Key, StartError, StartWarning, check_all};
 
 /// A queue, and how this host serves it.
 #[derive(Clone, Debug)]
@@ -20,13 +20,13 @@ pub enum QueueOptions {
     Stream(StreamOptions),
     /// A list, through processing lists. At least once.
     List(ListOptions),
-    /// A list whose values are forgotten when they are taken. At most once.
+    /// A list; a value is forgotten when it is taken. At most once.
     SimpleList(SimpleListOptions),
     /// A channel, or the channels that a pattern matches. At most once.
     PubSub(PubSubOptions),
 }
 
-/// A queue to look at.
+/// A queue to inspect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Place {
     /// A stream, and one of its groups.
@@ -48,15 +48,15 @@ pub enum Place {
         /// The list.
         key: Arc<str>,
     },
-    /// A channel, or some.
+    /// A channel, or several.
     PubSub,
 }
 
 impl Place {
-    /// What it looks like; `None` where there is nothing to see. Changes nothing.
+    /// Its state; `None` if the kind has no state. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Missing`] if there is no such stream or group, and what Redis refuses.
+    /// [`Error::Missing`] if there is no such stream or group, and refusals of Redis.
     pub async fn look(
         &self,
         link: &Link,
@@ -65,10 +65,10 @@ impl Place {
         Ok(Some(match self {
             Self::Stream { key, group } => inspect::stream(link, key, group, dead_letter).await?,
             Self::List { key, recovery } => {
-                list::report::report(link, key, recovery.as_deref(), dead_letter).await?
+                inspect::list(link, key, recovery.as_deref(), dead_letter).await?
             }
             Self::SimpleList { key } => {
-                let length = simple_list::length(link, key).await?;
+                let length = link.count("LLEN", key).await?;
                 Report {
                     length,
                     lag: Some(length),
@@ -82,7 +82,7 @@ impl Place {
 }
 
 impl QueueOptions {
-    /// The rules that it begins with.
+    /// The rules at the start.
     pub fn rules(&self) -> Rules {
         match self {
             Self::Stream(options) => options.rules(),
@@ -109,17 +109,23 @@ impl QueueOptions {
         self
     }
 
-    /// Check all that serving it needs; nothing is changed.
+    /// Check the requirements; nothing is changed.
     ///
     /// # Errors
     /// The first [`StartError`].
     pub async fn check(&self, connector: &Connector) -> Result<Vec<StartWarning>, StartError> {
-        match self {
-            Self::Stream(options) => requirements::check_stream(connector, options).await,
-            Self::List(options) => requirements::check_list(connector, options).await,
-            Self::SimpleList(options) => requirements::check_simple_list(connector, options).await,
-            Self::PubSub(options) => requirements::check_pubsub(connector, options).await,
-        }
+        use requirements::{list, list_keys, pubsub, simple_list, stream, stream_keys};
+        let (keys, needs) = match self {
+            Self::Stream(options) => (stream_keys(options), stream(options)),
+            Self::List(options) => (list_keys(options), list(options)),
+            Self::SimpleList(options) => {
+                let key = Key::new(&options.key, "list", "the queue");
+                (vec![key], simple_list(options))
+            }
+            // A replica is enough: it passes on messages published on its primary.
+            Self::PubSub(options) => (Vec::new(), pubsub(options)),
+        };
+        check_all(connector, &keys, &needs).await
     }
 
     /// Begin to serve it.

@@ -1,6 +1,6 @@
 //! Queues: claim and settle.
 //!
-//! [`Queue`] is the contract that every queue kind keeps; `runtime` knows nothing else of a queue.
+//! [`Queue`] is the contract of every queue kind; `runtime` uses nothing else of a queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::redis::{Error, ServerTime};
 use crate::wire::Raw;
 use crate::wire::decoded::Malformed;
 
+mod at_least_once;
 pub mod at_most_once;
 pub mod dead_letter_queue;
-mod dead_letters;
 pub mod inspect;
 pub mod kind;
 pub mod list;
@@ -30,7 +30,7 @@ pub use rules::Rules;
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Which delivery.
+    /// The id of the delivery.
     pub id: DeliveryId,
     /// How it came here.
     pub origin: Origin,
@@ -38,14 +38,14 @@ pub struct Claim {
     pub native: u32,
     /// Starts charged before it came to this queue (its retry-count headers).
     pub header: u32,
-    /// When it stops being worth handling, in epoch milliseconds, where only the queue can tell: a
-    /// value of a list does not say when it was enqueued.
+    /// When it expires, in epoch milliseconds, if only the queue can tell: a value of a list does not
+    /// say when it was enqueued.
     pub expires_at_ms: Option<u64>,
-    /// What the handler sees.
+    /// The message for the handler.
     pub message: Message,
-    /// What copies are made of: every byte as it stands in Redis.
+    /// The message as it stands in Redis, byte for byte: for copies.
     pub raw: Raw,
-    /// What decoding found wrong with it: the gate turns it away unrun.
+    /// The decoder's finding: the gate rejects the message unrun.
     pub defect: Option<Malformed>,
 }
 
@@ -88,10 +88,11 @@ impl Settlement {
         }
     }
 
-    /// The same, to be asked again after a lost reply.
+    /// The same settlement, for a repeat after a lost reply.
     ///
-    /// What the first one may have sent back, another host may have started since, and this one
-    /// may own again, with the very count that it names: so a repeat takes no charge back.
+    /// The first try may have sent the delivery back. Another host may have started it since, and this
+    /// host may own it again, with the very count that the settlement names. So a repeat takes no charge
+    /// back.
     pub fn again(&self) -> Self {
         let mut again = self.clone();
         match &mut again.action {
@@ -104,10 +105,10 @@ impl Settlement {
     }
 }
 
-/// What a look at the waiting deliveries found.
+/// The result of a look for due deliveries or orphans.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// What was claimed.
+    /// The claims.
     pub claims: Vec<Claim>,
     /// Entries found trimmed or deleted while pending: lost, counted.
     pub trimmed: u64,
@@ -115,24 +116,24 @@ pub struct Taken {
     pub next_due: Option<Duration>,
 }
 
-/// What the group looks like from outside.
+/// The messages that wait.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Backlog {
-    /// Whether something waits that no host has read.
+    /// Whether some message is unread.
     pub unread: bool,
     /// Deliveries that hosts hold, parked ones included, and messages published for later.
     pub pending: u64,
 }
 
-/// What housekeeping did.
+/// The result of housekeeping.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Maintenance {
     /// Entries trimmed from the queue by its retention.
     pub trimmed: u64,
-    /// The queue is longer than its retention says, because what is over the length is unread or
+    /// The queue is longer than its retention says, because entries over the length are unread or
     /// pending in some group: worth a warning.
     pub held_back: bool,
-    /// Consumers removed that were long gone.
+    /// Consumers removed that were not seen for long.
     pub consumers_removed: u64,
     /// Dead letters dropped since the last call, because their queue is bounded: lost, counted.
     pub dead_letters_dropped: u64,
@@ -140,48 +141,48 @@ pub struct Maintenance {
     pub cycles: u64,
     /// Damaged histories since the last call, each read as far as possible.
     pub histories_damaged: u64,
-    /// Messages given up because more were unread than may be: dead-lettered, or discarded.
+    /// Messages over the length limit: dead-lettered, or discarded.
     pub overflowed: u64,
-    /// There is more of that to do.
+    /// More messages are over the limit.
     pub overflows: bool,
-    /// Messages over that length that were replayed for another consumer group: taken off, for this
+    /// Messages over the limit that were replayed for another consumer group: acknowledged for this
     /// group only.
     pub other_group: u64,
-    /// More is unread than may be, and its dead letters cannot be written: why. It is left where it
-    /// is.
+    /// Messages are over the limit, and their dead letters cannot be written, for this reason: they
+    /// stay.
     pub dead_letters_refused: Option<String>,
     /// How many of them were tried, or looked for, and refused.
     pub refusals: u64,
 }
 
-/// What a queue looks like from outside: for gauges.
+/// The state of a queue, for gauges.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Observation {
-    /// Messages that no host has read: as Redis counts them, trimmed ones included; where Redis
-    /// does not know, 1 if there are any.
+    /// Unread messages as Redis counts them, trimmed ones included; where Redis does not know, 1 if
+    /// there are any.
     pub unread: u64,
     /// Deliveries that hosts hold, parked ones included.
     pub pending: u64,
     /// For how long the oldest of them has been in the queue.
     pub oldest_pending: Option<Duration>,
-    /// What waits for its time: deliveries held for later by no host, messages published for later.
+    /// Parked deliveries and messages published for later.
     pub parked: u64,
     /// Entries in the dead-letter queue.
     pub dead_letters: Option<u64>,
 }
 
-/// What had to be made anew because somebody deleted it.
+/// The keys that had been deleted, and were made again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repaired {
     /// Nothing was missing.
     Intact,
-    /// The group was gone, its stream was not: made again behind the last entry this host saw.
+    /// The group was missing: made again behind the last entry this host saw.
     Group,
-    /// The stream was gone: stream and group made again, empty, at `0`.
+    /// The stream was missing: stream and group made again, empty, at `0`.
     Stream,
 }
 
-/// What [`Queue::repair`] did.
+/// The result of [`Queue::repair`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Repair {
     /// What had been missing.
@@ -191,14 +192,14 @@ pub struct Repair {
     pub held: Vec<Reply>,
 }
 
-/// What a queue has needed of its server so far.
+/// Counters about the server and the connections to it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Contact {
     /// Connections opened, the first ones included.
     pub connections_opened: u64,
     /// How often the server had forgotten a script (`NOSCRIPT`).
     pub scripts_forgotten: u64,
-    /// How often a subscription was gone for a while: what was published meanwhile is lost.
+    /// How often a subscription was interrupted: messages published meanwhile are lost.
     pub gaps: u64,
     /// For how long in all, until it was there again.
     pub gap: Duration,
@@ -206,69 +207,74 @@ pub struct Contact {
     pub buffer_dropped: u64,
 }
 
-/// What a queue promises about a message that it has handed out.
+/// The promise of a queue about a message that it has handed out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Guarantee {
-    /// It is kept until it is settled: what becomes of its host does not matter.
+    /// The queue keeps the message until it is settled, no matter which host dies.
     AtLeastOnce,
-    /// It is forgotten. Nothing can be taken back, put off or moved elsewhere: a message that is
-    /// not acknowledged, or whose host dies, is lost.
+    /// The queue forgets the message. It cannot be taken back, parked or moved elsewhere: a message
+    /// that is not acknowledged, or whose host dies, is lost.
     AtMostOnce,
+}
+
+/// A name for a host in a queue, unique to this start, that begins so.
+fn unique_name(base: &str) -> String {
+    let base = if base.is_empty() { "hostler" } else { base };
+    format!("{base}-{:08x}", fastrand::u32(..))
 }
 
 /// The contract of every queue kind.
 ///
-/// Methods take `&self` and may run at the same time. None of them retries: an [`Error`] means
-/// that nothing is known about what happened, and the caller asks again; every method that changes
-/// something may be repeated after a lost reply. What Redis answered *about one delivery* is a
-/// [`Reply`], never an `Error`.
+/// Methods take `&self` and may run at the same time. None of them retries: after an [`Error`] the
+/// caller does not know what happened, and asks again. Every method that changes something may be
+/// repeated after a lost reply. An answer of Redis *about one delivery* is a [`Reply`], never an
+/// `Error`.
 ///
-/// Crash windows are named at each method: "dies here" means this host, anywhere between sending
-/// the command and acting on the reply.
+/// Each method names its crash windows: "dies here" means this host, anywhere between sending the
+/// command and acting on the reply.
 #[async_trait]
 pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// The name of this host in the queue: unique to this start.
     fn consumer(&self) -> &str;
 
-    /// What it promises. At most once, everything is as it is on the other queues, but for this:
-    /// no delivery is ever due or an orphan, a record or renewal changes nothing, a settlement is
-    /// done as soon as it is asked, and nothing is parked, left or dead-lettered.
+    /// The promise of this queue. At-most-once queues differ as follows: no delivery is ever due or an
+    /// orphan, a record or renewal changes nothing, a settlement is done at once, and nothing is
+    /// parked, left or dead-lettered.
     fn guarantee(&self) -> Guarantee {
         Guarantee::AtLeastOnce
     }
 
-    /// The time of day that messages expire by: the server's, where something is kept there for
-    /// more than one host to judge.
+    /// The time of day that messages expire by: the server's, if several hosts judge the same message.
     fn time(&self) -> Arc<ServerTime> {
         Arc::default()
     }
 
-    /// Take nothing more from the server: the host drains. What was taken before is still
-    /// fetched, until a fetch brings nothing. Nothing to do for a queue to which a host hands back
-    /// what it holds: it is not fetched from anymore.
+    /// Take nothing more from the server: the host drains. Messages taken before are still fetched,
+    /// until a fetch brings nothing. A queue that takes deliveries back does nothing here: the host
+    /// stops fetching from it.
     fn stop_taking(&self) {}
 
-    /// Wait up to `wait` for messages that nobody has read, and claim at most `want` of them.
+    /// Wait up to `wait` for unread messages, and claim at most `want` of them.
     ///
-    /// Called by one task at a time, which waits for its end: what a fetch that was given up had
-    /// claimed is found as own deliveries that nobody knows, late. Dies here: pending under this
-    /// host's name, found as orphans.
+    /// One task calls it at a time, and waits for its end. The claims of a cancelled fetch are found
+    /// later, as own deliveries that this host does not know. Dies here: pending under this host's name,
+    /// found as orphans.
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error>;
 
-    /// Go by these rules from now on. A queue that forgets what it hands out has none.
+    /// Use these rules from now on. An at-most-once queue has none.
     fn adopt(&self, _rules: Rules) {}
 
     /// Make a waiting [`Queue::fetch`] return early (with what it has).
     async fn interrupt(&self) -> Result<(), Error>;
 
     /// Claim parked deliveries that are due, at most `max`, and say when the next one is. Also make
-    /// messages of what was published for later and is due, or claim it.
+    /// messages of those that were published for later and are due, or claim them.
     ///
     /// Dies here: owned by this host with the count kept, found as orphans.
     async fn take_due(&self, max: usize) -> Result<Taken, Error>;
 
     /// Claim orphans, at most `max`: deliveries of other consumers idle for `min_idle`, and own
-    /// ones idle for half of it that `holds` does not know. Also parked ones that nobody tracks.
+    /// ones idle for half of it that `holds` does not know. Also parked ones without a due time.
     async fn take_orphans(
         &self,
         max: usize,
@@ -279,7 +285,7 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error>;
 
     /// Take deliveries off the queue, in one round trip, without an owner check: the handler has
-    /// said that they are done, whoever holds them now.
+    /// finished them, no matter which host holds them now.
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error>;
 
     /// Carry out settlements: one reply for each.
@@ -288,30 +294,30 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Renew leases: one reply for each (`Done`, `Gone`, `Trimmed` or `Stolen`).
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error>;
 
-    /// Housekeeping that may be late: retention, consumers long gone.
+    /// Housekeeping that may be late: retention, the length limit, consumers not seen for long.
     async fn maintain(&self) -> Result<Maintenance, Error>;
 
-    /// After [`Class::Missing`](crate::redis::Class::Missing): make again what is gone, and adopt what this host still holds
-    /// (with these native counts) where its entry is still there.
+    /// After [`Class::Missing`](crate::redis::Class::Missing): make the missing keys again, and take
+    /// back the deliveries that this host holds (with these native counts) whose entry is still there.
     async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error>;
 
-    /// What waits, for `--until-empty`.
+    /// The messages that wait, for `--until-empty`.
     async fn backlog(&self) -> Result<Backlog, Error>;
 
-    /// Whether the queue is there and its server takes writes to it, with a short deadline: after
-    /// a failure. It changes nothing. A right that this host lacks is no failure here: what needs
-    /// it fails by itself.
+    /// After a failure: whether the queue is there and its server takes writes to it, within a short
+    /// deadline. It changes nothing. A missing right is not a failure here: the command that needs it fails by
+    /// itself.
     async fn probe(&self) -> Result<(), Error>;
 
-    /// What it has needed of its server so far.
+    /// Counters about the server and the connections to it.
     fn contact(&self) -> Contact;
 
-    /// What the queue looks like, for metrics; `None` where a kind has nothing to show. It may need
-    /// rights that serving does not: failing at it is no failure of the queue.
+    /// The state of the queue, for metrics; `None` if the kind has no state. It may need rights that
+    /// serving does not need: its failure does not mean that the queue fails.
     async fn observe(&self) -> Result<Option<Observation>, Error> {
         Ok(None)
     }
 
-    /// This host leaves: remove what names it, if nothing is pending under its name.
+    /// This host leaves: remove its name, if nothing is pending under it.
     async fn leave(&self) -> Result<(), Error>;
 }

@@ -1,103 +1,53 @@
-//! What serving each kind of queue needs of Redis: the types of its keys, and the rights of its user.
+//! The requirements of each kind of queue: the types of its keys, and the rights of its user.
 //!
-//! The rights name every command that is sent to Redis, by Rust or by a script, with the keys it is
-//! sent for. Commands that only make things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
-//! `ACL DRYRUN` itself) are left out.
+//! The rights name every command with its keys, sent by Rust or by a script. Optional commands
+//! (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`, `ACL DRYRUN` itself) are left out.
 
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::list::ListOptions;
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::{Retention, StreamOptions};
-use crate::redis::connection::Connector;
 use crate::redis::rights::Need;
-use crate::redis::startup::{Key, StartError, StartWarning, check_all};
+use crate::redis::startup::Key;
 use crate::wire::keys;
 
-/// Check all that serving this stream needs; nothing is changed.
-///
-/// # Errors
-/// The first [`StartError`], the cheapest ones first.
-pub(super) async fn check_stream(
-    connector: &Connector,
-    options: &StreamOptions,
-) -> Result<Vec<StartWarning>, StartError> {
-    let parked = keys::parked(&options.key, &options.group);
-    let delayed = keys::delayed(&options.key);
-    let fences = keys::fences(&options.key, &options.group);
+/// The keys of this stream: its own first, dead letters last.
+pub(super) fn stream_keys(options: &StreamOptions) -> Vec<Key> {
+    let (key, group) = (&options.key, &options.group);
     let mut keys = vec![
-        Key::new(&options.key, "stream", "the queue"),
-        Key::new(&parked, "zset", "what waits for its time"),
-        Key::new(&delayed, "zset", "what was published for later"),
-        Key::new(&fences, "zset", "what hosts have asked again"),
+        Key::new(key, "stream", "the queue"),
+        Key::new(keys::parked(key, group), "zset", "parked deliveries"),
+        Key::new(keys::delayed(key), "zset", "messages published for later"),
+        Key::new(keys::fences(key, group), "zset", "repeated calls of hosts"),
     ];
-    let targets = targets(options.dead_letter.as_ref(), &options.key);
-    keys.extend(
-        targets
-            .iter()
-            .map(|key| Key::new(key, "stream", DEAD_LETTERS)),
-    );
-    check_all(connector, &keys, &stream(options)).await
+    let targets = targets(options.dead_letter.as_ref(), key);
+    let dead = targets.into_iter();
+    keys.extend(dead.map(|key| Key::new(key, "stream", DEAD_LETTERS)));
+    keys
 }
 
-/// Check all that serving this reliable list needs; nothing is changed.
-///
-/// # Errors
-/// The first [`StartError`], the cheapest ones first.
-pub(super) async fn check_list(
-    connector: &Connector,
-    options: &ListOptions,
-) -> Result<Vec<StartWarning>, StartError> {
+/// The keys of this reliable list: its own first, dead letters last.
+pub(super) fn list_keys(options: &ListOptions) -> Vec<Key> {
     let key = &options.key;
-    let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
     let mut keys = vec![
         Key::new(key, "list", "the queue"),
-        Key::new(&retry, "list", "what is tried again"),
-        Key::new(&delayed, "zset", "what waits for its time"),
-        Key::new(&instances, "zset", "the instances"),
+        Key::new(keys::retry(key), "list", "values to try again"),
+        Key::new(keys::delayed(key), "zset", "delayed values"),
+        Key::new(keys::instances(key), "zset", "the instances"),
     ];
-    if let Some(recovery) = &options.recovery {
-        keys.push(Key::new(&recovery.key, "zset", "the recovery set"));
-    }
+    let recovery = options.recovery.iter();
+    keys.extend(recovery.map(|r| Key::new(&r.key, "zset", "the recovery set")));
     let targets = targets(options.dead_letter.as_ref(), key);
-    keys.extend(
-        targets
-            .iter()
-            .map(|key| Key::new(key, "list", DEAD_LETTERS)),
-    );
-    check_all(connector, &keys, &list(options)).await
-}
-
-/// Check all that serving this simple list needs; nothing is changed.
-///
-/// # Errors
-/// The first [`StartError`], the cheapest ones first.
-pub(super) async fn check_simple_list(
-    connector: &Connector,
-    options: &SimpleListOptions,
-) -> Result<Vec<StartWarning>, StartError> {
-    let keys = [Key::new(&options.key, "list", "the queue")];
-    check_all(connector, &keys, &simple_list(options)).await
-}
-
-/// Check all that serving this subscription needs; nothing is changed. A replica will do: it passes
-/// on what is published on its primary.
-///
-/// # Errors
-/// The first [`StartError`], the cheapest ones first.
-pub(super) async fn check_pubsub(
-    connector: &Connector,
-    options: &PubSubOptions,
-) -> Result<Vec<StartWarning>, StartError> {
-    check_all(connector, &[], &pubsub(options)).await?;
-    // Nothing is kept: that a server could lose it does not matter.
-    Ok(Vec::new())
+    let dead = targets.into_iter();
+    keys.extend(dead.map(|key| Key::new(key, "list", DEAD_LETTERS)));
+    keys
 }
 
 const DEAD_LETTERS: &str = "the dead-letter queue";
 
-/// Every key that a dead letter may go to, as far as it is not known. A single reason may lead back
-/// to the queue: what no handler has seen ends in the cycle key then.
+/// Every key that a dead letter may go to, other than the queue itself. A single reason may lead back to
+/// the queue: a message that no handler has seen since then ends in the cycle key.
 fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
     let Some(dead_letter) = dead_letter else {
         return Vec::new();
@@ -109,7 +59,7 @@ fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
 }
 
 /// Every command that serving this stream needs.
-fn stream(options: &StreamOptions) -> Vec<Need> {
+pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     let parked = keys::parked(&options.key, &options.group);
     let fences = keys::fences(&options.key, &options.group);
     let mut needs = Vec::new();
@@ -171,7 +121,7 @@ fn stream(options: &StreamOptions) -> Vec<Need> {
 
 /// Every command that serving this reliable list needs. `BLMOVE` is not among them: without it, a
 /// host polls.
-fn list(options: &ListOptions) -> Vec<Need> {
+pub(super) fn list(options: &ListOptions) -> Vec<Need> {
     let key = options.key.as_str();
     let retry = keys::retry(key);
     let delayed = keys::delayed(key);
@@ -233,7 +183,7 @@ fn list(options: &ListOptions) -> Vec<Need> {
 }
 
 /// Every command that serving this simple list needs.
-fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
+pub(super) fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
     let key = options.key.as_str();
     vec![
         Need::new("INFO", &[]),
@@ -245,7 +195,7 @@ fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
 }
 
 /// Every command that serving this subscription needs.
-fn pubsub(options: &PubSubOptions) -> Vec<Need> {
+pub(super) fn pubsub(options: &PubSubOptions) -> Vec<Need> {
     let command = options.subscription.command();
     vec![Need::new("INFO", &[]), Need::new(command, &[&options.name])]
 }
@@ -282,15 +232,15 @@ mod tests {
         let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
             (grants(stream(&options)), grants(list(&lists)));
         let mut sent = 0;
-        // A host replays nothing, publishes nothing and deploys nothing; and it serves as well if
-        // it may not show what it runs.
+        // A host replays nothing, publishes nothing and deploys nothing; and it can serve without the
+        // right to report its state.
         let serving = |script: &&Script| {
             use Script::{
                 Deploy, MoveCopy, MoveDone, MoveHold, PageList, PublishLapsing, PublishLater,
-                Replay, ReplayList, RequestVersion, Seen,
+                Replay, RequestVersion, Seen,
             };
             let in_steps = matches!(script, MoveHold | MoveCopy | MoveDone);
-            let brings_back = in_steps || matches!(script, Replay | ReplayList | PageList);
+            let brings_back = in_steps || matches!(script, Replay | PageList);
             let deploys = matches!(script, Deploy | RequestVersion | Seen);
             !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
         };

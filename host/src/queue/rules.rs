@@ -1,9 +1,9 @@
-//! What may change while a queue is served: where dead letters go, how long the queue may be, how long
-//! its messages are worth handling.
+//! Settings that may change while a queue is served: where dead letters go, how long the queue may be,
+//! how long its messages are worth handling.
 //!
-//! Crash windows: none of its own. A settlement reads the rules once, when it is sent; sent again
-//! after a lost reply it may read others, and writes no second copy: a delivery whose dead letter
-//! was written is no longer there.
+//! Crash windows: none of its own. A settlement reads the rules when it is sent. Sent again after a lost
+//! reply it may read others, and writes no second copy: a delivery whose dead letter was written is no
+//! longer there.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,21 +17,21 @@ pub struct Rules {
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread.
     pub max_length: Option<u64>,
-    /// How long after its first claim a message of a list is worth handling. Of a stream, the entry
-    /// says when it was enqueued, and the gate looks.
+    /// How long after its first claim a message of a list is worth handling. An entry of a stream says
+    /// when it was enqueued, and the gate looks at that.
     pub ttl: Option<Duration>,
 }
 
 /// The rules in force.
 #[derive(Debug)]
-pub(super) struct InForce(RwLock<Arc<Rules>>);
+pub(super) struct ActiveRules(RwLock<Arc<Rules>>);
 
-impl InForce {
+impl ActiveRules {
     pub(super) fn new(rules: Rules) -> Self {
         Self(RwLock::new(Arc::new(rules)))
     }
 
-    /// As they are now.
+    /// The rules as they are now.
     pub(super) fn now(&self) -> Arc<Rules> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,12 +1,10 @@
 //! Simple lists: a value is taken and forgotten, as `BRPOP` does. At most once.
 //!
-//! Several values are taken in one round trip (`BLMPOP`): as many as the host has room for, which
-//! is about 20 ms of work beyond its free slots. A host that dies loses those; nobody else could
-//! have run them meanwhile.
+//! One round trip (`BLMPOP`) takes as many values as the host has room for: about 20 ms of work beyond
+//! its free slots. A host that dies loses those.
 //!
-//! Crash windows: once Redis has taken a value off the list it exists only on its way here and in
-//! this host. A reply that is lost (a connection that breaks, a deadline that passes) takes its
-//! values with it.
+//! Crash windows: once Redis has taken a value off the list, it exists only on its way here and in this
+//! host. A lost reply (a broken connection, a missed deadline) loses its values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,15 +12,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use redis::Cmd;
 
 use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
-use crate::redis::connection::{Connector, Link, PROBE_DEADLINE};
+use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::interruption::Interruption;
 use crate::redis::reply;
-use crate::redis::script_reply::unless_forbidden;
 use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
@@ -36,14 +32,14 @@ const FIRST_MAX: usize = 16;
 pub struct SimpleListOptions {
     /// The list's key.
     pub key: String,
-    /// What this host's name begins with (a host name, usually).
+    /// The beginning of this host's name (a host name, usually).
     pub consumer: String,
     /// How values are read.
     pub framing: Framing,
 }
 
 impl SimpleListOptions {
-    /// This list, everything else as by default.
+    /// This list, with defaults.
     pub fn new(key: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -54,6 +50,7 @@ impl SimpleListOptions {
 }
 
 /// A simple list, as one host serves it.
+#[derive(Debug)]
 pub struct SimpleList {
     key: Arc<str>,
     /// For everything but taking.
@@ -64,14 +61,6 @@ pub struct SimpleList {
     /// About how large a value is, as far as it is known.
     value_size: AtomicUsize,
     stopped: AtomicBool,
-}
-
-impl std::fmt::Debug for SimpleList {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimpleList")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
 }
 
 impl SimpleList {
@@ -91,7 +80,7 @@ impl SimpleList {
             value_size: AtomicUsize::new(BYTES_MAX / FIRST_MAX),
             stopped: AtomicBool::new(false),
         };
-        let works = list.look_whether_it_works().await;
+        let works = list.probe().await;
         works.map_err(|error| StartError::from_error(error, &list.key))?;
         Ok(AtMostOnce::new(list, options.framing, &options.consumer))
     }
@@ -99,53 +88,27 @@ impl SimpleList {
     async fn pop(&self, want: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {
         const COMMAND: &str = "BLMPOP";
         let size = self.value_size.load(Ordering::Relaxed).max(1);
-        let mut cmd = Cmd::new();
-        if wait.is_zero() {
-            // A wait of 0 would be for ever.
-            cmd.arg("LMPOP");
-        } else {
+        let mut cmd = redis::cmd(if wait.is_zero() { "LMPOP" } else { COMMAND });
+        if !wait.is_zero() {
+            // 0 would mean for ever.
             let seconds = wait.as_secs_f64().max(0.001);
-            cmd.arg(COMMAND).arg(format!("{seconds:.3}"));
+            cmd.arg(format!("{seconds:.3}"));
         }
         cmd.arg(1).arg(&*self.key).arg("RIGHT");
         cmd.arg("COUNT").arg(want.min(BYTES_MAX / size).max(1));
         let reply = self.fetches.call_waiting(COMMAND, &cmd, wait).await?;
         let mut reply = reply::array(COMMAND, reply)?;
-        // Nothing came: nil.
+        // Nil: nothing came.
         let Some(values) = reply.pop() else {
             return Ok(Vec::new());
         };
-        let values: Vec<Bytes> = reply::array(COMMAND, values)?
-            .into_iter()
-            .map(|value| reply::bytes(COMMAND, value))
-            .collect::<Result<_, _>>()?;
+        let values = reply::values(COMMAND, values)?;
         let largest = values.iter().map(Bytes::len).max().unwrap_or_default();
         // Up at once, down slowly.
         let size = largest.max(size - size / 8);
         self.value_size.store(size, Ordering::Relaxed);
         Ok(values)
     }
-
-    async fn look_whether_it_works(&self) -> Result<(), Error> {
-        const COMMAND: &str = "RPOP";
-        let mut cmd = Cmd::new();
-        // Takes nothing. But it is a write, which a replica, a server that cannot save, or one
-        // without its replicas refuses.
-        cmd.arg(COMMAND).arg(&*self.key).arg(0);
-        let looking = async { unless_forbidden(self.commands.call(COMMAND, &cmd).await.map(drop)) };
-        self.commands.within(COMMAND, PROBE_DEADLINE, looking).await
-    }
-}
-
-/// How many values wait in a list.
-///
-/// # Errors
-/// What Redis refuses.
-pub async fn length(link: &Link, key: &str) -> Result<u64, Error> {
-    const COMMAND: &str = "LLEN";
-    let mut cmd = Cmd::new();
-    cmd.arg(COMMAND).arg(key);
-    reply::count(COMMAND, &link.call(COMMAND, &cmd).await?)
 }
 
 #[async_trait]
@@ -179,11 +142,15 @@ impl Source for SimpleList {
     }
 
     async fn waiting(&self) -> Result<u64, Error> {
-        length(&self.commands, &self.key).await
+        self.commands.count("LLEN", &self.key).await
     }
 
     async fn probe(&self) -> Result<(), Error> {
-        self.look_whether_it_works().await
+        const COMMAND: &str = "RPOP";
+        let mut take_none = redis::cmd(COMMAND);
+        take_none.arg(&*self.key).arg(0);
+        let write = async { self.commands.call(COMMAND, &take_none).await.map(drop) };
+        self.commands.probe(COMMAND, write, async { Ok(()) }).await
     }
 
     fn contact(&self) -> Contact {

@@ -1,7 +1,8 @@
-//! Connections: opened with a deadline, asked with a deadline, dropped when they fail.
+//! Connections: opened with a deadline, asked with a deadline, dropped after a failure.
 //!
 //! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +20,6 @@ use crate::redis::error::{Error, bounded};
 use crate::redis::reply;
 use crate::redis::target::{Secret, Target};
 
-mod credentials;
 mod subscribed;
 
 pub(crate) use subscribed::Subscribed;
@@ -27,9 +27,9 @@ pub(crate) use subscribed::Subscribed;
 /// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
 /// included, may take as long.
 pub const DEADLINE: Duration = Duration::from_secs(5);
-/// How long a look at whether the server works may take: with the longest pause between two of them,
-/// one that answers again is found within five seconds.
-pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(2);
+/// How long a probe may take: with the longest pause between two probes, a server that answers again is
+/// found within five seconds.
+const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -42,8 +42,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Connections to `target` that call themselves `name` (`CLIENT LIST` shows it; characters
-    /// that Redis refuses there are replaced).
+    /// Connections to `target` with this name (`CLIENT LIST` shows it; characters that Redis refuses
+    /// there are replaced).
     pub fn new(target: Target, name: &str) -> Self {
         let name: String = name
             .chars()
@@ -81,11 +81,11 @@ impl Connector {
         }
     }
 
-    fn late(&self, command: &'static str) -> Error {
+    fn late(&self, command: &'static str, after: Duration) -> Error {
         Error::Deadline {
             target: self.target.address(),
             command,
-            after: self.deadline,
+            after,
         }
     }
 
@@ -93,7 +93,7 @@ impl Connector {
         let opening = self.open_and_log_in(name, serial, no_timeouts(), false);
         match timeout(self.deadline, opening).await {
             Ok(result) => result,
-            Err(_) => Err(self.late("CONNECT")),
+            Err(_) => Err(self.late("CONNECT", self.deadline)),
         }
     }
 
@@ -105,17 +105,18 @@ impl Connector {
         subscribes: bool,
     ) -> Result<Opened, Error> {
         let target = &self.target;
-        let password = self.password()?;
+        let password = target.password()?;
         let (idle, interval, retries) = KEEPALIVE;
         let keepalive = TcpKeepalive::new()
             .with_time(idle)
             .with_interval(interval)
             .with_retries(retries);
-        // No login, no database, no `CLIENT SETINFO` by the library: its errors hide Redis' code.
+        // The library does not log in, choose a database or send `CLIENT SETINFO`: its errors hide the
+        // error code of Redis.
         let mut settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
         if subscribes {
-            // Messages only come by RESP3, which the library wants to ask for itself; a server
-            // with a password takes that with a login only.
+            // Messages only come by RESP3. The library insists on asking for it itself, and a server
+            // with a password accepts that with a login only.
             settings = settings.set_protocol(ProtocolVersion::RESP3);
             if let Some(password) = &password {
                 let username = target.username.as_deref().unwrap_or("default");
@@ -137,7 +138,7 @@ impl Connector {
             .set_redis_settings(settings);
         let client = match &target.address {
             ConnectionAddr::TcpTls { .. } => {
-                redis::Client::build_with_tls(info, self.certificates()?)
+                redis::Client::build_with_tls(info, target.certificates()?)
             }
             _ => redis::Client::open(info),
         }
@@ -150,7 +151,7 @@ impl Connector {
         Ok((Session { connection, serial }, client_id))
     }
 
-    /// Log in, choose the database, say our name, in one round trip. Returns the client id, if the
+    /// Log in, choose the database and set the name, in one round trip. Returns the client id, if the
     /// user may know it.
     async fn log_in(
         &self,
@@ -240,7 +241,7 @@ fn no_timeouts() -> AsyncConnectionConfig {
         .set_response_timeout(None)
 }
 
-/// What a refused login may show.
+/// The text of a refused login, without secrets.
 fn login_detail<'a>(code: &str, detail: Option<&'a str>) -> &'a str {
     match (code, detail) {
         ("WRONGPASS" | "NOAUTH" | "NOPERM" | "LOADING" | "NOPROTO", Some(detail)) => detail,
@@ -264,9 +265,9 @@ struct Session {
     serial: u64,
 }
 
-/// A connection that is opened when it is used, and opened anew by the first use after a failure.
+/// A connection. The first use opens it; after a failure the next use opens it again.
 ///
-/// Commands of concurrent callers share it, in pipelines.
+/// Concurrent callers share it, in pipelines.
 pub struct Link {
     connector: Connector,
     name: String,
@@ -278,11 +279,17 @@ pub struct Link {
     client_id: AtomicI64,
 }
 
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Link").field(&self.name).finish()
+    }
+}
+
 /// Redis counts clients from 1.
 const NO_CLIENT_ID: i64 = 0;
 
 impl Link {
-    /// Open the connection if it is not open: whether the server can be reached, and lets us in.
+    /// Open the connection if it is not open.
     ///
     /// # Errors
     /// As [`Link::call`].
@@ -316,11 +323,19 @@ impl Link {
         self.ask(command, deadline, asked).await
     }
 
-    /// Ask several commands in one round trip. What Redis refuses stands in its place as
-    /// [`Value::ServerError`].
+    /// Ask for the number that a command of one key answers: `XLEN`, `LLEN`.
     ///
     /// # Errors
-    /// `Connection` or `Deadline`: nothing is known about any of them.
+    /// As [`Link::call`].
+    pub(crate) async fn count(&self, command: &'static str, key: &str) -> Result<u64, Error> {
+        let answer = self.call(command, redis::cmd(command).arg(key)).await?;
+        reply::count(command, &answer)
+    }
+
+    /// Ask several commands in one round trip. The reply to a refused one is a [`Value::ServerError`].
+    ///
+    /// # Errors
+    /// `Connection` or `Deadline`: the effect of all of them is unknown.
     pub async fn pipeline(
         &self,
         command: &'static str,
@@ -355,8 +370,8 @@ impl Link {
         Ok(values)
     }
 
-    /// Ask on an open connection. Waiting for others who open it, opening it, and the reply have
-    /// one deadline together: one that hangs makes nobody else wait longer.
+    /// Ask on an open connection. One deadline covers the wait for another caller that opens it, the
+    /// opening, and the reply: so a connection that hangs delays no caller longer than its own deadline.
     async fn ask<T>(
         &self,
         command: &'static str,
@@ -372,11 +387,10 @@ impl Link {
         .await;
         let reply = reply.unwrap_or_else(|_| {
             let command = serial.map_or("CONNECT", |_| command);
-            Err(self.late(command, deadline))
+            Err(self.connector.late(command, deadline))
         });
-        // After an error that a new connection may not have. A replica that was a primary keeps
-        // refusing on the old connection while the name already leads to the new primary; a
-        // password that was changed is read again.
+        // A new connection may help. A former primary keeps refusing on the old connection while the
+        // name already leads to the new primary; a changed password is read again.
         if let (Err(error), Some(serial)) = (&reply, serial)
             && error.wants_new_connection()
         {
@@ -385,25 +399,35 @@ impl Link {
         reply
     }
 
-    /// Everything that `asked` does on this connection, with a shorter deadline than each of its
-    /// commands has. When that has passed, the next call opens a new connection.
+    /// Check that the server takes `write` and answers `read`, within a short deadline. A replica, a
+    /// server that cannot save, or one without its replicas refuses writes. A missing right says nothing
+    /// about the server, and is not an error here. When the deadline has passed, the next call opens a new
+    /// connection.
     ///
     /// # Errors
-    /// `Deadline`, and what `asked` says.
-    pub async fn within<T>(
+    /// `Deadline`, and those of the two.
+    pub(crate) async fn probe(
         &self,
         command: &'static str,
-        deadline: Duration,
-        asked: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        if let Ok(reply) = timeout(deadline, asked).await {
-            return reply;
+        write: impl Future<Output = Result<(), Error>>,
+        read: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let unless_forbidden = |result: Result<(), Error>| match result {
+            Err(error) if error.is_missing_right() => Ok(()),
+            result => result,
+        };
+        let probing = async {
+            unless_forbidden(write.await)?;
+            unless_forbidden(read.await)
+        };
+        if let Ok(probed) = timeout(PROBE_DEADLINE, probing).await {
+            return probed;
         }
-        // Held by somebody else: they are opening a new one.
+        // If another task holds the lock, it is opening a new connection.
         if let Ok(mut slot) = self.session.try_lock() {
             *slot = None;
         }
-        Err(self.late(command, deadline))
+        Err(self.connector.late(command, PROBE_DEADLINE))
     }
 
     /// The id of the connection, if one was opened and the user may know it.
@@ -451,14 +475,6 @@ impl Link {
         let mut slot = self.session.lock().await;
         if slot.as_ref().is_some_and(|s| s.serial == serial) {
             *slot = None;
-        }
-    }
-
-    fn late(&self, command: &'static str, after: Duration) -> Error {
-        Error::Deadline {
-            target: self.connector.target.address(),
-            command,
-            after,
         }
     }
 }

@@ -1,10 +1,10 @@
-//! A private Redis for `--redis embedded`: a server of our own on a Unix socket, with its data
-//! beside it, that ends with its last user.
+//! A private Redis for `--redis embedded`: a server on a Unix socket, with its data beside it. It ends
+//! with its last user.
 //!
-//! Processes that name the same directory share one server. How it ends does not depend on how its
-//! users end (a `SIGKILL` runs no code): each user holds a lock on a file, which the kernel frees
-//! with the process, and a small supervising shell waits for that lock (`supervise.sh`). The
-//! server is in a process group of its own, so that Ctrl-C drains hostler before Redis is gone.
+//! Processes with the same directory share one server. It ends even if its users are killed (a `SIGKILL`
+//! runs no code): each user holds a lock on a file, which the kernel frees with the process, and a small
+//! supervising shell waits for that lock (`supervise.sh`). The server has its own process group, so that
+//! Ctrl-C drains hostler before Redis ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,49 +26,49 @@ use programs::Programs;
 
 const SUPERVISE: &str = include_str!("embedded/supervise.sh");
 
-/// How long a server may stay silent at start; while it says that it is loading, it may take longer.
+/// How long a server may stay silent at the start; while it answers that it is loading, it may take
+/// longer.
 const START_DEADLINE: Duration = Duration::from_secs(30);
-/// How long the supervisor takes at most to end a server, and a bit.
+/// A little more than the longest time that the supervisor takes to end a server.
 const END_DEADLINE: Duration = Duration::from_secs(15);
-/// How often we look.
+/// The pause between two probes.
 const POLL: Duration = Duration::from_millis(10);
-/// Why there is no embedded server.
+
+/// Why there is no embedded server. [`Error::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No server program is installed.
-    #[error(
-        "no redis-server and no valkey-server in PATH: install one (apt-get install redis-server), or name a running server with --redis URL"
-    )]
+    #[error("no redis-server and no valkey-server in PATH")]
     NoServer,
-    /// A tool that we need is not installed.
-    #[error("no {tool} in PATH: install it (apt-get install {package})")]
+    /// A needed tool is not installed.
+    #[error("no {tool} in PATH")]
     NoTool {
         /// The program.
         tool: &'static str,
-        /// What Debian calls its package.
+        /// Its package in Debian.
         package: &'static str,
     },
     /// The directory, or something in it, cannot be used.
     #[error("the embedded redis cannot use {}: {source}", path.display())]
     Directory {
-        /// What cannot be used.
+        /// Its path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
     /// The path of the socket would be too long for the system.
     #[error(
-        "the embedded redis needs a socket at {}, which is {len} bytes long, and {SOCKET_PATH_MAX} is the most: work in a directory with a shorter path",
+        "the embedded redis needs a socket at {}, which is {len} bytes long, and {SOCKET_PATH_MAX} is the most",
         path.display()
     )]
     SocketPath {
-        /// Where it would be.
+        /// Its path.
         path: PathBuf,
-        /// How long that is.
+        /// The length of the path.
         len: usize,
     },
-    /// The server could not be started at all.
+    /// The server could not be started.
     #[error("the embedded redis does not start: {source}")]
     Spawn {
         /// Why.
@@ -84,20 +84,35 @@ pub enum Error {
         /// The end of it.
         log: String,
     },
-    /// The server, or another process that starts or ends it, did not get anywhere.
+    /// The server, or another process that starts or ends it, took too long.
     #[error(
         "the embedded redis is not ready after {}: {what}; see its log {}",
         humantime::format_duration(*after),
         path.display()
     )]
     Deadline {
-        /// What we waited for.
+        /// The state that did not change.
         what: &'static str,
         /// How long.
         after: Duration,
         /// Its log.
         path: PathBuf,
     },
+}
+
+impl Error {
+    /// What to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoServer => Some(
+                "install one (apt-get install redis-server), or name a running server with --redis URL"
+                    .to_owned(),
+            ),
+            Self::NoTool { package, .. } => Some(format!("install it (apt-get install {package})")),
+            Self::SocketPath { .. } => Some("work in a directory with a shorter path".to_owned()),
+            _ => None,
+        }
+    }
 }
 
 /// A running server, for as long as this lives.
@@ -107,18 +122,18 @@ pub struct Embedded {
     url: String,
     /// Held shared by every user; see `supervise.sh`.
     alive: File,
-    /// The same, but nobody waits for it: it tells whether there are other users.
+    /// The same, but nobody waits for it: it shows whether there are other users.
     users: File,
-    /// The supervisor, if we have started it: kept so that it is reaped.
+    /// The supervisor, if this process started it: kept so that it is reaped.
     supervisor: Option<Child>,
 }
 
 impl Embedded {
-    /// Start a server with its data under `dir` (which is made, and private), or join the one that
-    /// another process runs there. Returns when it answers and its data is loaded.
+    /// Start a server with its data under `dir` (a private directory, made if missing), or join the
+    /// server of another process there. Returns when it answers and its data is loaded.
     ///
     /// # Errors
-    /// Each says what is missing or where to look; see [`Error`].
+    /// See [`Error`].
     pub async fn start(dir: &Path) -> Result<Self, Error> {
         Self::start_with(dir, std::env::var_os("PATH").as_deref()).await
     }
@@ -126,7 +141,7 @@ impl Embedded {
     async fn start_with(dir: &Path, search: Option<&OsStr>) -> Result<Self, Error> {
         let programs = Programs::find(search)?;
         let place = Place::make(dir)?;
-        // One at a time: nobody else starts or leaves while we look around.
+        // No other process starts or leaves meanwhile.
         let _starting = place.lock(&place.start, Mode::Exclusive).await?;
         let mut embedded = Self {
             url: url_of(&place.socket),
@@ -139,12 +154,12 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// Where it is: `unix:///...`.
+    /// Its URL: `unix:///...`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Leave it, and wait until it is gone if nobody else uses it.
+    /// Leave it. If nobody else uses it, wait until it has ended.
     ///
     /// Dropping leaves as well, without waiting.
     ///
@@ -166,20 +181,20 @@ impl Embedded {
         Ok(())
     }
 
-    /// Look, and start or wait or clear away, until a supervised server answers.
+    /// Probe, then start, wait or shut down, until a supervised server answers.
     async fn bring_up(&mut self, programs: &Programs) -> Result<(), Error> {
         let mut since = Instant::now();
         let mut what = "it does not answer";
         while since.elapsed() < START_DEADLINE {
             match probe(&self.place.socket).await {
                 Health::Ready if self.supervised()? => return Ok(()),
-                // Its supervisor was killed: nobody would end it.
+                // Its supervisor was killed: it would never end.
                 Health::Ready => {
                     what = "an abandoned one does not end";
                     shut_down(&self.place.socket).await;
                 }
                 Health::Loading => since = Instant::now(),
-                // Somebody listens: a second server would write to the same files.
+                // A server listens: a second one would write to the same files.
                 Health::Silent => {}
                 Health::Absent if self.supervised()? => {}
                 Health::Absent => self.spawn(programs)?,
@@ -200,9 +215,9 @@ impl Embedded {
         Err(self.place.late(what, START_DEADLINE))
     }
 
-    /// Whether somebody will end the server when its last user is gone.
+    /// Whether a supervisor will end the server after its last user.
     fn supervised(&self) -> Result<bool, Error> {
-        // Once we have started one, we ask the process: it may not hold its lock yet.
+        // A supervisor that this process started may not hold its lock yet.
         Ok(self.supervisor.is_some() || self.place.is_held(&self.place.watch)?)
     }
 

@@ -1,10 +1,10 @@
-//! What can go wrong with Redis.
+//! Errors of Redis and of the connection to it.
 
 use std::time::Duration;
 
 use crate::delivery::text::truncate_utf8;
 
-/// An operation on the queue failed as a whole; nothing is known about what it did.
+/// A whole operation failed; its effect is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,7 +13,7 @@ pub enum Error {
     Connection {
         /// Host and port or socket path: never credentials.
         target: String,
-        /// What happened.
+        /// The failure.
         detail: String,
     },
     /// No answer within the deadline of the command.
@@ -26,7 +26,7 @@ pub enum Error {
         /// How long we waited.
         after: Duration,
     },
-    /// Redis answered with an error that stands for its state: it may pass
+    /// Redis answered with an error about its state, which may pass
     /// (`LOADING`, `READONLY`, `MASTERDOWN`, `OOM`, `BUSY`, ...).
     #[error("redis refused {command}: {code} {detail}")]
     Unavailable {
@@ -34,7 +34,7 @@ pub enum Error {
         command: &'static str,
         /// The error code: a bounded word.
         code: String,
-        /// What Redis said, bounded.
+        /// The text of Redis, bounded.
         detail: String,
     },
     /// The stream or its group is gone.
@@ -45,52 +45,52 @@ pub enum Error {
         /// The group.
         group: String,
     },
-    /// A user without a right, a key of the wrong type, an option Redis does not know: somebody
-    /// must change something.
+    /// A missing right, a key of the wrong type, an option Redis does not know: somebody must change
+    /// something.
     #[error("redis refused {command}: {code} {detail}")]
     Configuration {
         /// The command.
         command: &'static str,
         /// The error code: a bounded word.
         code: String,
-        /// What Redis said, bounded.
+        /// The text of Redis, bounded.
         detail: String,
     },
     /// A file that a connection needs cannot be read.
     #[error("{what} {path}: {detail}")]
     File {
-        /// What it is for.
+        /// Its purpose.
         what: &'static str,
         /// Its path.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         detail: String,
     },
-    /// A reply of a shape that we do not know.
-    #[error("redis answered {command} in a shape we do not know: {detail}")]
+    /// A reply of a wrong shape.
+    #[error("redis answered {command} in an unknown shape: {detail}")]
     Reply {
         /// The command.
         command: &'static str,
-        /// What was found.
+        /// The fault.
         detail: String,
     },
 }
 
-/// What a caller can do about an [`Error`].
+/// The remedy for an [`Error`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Class {
     /// The connection is gone: connect again, then ask again.
     Reconnect,
-    /// Redis may change its mind: ask again after a while.
+    /// The state of Redis may change: ask again after a while.
     Retry,
     /// The stream or group is gone: [`crate::queue::Queue::repair`].
     Missing,
-    /// Somebody must change something; keep asking, slowly, and say so.
+    /// Somebody must change something: log that, and ask again, slowly.
     Configuration,
 }
 
 impl Error {
-    /// What to do about it.
+    /// The remedy.
     pub fn class(&self) -> Class {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => Class::Reconnect,
@@ -102,7 +102,7 @@ impl Error {
         }
     }
 
-    /// Redis' code for it, or a word of ours for what Redis does not say: for metrics.
+    /// The error code of Redis, or our own word for other errors: for metrics.
     pub fn code(&self) -> &str {
         match self {
             Self::Connection { .. } => "connection",
@@ -124,7 +124,7 @@ impl Error {
             .next()
             .unwrap_or_default();
         let detail = bounded(detail);
-        // What a script may not do is `ERR` for Redis 7.0.
+        // Redis 7.0 answers `ERR` if a script lacks a right.
         let forbidden = code == "ERR" && detail.starts_with("The user executing the script can't");
         let code = if forbidden { "NOPERM".to_owned() } else { code };
         match code.as_str() {
@@ -146,7 +146,7 @@ impl Error {
         }
     }
 
-    /// The same error, told by somebody who knows which stream and group were asked for.
+    /// The same error; `Missing` if it says that this stream or group is missing.
     pub(crate) fn about(self, key: &str, group: &str) -> Self {
         let missing = match &self {
             Self::Configuration { code, detail, .. } => {
@@ -170,12 +170,12 @@ impl Error {
         self
     }
 
-    /// Whether the user may not do what was asked.
+    /// Whether the user lacks a right.
     pub(crate) fn is_missing_right(&self) -> bool {
         matches!(self, Self::Configuration { code, .. } if code == "NOPERM")
     }
 
-    /// Whether a new connection may fare better.
+    /// Whether a new connection may help.
     pub(crate) fn wants_new_connection(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => true,
@@ -187,7 +187,7 @@ impl Error {
     }
 }
 
-/// What may pass by itself, or by what other people do anyway.
+/// The codes of errors that may pass by themselves.
 const UNAVAILABLE: [&str; 13] = [
     "LOADING",
     "READONLY",
@@ -207,7 +207,7 @@ const UNAVAILABLE: [&str; 13] = [
 const CODE_MAX: usize = 32;
 const DETAIL_MAX: usize = 200;
 
-/// At most 200 bytes of a text that somebody else wrote, on one line.
+/// At most 200 bytes of a foreign text, on one line.
 pub(crate) fn bounded(text: &str) -> String {
     bounded_to(text, DETAIL_MAX)
 }

@@ -1,25 +1,25 @@
-//! Making a waiting fetch return.
+//! The interruption of a waiting fetch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::cmd;
 
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 
-/// How often an interruption is tried while its fetch is on its way to Redis.
+/// How often an interruption is tried while the command of its fetch is on its way.
 const UNBLOCK_TRIES: u32 = 10;
 
-/// Whether a fetch is under way, and whether somebody wants it back.
-#[derive(Default)]
+/// Whether a fetch is running, and whether it is to be interrupted.
+#[derive(Debug, Default)]
 pub(crate) struct Interruption {
     fetching: AtomicBool,
     wanted: AtomicBool,
 }
 
-/// Marks a fetch as under way for as long as it lives.
+/// Marks a fetch as running for as long as it lives.
 pub(crate) struct Fetching<'a>(&'a Interruption);
 
 impl Drop for Fetching<'_> {
@@ -36,7 +36,7 @@ impl Interruption {
         Fetching(self)
     }
 
-    /// Whether the fetch that is under way is wanted back.
+    /// Whether the running fetch is to return at once.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::SeqCst)
     }
@@ -47,19 +47,19 @@ impl Interruption {
         self.wanted.store(true, Ordering::SeqCst);
         for attempt in 0..UNBLOCK_TRIES {
             if !self.fetching.load(Ordering::SeqCst) {
-                // The next fetch sees the wish, and does not wait.
+                // The next fetch sees the mark, and does not wait.
                 return Ok(());
             }
-            // Without an id the user may not know it, or the fetch is still connecting.
+            // There is no id if the user may not ask for it, or while the fetch is connecting.
             if let Some(id) = fetches.client_id() {
-                let mut cmd = Cmd::new();
-                cmd.arg("CLIENT").arg("UNBLOCK").arg(id);
-                let unblocked = commands.call(COMMAND, &cmd).await?;
+                let mut unblock = cmd("CLIENT");
+                let unblock = unblock.arg("UNBLOCK").arg(id);
+                let unblocked = commands.call(COMMAND, unblock).await?;
                 if reply::integer(COMMAND, &unblocked)? == 1 {
                     return Ok(());
                 }
             }
-            // The fetch is between our look and Redis: it blocks in a moment.
+            // The command of the fetch is on its way: it blocks in a moment.
             tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
         }
         Ok(())

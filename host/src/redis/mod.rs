@@ -3,9 +3,10 @@
 //!
 //! A [`connection::Connector`] makes [`connection::Link`]s, which send commands within a deadline and
 //! connect again by themselves. Scripts are files (`lua/*.lua`) that state their KEYS, ARGV, reply and
-//! atomicity; Rust never builds script text.
+//! atomicity; their shared parts are files of `lua/parts`. Rust never builds script text.
 
 pub mod connection;
+pub(crate) mod copy;
 pub mod embedded;
 pub(crate) mod error;
 pub(crate) mod interruption;
@@ -20,4 +21,4 @@ pub mod usage;
 
 pub use error::{Class, Error};
 pub use server_time::ServerTime;
-pub(crate) use server_time::server_ms;
+pub(crate) use server_time::{machine_ms, server_ms};

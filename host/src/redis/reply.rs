@@ -1,13 +1,20 @@
-//! Replies of Redis, taken apart. RESP2 and RESP3 shapes both; buffers are moved, not copied.
+//! Replies of Redis in parts, of RESP2 and RESP3. Buffers are moved, not copied.
 
 use bytes::Bytes;
 use redis::Value;
 
 use crate::redis::error::Error;
 
-/// A reply of a shape that we do not know.
-pub(crate) fn unexpected(command: &'static str, found: &Value) -> Error {
-    // The kind only: what is in it may be a payload.
+/// A reply of a wrong shape.
+pub(crate) fn invalid(command: &'static str, detail: impl Into<String>) -> Error {
+    Error::Reply {
+        command,
+        detail: detail.into(),
+    }
+}
+
+fn unexpected(command: &'static str, found: &Value) -> Error {
+    // The kind only: the content may be a payload.
     let kind = match found {
         Value::Nil => "nil",
         Value::Int(_) => "an integer",
@@ -18,13 +25,10 @@ pub(crate) fn unexpected(command: &'static str, found: &Value) -> Error {
         Value::Push { .. } => "a push",
         _ => "something else",
     };
-    Error::Reply {
-        command,
-        detail: kind.to_owned(),
-    }
+    invalid(command, kind)
 }
 
-/// Redis' refusal in a pipeline's reply, as an error.
+/// A reply in a pipeline, if it is not an error.
 pub(crate) fn accepted(command: &'static str, value: Value) -> Result<Value, Error> {
     match value {
         Value::ServerError(error) => Err(Error::refused(
@@ -47,10 +51,9 @@ pub(crate) fn bytes(command: &'static str, value: Value) -> Result<Bytes, Error>
 
 pub(crate) fn text(command: &'static str, value: Value) -> Result<String, Error> {
     match value {
-        Value::BulkString(bytes) => String::from_utf8(bytes).map_err(|_| Error::Reply {
-            command,
-            detail: "a string that is not UTF-8".to_owned(),
-        }),
+        Value::BulkString(bytes) => {
+            String::from_utf8(bytes).map_err(|_| invalid(command, "a string that is not UTF-8"))
+        }
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
         Value::Okay => Ok("OK".to_owned()),
         Value::Int(number) => Ok(number.to_string()),
@@ -73,10 +76,7 @@ pub(crate) fn integer(command: &'static str, value: &Value) -> Result<i64, Error
 /// A number that is never negative.
 pub(crate) fn count(command: &'static str, value: &Value) -> Result<u64, Error> {
     let number = integer(command, value)?;
-    u64::try_from(number).map_err(|_| Error::Reply {
-        command,
-        detail: "a negative number".to_owned(),
-    })
+    u64::try_from(number).map_err(|_| invalid(command, "a negative number"))
 }
 
 pub(crate) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, Error> {
@@ -85,6 +85,14 @@ pub(crate) fn array(command: &'static str, value: Value) -> Result<Vec<Value>, E
         Value::Nil => Ok(Vec::new()),
         other => Err(unexpected(command, &other)),
     }
+}
+
+/// An array of strings.
+pub(crate) fn values(command: &'static str, value: Value) -> Result<Vec<Bytes>, Error> {
+    array(command, value)?
+        .into_iter()
+        .map(|value| bytes(command, value))
+        .collect()
 }
 
 /// An array of exactly this many values.
@@ -110,10 +118,9 @@ pub(crate) fn pairs(command: &'static str, value: Value) -> Result<Vec<(Value, V
             let mut pairs = Vec::with_capacity(items.len() / 2);
             let mut items = items.into_iter();
             while let Some(name) = items.next() {
-                let value = items.next().ok_or_else(|| Error::Reply {
-                    command,
-                    detail: "an odd number of names and values".to_owned(),
-                })?;
+                let value = items
+                    .next()
+                    .ok_or_else(|| invalid(command, "an odd number of names and values"))?;
                 pairs.push((name, value));
             }
             Ok(pairs)

@@ -1,16 +1,12 @@
-//! The rights that a queue needs, and which of them its user lacks.
-//!
-//! [`needed`] names every command that is sent to Redis, by Rust or by a script, with the keys it
-//! is sent for. What only makes things nicer (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`,
-//! `ACL DRYRUN` itself) is not in it.
+//! The rights that a user needs, and which of them it lacks.
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Pipeline, Value, cmd};
 
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 
-/// A command as it could be sent, and how an ACL names it.
+/// A command with arguments, and its name in an ACL.
 pub(crate) struct Need {
     pub(crate) grant: String,
     words: Vec<String>,
@@ -29,18 +25,16 @@ impl Need {
     }
 }
 
-/// Who we are, and the rules that we lack: `+command`, `~key` or `&channel`. `None` if the server cannot tell,
-/// or will not tell us.
+/// The user, and the rules that it lacks: `+command`, `~key` or `&channel`. `None` if the server does not
+/// know, or does not tell us.
 pub(crate) async fn lacking(
     link: &Link,
     needs: &[Need],
 ) -> Result<Option<(String, Vec<String>)>, Error> {
     const COMMAND: &str = "ACL DRYRUN";
-    let mut whoami = Cmd::new();
-    whoami.arg("ACL").arg("WHOAMI");
-    let user = match link.call("ACL WHOAMI", &whoami).await {
+    let user = match link.call("ACL WHOAMI", cmd("ACL").arg("WHOAMI")).await {
         Ok(user) => reply::text("ACL WHOAMI", user)?,
-        // Not allowed to ask, or a server that does not know the command.
+        // The right to ask is missing, or the server does not know the command.
         Err(Error::Configuration { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };

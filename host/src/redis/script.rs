@@ -1,5 +1,5 @@
-//! Scripts: each a file that states its KEYS, ARGV, reply and atomicity. Run by digest; Redis may
-//! forget them at any time (`SCRIPT FLUSH`, a restart), then they are loaded and run again.
+//! The scripts. Redis runs them by digest; it may forget them at any time (`SCRIPT FLUSH`, a restart):
+//! then they are loaded and run again.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,8 +9,10 @@ use redis::{Cmd, Pipeline, Value};
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 
+/// Each script is the file `lua/<name>.lua`, which states its KEYS, ARGV, reply and atomicity, behind
+/// its parts: files of `lua/parts`. `oom`: it also runs when the server is out of memory.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $([$($part:literal),*])? $file:literal $($oom:ident)?;)*) => {
         /// A script.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         pub enum Script {
@@ -21,112 +23,116 @@ macro_rules! scripts {
             /// Every script.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// What stands for it in errors.
+            /// Its name in errors.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $file,)* }
             }
 
             /// Its text.
             pub const fn source(self) -> &'static str {
-                match self { $(Self::$name => include_str!(concat!("lua/", $file, ".lua")),)* }
+                match self { $(Self::$name => concat!(
+                    $(flags!($oom),)?
+                    $($(include_str!(concat!("lua/parts/", $part, ".lua")),)*)?
+                    include_str!(concat!("lua/", $file, ".lua")),
+                ),)* }
             }
         }
     };
 }
 
+macro_rules! flags {
+    (oom) => {
+        "#!lua flags=allow-oom\n"
+    };
+}
+
 scripts! {
     /// Record starts.
-    Record = "record";
+    Record = ["pending"] "record";
     /// Renew leases.
-    Renew = "renew";
+    Renew = ["pending"] "renew";
     /// Park deliveries.
-    Park = "park";
+    Park = ["fenced", "time", "pending"] "park";
     /// Leave suspects to other hosts.
-    Leave = "leave";
-    /// Void what was asked before.
-    Fence = "fence";
+    Leave = ["fenced", "pending"] "leave";
+    /// Void the calls that had no answer.
+    Fence = "fence" oom;
     /// Discard deliveries.
-    Discard = "discard";
+    Discard = ["pending"] "discard";
     /// Dead-letter one delivery.
-    DeadLetter = "dead_letter";
-    /// Check that deliveries are owned.
-    Holds = "holds";
-    /// Take back what is due.
-    TakeDue = "take_due";
-    /// Take back what is parked without a due time.
-    Sweep = "sweep";
+    DeadLetter = ["pending"] "dead_letter";
+    /// Check that a delivery is owned.
+    Holds = ["pending"] "holds";
+    /// Take back parked deliveries that are due.
+    TakeDue = ["time", "due", "claim"] "take_due";
+    /// Take back parked deliveries without a due time.
+    Sweep = ["claim"] "sweep";
     /// Claim orphans.
-    Orphans = "orphans";
-    /// Read again what was lost on its way.
-    Adopt = "adopt";
-    /// What waits.
-    Backlog = "backlog";
-    /// Trim what every group acknowledged.
-    RetainAcked = "retain_acked";
-    /// Trim to a length.
-    RetainMaxlen = "retain_maxlen";
+    Orphans = ["claim"] "orphans";
+    /// Read own deliveries again after a lost reply.
+    Adopt = ["claim"] "adopt";
+    /// Count what waits.
+    Backlog = ["info"] "backlog";
+    /// Trim what every group acknowledged, or to a length.
+    Retain = ["info", "ids"] "retain";
     /// Delete consumers that are gone.
-    Consumers = "consumers";
+    Consumers = ["info"] "consumers";
     /// Make a deleted group again.
-    Repair = "repair";
-    /// Hold again what a new group does not know.
-    Readopt = "readopt";
-    /// Claim what waits in a list.
-    ListClaim = "list_claim";
-    /// Claim what is due on a list.
-    ListDue = "list_due";
+    Repair = ["info", "ids"] "repair";
+    /// Take back deliveries that a new group does not know.
+    Readopt = ["pending"] "readopt";
+    /// Claim waiting values of a list.
+    ListClaim = ["time", "step"] "list_claim" oom;
+    /// Claim delayed values of a list that are due.
+    ListDue = ["time", "due"] "list_due" oom;
     /// Renew leases and record starts on a list.
-    ListHold = "list_hold";
-    /// Take deliveries of a list off.
-    ListRemove = "list_remove";
+    ListHold = ["time"] "list_hold" oom;
+    /// Take deliveries off a list.
+    ListRemove = "list_remove" oom;
     /// Put deliveries of a list back.
-    ListReturn = "list_return";
+    ListReturn = ["time"] "list_return" oom;
     /// Dead-letter one delivery of a list.
-    ListDeadLetter = "list_dead_letter";
-    /// Whether a list's delivery is held.
+    ListDeadLetter = "list_dead_letter" oom;
+    /// Check that a delivery of a list is held.
     ListHolds = "list_holds";
-    /// Which instances of a list may hold orphans.
-    ListLapsed = "list_lapsed";
-    /// Look at the orphans of one instance of a list.
-    ListOrphans = "list_orphans";
+    /// List the instances of a list that may hold orphans.
+    ListLapsed = ["time"] "list_lapsed";
+    /// List the orphans of one instance of a list.
+    ListOrphans = ["time", "step"] "list_orphans" oom;
     /// Take over orphans of a list.
-    ListTake = "list_take";
-    /// What an instance of a list holds.
-    ListOwn = "list_own";
+    ListTake = ["time"] "list_take" oom;
+    /// List the deliveries that an instance of a list holds.
+    ListOwn = ["step"] "list_own";
     /// Forget instances of a list.
-    ListForget = "list_forget";
-    /// What waits in a list.
-    ListBacklog = "list_backlog";
-    /// What a list looks like.
-    ListReport = "list_report";
-    /// Append to a stream what is due.
-    AppendDue = "append_due";
+    ListForget = ["time"] "list_forget" oom;
+    /// Report the state of a list.
+    ListReport = ["time", "due"] "list_report";
+    /// Append messages to a stream that are due.
+    AppendDue = ["time", "due"] "append_due" oom;
     /// Publish a message for later.
-    PublishLater = "publish_later";
-    /// Publish to a list that lapses.
+    PublishLater = ["time"] "publish_later";
+    /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
-    /// Claim what is unread beyond a length.
-    Overflow = "overflow";
+    /// Claim unread entries over a length.
+    Overflow = ["info"] "overflow";
     /// Store a version of the handler.
-    Deploy = "deploy";
+    Deploy = ["time"] "deploy";
     /// Want another version of the handler.
-    RequestVersion = "request_version";
-    /// Say what a host looks like.
-    Seen = "seen";
+    RequestVersion = ["time"] "request_version";
+    /// Report the state of a host.
+    Seen = ["time"] "seen";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.
-    Replay = "replay";
+    Replay = ["dead"] "replay";
     /// Read a stretch of a dead-letter queue that is a list.
-    PageList = "page_list";
-    /// Move one dead letter of a list back.
-    ReplayList = "replay_list";
-    /// Hold a dead letter for a move in steps.
-    MoveHold = "move_hold";
-    /// Write the copy of a dead letter that moves in steps.
+    PageList = ["step"] "page_list";
+    /// Hold a dead letter for a two-phase move.
+    MoveHold = ["time", "dead"] "move_hold";
+    /// Write the copy of a dead letter in a two-phase move.
     MoveCopy = "move_copy";
-    /// End a move in steps.
-    MoveDone = "move_done";
+    /// End a two-phase move.
+    MoveDone = ["dead"] "move_done";
 }
 
 static DIGESTS: LazyLock<HashMap<Script, String>> = LazyLock::new(|| {
@@ -151,8 +157,7 @@ impl Script {
     }
 }
 
-/// Run calls of one script in one round trip; a refusal stands in its place as
-/// [`Value::ServerError`].
+/// Run calls of one script in one round trip. The reply to a refused one is a [`Value::ServerError`].
 ///
 /// # Errors
 /// `Connection` or `Deadline`; `Unavailable` with `NOSCRIPT` if Redis forgets faster than we load.
@@ -164,7 +169,7 @@ pub async fn run_all(link: &Link, script: Script, calls: Vec<Cmd>) -> Result<Vec
     send(link, script.name(), &pipeline).await
 }
 
-/// Send commands, calls of scripts among them, in one round trip; a refusal stands in its place as
+/// Send commands, calls of scripts among them, in one round trip. The reply to a refused one is a
 /// [`Value::ServerError`].
 ///
 /// # Errors
@@ -197,7 +202,7 @@ pub async fn send(
 /// Run one call of a script; a refusal is an error.
 ///
 /// # Errors
-/// As [`run_all`], and what Redis refuses.
+/// As [`run_all`], and refusals of Redis.
 pub async fn run(link: &Link, script: Script, call: &Cmd) -> Result<Value, Error> {
     match link.call(script.name(), call).await {
         Err(Error::Unavailable { code, .. }) if code == "NOSCRIPT" => {
@@ -243,7 +248,8 @@ mod tests {
                 "-- Atomicity: ",
                 "A repeat",
             ] {
-                assert!(source.contains(part), "{}: no {part}", script.name());
+                let count = source.matches(part).count();
+                assert_eq!(count, 1, "{}: {part}", script.name());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What scripts answer about one delivery, and what a refusal means for it.
+//! Replies of scripts about one delivery.
 
 use redis::Value;
 
@@ -6,8 +6,8 @@ use crate::delivery::ledger::Reply;
 use crate::redis::error::Error;
 use crate::redis::reply;
 
-/// What Redis refused to write about a delivery: it is as it was. Everything else (no group, a
-/// server that loads or follows) concerns more than this delivery.
+/// The reply for a delivery that Redis refused to write: it is unchanged. Other errors (no group, a server
+/// that loads or follows) are not about this delivery.
 pub(crate) fn refused(error: Error) -> Result<Reply, Error> {
     match &error {
         Error::Unavailable { code, .. }
@@ -22,20 +22,12 @@ pub(crate) fn refused(error: Error) -> Result<Reply, Error> {
     }
 }
 
-/// What a probe found: a right that is missing says nothing about the server.
-pub(crate) fn unless_forbidden(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_missing_right() => Ok(()),
-        result => result,
-    }
-}
-
 /// The dead-letter queue takes no more.
 pub(crate) fn full() -> Reply {
     Reply::Refused("the dead-letter queue is full".to_owned())
 }
 
-/// The reply that a script's word stands for.
+/// The reply that a word of a script means.
 pub(crate) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Error> {
     let word = reply::text(command, word)?;
     Ok(match word.as_str() {
@@ -45,18 +37,12 @@ pub(crate) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Er
         "stolen" => Reply::Stolen,
         "full" => full(),
         _ => {
-            return Err(Error::Reply {
-                command,
-                detail: "a word that we do not know".to_owned(),
-            });
+            return Err(reply::invalid(command, "an unknown word"));
         }
     })
 }
 
 /// A script must answer about each delivery.
 pub(crate) fn incomplete(command: &'static str) -> Error {
-    Error::Reply {
-        command,
-        detail: "not one reply for each delivery".to_owned(),
-    }
+    reply::invalid(command, "not one reply for each delivery")
 }

@@ -1,30 +1,31 @@
-//! The time of day by the server's clock. Messages expire by it, and deaths are dated by it: the
-//! clock of a host may be wrong by hours.
+//! The time of day by the server's clock. It decides when messages expire and dates their deaths,
+//! because the clock of a host may be wrong by hours.
 //!
-//! It is read when a queue is opened and with every housekeeping; in between, this machine's
-//! monotonic clock goes on from there.
+//! It is read when a queue is opened and with every housekeeping; in between, this machine's monotonic
+//! clock goes on from there.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::warn;
 
+use crate::delivery::millis::millis;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 
-/// By how much a host's clock may differ until it is told.
-const SKEW_TOLD: Duration = Duration::from_secs(60);
+/// The smallest difference between the clocks that is worth a warning.
+const SKEW_MIN: Duration = Duration::from_secs(60);
 
-/// The time of day; by this machine's clock as long as no server was asked.
+/// The time of day; by this machine's clock until a server was asked.
 #[derive(Debug, Default)]
 pub struct ServerTime(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the server's clock said, and when.
+    /// The time of the server's clock, and when it was read.
     read: Option<(Instant, u64)>,
-    told: bool,
+    has_warned: bool,
 }
 
 impl ServerTime {
@@ -39,8 +40,8 @@ impl ServerTime {
     /// Ask the server.
     pub(crate) async fn read(&self, link: &Link) -> Result<(), Error> {
         let server = server_ms(link).await?;
-        // It was read somewhere between the question and the answer; by a server that stood still,
-        // at the end. What is taken for a little too early expires nothing before its time.
+        // The server read it some time before the answer came. So our time is a little behind, and
+        // nothing expires early.
         self.set(Instant::now(), server);
         Ok(())
     }
@@ -50,9 +51,9 @@ impl ServerTime {
         state.read = Some((at, server));
         let machine = machine_ms().saturating_sub(millis(at.elapsed()));
         let skew = Duration::from_millis(machine.abs_diff(server));
-        if skew < SKEW_TOLD {
-            state.told = false;
-        } else if !std::mem::replace(&mut state.told, true) {
+        if skew < SKEW_MIN {
+            state.has_warned = false;
+        } else if !std::mem::replace(&mut state.has_warned, true) {
             let ahead = machine > server;
             let seconds = skew.as_secs();
             warn!(
@@ -68,7 +69,7 @@ impl ServerTime {
     }
 }
 
-/// What the server's clock says, in epoch milliseconds.
+/// The time of the server's clock, in epoch milliseconds.
 pub(crate) async fn server_ms(link: &Link) -> Result<u64, Error> {
     const COMMAND: &str = "TIME";
     let time = link.call(COMMAND, &redis::cmd(COMMAND)).await?;
@@ -77,14 +78,11 @@ pub(crate) async fn server_ms(link: &Link) -> Result<u64, Error> {
     Ok(seconds * 1000 + reply::count(COMMAND, &micros)? / 1000)
 }
 
-fn machine_ms() -> u64 {
+/// The time of this machine's clock, in epoch milliseconds.
+pub(crate) fn machine_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, millis)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! What is checked before the first message: everything that would fail later, named with its
-//! remedy.
+//! The checks before the first message. They find what would fail later, and say what to do about it.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
@@ -12,82 +11,76 @@ use crate::redis::rights::Need;
 use crate::redis::{reply, rights};
 use crate::wire::keys;
 
-/// Why a queue cannot be served. Each says what to do.
+/// Why a queue cannot be served. [`StartError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// No server, or it does not answer.
-    #[error("{0}: start it, correct the redis url, or give it time with --wait-redis")]
+    /// There is no server, or it does not answer.
+    #[error("{0}")]
     Unreachable(#[source] Error),
     /// There is a server, but it cannot serve yet.
-    #[error("{0}: wait until it is ready, or give it time with --wait-redis")]
+    #[error("{0}")]
     NotReady(#[source] Error),
-    /// Redis refuses us.
-    #[error("{0}: correct the user, the password or the database of the redis url")]
+    /// Redis refuses the login.
+    #[error("{0}")]
     Login(#[source] Error),
     /// Redis refuses something else.
     #[error("{0}")]
     Refused(#[source] Error),
-    /// An old server.
-    #[error("redis at {target} has version {version}, hostler needs 7.0 or newer: upgrade it")]
+    /// The server is too old.
+    #[error("redis at {target} has version {version}, hostler needs 7.0 or newer")]
     TooOld {
         /// Host and port, or socket.
         target: String,
-        /// What it says.
+        /// The version in its `INFO`.
         version: String,
     },
-    /// A replica.
-    #[error("redis at {target} is a replica of {primary}: name the primary")]
+    /// The server is a replica.
+    #[error("redis at {target} is a replica of {primary}")]
     Replica {
         /// Host and port, or socket.
         target: String,
         /// Its primary.
         primary: String,
     },
-    /// A key holds something else.
-    #[error(
-        "the key `{key}` holds a {found}, but {purpose} needs a {needed}: name another key, or rename that one"
-    )]
+    /// A key holds another type.
+    #[error("the key `{key}` holds a {found}, but {purpose} needs a {needed}")]
     WrongType {
         /// The key.
         key: String,
-        /// What it is for.
+        /// The purpose of the key.
         purpose: &'static str,
-        /// What it must hold.
+        /// The type that it must hold.
         needed: &'static str,
-        /// What it holds.
+        /// The type that it holds.
         found: String,
     },
     /// A key is the queue itself: dead letters would go back to where they died.
-    #[error("the key of {purpose} is the queue `{key}` itself: name another key")]
+    #[error("the key of {purpose} is the queue `{key}` itself")]
     KeyIsSource {
         /// The key.
         key: String,
-        /// What it is for.
+        /// The purpose of the key.
         purpose: &'static str,
     },
     /// On a cluster: the queue's other keys could not be in its slot.
-    #[error(
-        "the key `{key}` has an empty or broken hash tag, which a cluster cannot use: name another key, or put a part of it in braces"
-    )]
+    #[error("the key `{key}` has an empty or broken hash tag, which a cluster cannot use")]
     BrokenTag {
         /// The key.
         key: String,
     },
     /// A server without sharded channels.
-    #[error(
-        "redis does not know {command}: serve a plain channel, or a server that has sharded channels"
-    )]
+    #[error("redis does not know {command}")]
     Unknown {
         /// The command.
         command: &'static str,
     },
     /// The user may not do what serving needs.
-    #[error("the redis user `{user}` lacks rights: grant them with `ACL SETUSER {user} {}`", rules.join(" "))]
+    #[error("the redis user `{user}` lacks rights")]
     MissingRights {
-        /// Who we are.
+        /// The user of the connection.
         user: String,
-        /// What it lacks: `+command`, `~key`.
+        /// The rules that it lacks: `+command`, `~key`.
         rules: Vec<String>,
     },
 }
@@ -98,7 +91,30 @@ impl StartError {
         matches!(self, Self::Unreachable(_) | Self::NotReady(_))
     }
 
-    /// What an error means while starting.
+    /// What to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Unreachable(_) => {
+                "start it, correct the redis url, or give it time with --wait-redis"
+            }
+            Self::NotReady(_) => "wait until it is ready, or give it time with --wait-redis",
+            Self::Login(_) => "correct the user, the password or the database of the redis url",
+            Self::Refused(_) => return None,
+            Self::TooOld { .. } => "upgrade it",
+            Self::Replica { .. } => "name the primary",
+            Self::WrongType { .. } => "name another key, or rename that one",
+            Self::KeyIsSource { .. } => "name another key",
+            Self::BrokenTag { .. } => "name another key, or put a part of it in braces",
+            Self::Unknown { .. } => "serve a plain channel, or a server that has sharded channels",
+            Self::MissingRights { user, rules } => {
+                let rules = rules.join(" ");
+                return Some(format!("grant them with `ACL SETUSER {user} {rules}`"));
+            }
+        };
+        Some(hint.to_owned())
+    }
+
+    /// The error of an error at the start.
     pub(crate) fn from_error(error: Error, key: &str) -> Self {
         match &error {
             &Error::Configuration {
@@ -124,15 +140,15 @@ impl StartError {
     }
 }
 
-/// Whether the server does not know a command.
+/// Whether the error says that the server does not know a command.
 fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Configuration { detail, .. } if detail.starts_with("unknown command"))
 }
 
-/// What is worth a warning at start.
+/// A warning at the start.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StartWarning {
-    /// Redis may evict keys, messages among them.
+    /// Redis may evict keys, and messages with them.
     Evicts {
         /// Its `maxmemory-policy`.
         policy: String,
@@ -157,30 +173,35 @@ impl fmt::Display for StartWarning {
     }
 }
 
-/// A key that serving uses.
-pub(crate) struct Key<'a> {
-    name: &'a str,
+/// A key of a queue.
+pub(crate) struct Key {
+    name: String,
     needed: &'static str,
     purpose: &'static str,
 }
 
-impl<'a> Key<'a> {
-    pub(crate) fn new(name: &'a str, needed: &'static str, purpose: &'static str) -> Self {
+impl Key {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        needed: &'static str,
+        purpose: &'static str,
+    ) -> Self {
         Self {
-            name,
+            name: name.into(),
             needed,
             purpose,
         }
     }
 }
 
-/// `keys` begins with the queue's own; dead letters come last. Without any, nothing is kept.
+/// Check a server. `keys` begins with the queue's own key; dead letters come last. A queue without keys
+/// keeps nothing that the server could lose: it gets no warnings.
 pub(crate) async fn check_all(
     connector: &Connector,
-    keys: &[Key<'_>],
+    keys: &[Key],
     needs: &[Need],
 ) -> Result<Vec<StartWarning>, StartError> {
-    let own = keys.first().map(|key| key.name);
+    let own = keys.first().map(|key| key.name.as_str());
     let queue = own.unwrap_or_default();
     let mut others = keys.iter().skip(1);
     if let Some(same) = others.find(|key| key.name == queue) {
@@ -190,13 +211,13 @@ pub(crate) async fn check_all(
         });
     }
     let link = connector.link("check");
-    let told = |error| StartError::from_error(error, queue);
+    let failed = |error| StartError::from_error(error, queue);
     let info = Server::ask(&link).await;
-    let Some(info) = info.map_err(told)? else {
-        return Err(missing(&link, needs).await.map_err(told)?);
+    let Some(info) = info.map_err(failed)? else {
+        return Err(missing(&link, needs).await.map_err(failed)?);
     };
     info.check(connector, own, keys.len() > 1)?;
-    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(told)?
+    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(failed)?
         && !rules.is_empty()
     {
         return Err(StartError::MissingRights { user, rules });
@@ -204,10 +225,13 @@ pub(crate) async fn check_all(
     for key in keys {
         is_of_type(&link, key).await?;
     }
-    Ok(info.warnings())
+    Ok(match own {
+        Some(_) => info.warnings(),
+        None => Vec::new(),
+    })
 }
 
-/// `INFO` is forbidden: name that and everything else that is.
+/// `INFO` is forbidden: name that right and the others that are missing.
 async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
     let (user, rules) = match rights::lacking(link, needs).await? {
         Some((user, rules)) if !rules.is_empty() => (user, rules),
@@ -217,38 +241,34 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
     Ok(StartError::MissingRights { user, rules })
 }
 
-async fn is_of_type(link: &Link, key: &Key<'_>) -> Result<(), StartError> {
+async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
     const COMMAND: &str = "TYPE";
-    let mut cmd = Cmd::new();
-    cmd.arg(COMMAND).arg(key.name);
-    let found = link.call(COMMAND, &cmd).await;
+    let found = link.call(COMMAND, cmd(COMMAND).arg(&key.name)).await;
     let found = found
         .and_then(|found| reply::text(COMMAND, found))
-        .map_err(|error| StartError::from_error(error, key.name))?;
+        .map_err(|error| StartError::from_error(error, &key.name))?;
     if found == key.needed || found == "none" {
         return Ok(());
     }
     Err(StartError::WrongType {
-        key: key.name.to_owned(),
+        key: key.name.clone(),
         purpose: key.purpose,
         needed: key.needed,
         found,
     })
 }
 
-/// What `INFO` says about the server.
+/// The reply of `INFO`.
 struct Server(HashMap<String, String>);
 
 impl Server {
-    /// `None` if we may not ask.
+    /// `None` if the right to ask is missing.
     async fn ask(link: &Link) -> Result<Option<Self>, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("INFO");
-        let text = match link.call("INFO", &cmd).await {
+        let text = match link.call("INFO", &cmd("INFO")).await {
             // RESP3: a verbatim string.
             Ok(Value::VerbatimString { text, .. }) => text,
             Ok(value) => reply::text("INFO", value)?,
-            Err(Error::Configuration { code, .. }) if code == "NOPERM" => return Ok(None),
+            Err(error) if error.is_missing_right() => return Ok(None),
             Err(error) => return Err(error),
         };
         let lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -263,7 +283,7 @@ impl Server {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// `key` = the queue's own, if it has one; `derives` = keys beside it must share its slot.
+    /// `key` = the queue's own, if it has one; `derives` = other keys must share its slot.
     fn check(
         &self,
         connector: &Connector,
@@ -271,7 +291,7 @@ impl Server {
         derives: bool,
     ) -> Result<(), StartError> {
         let target = connector.target().address();
-        // Valkey says which Redis it is: 7.2.4.
+        // Valkey names the Redis that it is compatible with: 7.2.4.
         let version = self.get("redis_version");
         let major = version
             .split('.')

@@ -1,10 +1,11 @@
-//! Where Redis is and how to log in there. Secrets come in here and never go out again: neither
-//! `Debug` nor `Display` nor an error shows one.
+//! The address of Redis, and the login. No `Debug`, `Display` or error shows a secret.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+
+use crate::redis::error::Error;
 
 /// A text that `Debug` never shows. The types of the crate `secrecy` cannot be compared, and a wrapper around
 /// them is longer than this type.
@@ -17,7 +18,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text, for the one place that sends it.
+    /// The text, for the login.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -29,14 +30,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where the password comes from. A file is read at every connect, so that a password may be
-/// rotated without a restart.
+/// The source of the password. A file is read at every connect, so that a password may be rotated
+/// without a restart.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum PasswordSource {
     /// From the URL, if it names one.
     #[default]
     Url,
-    /// This one, whatever the URL says.
+    /// This one, before the one in the URL.
     Given(Secret),
     /// The content of this file, without the line ends behind it.
     File(PathBuf),
@@ -51,7 +52,7 @@ pub struct TlsFiles {
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// A server, a database on it, and who we are there.
+/// A server, a database on it, and a user.
 #[derive(Clone)]
 pub struct Target {
     pub(crate) address: ConnectionAddr,
@@ -63,13 +64,13 @@ pub struct Target {
     pub(crate) resp3: bool,
 }
 
-/// Why a URL names no server. Never shows the URL: it may hold a password.
+/// Why a URL is wrong. Never shows the URL: it may hold a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// It is no URL of a kind that we know.
+    /// It is not a URL of a known kind.
     #[error(
-        "the redis url is not one: write redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
+        "the redis url is not valid: write redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
     )]
     Url,
     /// It is a URL, but a part of it is wrong.
@@ -78,12 +79,12 @@ pub enum TargetError {
         /// Which one.
         detail: String,
     },
-    /// A query parameter that means nothing.
+    /// An unknown query parameter.
     #[error("the redis url has an unknown parameter `{name}`: known are {known}")]
     Parameter {
         /// Its name.
         name: String,
-        /// What would be known.
+        /// The known ones.
         known: &'static str,
     },
     /// TLS files without TLS.
@@ -99,7 +100,7 @@ impl Target {
     /// `rediss://`, or `unix:///path[?db=n&user=u&pass=p&protocol=resp3]` (also `redis+unix://`).
     ///
     /// # Errors
-    /// [`TargetError`] says which part is wrong, without showing it.
+    /// [`TargetError`] names the wrong part, without showing it.
     pub fn parse(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
         let parsed = redis::parse_redis_url(url).ok_or(TargetError::Url)?;
         if parsed.fragment().is_some() {
@@ -150,7 +151,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Host and port, or the socket's path: what errors and logs may show.
+    /// Host and port, or the socket's path, for errors and logs.
     pub fn address(&self) -> String {
         match &self.address {
             ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
@@ -162,9 +163,58 @@ impl Target {
     pub fn has_url_password(&self) -> bool {
         self.url_password.is_some()
     }
+
+    /// The password; a file is read again at every connect, so that it can be changed.
+    pub(super) fn password(&self) -> Result<Option<Secret>, Error> {
+        match &self.password {
+            PasswordSource::Url => Ok(self.url_password.clone()),
+            PasswordSource::Given(secret) => Ok(Some(secret.clone())),
+            PasswordSource::File(path) => {
+                let bytes = read("password file", path)?;
+                let text = String::from_utf8(bytes).map_err(|_| Error::File {
+                    what: "password file",
+                    path: path.display().to_string(),
+                    detail: "it is not UTF-8".to_owned(),
+                })?;
+                Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))))
+            }
+        }
+    }
+
+    /// The certificates; files are read again at every connect, so that they can be changed.
+    pub(super) fn certificates(&self) -> Result<redis::TlsCertificates, Error> {
+        // The library asks the process for a provider. An existing one stays.
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        let tls = &self.tls;
+        let root_cert = match &tls.ca {
+            Some(path) => Some(read("ca certificate", path)?),
+            None => None,
+        };
+        let client_tls = match &tls.client {
+            Some((cert, key)) => Some(redis::ClientTlsConfig {
+                client_cert: read("client certificate", cert)?,
+                client_key: read("client key", key)?,
+            }),
+            None => None,
+        };
+        Ok(redis::TlsCertificates {
+            client_tls,
+            root_cert,
+        })
+    }
 }
 
-/// What the library says is wrong, where that text is constant.
+fn read(what: &'static str, path: &std::path::Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::File {
+        what,
+        path: path.display().to_string(),
+        detail: error.to_string(),
+    })
+}
+
+/// The library's text about a wrong part, if it is constant.
 fn error_text(error: &redis::RedisError) -> Option<&'static str> {
     let text = error.to_string();
     [
@@ -233,8 +283,8 @@ mod tests {
     #[test]
     fn wrong_urls_are_named_without_being_shown() {
         for (url, part) in [
-            ("http://s3cret@example.net", "is not one"),
-            ("s3cret", "is not one"),
+            ("http://s3cret@example.net", "is not valid"),
+            ("s3cret", "is not valid"),
             ("redis://:s3cret@example.net/x", "Invalid database number"),
             ("redis://:s3cret@example.net/-1", "0 or more"),
             ("redis://:s3cret@example.net?db=1", "unknown parameter `db`"),
@@ -265,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_files_want_tls() {
+    fn tls_files_need_a_rediss_url() {
         let tls = TlsFiles {
             ca: Some("/ca.pem".into()),
             client: None,

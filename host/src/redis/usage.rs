@@ -1,29 +1,27 @@
-//! What a server uses, and the end of keys that were only made for a while: for `hostler bench`.
+//! The CPU time of a server, and the removal of temporary keys: for `hostler bench`.
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 
-/// What a server has used since it started.
+/// The usage of a server since it started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
-    /// CPU time, the system's on its behalf included.
+    /// CPU time of the process and of the system on its behalf.
     pub cpu: Duration,
 }
 
-/// Ask what the server has used.
+/// Ask the server for its usage.
 ///
 /// # Errors
 /// Any of [`Error`]; `INFO` may be forbidden.
 pub async fn usage(link: &Link) -> Result<Usage, Error> {
     const COMMAND: &str = "INFO";
-    let mut cmd = Cmd::new();
-    cmd.arg(COMMAND).arg("cpu");
-    let text = match link.call(COMMAND, &cmd).await? {
+    let text = match link.call(COMMAND, cmd(COMMAND).arg("cpu")).await? {
         // RESP3: a verbatim string.
         Value::VerbatimString { text, .. } => text,
         value => reply::text(COMMAND, value)?,
@@ -34,26 +32,18 @@ pub async fn usage(link: &Link) -> Result<Usage, Error> {
             .find(|(found, _)| *found == name)
             .and_then(|(_, value)| value.trim().parse::<f64>().ok())
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-            .ok_or_else(|| Error::Reply {
-                command: COMMAND,
-                detail: format!("no {name}"),
-            })
+            .ok_or_else(|| reply::invalid(COMMAND, format!("no {name}")))
     };
     Ok(Usage {
         cpu: seconds("used_cpu_user")? + seconds("used_cpu_sys")?,
     })
 }
 
-/// Remove keys, whatever they hold; their memory is freed behind the scenes.
+/// Remove keys of any type; the server frees their memory in the background.
 ///
 /// # Errors
 /// Any of [`Error`].
 pub async fn remove(link: &Link, keys: &[String]) -> Result<(), Error> {
     const COMMAND: &str = "UNLINK";
-    let mut cmd = Cmd::new();
-    cmd.arg(COMMAND);
-    for key in keys {
-        cmd.arg(key);
-    }
-    link.call(COMMAND, &cmd).await.map(drop)
+    link.call(COMMAND, cmd(COMMAND).arg(keys)).await.map(drop)
 }

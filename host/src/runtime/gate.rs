@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::delivery::ledger::TurnedAway;
 use crate::delivery::message::EXPIRES_AT;
+use crate::delivery::millis::millis;
 use crate::delivery::policy::Reason;
 use crate::queue::Claim;
 use crate::wire::codec::BodyCodec;
@@ -82,7 +83,7 @@ pub fn expires_at_ms(claim: &Claim, limits: &Limits) -> Option<u64> {
     let message = &claim.message;
     let by_header = message.headers.find_number(EXPIRES_AT);
     let by_queue = limits.ttl.filter(|_| message.enqueued_ms > 0).map(|ttl| {
-        let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let ttl = millis(ttl);
         message.enqueued_ms.saturating_add(ttl)
     });
     let by_claim = claim.expires_at_ms;

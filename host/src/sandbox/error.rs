@@ -4,9 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use super::grants::Import;
-use super::log::printable;
 use crate::delivery::outcome::Fault;
-use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
+use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
 /// What a component must export, for people: one of these.
 const WANTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";

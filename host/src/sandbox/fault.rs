@@ -8,9 +8,8 @@ use wasmtime_wasi::I32Exit;
 
 use super::limiter::Denied;
 use super::limits::Limits;
-use super::log::printable;
 use crate::delivery::outcome::{Fault, FaultKind};
-use crate::delivery::text::truncate_utf8;
+use crate::delivery::text::{printable, truncate_utf8};
 
 /// Functions named in a fault's detail, innermost first.
 const FRAMES_NAMED: usize = 4;

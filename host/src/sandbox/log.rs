@@ -1,7 +1,6 @@
 //! What handlers write to stdout and stderr: bounded lines, each a log event.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
+use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 
 /// What a short line counts against the limits: its event is larger than its text.
@@ -284,28 +284,6 @@ impl Journal {
             LogSink::Capture(capture) => capture.push(LogLine { stream, text }),
         }
     }
-}
-
-/// The text with everything escaped that could act on a terminal or forge a log line: control
-/// characters, line separators, and marks that turn the direction of writing.
-pub(super) fn printable(text: &str) -> String {
-    let acts = |c: char| {
-        (c.is_control() && c != '\t')
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
-            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(acts) {
-        return text.to_owned();
-    }
-    let mut safe = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if acts(c) {
-            write!(safe, "{}", c.escape_default()).expect("writing to a string succeeds");
-        } else {
-            safe.push(c);
-        }
-    }
-    safe
 }
 
 /// What the guest sees of its journal: an output that is always ready.

@@ -11,10 +11,10 @@ use wasmtime::component::{
 use wasmtime::{AsContextMut, Engine, Store};
 
 use super::error::{LoadError, named};
-use super::log::{lossy, printable};
+use super::log::lossy;
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
-use crate::delivery::text::truncate_utf8;
+use crate::delivery::text::{printable, truncate_utf8};
 
 /// The interfaces of handlers. A component exports exactly one of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

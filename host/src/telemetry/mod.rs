@@ -19,7 +19,5 @@ pub mod versions;
 pub fn wall_clock_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |elapsed| {
-            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
-        })
+        .map_or(0, crate::delivery::millis::millis)
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::dlq::{line, shown};
 use crate::cli::invoke::Verdict;
 use crate::cli::output;
+use crate::delivery::millis::millis;
 use crate::rollout::versions::Versions;
 use crate::runtime::{Call, Handler, Report};
 use crate::sandbox::{self, Capture, LogSink};
@@ -99,9 +100,7 @@ impl Told {
                 attempt: call.attempt,
                 body: &body,
                 outcome: verdict.outcome,
-                delay_ms: verdict
-                    .delay
-                    .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+                delay_ms: verdict.delay.map(millis),
                 reason: verdict.reason,
                 fault: verdict.fault,
                 duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),

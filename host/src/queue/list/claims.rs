@@ -1,46 +1,49 @@
-//! Claiming: what is new, what is due.
+//! Claiming: new deliveries, orphans of dead instances, and own deliveries after a lost reply.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 
-use super::token::Token;
-use super::{BYTES_MAX, CLAIMS_MAX, ListQueue};
-use crate::queue::{Claim, Taken};
-use crate::redis::connection::Link;
+use super::ListQueue;
+use super::token::{TOKEN_LEN, Token};
+use crate::delivery::message::DeliveryId;
+use crate::delivery::millis::millis;
+use crate::queue::at_least_once::AtLeastOnce;
+use crate::queue::{Claim, Reply, Taken};
+use crate::redis::connection::{DEADLINE, Link};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{incomplete, word_reply};
+use crate::wire::keys;
 use crate::wire::list::Framing;
 
+/// Most deliveries that one script claims, and most that it takes over.
+pub(super) const CLAIMS_MAX: usize = 1024;
+pub(super) const ORPHANS_MAX: usize = 100;
+/// After how many bytes of values a script stops: copying them blocks Redis.
+pub(super) const BYTES_MAX: usize = 4 << 20;
 /// Between two looks where Redis does not let us wait, or cannot wake us; jittered.
 const POLL: Duration = Duration::from_millis(100);
+/// How many entries of a processing list one script looks at: more than a host ever holds.
+const ENTRIES_MAX: usize = 4096;
+/// How many records one script looks at.
+const RECORDS_MAX: usize = 1000;
+/// How many instances one scan looks at.
+const INSTANCES_PER_SCAN: usize = 64;
+
+/// An entry of a processing list that its instance does not renew.
+struct Orphan {
+    entry: Bytes,
+    /// The starts that the instance recorded, as text.
+    mark: String,
+    idle: Duration,
+}
 
 impl ListQueue {
-    pub(super) async fn read_new(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
-        if want == 0 {
-            return Ok(Vec::new());
-        }
-        let _fetching = self.interruption.begin();
-        let until = Instant::now() + wait;
-        loop {
-            let claims = self.claim_new(want).await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if !claims.is_empty() || left.is_zero() || self.interruption.is_wanted() {
-                return Ok(claims);
-            }
-            self.wait_for_value(left).await?;
-        }
-    }
-
-    async fn claim_new(&self, want: usize) -> Result<Vec<Claim>, Error> {
-        let claimed = self.claim_beyond(&self.fetches, want, None).await?;
-        Ok(claimed.0)
-    }
-
-    /// Claim what waits, or only the oldest values beyond a length; and how many more there are.
+    /// Claim waiting values, or only the oldest ones over a length; and how many more there are.
     pub(super) async fn claim_beyond(
         &self,
         link: &Link,
@@ -55,8 +58,7 @@ impl ListQueue {
             script,
             &[self.key(), &keys.retry, &keys.processing, &keys.instances],
         );
-        call.arg(&self.instance)
-            .arg(&self.tokens.prefix(false)[..])
+        call.arg(&self.tokens.prefix(false)[..])
             .arg(&self.tokens.prefix(true)[..])
             .arg(reserved.first())
             .arg(want)
@@ -64,8 +66,8 @@ impl ListQueue {
             .arg(self.recovery_ttl())
             .arg(length.map_or_else(String::new, |length| length.to_string()));
         let reply = script::run(link, script, &call).await?;
-        let [unknown, claims, beyond] = reply::tuple(script.name(), reply)?;
-        self.heed(reply::integer(script.name(), &unknown)?);
+        let [evicted, claims, beyond] = reply::tuple(script.name(), reply)?;
+        self.note_eviction(script, &evicted)?;
         let claims = self.claims(script, claims)?;
         reserved.answered();
         Ok((claims, reply::count(script.name(), &beyond)?))
@@ -73,27 +75,28 @@ impl ListQueue {
 
     /// A list has no "wait without taking" but to move its last value to where it is.
     ///
-    /// Nobody is woken for the retry list of raw values: a host that puts something there looks
+    /// Redis wakes nobody for the retry list of raw values: a host that puts something there looks
     /// itself, the others look as often as they poll.
-    async fn wait_for_value(&self, left: Duration) -> Result<(), Error> {
+    pub(super) async fn wait_for_value(&self, left: Duration) -> Result<(), Error> {
         const COMMAND: &str = "BLMOVE";
         let wait = match self.options.framing {
             Framing::Raw => left.min(POLL),
             Framing::Auto | Framing::Frame | Framing::Json => left,
         };
+        let pause = left.min(POLL.mul_f64(0.5 + fastrand::f64() / 2.0));
         if !self.may_wait.load(Ordering::Relaxed) {
-            tokio::time::sleep(left.min(jittered(POLL))).await;
+            tokio::time::sleep(pause).await;
             return Ok(());
         }
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND).arg(self.key()).arg(self.key());
+        let mut block = cmd(COMMAND);
+        block.arg(self.key()).arg(self.key());
         // 0 would mean for ever.
         let seconds = wait.as_secs_f64().max(0.001);
-        cmd.arg("RIGHT").arg("RIGHT").arg(format!("{seconds:.3}"));
-        match self.fetches.call_waiting(COMMAND, &cmd, wait).await {
+        block.arg("RIGHT").arg("RIGHT").arg(format!("{seconds:.3}"));
+        match self.base.fetches.call_waiting(COMMAND, &block, wait).await {
             Ok(_) => Ok(()),
-            // No right to it: that does not change by itself.
-            Err(Error::Configuration { code, .. }) if code == "NOPERM" => {
+            // The right to it is missing: that does not change by itself.
+            Err(error) if error.is_missing_right() => {
                 self.may_wait.store(false, Ordering::Relaxed);
                 Ok(())
             }
@@ -101,67 +104,207 @@ impl ListQueue {
             Err(Error::Unavailable { code, .. })
                 if matches!(code.as_str(), "OOM" | "UNBLOCKED") =>
             {
-                tokio::time::sleep(left.min(jittered(POLL))).await;
+                tokio::time::sleep(pause).await;
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    pub(super) async fn claim_due(&self, max: usize) -> Result<Taken, Error> {
-        let script = Script::ListDue;
-        let max = max.min(CLAIMS_MAX);
-        let reserved = self.tokens.reserve(max);
-        let keys = &self.keys;
-        let mut call = self.call(script, &[&keys.delayed, &keys.processing, &keys.instances]);
-        // What waits for its time carries its count: it is framed.
-        let framed = self.options.framing == Framing::Raw;
-        call.arg(&self.instance)
-            .arg(&self.tokens.prefix(framed)[..])
-            .arg(reserved.first())
-            .arg(max)
-            .arg(BYTES_MAX)
-            .arg(self.recovery_ttl());
-        let reply = script::run(&self.commands, script, &call).await?;
-        let [unknown, claims, wait] = reply::tuple(script.name(), reply)?;
-        self.heed(reply::integer(script.name(), &unknown)?);
-        let wait = reply::integer(script.name(), &wait)?;
-        let claims = self.claims(script, claims)?;
-        reserved.answered();
-        Ok(Taken {
-            claims,
-            trimmed: 0,
-            next_due: u64::try_from(wait).ok().map(Duration::from_millis),
-        })
-    }
-
     /// The claims in a script's reply: `{ token, value }` each.
-    fn claims(&self, script: Script, value: Value) -> Result<Vec<Claim>, Error> {
+    pub(super) fn claims(&self, script: Script, value: Value) -> Result<Vec<Claim>, Error> {
         let command = script.name();
         reply::array(command, value)?
             .into_iter()
             .map(|claim| {
                 let [token, value] = reply::tuple(command, claim)?;
-                let token = token_of(command, &reply::bytes(command, token)?)?;
-                Ok(self
-                    .values
-                    .claim(token, reply::bytes(command, value)?, None))
+                let (token, value) = (token_of(command, token)?, reply::bytes(command, value)?);
+                Ok(self.values.claim(token, value, None))
             })
             .collect()
     }
-}
 
-/// The token that these bytes are.
-pub(super) fn token_of(command: &'static str, bytes: &Bytes) -> Result<Token, Error> {
-    match Token::split(bytes) {
-        Some((token, [])) => Ok(token),
-        _ => Err(Error::Reply {
-            command,
-            detail: "a token that is not one".to_owned(),
-        }),
+    pub(super) async fn claim_from_all(
+        &self,
+        max: usize,
+        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
+        // First the own deliveries: an error of another instance must not hide them.
+        self.adopt_own(max, holds, taken).await?;
+        for instance in self.lapsed_instances().await? {
+            let room = max - taken.claims.len();
+            if room == 0 {
+                break;
+            }
+            let orphans = self.orphans_of(&instance, room, &[]).await?;
+            self.take_over(&instance, orphans, taken).await?;
+        }
+        Ok(())
+    }
+
+    /// Instances that may hold orphans: of all hosts with a recovery set, else those of this
+    /// host's own base name.
+    async fn lapsed_instances(&self) -> Result<Vec<String>, Error> {
+        let script = Script::ListLapsed;
+        let mut call = self.keyed(script, &[&self.keys.instances]);
+        call.arg(millis(self.options.min_idle))
+            .arg(&self.keys.processing_prefix)
+            .arg(RECORDS_MAX);
+        let reply = script::run(&self.base.commands, script, &call).await?;
+        let mut names = Vec::new();
+        for name in reply::array(script.name(), reply)? {
+            let name = reply::text(script.name(), name)?;
+            let is_ours = self.options.recovery.is_some() || self.is_of_our_base(&name);
+            if name != self.instance() && is_ours {
+                names.push(name);
+            }
+        }
+        self.base.rotate(&mut names);
+        names.truncate(INSTANCES_PER_SCAN);
+        Ok(names)
+    }
+
+    /// Whether an instance is an earlier start of a host of our name.
+    fn is_of_our_base(&self, name: &str) -> bool {
+        let base = |name: &str| name.rsplit_once('-').map(|(base, _)| base.to_owned());
+        base(name) == base(self.instance())
+    }
+
+    async fn orphans_of(
+        &self,
+        instance: &str,
+        max: usize,
+        tokens: &[Token],
+    ) -> Result<Vec<Orphan>, Error> {
+        let script = Script::ListOrphans;
+        let (processing, started) = self.keys_of(instance);
+        let mut call = self.keyed(script, &[&processing, &started, &self.keys.instances]);
+        call.arg(instance)
+            .arg(millis(self.options.min_idle))
+            .arg(max)
+            .arg(BYTES_MAX)
+            .arg(ENTRIES_MAX);
+        for token in tokens {
+            call.arg(&token.0[..]);
+        }
+        let reply = script::run(&self.base.commands, script, &call).await?;
+        let mut orphans = Vec::new();
+        for orphan in reply::array(script.name(), reply)? {
+            let [entry, mark, idle] = reply::tuple(script.name(), orphan)?;
+            let entry = reply::bytes(script.name(), entry)?;
+            if entry.len() < TOKEN_LEN {
+                // It is the key of another program, or another program has written into it.
+                tracing::warn!(
+                    instance,
+                    "an entry of a processing list has no token: left alone"
+                );
+                continue;
+            }
+            orphans.push(Orphan {
+                entry,
+                mark: reply::text(script.name(), mark)?,
+                idle: Duration::from_millis(reply::count(script.name(), &idle)?),
+            });
+        }
+        Ok(orphans)
+    }
+
+    async fn take_over(
+        &self,
+        instance: &str,
+        orphans: Vec<Orphan>,
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
+        let script = Script::ListTake;
+        if orphans.is_empty() {
+            return Ok(());
+        }
+        let (processing, started) = self.keys_of(instance);
+        let keys = &self.keys;
+        let keys = [&processing, &started, &keys.processing, &keys.instances].map(String::as_str);
+        let mut call = self.keyed(script, &keys);
+        call.arg(instance)
+            .arg(self.instance())
+            .arg(millis(self.options.min_idle))
+            .arg(self.recovery_ttl());
+        let reserved = self.tokens.reserve(orphans.len());
+        let mut claims = Vec::new();
+        for (offset, orphan) in orphans.into_iter().enumerate() {
+            let Some((token, _)) = Token::split(&orphan.entry) else {
+                continue;
+            };
+            let value = orphan.entry.slice(TOKEN_LEN..);
+            let written = self
+                .values
+                .recovered(token, value, orphan.mark.parse().ok())
+                .map_err(|error| reply::invalid(script.name(), error.to_string()))?;
+            let new = reserved.token(offset, written.framed);
+            call.arg(&orphan.entry[..])
+                .arg(&orphan.mark)
+                .arg(new.entry(&written.value));
+            claims.push(self.values.claim(new, written.value, Some(orphan.idle)));
+        }
+        let reply = script::run(&self.base.commands, script, &call).await?;
+        let words = reply::array(script.name(), reply)?;
+        if words.len() != claims.len() {
+            return Err(incomplete(script.name()));
+        }
+        for (claim, word) in claims.into_iter().zip(words) {
+            if word_reply(script.name(), word)? == Reply::Done {
+                taken.claims.push(claim);
+            }
+        }
+        reserved.answered();
+        Ok(())
+    }
+
+    /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
+    /// answer can leave some.
+    async fn adopt_own(
+        &self,
+        max: usize,
+        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
+        let age = self.options.min_idle / 2;
+        let room = max.saturating_sub(taken.claims.len());
+        // A server that was paused may carry out a call long after we have given it up.
+        let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
+        if room == 0 || !self.tokens.is_in_doubt(doubt) {
+            return Ok(());
+        }
+        let script = Script::ListOwn;
+        let mut call = script.on(&[&self.keys.processing]);
+        call.arg(ENTRIES_MAX);
+        let reply = script::run(&self.base.commands, script, &call).await?;
+        let mut unknown = Vec::new();
+        for token in reply::array(script.name(), reply)? {
+            let token = token_of(script.name(), token)?;
+            let is_unknown = !holds(&token.id()) && self.tokens.is_settled(token, age);
+            if is_unknown && unknown.len() < room {
+                unknown.push(token);
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let orphans = self.orphans_of(self.instance(), room, &unknown).await?;
+        self.take_over(self.instance(), orphans, taken).await
+    }
+
+    fn keys_of(&self, instance: &str) -> (String, String) {
+        let key = self.key();
+        (
+            keys::processing(key, instance),
+            keys::started(key, instance),
+        )
     }
 }
 
-fn jittered(duration: Duration) -> Duration {
-    duration.mul_f64(0.5 + fastrand::f64() / 2.0)
+fn token_of(command: &'static str, value: Value) -> Result<Token, Error> {
+    match Token::split(&reply::bytes(command, value)?) {
+        Some((token, [])) => Ok(token),
+        _ => Err(reply::invalid(command, "an invalid token")),
+    }
 }

@@ -1,106 +1,87 @@
 //! Reliable lists: at least once, through a processing list of each instance.
 //!
-//! - [`options`]: what a list queue is told.
-//! - [`token`]: what tells entries apart.
+//! - [`options`]: the options of a list queue.
+//! - [`token`]: the ids of deliveries, equal payloads among them.
 //! - `value`: values and their counts.
-//! - `claims`: fetch, take what is due.
-//! - `orphans`: take over what dead instances left.
-//! - `overflow`: what waits beyond a length is given up.
-//! - `settle`: record, renew, acknowledge, put back.
-//! - `dead_letters`: the settlement that copies.
-//! - [`report`]: what it looks like from outside.
-//! - `upkeep`: joining, leaving, what waits.
+//! - `claims`: new, due and orphaned deliveries.
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use redis::Cmd;
+use redis::{Cmd, cmd};
 
-use super::dead_letters::Counts;
-use super::rules::InForce;
+use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete, note};
+use super::at_least_once::{self, AtLeastOnce, Base, Destination};
+use super::dead_letter_queue::DeadLetterQueue;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
-    Rules, Settlement, Taken,
+    Rules, Settlement, Taken, inspect,
 };
 use crate::delivery::message::DeliveryId;
+use crate::delivery::millis::{millis, millis_up};
 use crate::redis::ServerTime;
-use crate::redis::connection::{Connector, Link};
+use crate::redis::connection::Connector;
 use crate::redis::error::Error;
-use crate::redis::interruption::Interruption;
-use crate::redis::script::Script;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{refused, word_reply};
 use crate::redis::startup::StartError;
-use crate::wire::keys;
+use crate::wire::dead_letter::{self, Context};
+use crate::wire::list::{self, Framing};
+use crate::wire::{Raw, keys};
 
 mod claims;
-mod dead_letters;
 pub mod options;
-mod orphans;
-mod overflow;
-pub mod report;
-mod settle;
 pub mod token;
-mod upkeep;
 mod value;
 
 pub use options::{ListOptions, Recovery};
 
-use token::Tokens;
-use value::{Lasting, Values};
+use token::{Token, Tokens};
+use value::{AtomicTtl, Back, Values, Written, entry_of, value_of};
 
-/// After how many bytes of values a script stops: copying them blocks Redis.
-const BYTES_MAX: usize = 4 << 20;
-/// Most deliveries that one script claims.
-const CLAIMS_MAX: usize = 1024;
+/// For how long an instance must not have been seen before it is forgotten.
+const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;
+/// Most instances forgotten in one go.
+const INSTANCES_MAX: usize = 100;
 
 /// A reliable list, as one host serves it.
+#[derive(Debug)]
 pub struct ListQueue {
+    base: Base,
     options: ListOptions,
     values: Values,
-    instance: String,
     keys: Keys,
     tokens: Tokens,
-    /// For everything but fetching.
-    commands: Link,
-    /// Fetching only: it blocks.
-    fetches: Link,
-    interruption: Interruption,
     /// Whether the server lets us wait.
     may_wait: AtomicBool,
-    given_up: GivenUp,
-    /// From which instance the next orphan scan begins.
-    rotation: AtomicUsize,
-    counts: Counts,
-    rules: InForce,
+    eviction: Eviction,
 }
 
 /// The keys of a list and of this instance.
+#[derive(Debug)]
 struct Keys {
     retry: String,
     delayed: String,
     instances: String,
     processing: String,
     started: String,
-    /// What the key of any instance's processing list begins with.
+    /// The beginning of the key of any instance's processing list.
     processing_prefix: String,
     started_prefix: String,
 }
 
-/// Whether others may have given this instance up since its leases were last looked at one by one.
-#[derive(Default)]
-struct GivenUp {
+/// Whether others may have evicted this instance since it last looked for each of its deliveries.
+#[derive(Debug, Default)]
+struct Eviction {
     noticed: AtomicU64,
     looked_at: AtomicU64,
 }
 
-impl GivenUp {
-    fn notice(&self) {
-        self.noticed.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// What has to be looked at, if anything.
+impl Eviction {
+    /// The eviction to look into, if there is one.
     fn open(&self) -> Option<u64> {
         let noticed = self.noticed.load(Ordering::SeqCst);
         (noticed != self.looked_at.load(Ordering::SeqCst)).then_some(noticed)
@@ -111,13 +92,10 @@ impl GivenUp {
     }
 }
 
-impl fmt::Debug for ListQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListQueue")
-            .field("key", &self.options.key)
-            .field("instance", &self.instance)
-            .finish_non_exhaustive()
-    }
+/// A delivery to confirm, and the starts to record for it, if any.
+struct Hold<'a> {
+    claim: &'a Arc<Claim>,
+    starts: Option<u32>,
 }
 
 impl ListQueue {
@@ -126,70 +104,65 @@ impl ListQueue {
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
-        let base = match options.consumer.as_str() {
-            "" => "hostler",
-            base => base,
-        };
-        let instance = format!("{base}-{:08x}", fastrand::u32(..));
+        let base = Base::new(&connector, &options.consumer, options.rules());
+        let (key, instance) = (&options.key, &base.consumer);
         let queue = Self {
             values: Values {
-                name: options.key.as_str().into(),
+                name: key.as_str().into(),
                 framing: options.framing,
                 accounting: options.accounting,
-                ttl: Lasting::new(options.ttl),
-                time: Arc::default(),
+                ttl: AtomicTtl::new(options.ttl),
+                time: Arc::clone(&base.time),
             },
             keys: Keys {
-                retry: keys::retry(&options.key),
-                delayed: keys::delayed(&options.key),
-                instances: keys::instances(&options.key),
-                processing: keys::processing(&options.key, &instance),
-                started: keys::started(&options.key, &instance),
-                processing_prefix: keys::processing(&options.key, ""),
-                started_prefix: keys::started(&options.key, ""),
+                retry: keys::retry(key),
+                delayed: keys::delayed(key),
+                instances: keys::instances(key),
+                processing: keys::processing(key, instance),
+                started: keys::started(key, instance),
+                processing_prefix: keys::processing(key, ""),
+                started_prefix: keys::started(key, ""),
             },
-            instance,
             tokens: Tokens::new(options.min_idle / 2),
-            commands: connector.link("commands"),
-            fetches: connector.link("fetch"),
-            interruption: Interruption::default(),
             may_wait: AtomicBool::new(true),
-            given_up: GivenUp::default(),
-            rotation: AtomicUsize::new(0),
-            counts: Counts::default(),
-            rules: InForce::new(options.rules()),
+            eviction: Eviction::default(),
+            base,
             options,
         };
         let joined = async {
-            queue.values.time.read(&queue.commands).await?;
-            queue.join().await
+            let link = &queue.base.commands;
+            queue.base.time.read(link).await?;
+            // This makes the instance known.
+            script::run(link, Script::ListHold, &queue.hold_call()).await
         };
-        joined
-            .await
-            .map_err(|error| StartError::from_error(error, &queue.options.key))?;
+        let joined = joined.await;
+        joined.map_err(|error| StartError::from_error(error, &queue.options.key))?;
         Ok(queue)
     }
 
     /// The name of this instance: unique to this start.
     pub fn instance(&self) -> &str {
-        &self.instance
+        &self.base.consumer
     }
 
-    /// What it was told.
+    /// The options that it was opened with.
     pub fn options(&self) -> &ListOptions {
         &self.options
     }
 
-    fn key(&self) -> &str {
-        &self.options.key
-    }
-
     /// A call of a script with these keys, and with the recovery set if there is one.
-    fn call(&self, script: Script, keys: &[&str]) -> Cmd {
+    fn keyed(&self, script: Script, keys: &[&str]) -> Cmd {
         match &self.options.recovery {
             Some(recovery) => script.on(&[keys, &[&*recovery.key]].concat()),
             None => script.on(keys),
         }
+    }
+
+    /// The same, by this instance.
+    fn call(&self, script: Script, keys: &[&str]) -> Cmd {
+        let mut call = self.keyed(script, keys);
+        call.arg(&self.base.consumer);
+        call
     }
 
     /// How long the recovery set lives without a claim or renewal, in ms; 0 = for ever.
@@ -198,41 +171,189 @@ impl ListQueue {
         ttl.map_or(0, millis)
     }
 
-    /// What a script says about this instance: given up by others, or not.
-    fn heed(&self, unknown: i64) {
-        if unknown == 1 {
-            self.given_up.notice();
+    /// Note the answer of a script: 1 if others evicted this instance.
+    fn note_eviction(&self, script: Script, evicted: &redis::Value) -> Result<(), Error> {
+        if reply::integer(script.name(), evicted)? == 1 {
+            self.eviction.noticed.fetch_add(1, Ordering::SeqCst);
         }
+        Ok(())
+    }
+
+    fn hold_call(&self) -> Cmd {
+        let keys = &self.keys;
+        let keys = [&keys.processing, &keys.started, &keys.instances].map(String::as_str);
+        let mut call = self.call(Script::ListHold, &keys);
+        call.arg(self.recovery_ttl());
+        call
+    }
+
+    /// Confirm that deliveries are held, and record starts. Those that cannot be confirmed by
+    /// their records, or all with `look`, are looked for on the processing list.
+    async fn hold(&self, held: &[Hold<'_>], look: bool) -> Result<Vec<Reply>, Error> {
+        let mut replies: Replies = vec![None; held.len()];
+        if !look {
+            let all = all_of(held);
+            self.hold_these(held, &all, false, &mut replies).await?;
+        }
+        let unsure: Vec<usize> = (0..held.len()).filter(|&i| replies[i].is_none()).collect();
+        self.hold_these(held, &unsure, true, &mut replies).await?;
+        complete(Script::ListHold, replies)
+    }
+
+    async fn hold_these(
+        &self,
+        held: &[Hold<'_>],
+        places: &[usize],
+        look: bool,
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        let script = Script::ListHold;
+        let size = |place: usize| match look {
+            true => value_of(held[place].claim).len(),
+            false => 0,
+        };
+        let call = |places: &[usize]| {
+            let mut call = self.hold_call();
+            for &place in places {
+                let Hold { claim, starts } = &held[place];
+                call.arg(&Token::of(claim.id).0[..])
+                    .arg(starts.map_or_else(String::new, |starts| starts.to_string()))
+                    .arg(if look { entry_of(claim) } else { Vec::new() });
+            }
+            call
+        };
+        let batches = batches(places, size, call);
+        for (places, answer) in calls::answers(&self.base.commands, script, batches).await? {
+            let [evicted, words] = reply::tuple(script.name(), answer?)?;
+            self.note_eviction(script, &evicted)?;
+            note(script, &places, words, replies, |word| {
+                Ok(match reply::text(script.name(), word)?.as_str() {
+                    "done" => Some(Reply::Done),
+                    "unsure" => None,
+                    _ => Some(Reply::Stolen),
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn removals<'a>(
+        &self,
+        places: &[usize],
+        claim: impl Fn(usize) -> &'a Arc<Claim>,
+    ) -> Vec<Batch> {
+        let keys = &self.keys;
+        let size = |place| value_of(claim(place)).len();
+        batches(places, size, |places| {
+            let mut call = self.call(Script::ListRemove, &[&keys.processing, &keys.started]);
+            for &place in places {
+                call.arg(entry_of(claim(place)));
+            }
+            call
+        })
+    }
+
+    /// Where a delivery goes back, and its value there.
+    fn destination(&self, settlement: &Settlement) -> Result<(String, Written), list::Error> {
+        let claim = &settlement.claim;
+        let back = match settlement.action.parking() {
+            Some((keep, after)) => match self.values.back(claim, keep)? {
+                Back::Charged(written) if !after.is_zero() => {
+                    return Ok((millis_up(after).to_string(), written));
+                }
+                back => back,
+            },
+            // The mark of a suspect is in its value: it may go back to the list.
+            None => match self.values.back(claim, 0)? {
+                Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
+            },
+        };
+        let (end, written) = match back {
+            Back::Charged(written) => ("back", written),
+            Back::Unchanged(written) => ("front", written),
+        };
+        let list = if written.framed { "retry-" } else { "" };
+        Ok((format!("{list}{end}"), written))
+    }
+
+    async fn forget(&self, idle_ms: u64, only: &str) -> Result<u64, Error> {
+        let script = Script::ListForget;
+        let mut call = script.on(&[&self.keys.instances]);
+        call.arg(idle_ms)
+            .arg(INSTANCES_MAX)
+            .arg(&self.keys.processing_prefix)
+            .arg(&self.keys.started_prefix)
+            .arg(only);
+        let reply = script::run(&self.base.commands, script, &call).await?;
+        reply::count(script.name(), &reply)
+    }
+
+    async fn report(&self, dead_letter: Option<&str>) -> Result<inspect::Report, Error> {
+        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
+        inspect::list(&self.base.commands, self.key(), recovery, dead_letter).await
     }
 }
 
 #[async_trait]
 impl Queue for ListQueue {
     fn consumer(&self) -> &str {
-        self.instance()
+        &self.base.consumer
     }
 
     fn time(&self) -> Arc<ServerTime> {
-        Arc::clone(&self.values.time)
+        Arc::clone(&self.base.time)
     }
 
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
-        self.read_new(want, wait).await
+        if want == 0 {
+            return Ok(Vec::new());
+        }
+        let base = &self.base;
+        let _fetching = base.interruption.begin();
+        let until = Instant::now() + wait;
+        loop {
+            let (claims, _) = self.claim_beyond(&base.fetches, want, None).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
+                return Ok(claims);
+            }
+            self.wait_for_value(left).await?;
+        }
     }
 
     fn adopt(&self, rules: Rules) {
         self.values.ttl.set(rules.ttl);
-        self.rules.replace(rules);
+        self.base.rules.replace(rules);
     }
 
     async fn interrupt(&self) -> Result<(), Error> {
-        self.interruption
-            .unblock(&self.commands, &self.fetches)
-            .await
+        self.base.interrupt().await
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
-        self.claim_due(max).await
+        let script = Script::ListDue;
+        let max = max.min(claims::CLAIMS_MAX);
+        let reserved = self.tokens.reserve(max);
+        let keys = &self.keys;
+        let mut call = self.call(script, &[&keys.delayed, &keys.processing, &keys.instances]);
+        // A delayed value carries its count: it is framed.
+        let framed = self.options.framing == Framing::Raw;
+        call.arg(&self.tokens.prefix(framed)[..])
+            .arg(reserved.first())
+            .arg(max)
+            .arg(claims::BYTES_MAX)
+            .arg(self.recovery_ttl());
+        let reply = script::run(&self.base.commands, script, &call).await?;
+        let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
+        self.note_eviction(script, &evicted)?;
+        let wait = reply::integer(script.name(), &wait)?;
+        let claims = self.claims(script, claims)?;
+        reserved.answered();
+        Ok(Taken {
+            claims,
+            trimmed: 0,
+            next_due: u64::try_from(wait).ok().map(Duration::from_millis),
+        })
     }
 
     async fn take_orphans(
@@ -240,27 +361,67 @@ impl Queue for ListQueue {
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error> {
-        self.claim_orphans(max, holds).await
+        let mut taken = Taken::default();
+        let max = max.min(claims::ORPHANS_MAX);
+        if max == 0 {
+            return Ok(taken);
+        }
+        match self.claim_from_all(max, holds, &mut taken).await {
+            // The deliveries taken over so far are this host's: the next scan meets the error again.
+            Err(error) if !taken.claims.is_empty() => {
+                tracing::debug!(%error, "a scan for orphans ended early");
+                Ok(taken)
+            }
+            ended => ended.map(|()| taken),
+        }
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
-        self.record_starts(records).await
+        let held: Vec<Hold<'_>> = records
+            .iter()
+            .map(|record| Hold {
+                claim: &record.claim,
+                // Written = expected confirms the lease only.
+                starts: (record.write != record.expect)
+                    .then(|| self.values.starts(&record.claim, record.write)),
+            })
+            .collect();
+        // A delivery that is about to start must be held now.
+        self.hold(&held, self.options.recovery.is_none()).await
     }
 
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
-        self.acknowledge_all(claims).await
+        let script = Script::ListRemove;
+        let mut replies = vec![None; claims.len()];
+        let batches = self.removals(&all_of(claims), |place| &claims[place]);
+        calls::run(&self.base.commands, script, batches, &mut replies, Err).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
-        self.settle_all(settlements).await
+        at_least_once::settle(self, settlements).await
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
-        self.renew_leases(claims).await
+        let open = self.eviction.open();
+        let held: Vec<Hold<'_>> = claims
+            .iter()
+            .map(|claim| Hold {
+                claim,
+                starts: None,
+            })
+            .collect();
+        // Without a recovery set, only the processing list tells which deliveries others took.
+        let look = self.options.recovery.is_none() && open.is_some();
+        let replies = self.hold(&held, look).await?;
+        if let Some(noticed) = open {
+            // This host has looked for every delivery that it holds.
+            self.eviction.close(noticed);
+        }
+        Ok(replies)
     }
 
     async fn maintain(&self) -> Result<Maintenance, Error> {
-        self.keep_house().await
+        at_least_once::maintain(self).await
     }
 
     /// A list exists as soon as something is in it: nothing is ever missing.
@@ -273,45 +434,149 @@ impl Queue for ListQueue {
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
-        self.look_at_backlog().await
-    }
-
-    async fn observe(&self) -> Result<Option<Observation>, Error> {
-        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
-        let rules = self.rules.now();
-        let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
-        let report = report::report(&self.commands, self.key(), recovery, dead_letter).await?;
-        Ok(Some(Observation {
-            unread: report.length,
+        let report = self.report(None).await?;
+        Ok(Backlog {
+            unread: report.unread,
             pending: report.pending,
-            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
-            parked: report.delayed,
-            dead_letters: report.dead_letters,
-        }))
+        })
     }
 
     async fn probe(&self) -> Result<(), Error> {
-        self.look_whether_it_works().await
+        const COMMAND: &str = "ZREM";
+        // No instance has this name: it removes nothing. But it is a write.
+        let mut write = cmd(COMMAND);
+        write.arg(&self.keys.instances).arg("");
+        let link = &self.base.commands;
+        let write = async { link.call(COMMAND, &write).await.map(drop) };
+        let read = async { self.backlog().await.map(drop) };
+        link.probe(COMMAND, write, read).await
     }
 
     fn contact(&self) -> Contact {
-        Contact {
-            connections_opened: self.commands.opened() + self.fetches.opened(),
-            scripts_forgotten: self.commands.scripts_forgotten(),
-            ..Contact::default()
-        }
+        self.base.contact()
+    }
+
+    async fn observe(&self) -> Result<Option<Observation>, Error> {
+        let rules = self.base.rules.now();
+        let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
+        Ok(Some(self.report(dead_letter).await?.observation()))
     }
 
     async fn leave(&self) -> Result<(), Error> {
-        self.forget_self().await
+        self.forget(0, self.instance()).await.map(drop)
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+impl AtLeastOnce for ListQueue {
+    const DEAD_LETTER: Script = Script::ListDeadLetter;
 
-/// At least as long as was asked for.
-fn round_up_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn key(&self) -> &str {
+        &self.options.key
+    }
+
+    fn source_id(&self, claim: &Claim) -> String {
+        Token::of(claim.id).to_string()
+    }
+
+    fn starts_before(&self, claim: &Claim) -> u32 {
+        self.values.starts_before(claim)
+    }
+
+    async fn send_away(
+        &self,
+        settlements: &[Settlement],
+        places: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        let script = Script::ListReturn;
+        let (mut back, mut front) = (Vec::new(), Vec::new());
+        for &place in places {
+            match self.destination(&settlements[place]) {
+                Ok((to, written)) if to.ends_with("front") => front.push((place, to, written)),
+                Ok((to, written)) => back.push((place, to, written)),
+                Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
+            }
+        }
+        // The last one put at the front is the first one claimed: the newest go back first.
+        back.extend(front.into_iter().rev());
+        let keys = &self.keys;
+        let size = |index: usize| 2 * back[index].2.value.len();
+        let mut batches = batches(&all_of(&back), size, |indexes| {
+            let keys: [&str; 5] = [
+                &keys.processing,
+                &keys.started,
+                self.key(),
+                &keys.retry,
+                &keys.delayed,
+            ];
+            let mut call = self.call(script, &keys);
+            for &index in indexes {
+                let (place, to, written) = &back[index];
+                call.arg(entry_of(&settlements[*place].claim))
+                    .arg(to)
+                    .arg(&written.value[..]);
+            }
+            call
+        });
+        for index in batches.iter_mut().flat_map(|(_, indexes)| indexes) {
+            *index = back[*index].0;
+        }
+        calls::run(&self.base.commands, script, batches, replies, refused).await
+    }
+
+    async fn discard(
+        &self,
+        settlements: &[Settlement],
+        places: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        let batches = self.removals(places, |place| &settlements[place].claim);
+        let script = Script::ListRemove;
+        calls::run(&self.base.commands, script, batches, replies, refused).await
+    }
+
+    fn copy_of(
+        &self,
+        claim: &Claim,
+        target: &DeadLetterQueue,
+        context: &Context<'_>,
+    ) -> Result<(Destination, Raw), list::Error> {
+        let (headers, payload) = self.values.parts(claim);
+        let mut copied = dead_letter::list_headers(&headers, context);
+        if self.options.framing == Framing::Raw {
+            copied.push(dead_letter::FRAMING, "raw".to_owned());
+        }
+        let copy = list::encode(&copied, &payload, self.options.framing.codec())?;
+        Ok((Destination::of(target, &headers, context), Raw::Value(copy)))
+    }
+
+    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
+        let keys = [&self.keys.processing, &self.keys.started, key];
+        let mut call = self.call(Script::ListDeadLetter, &keys);
+        call.arg(entry_of(&settlement.claim));
+        call
+    }
+
+    async fn holds(&self, settlement: &Settlement, trimmed: Option<&str>) -> Result<Reply, Error> {
+        let script = Script::ListHolds;
+        let mut call = script.on(&[&self.keys.processing, &self.keys.started]);
+        call.arg(entry_of(&settlement.claim));
+        call.arg(trimmed.unwrap_or_default());
+        let word = script::run(&self.base.commands, script, &call).await?;
+        word_reply(script.name(), word)
+    }
+
+    async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
+        let commands = &self.base.commands;
+        self.claim_beyond(commands, want, Some(length)).await
+    }
+
+    async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {
+        done.consumers_removed = self.forget(INSTANCE_IDLE_MS, "").await?;
+        Ok(())
+    }
 }

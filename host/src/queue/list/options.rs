@@ -1,4 +1,4 @@
-//! What a list queue is told.
+//! The options of a list queue.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::wire::list::Framing;
 pub struct ListOptions {
     /// The list's key.
     pub key: String,
-    /// What the instance's name begins with (a host name, usually).
+    /// The beginning of the instance's name (a host name, usually).
     pub consumer: String,
     /// How values are read, and so how they are written.
     pub framing: Framing,
     /// After how long without renewal a delivery is an orphan.
     pub min_idle: Duration,
-    /// Where claims are recorded, so that every host recovers what any other one left. Without it
-    /// a host recovers what earlier starts of its own base name left.
+    /// Where claims are recorded, so that every host recovers the deliveries of any other. Without it
+    /// a host recovers the deliveries of earlier starts with its own base name.
     pub recovery: Option<Recovery>,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
@@ -42,7 +42,7 @@ pub struct Recovery {
 }
 
 impl ListOptions {
-    /// The rules that it begins with.
+    /// The rules at the start.
     pub(in crate::queue) fn rules(&self) -> Rules {
         Rules {
             dead_letter: self.dead_letter.clone(),
@@ -51,7 +51,7 @@ impl ListOptions {
         }
     }
 
-    /// This list, everything else as by default.
+    /// This list, with defaults.
     pub fn new(key: impl Into<String>) -> Self {
         Self {
             key: key.into(),

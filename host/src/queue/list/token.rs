@@ -1,7 +1,7 @@
-//! Tokens: what tells entries of a processing list apart, equal payloads among them.
+//! Tokens: the ids of the entries of a processing list, equal payloads among them.
 //!
-//! A token is 8 random bytes of this start of the host, whose last bit says whether the value
-//! behind it is framed though the list's are raw, and a number that counts up.
+//! A token is 8 random bytes of this start of the host and a number that counts up. The last bit of the
+//! random bytes says whether the value behind it is framed in a list of raw values.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::delivery::message::DeliveryId;
 pub(super) const TOKEN_LEN: usize = 16;
 /// How many moments are remembered with the number that was next then.
 const MOMENTS_MAX: usize = 64;
-/// How many of them fall into the age that is asked for: the rest reach back beyond it, however
-/// often tokens are given out.
+/// How many of them fall into the age of [`Tokens::new`]: the rest reach back beyond it, however often
+/// tokens are given out.
 const MOMENTS_PER_AGE: u32 = 32;
 
 /// The token of a delivery.
@@ -64,6 +64,7 @@ impl fmt::Display for Token {
 }
 
 /// The tokens of this start of the host.
+#[derive(Debug)]
 pub(super) struct Tokens {
     /// The first half, with the last bit 0.
     first: u64,
@@ -72,17 +73,18 @@ pub(super) struct Tokens {
     issued: Mutex<Issued>,
 }
 
+#[derive(Debug)]
 struct Issued {
     next: u64,
     /// Numbers of calls that are under way: from, until.
     open: Vec<(u64, u64)>,
-    /// What was next then, oldest first.
+    /// The next number at some moments, oldest first.
     moments: VecDeque<(Instant, u64)>,
     /// When a call last ended without an answer.
     unanswered: Option<Instant>,
 }
 
-/// Numbers for one call; dropped without an answer, what they stand for may be claimed unknown to us.
+/// Numbers for one call. Dropped without an answer: their deliveries may be claimed, unknown to us.
 pub(super) struct Reserved<'a> {
     tokens: &'a Tokens,
     first: u64,
@@ -90,7 +92,7 @@ pub(super) struct Reserved<'a> {
 }
 
 impl Issued {
-    /// Remember what is next, unless the last such moment is too near.
+    /// Remember the next number, unless the last such moment is too near.
     fn note(&mut self, now: Instant, spacing: Duration) {
         let last = self.moments.back();
         if last.is_some_and(|(at, _)| now.saturating_duration_since(*at) < spacing) {
@@ -147,8 +149,8 @@ impl Tokens {
         }
     }
 
-    /// Whether a call ended without an answer within this time: then something may be claimed that
-    /// nobody here knows of.
+    /// Whether a call ended without an answer within this time: then a delivery may be claimed,
+    /// unknown to us.
     pub(super) fn is_in_doubt(&self, within: Duration) -> bool {
         let issued = self.issued();
         issued.unanswered.is_some_and(|at| at.elapsed() < within)
@@ -158,7 +160,7 @@ impl Tokens {
     pub(super) fn is_settled(&self, token: Token, age: Duration) -> bool {
         let mut issued = self.issued();
         let (number, now) = (token.number(), Instant::now());
-        // What was given out since the last moment grows old without another call as well.
+        // Numbers given out since the last moment grow old without another call as well.
         issued.note(now, self.spacing);
         let is_open = issued.open.iter().any(|(a, b)| (*a..*b).contains(&number));
         issued.is_old(number, now, age) && !is_open
@@ -184,7 +186,7 @@ impl Reserved<'_> {
         Token(token)
     }
 
-    /// The call was answered: what was claimed is known.
+    /// The call was answered: its claims are known.
     pub(super) fn answered(mut self) {
         self.answered = true;
     }
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_under_way_may_bring_is_not_unknown() {
+    fn tokens_of_a_call_under_way_are_not_settled() {
         let tokens = Tokens::new(Duration::ZERO);
         let under_way = tokens.reserve(5);
         let token = under_way.token(4, false);
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_known_however_often_tokens_are_given_out() {
+    fn the_age_of_a_token_is_known_at_any_rate_of_calls() {
         let age = Duration::from_secs(15);
         let (start, pause) = (Instant::now(), Duration::from_millis(100));
         let tokens = Tokens::new(age);

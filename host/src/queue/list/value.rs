@@ -1,11 +1,11 @@
-//! Values and their counts: how a reliable list keeps what Redis keeps for a stream.
+//! Values and their counts: for a stream, Redis itself keeps the counts.
 //!
 //! `x-retry-count` is the number of starts charged to the message; `x-hostler-crashes`, how many
-//! hosts have died holding it since its last answer. What the ledger is told:
+//! hosts have died holding it since its last answer. The ledger gets:
 //!
 //! | the value says | header | native | origin |
 //! |---|---|---|---|
-//! | nothing: no start, no crash | 0 | 1 | fresh: its hand-out stands for its first start |
+//! | no start, no crash | 0 | 1 | fresh: its hand-out stands for its first start |
 //! | n starts, no crash | n | 0 | returned: every start of it is recorded |
 //! | n starts, a crash | 0 | n | orphan: a suspect |
 //!
@@ -23,6 +23,7 @@ use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
 };
+use crate::delivery::millis::millis;
 use crate::queue::{Claim, Origin};
 use crate::redis::ServerTime;
 use crate::wire::dead_letter::CRASHES;
@@ -38,29 +39,25 @@ pub(super) struct Values {
     pub(super) framing: Framing,
     pub(super) accounting: Accounting,
     /// How long after its first claim a message is worth handling.
-    pub(super) ttl: Lasting,
-    /// What the time of day is.
+    pub(super) ttl: AtomicTtl,
+    /// The time of day.
     pub(super) time: Arc<ServerTime>,
 }
 
-/// A time to live that rules may change: for what is claimed from then on.
+/// A time to live that rules may change, for later claims.
 #[derive(Debug)]
-pub(super) struct Lasting(AtomicU64);
+pub(super) struct AtomicTtl(AtomicU64);
 
 /// No message has so many milliseconds to live.
 const FOR_EVER: u64 = u64::MAX;
 
-impl Lasting {
+impl AtomicTtl {
     pub(super) fn new(ttl: Option<Duration>) -> Self {
-        let lasting = Self(AtomicU64::new(FOR_EVER));
-        lasting.set(ttl);
-        lasting
+        Self(AtomicU64::new(ttl.map_or(FOR_EVER, millis)))
     }
 
     pub(super) fn set(&self, ttl: Option<Duration>) {
-        let ttl = ttl.map_or(FOR_EVER, |ttl| {
-            u64::try_from(ttl.as_millis()).unwrap_or(FOR_EVER)
-        });
+        let ttl = ttl.map_or(FOR_EVER, millis);
         self.0.store(ttl, Ordering::Relaxed);
     }
 
@@ -132,26 +129,30 @@ impl Values {
             .saturating_add(native.saturating_sub(self.ahead()))
     }
 
+    /// The starts charged to a delivery before it was claimed.
+    pub(super) fn starts_before(&self, claim: &Claim) -> u32 {
+        match claim.origin {
+            Origin::Fresh => 0,
+            Origin::Returned | Origin::Orphan { .. } => self.starts(claim, claim.native),
+        }
+    }
+
     /// A delivery that goes back with this native count.
     pub(super) fn back(&self, claim: &Claim, keep: u32) -> Result<Back, frame::Error> {
         let token = Token::of(claim.id);
-        let before = match claim.origin {
-            Origin::Fresh => 0,
-            Origin::Returned | Origin::Orphan { .. } => self.starts(claim, claim.native),
-        };
         let starts = self.starts(claim, keep);
-        if starts <= before {
+        if starts <= self.starts_before(claim) {
             return Ok(Back::Unchanged(self.unchanged(token, claim)));
         }
-        // Its handler has answered: it is no suspect.
+        // Its handler has answered: the message is not a suspect.
         match self.write(token, value_of(claim), starts, 0, claim.expires_at_ms)? {
             Some(written) => Ok(Back::Charged(written)),
             None => Ok(Back::Unchanged(self.unchanged(token, claim))),
         }
     }
 
-    /// What an instance left, as it is taken over; `recorded` = starts charged to it there, if one
-    /// was recorded. Without a record, only what came there fresh may have started.
+    /// A value that is taken over from another instance; `recorded` = starts charged to it there, if
+    /// one was recorded. Without a record, only a value that came there fresh may have started.
     pub(super) fn recovered(
         &self,
         token: Token,

@@ -1,4 +1,4 @@
-//! Where messages go.
+//! The destination of messages.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::error::Error;
 use crate::wire::list::Codec;
 use crate::wire::stream;
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
     /// Appended to a stream.
     Stream(Stream),
     /// Pushed to the left of a list, whose consumers take from the right.
     List(List),
-    /// Sent to whoever listens to a channel now.
+    /// Sent to the present subscribers of a channel.
     Channel(Channel),
 }
 
@@ -35,12 +35,12 @@ pub struct Stream {
 pub struct List {
     /// Its key.
     pub key: String,
-    /// How values are written.
+    /// The codec of values.
     pub codec: Codec,
-    /// For how long the list lives after the last message that is published so: then it is gone
-    /// whole, whatever waits in it.
+    /// The time to live of the list, which begins again with each such message: then the whole list is
+    /// deleted, with all values.
     pub ttl: Option<Duration>,
-    /// Whether hostler reads it with `reliable`: only then somebody looks for what is due.
+    /// Whether hostler reads it with `reliable`: only then a message may have a delay.
     pub reliable: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct List {
 pub struct Channel {
     /// Its name.
     pub name: String,
-    /// How values are written.
+    /// The codec of values.
     pub codec: Codec,
     /// Whether it is a sharded channel (`SPUBLISH`).
     pub sharded: bool,
@@ -91,14 +91,14 @@ impl List {
         }
     }
 
-    /// With values written so.
+    /// With values in this codec.
     #[must_use]
     pub fn codec(mut self, codec: Codec) -> Self {
         self.codec = codec;
         self
     }
 
-    /// It lapses so long after the last message, with everything that waits in it.
+    /// With this time to live after the last message, for the list and all its values.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -123,7 +123,7 @@ impl Channel {
         }
     }
 
-    /// With values written so.
+    /// With values in this codec.
     #[must_use]
     pub fn codec(mut self, codec: Codec) -> Self {
         self.codec = codec;
@@ -172,20 +172,20 @@ impl Destination {
         Channel::new(name).into()
     }
 
-    /// Whether a message can wait for its time there.
+    /// Whether a message there can have a delay.
     ///
     /// # Errors
     /// [`Error::Delay`] says why not.
     pub fn takes_delays(&self) -> Result<(), Error> {
         let why = match self {
             Self::Stream(stream) if stream.max_len.is_some() => {
-                "a stream is trimmed by who appends to it, and that is a host when it is due: leave out the length"
+                "a host appends it to the stream when it is due, and does not trim: leave out the length"
             }
             Self::List(list) if !list.reliable => {
-                "only hosts of reliable lists look for what is due: say that the list is reliable"
+                "only hosts of reliable lists look for due messages: say that the list is reliable"
             }
             Self::List(list) if list.ttl.is_some() => {
-                "what waits for its time is not on the list, so it would not lapse with it: leave out the time to live, or let the message expire"
+                "until it is due it is not on the list, and would not be deleted with it: leave out the time to live, or let the message expire"
             }
             Self::Channel(_) => "a channel keeps nothing: publish when it is time",
             Self::Stream(_) | Self::List(_) => return Ok(()),
@@ -193,7 +193,7 @@ impl Destination {
         Err(Error::Delay { why })
     }
 
-    /// The command that a message goes by, in errors.
+    /// The command of a message, for errors.
     pub(super) const fn command(&self) -> &'static str {
         match self {
             Self::Stream(_) => "XADD",

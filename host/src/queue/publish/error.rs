@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of publishing.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,10 +17,10 @@ pub enum Error {
     /// It cannot be written in the destination's codec: nothing was sent.
     #[error("the message cannot be written: {0}")]
     Message(#[from] list::Error),
-    /// It is the fields of a stream entry, and the destination is no stream: nothing was sent.
+    /// It is the fields of a stream entry, and the destination is not a stream: nothing was sent.
     #[error("the message is the fields of a stream entry: only a stream can hold it")]
     Fields,
-    /// It cannot wait for its time there: nothing was sent.
+    /// A message there cannot have a delay: nothing was sent.
     #[error("the message cannot have a delay: {why}")]
     Delay {
         /// The reason, and what to do.
@@ -32,8 +32,8 @@ pub enum Error {
     /// It would expire before it is due: nothing was sent.
     #[error("the message would expire before it is due: let it live longer than its delay")]
     NeverHandled,
-    /// It cannot wait for its time: nothing was sent.
-    #[error("the message cannot wait for its time: {0}")]
+    /// It cannot be written for later: nothing was sent.
+    #[error("the message cannot be delayed: {0}")]
     Unwritable(#[from] delayed::Error),
     /// Redis refused it, or its answer was lost.
     #[error(transparent)]
@@ -49,10 +49,10 @@ impl From<frame::Error> for Error {
 /// Some messages were published, and some were not or may not have been.
 #[derive(Debug, thiserror::Error)]
 pub struct Incomplete {
-    /// What Redis has taken, in order, before the first failure.
+    /// The receipts of the messages before the first failure, in order.
     pub receipts: Vec<Receipt>,
-    /// How many messages behind the first failure were published all the same: they were in the
-    /// same round trip, and Redis refused only some of it.
+    /// How many messages behind the first failure were published: they were in the same round trip,
+    /// and Redis refused only some of it.
     pub taken_behind: usize,
     /// How many messages were sent without an answer: they may have been published or not.
     pub in_doubt: usize,

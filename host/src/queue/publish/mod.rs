@@ -1,15 +1,15 @@
 //! Publishing: thousands of messages per round trip, in bounded memory.
 //!
-//! What has a delay, or a list with a time to live, goes by script; everything else by a plain
-//! command, which needs no other right.
+//! A message with a delay, or to a list with a time to live, needs a script; all others are plain
+//! commands, which need no other right.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::delivery::millis::millis_up;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error as RedisError;
 use crate::redis::reply;
@@ -31,26 +31,18 @@ pub const BATCH_MESSAGES: usize = 4096;
 pub const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Publishes to one destination.
+#[derive(Debug)]
 pub struct Publisher {
     link: Link,
     destination: Destination,
-    /// What tells its delayed messages from those of others.
+    /// The first half of the tokens of its delayed messages, and the number of the next one.
     token: u64,
-    /// And from each other, in their order.
     delayed: AtomicU64,
 }
 
-impl fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher")
-            .field("destination", &self.destination)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Publisher {
-    /// A publisher with a connection of its own, opened by the first use, and again by the first
-    /// use after it broke.
+    /// A publisher with its own connection. The first use opens it; after a failure the next use opens it
+    /// again.
     pub fn new(connector: &Connector, destination: impl Into<Destination>) -> Self {
         Self {
             link: connector.link("publish"),
@@ -60,13 +52,13 @@ impl Publisher {
         }
     }
 
-    /// Where its messages go.
+    /// The destination of its messages.
     pub fn destination(&self) -> &Destination {
         &self.destination
     }
 
-    /// Connect, if there is no connection: before the first message, when it can still be said for
-    /// certain that nothing was published.
+    /// Connect, if there is no connection. Before the first message, a failure means for certain that
+    /// nothing was published.
     ///
     /// # Errors
     /// As any command.
@@ -77,7 +69,7 @@ impl Publisher {
     /// Publish one message.
     ///
     /// # Errors
-    /// After a [`RedisError`] of class `Reconnect`, whether it was published is not known.
+    /// After a [`RedisError`] of class `Reconnect` it may be published or not.
     pub async fn publish(&self, message: &Outgoing) -> Result<Receipt, Error> {
         let mut pipeline = Pipeline::with_capacity(1);
         let expected = self.append(&mut pipeline, message)?;
@@ -89,20 +81,41 @@ impl Publisher {
     /// trip. All or nothing is not promised: see [`Incomplete`].
     ///
     /// # Errors
-    /// [`Incomplete`] says what was published before the first failure.
+    /// [`Incomplete`] has the receipts before the first failure.
     pub async fn publish_all(&self, messages: &[Outgoing]) -> Result<Vec<Receipt>, Incomplete> {
         let mut receipts = Vec::with_capacity(messages.len());
         let mut rest = messages;
         while !rest.is_empty() {
             let (batch, behind) = rest.split_at(batch_len(rest));
             rest = behind;
-            if let Err(failure) = self.round_trip(batch, &mut receipts).await {
-                return Err(Incomplete {
-                    receipts,
-                    taken_behind: failure.taken_behind,
-                    in_doubt: failure.in_doubt,
-                    error: failure.error,
-                });
+            let incomplete = |receipts, taken_behind, in_doubt, error| Incomplete {
+                receipts,
+                taken_behind,
+                in_doubt,
+                error,
+            };
+            let mut pipeline = Pipeline::with_capacity(batch.len());
+            let expected: Result<Vec<_>, Error> = batch
+                .iter()
+                .map(|message| self.append(&mut pipeline, message))
+                .collect();
+            let expected = match expected {
+                Ok(expected) => expected,
+                Err(error) => return Err(incomplete(receipts, 0, 0, error)),
+            };
+            let replies = match self.send(&pipeline).await {
+                Ok(replies) => replies,
+                Err(error) => return Err(incomplete(receipts, 0, batch.len(), error.into())),
+            };
+            let mut replies = expected.into_iter().zip(replies);
+            while let Some((expected, reply)) = replies.next() {
+                match self.receipt(expected, reply) {
+                    Ok(receipt) => receipts.push(receipt),
+                    Err(error) => {
+                        let behind = replies.filter_map(|(e, r)| self.receipt(e, r).ok());
+                        return Err(incomplete(receipts, behind.count(), 0, error.into()));
+                    }
+                }
             }
         }
         Ok(receipts)
@@ -117,46 +130,7 @@ impl Publisher {
         }
     }
 
-    async fn round_trip(
-        &self,
-        batch: &[Outgoing],
-        receipts: &mut Vec<Receipt>,
-    ) -> Result<(), Failure> {
-        let mut pipeline = Pipeline::with_capacity(batch.len());
-        let expected = batch
-            .iter()
-            .map(|message| self.append(&mut pipeline, message))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Failure {
-                taken_behind: 0,
-                in_doubt: 0,
-                error,
-            })?;
-        let replies = self.send(&pipeline).await.map_err(|error| Failure {
-            taken_behind: 0,
-            in_doubt: batch.len(),
-            error: error.into(),
-        })?;
-        let mut replies = expected
-            .into_iter()
-            .zip(replies)
-            .map(|(expected, reply)| self.receipt(expected, reply));
-        for receipt in replies.by_ref() {
-            match receipt {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) => {
-                    return Err(Failure {
-                        taken_behind: replies.filter(Result::is_ok).count(),
-                        in_doubt: 0,
-                        error: error.into(),
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Add a message to a round trip, and say what will be answered.
+    /// Add a message to a round trip. Returns the expected answer.
     fn append(&self, pipeline: &mut Pipeline, message: &Outgoing) -> Result<Expected, Error> {
         if message.fields.is_some() && !matches!(self.destination, Destination::Stream(_)) {
             return Err(Error::Fields);
@@ -201,7 +175,7 @@ impl Publisher {
                 match to.ttl {
                     Some(ttl) => {
                         command = Script::PublishLapsing.on(&[&to.key]);
-                        command.arg(millis(ttl)).arg(&value[..]);
+                        command.arg(millis_up(ttl).max(1)).arg(&value[..]);
                     }
                     None => {
                         command.arg("LPUSH").arg(&to.key).arg(&value[..]);
@@ -236,8 +210,8 @@ impl Publisher {
             | Destination::Channel(Channel {
                 name: key, codec, ..
             }) => {
-                // What waits carries its id, so a raw value is framed: hosts know that of what
-                // waits, also where the list's own values are raw.
+                // A delayed message carries its id, so a raw value is framed: hosts know that, also on a
+                // list of raw values.
                 let codec = match codec {
                     Codec::Raw => Codec::Frame,
                     Codec::Frame | Codec::Json => *codec,
@@ -247,7 +221,7 @@ impl Publisher {
             }
         };
         let mut call = Script::PublishLater.on(&[&keys::delayed(key)]);
-        call.arg(millis(delay)).arg(&member[..]);
+        call.arg(millis_up(delay).max(1)).arg(&member[..]);
         Ok((id, call))
     }
 
@@ -270,7 +244,7 @@ impl Publisher {
     }
 }
 
-/// What Redis answers if it takes a message.
+/// The answer of Redis to a published message.
 enum Expected {
     Entry,
     Length,
@@ -281,18 +255,6 @@ enum Expected {
 /// The fields of a new entry.
 fn fields(message: &Outgoing, to: &Stream) -> Vec<(Bytes, Bytes)> {
     stream::encode(message.body.clone(), &message.headers, &to.body_field)
-}
-
-/// At least as long as was asked for, and never 0, which would mean at once.
-fn millis(duration: Duration) -> u64 {
-    let millis = duration.as_nanos().div_ceil(1_000_000).max(1);
-    u64::try_from(millis).unwrap_or(u64::MAX)
-}
-
-struct Failure {
-    taken_behind: usize,
-    in_doubt: usize,
-    error: Error,
 }
 
 /// How many of these messages fit into one round trip: at least one.

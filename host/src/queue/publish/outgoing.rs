@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::error::{DELAY_MAX, Error};
 use crate::delivery::message::{EXPIRES_AT, Headers, MESSAGE_ID};
+use crate::delivery::millis::millis;
+use crate::redis::machine_ms;
 use crate::wire::decoded::message_id;
 use crate::wire::stream;
 
@@ -31,10 +33,10 @@ pub struct Outgoing {
     pub headers: Headers,
     /// Instead of body and headers: the fields of a stream entry, as they are.
     pub fields: Option<Vec<(Bytes, Bytes)>>,
-    /// How long it waits, from when Redis takes it and by its clock, before any handler sees it.
+    /// How long it waits before a handler gets it, by the clock of Redis.
     pub delay: Option<Duration>,
-    /// After how long it is not worth handling anymore, from now and by this machine's clock: it
-    /// is then dead-lettered unrun, as `expired`.
+    /// How long it is worth handling, by this machine's clock: after that it is dead-lettered unrun, as
+    /// `expired`.
     pub expires_in: Option<Duration>,
 }
 
@@ -61,7 +63,7 @@ impl Outgoing {
         self
     }
 
-    /// The same with an end. See [`Self::expires_in`].
+    /// The same with an expiry. See [`Self::expires_in`].
     #[must_use]
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.expires_in = Some(time);
@@ -94,15 +96,13 @@ impl Outgoing {
         let Some(lives) = self.expires_in else {
             return Cow::Borrowed(self);
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let end = now.unwrap_or_default().saturating_add(lives);
-        let end = u64::try_from(end.as_millis()).unwrap_or(u64::MAX);
+        let end = machine_ms().saturating_add(millis(lives));
         let mut message = self.clone();
         message.set(EXPIRES_AT, end.to_string().into());
         Cow::Owned(message)
     }
 
-    /// Its id, and the message that says so: its own, or `id`.
+    /// Its id (its own, or `id`), and the message with that id.
     pub(super) fn with_id(&self, id: String) -> (String, Cow<'_, Self>) {
         let own = match &self.fields {
             Some(fields) => message_id(&stream::headers(fields)).map(str::to_owned),
@@ -133,7 +133,7 @@ impl Outgoing {
     }
 }
 
-/// What Redis says about a message that it has taken.
+/// The answer of Redis for a published message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Receipt {
@@ -143,7 +143,7 @@ pub enum Receipt {
     Length(u64),
     /// How many subscribers got it.
     Receivers(u64),
-    /// It waits for its time.
+    /// It waits until it is due.
     Scheduled {
         /// Its id, as its handler will see it.
         id: String,
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_host_reads_is_set_once_wherever_the_message_comes_from() {
+    fn headers_of_the_host_are_set_once() {
         let message = Outgoing::new("x")
             .header("X-Expires-At", "1")
             .expires_in(Duration::from_secs(60));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_given_only_where_there_is_none() {
+    fn only_a_message_without_an_id_gets_one() {
         let none = Outgoing::new("x");
         let (id, with) = none.with_id("new".to_owned());
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_handled_is_no_message() {
+    fn a_message_that_expires_before_it_is_due_is_refused() {
         let message = |delay, lives| {
             let message = Outgoing::new("x").delay(Duration::from_secs(delay));
             message.expires_in(Duration::from_secs(lives)).waits()

@@ -1,8 +1,8 @@
-//! What has come and nobody has fetched yet: a bounded buffer, and whether more can come.
+//! The bounded buffer of messages that were received and not fetched, and the state of the subscription.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::{PushInfo, PushKind};
@@ -12,8 +12,9 @@ use super::{Buffer, OnOverflow};
 use crate::queue::Contact;
 use crate::queue::at_most_once::Value;
 use crate::redis::error::Error;
+use crate::redis::machine_ms;
 
-/// What a message takes beyond its bytes.
+/// The bytes of a message beyond its text.
 const OVERHEAD: usize = 64;
 
 /// Between the subscription, which puts in, and fetches, which take out.
@@ -21,7 +22,7 @@ const OVERHEAD: usize = 64;
 pub(super) struct Inbox {
     buffer: Buffer,
     state: Mutex<State>,
-    /// Something came, or nothing more will for now.
+    /// A message came, or the state changed.
     changed: Notify,
 }
 
@@ -29,16 +30,16 @@ pub(super) struct Inbox {
 struct State {
     values: VecDeque<Value>,
     bytes: usize,
-    /// The channel of the last message: most come from few.
+    /// The channel of the last message: most messages come from few channels.
     channel: Arc<str>,
-    line: Line,
+    subscription: Subscribed,
     contact: Contact,
     interrupted: bool,
 }
 
 /// Whether there is a subscription.
 #[derive(Debug)]
-enum Line {
+enum Subscribed {
     Up,
     Down {
         since: Instant,
@@ -48,14 +49,14 @@ enum Line {
     Stopped,
 }
 
-/// What a look into the inbox found.
+/// The result of a look into the inbox.
 #[derive(Debug)]
 pub(super) enum Look {
-    /// Values; or none, and it is of no use to wait for some.
+    /// Values; or none, and waiting is useless.
     Values(Vec<Value>),
-    /// Nothing yet.
+    /// No values yet.
     Nothing,
-    /// Nothing, and nothing can come: there is no subscription.
+    /// No values, and no subscription.
     Down(Error),
 }
 
@@ -68,7 +69,7 @@ impl Inbox {
                 values: VecDeque::new(),
                 bytes: 0,
                 channel: "".into(),
-                line: Line::Up,
+                subscription: Subscribed::Up,
                 contact: Contact {
                     connections_opened: 1,
                     ..Contact::default()
@@ -79,14 +80,14 @@ impl Inbox {
         }
     }
 
-    /// What the server has pushed. Whether the subscription has ended with it.
+    /// Take a push of the server. Returns whether it ends the subscription.
     pub(super) fn pushed(&self, push: PushInfo) -> bool {
         let mut data = push.data.into_iter();
         match push.kind {
             PushKind::Message | PushKind::SMessage => {}
             // The pattern comes first.
             PushKind::PMessage => drop(data.next()),
-            // Nobody here unsubscribes: the server does, when a slot moves.
+            // The server unsubscribes when a slot moves.
             PushKind::Disconnection | PushKind::Unsubscribe | PushKind::PUnsubscribe => {
                 return true;
             }
@@ -103,12 +104,10 @@ impl Inbox {
     }
 
     fn put(&self, channel: &[u8], bytes: Bytes) {
-        // Whoever listens gets it when it is published.
-        let enqueued_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        // A message arrives when it is published.
+        let enqueued_ms = machine_ms();
         let mut state = self.lock();
-        if matches!(state.line, Line::Stopped) {
+        if matches!(state.subscription, Subscribed::Stopped) {
             return;
         }
         if state.channel.as_bytes() != channel {
@@ -122,8 +121,7 @@ impl Inbox {
         let size = size(&value);
         while state.values.len() >= self.buffer.messages || state.bytes + size > self.buffer.bytes {
             state.contact.buffer_dropped += 1;
-            // One that is larger than the whole buffer is dropped by either rule, and so is every
-            // one where the buffer holds none.
+            // It can never fit: both rules drop it.
             let is_hopeless = size > self.buffer.bytes || self.buffer.messages == 0;
             if self.buffer.on_overflow == OnOverflow::DropNewest || is_hopeless {
                 return;
@@ -165,11 +163,11 @@ impl Inbox {
         }
         // A burst is over: its room is given back.
         state.values.shrink_to(1024);
-        match &state.line {
-            Line::Up if interrupted => Look::Values(Vec::new()),
-            Line::Up => Look::Nothing,
-            Line::Down { error, .. } => Look::Down(error.clone()),
-            Line::Stopped => Look::Values(Vec::new()),
+        match &state.subscription {
+            Subscribed::Up if interrupted => Look::Values(Vec::new()),
+            Subscribed::Up => Look::Nothing,
+            Subscribed::Down { error, .. } => Look::Down(error.clone()),
+            Subscribed::Stopped => Look::Values(Vec::new()),
         }
     }
 
@@ -183,29 +181,29 @@ impl Inbox {
     pub(super) fn up(&self) {
         let mut state = self.lock();
         state.contact.connections_opened += 1;
-        if let Line::Down { since, .. } = state.line {
+        if let Subscribed::Down { since, .. } = state.subscription {
             state.contact.gaps += 1;
             state.contact.gap += since.elapsed();
-            state.line = Line::Up;
+            state.subscription = Subscribed::Up;
         }
     }
 
-    /// There is none, for this reason.
+    /// The subscription ended, for this reason.
     pub(super) fn down(&self, error: Error) {
         let mut state = self.lock();
-        let since = match state.line {
-            Line::Up => Instant::now(),
-            Line::Down { since, .. } => since,
-            Line::Stopped => return,
+        let since = match state.subscription {
+            Subscribed::Up => Instant::now(),
+            Subscribed::Down { since, .. } => since,
+            Subscribed::Stopped => return,
         };
-        state.line = Line::Down { since, error };
+        state.subscription = Subscribed::Down { since, error };
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Nothing more comes in.
+    /// Take no more messages.
     pub(super) fn stop(&self) {
-        self.lock().line = Line::Stopped;
+        self.lock().subscription = Subscribed::Stopped;
         self.changed.notify_one();
     }
 
@@ -216,9 +214,9 @@ impl Inbox {
 
     /// Why there is no subscription.
     pub(super) fn error(&self) -> Option<Error> {
-        match &self.lock().line {
-            Line::Down { error, .. } => Some(error.clone()),
-            Line::Up | Line::Stopped => None,
+        match &self.lock().subscription {
+            Subscribed::Down { error, .. } => Some(error.clone()),
+            Subscribed::Up | Subscribed::Stopped => None,
         }
     }
 
@@ -232,7 +230,7 @@ impl Inbox {
     }
 }
 
-/// What a value counts against the buffer.
+/// The size of a value in the buffer.
 fn size(value: &Value) -> usize {
     value.bytes.len() + value.queue.len() + OVERHEAD
 }
@@ -340,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gap_is_told_to_fetches_and_counted_when_it_is_over() {
+    async fn a_gap_fails_fetches_and_is_counted_when_it_is_over() {
         let inbox = inbox(10, 1 << 20, OnOverflow::DropNewest);
         let error = Error::Deadline {
             target: "here".to_owned(),

@@ -1,17 +1,16 @@
-//! Pub/Sub: who listens when a message is published gets it, and nobody keeps it. At most once.
+//! Pub/Sub: every subscriber gets a message when it is published, and nobody keeps it. At most once.
 //!
 //! - `inbox`: the bounded buffer between the subscription and the host.
-//! - `keeper`: the task that subscribes again.
+//! - `subscriber`: the task that subscribes again.
 //!
-//! The server pushes as fast as others publish, whatever the handler takes: what does not fit into
-//! the buffer is dropped by its rule, and counted. So memory stays flat, and the server never has
-//! to cut off a slow reader.
+//! The server pushes as fast as others publish, however slow the handler is. A message that does not fit
+//! into the buffer is dropped by the buffer's rule, and counted. So memory stays flat, and the server
+//! never has to cut off a slow reader.
 //!
-//! Crash windows: what is published while nobody is subscribed (this host is not started, its
-//! connection is broken) is gone; the time without a subscription is counted as a gap, from when
-//! it is noticed. A host that dies loses its buffer and what it runs. One that drains runs both.
+//! Crash windows: messages published without a subscription (this host is not started, its connection
+//! is broken) are lost; the time without a subscription is counted as a gap, from when it is noticed. A
+//! host that dies loses its buffer and its running messages. A host that drains runs both.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +25,12 @@ use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
 mod inbox;
-mod keeper;
+mod subscriber;
 
 use inbox::Inbox;
-use keeper::Kept;
+use subscriber::Subscriber;
 
-/// How one subscribes.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Subscription {
     /// To a channel (`SUBSCRIBE`).
@@ -43,7 +42,7 @@ pub enum Subscription {
 }
 
 impl Subscription {
-    /// The command that subscribes so.
+    /// The command that subscribes.
     pub(super) const fn command(self) -> &'static str {
         match self {
             Self::Channel => "SUBSCRIBE",
@@ -53,24 +52,24 @@ impl Subscription {
     }
 }
 
-/// What waits in a host before it is handled.
+/// The bounds of the messages that wait in a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Buffer {
     /// At most so many messages.
     pub messages: usize,
     /// At most so many bytes.
     pub bytes: usize,
-    /// What happens to one that finds no room.
+    /// Which message is dropped when there is no room.
     pub on_overflow: OnOverflow,
 }
 
-/// What a full buffer drops.
+/// The message that a full buffer drops.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnOverflow {
-    /// The message that finds no room.
+    /// The new message.
     #[default]
     DropNewest,
-    /// Those that wait longest, until there is room.
+    /// The oldest ones, until there is room.
     DropOldest,
 }
 
@@ -79,18 +78,18 @@ pub enum OnOverflow {
 pub struct PubSubOptions {
     /// The channel or the pattern.
     pub name: String,
-    /// How it is subscribed to.
+    /// The kind of subscription.
     pub subscription: Subscription,
-    /// What this host's name begins with (a host name, usually).
+    /// The beginning of this host's name (a host name, usually).
     pub consumer: String,
     /// How values are read.
     pub framing: Framing,
-    /// What waits here.
+    /// The bounds of the buffer.
     pub buffer: Buffer,
 }
 
 impl PubSubOptions {
-    /// This channel, everything else as by default.
+    /// This channel, with defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -113,28 +112,20 @@ impl Default for Buffer {
 }
 
 /// A subscription, as one host serves it.
+#[derive(Debug)]
 pub struct PubSub {
-    name: String,
     inbox: Arc<Inbox>,
-    keeper: JoinHandle<()>,
-}
-
-impl fmt::Debug for PubSub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PubSub")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
+    subscribing: JoinHandle<()>,
 }
 
 impl Drop for PubSub {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.subscribing.abort();
     }
 }
 
 impl PubSub {
-    /// Subscribe. Returns once the server has confirmed it: what is published from then on comes.
+    /// Subscribe. Returns once the server has confirmed it: messages published from then on come.
     ///
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses, or knows no sharded channels.
@@ -143,13 +134,13 @@ impl PubSub {
         options: PubSubOptions,
     ) -> Result<AtMostOnce<Self>, StartError> {
         let inbox = Arc::new(Inbox::new(options.buffer));
-        let kept = Kept::begin(&connector, &options, &inbox).await;
-        let kept = kept.map_err(|error| StartError::from_error(error, &options.name))?;
+        let subscriber = Subscriber::begin(&connector, &options, &inbox).await;
+        let subscriber =
+            subscriber.map_err(|error| StartError::from_error(error, &options.name))?;
         let (framing, consumer) = (options.framing, options.consumer.clone());
         let pubsub = Self {
-            name: options.name.clone(),
             inbox: Arc::clone(&inbox),
-            keeper: tokio::spawn(keeper::keep(kept, connector, options, inbox)),
+            subscribing: tokio::spawn(subscriber::keep(subscriber, connector, options, inbox)),
         };
         Ok(AtMostOnce::new(pubsub, framing, &consumer))
     }
@@ -169,7 +160,7 @@ impl Source for PubSub {
     /// Unsubscribes: the connection ends with its task.
     fn stop(&self) {
         self.inbox.stop();
-        self.keeper.abort();
+        self.subscribing.abort();
     }
 
     async fn waiting(&self) -> Result<u64, Error> {

@@ -1,21 +1,23 @@
-//! Claiming: what is new, what is due, what was orphaned.
+//! Claiming: new deliveries, due ones, orphans, and entries over the length limit.
 
-use crate::wire::entry_id::parse_entry_id;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 
-use super::{FROM_START, PARKED_CONSUMER, StreamQueue, words};
-use crate::delivery::message::DeliveryId;
+use super::{FROM_START, PARKED_CONSUMER, StreamQueue};
+use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
+use crate::delivery::millis::millis;
+use crate::queue::at_least_once::AtLeastOnce;
 use crate::queue::{Claim, Origin, Taken};
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
+use crate::wire::entry_id::parse_entry_id;
+use crate::wire::{Raw, stream};
 
 /// Most deliveries that one script claims.
-const CLAIMS_MAX: usize = 100;
+pub(super) const CLAIMS_MAX: usize = 100;
 /// After how many bytes of fields a script stops claiming: copying them blocks Redis.
 const BYTES_MAX: usize = 4 << 20;
 /// How many own deliveries one scan looks at, and how many parked ones: those cost a look-up each.
@@ -24,6 +26,8 @@ const SWEEP_PAGE: usize = 250;
 /// How many consumers one script looks at, and one scan.
 const CONSUMERS_PER_CALL: usize = 32;
 const CALLS_PER_SCAN: usize = 16;
+/// How many entries one script counts where Redis does not know how many are unread.
+const COUNTED_MAX: u64 = 10_000;
 
 impl StreamQueue {
     pub(super) async fn read_new(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
@@ -31,146 +35,112 @@ impl StreamQueue {
         if want == 0 {
             return Ok(Vec::new());
         }
-        let fetching = self.interruption.begin();
-        let wait = if self.interruption.is_wanted() {
-            Duration::ZERO
-        } else {
-            wait
+        let base = &self.base;
+        let fetching = base.interruption.begin();
+        let wait = match base.interruption.is_wanted() {
+            true => Duration::ZERO,
+            false => wait,
         };
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND)
-            .arg("GROUP")
-            .arg(self.group())
-            .arg(&self.consumer)
-            .arg("COUNT")
-            .arg(want);
+        let mut read = cmd(COMMAND);
+        read.arg("GROUP").arg(self.group()).arg(&base.consumer);
+        read.arg("COUNT").arg(want);
         if !wait.is_zero() {
             // 0 would mean for ever.
-            let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-            cmd.arg("BLOCK").arg(ms);
+            read.arg("BLOCK").arg(millis(wait).max(1));
         }
-        cmd.arg("STREAMS").arg(self.key()).arg(">");
-        let reply = self.fetches.call_waiting(COMMAND, &cmd, wait).await;
+        read.arg("STREAMS").arg(self.key()).arg(">");
+        let reply = base.fetches.call_waiting(COMMAND, &read, wait).await;
         drop(fetching);
         let mut claims = Vec::new();
         for (_, entries) in streams(COMMAND, reply?)? {
-            let entries = reply::array(COMMAND, entries)?;
-            claims.reserve(entries.len());
-            for entry in entries {
-                let [id, fields] = reply::tuple(COMMAND, entry)?;
-                let id = reply::text(COMMAND, id)?;
-                let fields = reply::fields(COMMAND, fields)?;
-                claims.push(self.claim(COMMAND, &id, 1, Origin::Fresh, fields)?);
-            }
-        }
-        if let Some(last) = claims.last() {
-            self.saw(last.id);
+            claims.extend(self.entries(COMMAND, entries)?);
         }
         Ok(claims)
     }
 
-    pub(super) async fn claim_due(&self, max: usize) -> Result<Taken, Error> {
-        let mut taken = self.claim_parked(max).await?;
-        match self.append_due().await {
-            Ok(next) => {
-                taken.next_due = [taken.next_due, next].into_iter().flatten().min();
-                Ok(taken)
-            }
-            // What is claimed is not given up for it: it fails again at the next look.
-            Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
-            Err(error) => Err(error),
-        }
+    /// Claim the oldest unread entries over a length, at most `want`; and how many more there are.
+    pub(super) async fn claim_unread_over(
+        &self,
+        length: u64,
+        want: usize,
+    ) -> Result<(Vec<Claim>, u64), Error> {
+        let script = Script::Overflow;
+        let mut call = self.call(script, &[]);
+        call.arg(length).arg(want).arg(BYTES_MAX).arg(COUNTED_MAX);
+        let reply = self.run(script, &call).await?;
+        let [claimed, left] = reply::tuple(script.name(), reply)?;
+        let left = reply::count(script.name(), &left)?;
+        Ok((self.entries(script.name(), claimed)?, left))
     }
 
-    async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
+    pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
-        let mut call = script.on(&[self.key(), &self.parked]);
-        call.arg(self.group())
-            .arg(&self.consumer)
-            .arg(PARKED_CONSUMER)
+        let mut call = self.call(script, &[&self.parked]);
+        call.arg(PARKED_CONSUMER)
             .arg(max.min(CLAIMS_MAX))
             .arg(BYTES_MAX);
-        let reply = script::run(&self.commands, script, &call).await?;
+        let reply = self.run(script, &call).await?;
         let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
-        let wait = reply::integer(script.name(), &wait)?;
-        Ok(Taken {
-            claims: self.claims(script, claims, |_| Origin::Returned)?,
-            trimmed: reply::count(script.name(), &trimmed)?,
-            next_due: u64::try_from(wait).ok().map(Duration::from_millis),
-        })
+        let mut taken = Taken {
+            next_due: next_due(script, &wait)?,
+            ..Taken::default()
+        };
+        self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+        Ok(taken)
     }
 
-    /// Append what was published for later and is due: any host does it, for all groups. Then it is
-    /// read as everything else. Returns how long until the next is due.
+    /// Append messages to the stream that were published for later and are due: any host does it, for
+    /// all groups. Returns how long until the next is due.
     ///
     /// Dies here: each is either an entry, or still waits.
-    async fn append_due(&self) -> Result<Option<Duration>, Error> {
+    pub(super) async fn append_due(&self) -> Result<Option<Duration>, Error> {
         let script = Script::AppendDue;
         let mut call = script.on(&[self.key(), &self.delayed]);
         call.arg(CLAIMS_MAX)
             .arg(BYTES_MAX)
             .arg(&self.options.decoding.body_field[..]);
-        let reply = script::run(&self.commands, script, &call).await?;
+        let reply = self.run(script, &call).await?;
         let [_, wait] = reply::tuple(script.name(), reply)?;
-        let wait = reply::integer(script.name(), &wait)?;
-        Ok(u64::try_from(wait).ok().map(Duration::from_millis))
+        next_due(script, &wait)
     }
 
-    pub(super) async fn claim_orphans(
+    /// Claim deliveries that other consumers have held for `min_idle` without renewing them.
+    pub(super) async fn claim_from_others(
         &self,
         max: usize,
-        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
-    ) -> Result<Taken, Error> {
-        let mut taken = Taken::default();
-        if max == 0 {
-            return Ok(taken);
-        }
-        let max = max.min(CLAIMS_MAX);
-        self.claim_from_others(max, &mut taken).await?;
-        self.adopt_own(max, holds, &mut taken).await?;
-        self.sweep_parked(max, &mut taken).await?;
-        Ok(taken)
-    }
-
-    /// What other consumers have held for `min_idle` without renewing it.
-    async fn claim_from_others(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
-        let mut others = self.other_consumers().await?;
-        if others.is_empty() {
-            return Ok(());
-        }
-        // Every scan begins with another consumer, so that none waits behind the others for ever.
-        let first = self.rotation.fetch_add(1, Ordering::Relaxed) % others.len();
-        others.rotate_left(first);
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
         let script = Script::Orphans;
+        let mut others = self.other_consumers().await?;
+        self.base.rotate(&mut others);
         for names in others.chunks(CONSUMERS_PER_CALL).take(CALLS_PER_SCAN) {
             if taken.claims.len() >= max {
                 break;
             }
-            let mut call = script.on(&[self.key()]);
-            call.arg(self.group())
-                .arg(&self.consumer)
-                .arg(millis(self.options.min_idle))
+            let mut call = self.call(script, &[]);
+            call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
                 .arg(BYTES_MAX);
             for name in names {
                 call.arg(name.as_ref());
             }
-            let reply = script::run(&self.commands, script, &call).await?;
-            self.add_orphans(script, reply, taken)?;
+            let reply = self.run(script, &call).await?;
+            let [claims, trimmed] = reply::tuple(script.name(), reply)?;
+            self.add(script, claims, &trimmed, orphan, taken)?;
         }
         Ok(())
     }
 
-    /// Consumers with something pending, other than this host and what is parked.
+    /// Consumers with something pending, other than this host and the one of parked deliveries.
     async fn other_consumers(&self) -> Result<Vec<Bytes>, Error> {
         const COMMAND: &str = "XINFO CONSUMERS";
-        let mut cmd = words(COMMAND);
-        cmd.arg(self.key()).arg(self.group());
+        let mut ask = cmd("XINFO");
+        ask.arg("CONSUMERS").arg(self.key()).arg(self.group());
         let mut others = Vec::new();
-        for info in reply::array(COMMAND, self.commands.call(COMMAND, &cmd).await?)? {
+        for info in reply::array(COMMAND, self.ask(COMMAND, &ask).await?)? {
             let mut info = Info::new(COMMAND, info)?;
             let name = reply::bytes(COMMAND, info.take("name"))?;
-            let is_other = name != self.consumer && name != PARKED_CONSUMER;
+            let is_other = name != self.base.consumer && name != PARKED_CONSUMER;
             if is_other && info.count("pending")? > 0 {
                 others.push(name);
             }
@@ -178,8 +148,8 @@ impl StreamQueue {
         Ok(others)
     }
 
-    /// Own deliveries that `holds` does not know: their reply was lost on its way.
-    async fn adopt_own(
+    /// Claim own deliveries that `holds` does not know: their reply was lost.
+    pub(super) async fn adopt_own(
         &self,
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
@@ -191,17 +161,10 @@ impl StreamQueue {
         }
         let idle = millis(self.options.min_idle / 2);
         let from = self.cursors().own.clone();
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND)
-            .arg(self.key())
-            .arg(self.group())
-            .arg("IDLE")
-            .arg(idle)
-            .arg(&from)
-            .arg("+")
-            .arg(PAGE)
-            .arg(&self.consumer);
-        let page = reply::array(COMMAND, self.commands.call(COMMAND, &cmd).await?)?;
+        let mut ask = cmd(COMMAND);
+        ask.arg(self.key()).arg(self.group()).arg("IDLE").arg(idle);
+        ask.arg(&from).arg("+").arg(PAGE).arg(&self.base.consumer);
+        let page = reply::array(COMMAND, self.ask(COMMAND, &ask).await?)?;
         let is_full = page.len() == PAGE;
         let mut unknown = Vec::new();
         let mut next = FROM_START.to_owned();
@@ -224,71 +187,106 @@ impl StreamQueue {
             return Ok(());
         }
         let script = Script::Adopt;
-        let mut call = script.on(&[self.key()]);
-        call.arg(self.group())
-            .arg(&self.consumer)
-            .arg(idle)
-            .arg(BYTES_MAX);
-        for id in unknown {
-            call.arg(id);
-        }
-        let reply = script::run(&self.commands, script, &call).await?;
-        self.add_orphans(script, reply, taken)
+        let mut call = self.call(script, &[]);
+        call.arg(idle).arg(BYTES_MAX).arg(unknown);
+        let reply = self.run(script, &call).await?;
+        let [claims, trimmed] = reply::tuple(script.name(), reply)?;
+        self.add(script, claims, &trimmed, orphan, taken)
     }
 
-    /// Parked deliveries that the sorted set does not name: they are due now.
-    async fn sweep_parked(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
+    /// Claim parked deliveries that are not in the sorted set: they are due now.
+    pub(super) async fn sweep_parked(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
         let script = Script::Sweep;
         if taken.claims.len() >= max {
             return Ok(());
         }
         let from = self.cursors().sweep.clone();
-        let mut call = script.on(&[self.key(), &self.parked]);
-        call.arg(self.group())
-            .arg(&self.consumer)
-            .arg(PARKED_CONSUMER)
+        let mut call = self.call(script, &[&self.parked]);
+        call.arg(PARKED_CONSUMER)
             .arg(&from)
             .arg(SWEEP_PAGE)
             .arg(max - taken.claims.len())
             .arg(BYTES_MAX);
-        let reply = script::run(&self.commands, script, &call).await?;
+        let reply = self.run(script, &call).await?;
         let [claims, trimmed, next] = reply::tuple(script.name(), reply)?;
         self.cursors().sweep = reply::text(script.name(), next)?;
-        taken
-            .claims
-            .extend(self.claims(script, claims, |_| Origin::Returned)?);
-        taken.trimmed += reply::count(script.name(), &trimmed)?;
-        Ok(())
+        self.add(script, claims, &trimmed, |_| Origin::Returned, taken)
     }
 
-    fn add_orphans(&self, script: Script, reply: Value, taken: &mut Taken) -> Result<(), Error> {
-        let [claims, trimmed] = reply::tuple(script.name(), reply)?;
-        let claims = self.claims(script, claims, |idle| Origin::Orphan { idle })?;
-        taken.claims.extend(claims);
-        taken.trimmed += reply::count(script.name(), &trimmed)?;
-        Ok(())
-    }
-
-    /// The claims in a script's reply: `{ id, count, idle ms, fields }` each.
-    fn claims(
+    /// Add the claims of a script's reply, `{ id, count, idle ms, fields }` each.
+    fn add(
         &self,
         script: Script,
-        value: Value,
+        claims: Value,
+        trimmed: &Value,
         origin: impl Fn(Duration) -> Origin,
-    ) -> Result<Vec<Claim>, Error> {
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
         let command = script.name();
-        reply::array(command, value)?
-            .into_iter()
-            .map(|claim| {
-                let [id, count, idle, fields] = reply::tuple(command, claim)?;
-                let id = reply::text(command, id)?;
-                let count = u32::try_from(reply::count(command, &count)?).unwrap_or(u32::MAX);
-                let idle = Duration::from_millis(reply::count(command, &idle)?);
-                let fields = reply::fields(command, fields)?;
-                self.claim(command, &id, count, origin(idle), fields)
-            })
-            .collect()
+        for claim in reply::array(command, claims)? {
+            let [id, count, idle, fields] = reply::tuple(command, claim)?;
+            let count = u32::try_from(reply::count(command, &count)?).unwrap_or(u32::MAX);
+            let idle = Duration::from_millis(reply::count(command, &idle)?);
+            let claim = self.claim(command, id, count, origin(idle), fields)?;
+            taken.claims.push(claim);
+        }
+        taken.trimmed += reply::count(command, trimmed)?;
+        Ok(())
     }
+
+    /// New entries, `{ id, fields }` each, as claims.
+    fn entries(&self, command: &'static str, entries: Value) -> Result<Vec<Claim>, Error> {
+        let entries = reply::array(command, entries)?;
+        let mut claims = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let [id, fields] = reply::tuple(command, entry)?;
+            claims.push(self.claim(command, id, 1, Origin::Fresh, fields)?);
+        }
+        if let Some(last) = claims.last() {
+            self.saw(last.id);
+        }
+        Ok(claims)
+    }
+
+    fn claim(
+        &self,
+        command: &'static str,
+        entry: Value,
+        native: u32,
+        origin: Origin,
+        fields: Value,
+    ) -> Result<Claim, Error> {
+        let entry = reply::text(command, entry)?;
+        let fields = reply::fields(command, fields)?;
+        let (id, ms) =
+            parse_entry_id(&entry).ok_or_else(|| reply::invalid(command, "an invalid entry id"))?;
+        let mut decoded = stream::decode(&self.name, &entry, ms, &fields, &self.options.decoding);
+        if let Origin::Orphan { idle } = origin {
+            let headers = &mut decoded.message.headers;
+            headers.set(REDIS_DELIVERY_COUNT, native.to_string());
+            headers.set(REDIS_IDLE_MS, idle.as_millis().to_string());
+        }
+        Ok(Claim {
+            id,
+            origin,
+            native,
+            header: decoded.header,
+            expires_at_ms: None,
+            message: decoded.message,
+            raw: Raw::Fields(fields),
+            defect: decoded.defect,
+        })
+    }
+}
+
+fn orphan(idle: Duration) -> Origin {
+    Origin::Orphan { idle }
+}
+
+/// How long until the next is due; -1: none is.
+fn next_due(script: Script, wait: &Value) -> Result<Option<Duration>, Error> {
+    let wait = reply::integer(script.name(), wait)?;
+    Ok(u64::try_from(wait).ok().map(Duration::from_millis))
 }
 
 /// Pairs of a stream's key and its entries: a map in RESP3, an array of pairs in RESP2, nil if
@@ -302,8 +300,4 @@ fn streams(command: &'static str, reply: Value) -> Result<Vec<(Value, Value)>, E
             .map(|stream| reply::tuple(command, stream).map(|[key, entries]| (key, entries)))
             .collect(),
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

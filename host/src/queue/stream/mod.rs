@@ -1,85 +1,72 @@
 //! Streams: one consumer group, at least once, requeues in place.
 //!
-//! - [`options`]: what a stream queue is told.
-//! - `claims`: fetch, take what is due, take orphans.
-//! - `settle`: record, renew, acknowledge, settle.
-//! - `dead_letters`: the settlement that copies.
-//! - `overflow`: what is unread beyond a length is given up.
-//! - `upkeep`: retention, consumers, repair.
+//! - [`options`]: the options of a stream queue.
+//! - `claims`: new, due and orphaned deliveries.
 
-use std::fmt;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use redis::Cmd;
+use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::dead_letters::Counts;
-use super::rules::InForce;
+use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete};
+use super::at_least_once::{self, AtLeastOnce, Base, Destination};
+use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::{
-    Backlog, Claim, Contact, Maintenance, Observation, Origin, Queue, Record, Repair, Reply, Rules,
-    Settlement, Taken, inspect,
+    Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
+    Rules, SettleAction, Settlement, Taken, inspect,
 };
-use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
-use crate::redis::connection::{Connector, Link};
+use crate::delivery::message::DeliveryId;
+use crate::delivery::millis::millis_up;
+use crate::delivery::policy::Reason;
+use crate::redis::ServerTime;
+use crate::redis::connection::Connector;
 use crate::redis::error::Error;
-use crate::redis::interruption::Interruption;
+use crate::redis::reply::{self, Info};
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{full, refused, word_reply};
 use crate::redis::startup::StartError;
-use crate::redis::{ServerTime, script};
-use crate::wire::entry_id::parse_entry_id;
-use crate::wire::{self, Raw, keys};
+use crate::wire::dead_letter::{self, Context};
+use crate::wire::entry_id::{entry_id, parse_entry_id};
+use crate::wire::{self, Raw, keys, list};
 
 mod claims;
-mod dead_letters;
 pub mod options;
-mod overflow;
-mod settle;
-mod upkeep;
 
 pub use options::{GroupStart, Retention, StreamOptions};
 
-/// The consumer that owns what is held for later. No host has this name: theirs end in a random
-/// part.
+/// The consumer that owns parked deliveries. No host has this name: theirs end in a random part.
 pub const PARKED_CONSUMER: &str = "hostler:parked";
 
+/// Most ids in one `XACK`.
+const PER_XACK: usize = 1000;
+/// For how long a consumer must not have been seen before it is removed.
+const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
+/// Most consumers removed in one go.
+const CONSUMERS_MAX: usize = 100;
+/// Most entries trimmed in one go.
+const TRIM_MAX: u64 = 10_000;
+/// Most parked deliveries held again by the script that makes a group again.
+const PARKED_AGAIN_MAX: usize = 10_000;
+
 /// A consumer group on a stream, as one host serves it.
+#[derive(Debug)]
 pub struct StreamQueue {
+    base: Base,
     options: StreamOptions,
     name: Arc<str>,
-    consumer: String,
     parked: String,
-    /// What was published for later, for all groups.
+    /// Messages published for later, for all groups.
     delayed: String,
     /// Which calls of a host are void, by consumer.
     fences: String,
-    /// The calls that send deliveries away.
-    calls: settle::Calls,
-    /// For everything but fetching.
-    commands: Link,
-    /// Fetching only: it blocks.
-    fetches: Link,
-    interruption: Interruption,
+    calls: Calls,
     cursors: Mutex<Cursors>,
-    /// From which consumer the next orphan scan begins.
-    rotation: AtomicUsize,
-    counts: Counts,
-    rules: InForce,
-    time: Arc<ServerTime>,
-}
-
-impl fmt::Debug for StreamQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamQueue")
-            .field("key", &self.options.key)
-            .field("group", &self.options.group)
-            .field("consumer", &self.consumer)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Where bounded scans go on.
+#[derive(Debug)]
 struct Cursors {
     /// Over parked deliveries.
     sweep: String,
@@ -92,82 +79,73 @@ struct Cursors {
 /// The beginning of a scan.
 const FROM_START: &str = "-";
 
+/// The calls that send deliveries away, by number, and up to which of them there was an answer.
+///
+/// A call without an answer may still arrive at any time: it is stuck in a connection that this host has
+/// given up. Meanwhile the same deliveries may be here again, with the same owner and count; then the
+/// late call would take them away, and this host would not know. So the next call behind a call without
+/// an answer voids that one first.
+#[derive(Debug, Default)]
+struct Calls {
+    begun: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Calls {
+    /// The number of the next call, and whether one before it had no answer.
+    fn begin(&self) -> (u64, bool) {
+        let before = self.begun.fetch_add(1, Ordering::Relaxed);
+        (before + 1, self.answered.load(Ordering::Relaxed) < before)
+    }
+
+    /// This call was answered; every call before it was answered as well, or is void.
+    fn end(&self, number: u64) {
+        self.answered.fetch_max(number, Ordering::Relaxed);
+    }
+}
+
 impl StreamQueue {
     /// Join the group, and make it (and its stream) if it does not exist.
     ///
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
-        let base = match options.consumer.as_str() {
-            "" => "hostler",
-            base => base,
-        };
         let queue = Self {
+            base: Base::new(&connector, &options.consumer, options.rules()),
             name: options.key.as_str().into(),
-            consumer: format!("{base}-{:08x}", fastrand::u32(..)),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
             fences: keys::fences(&options.key, &options.group),
-            calls: settle::Calls::default(),
-            commands: connector.link("commands"),
-            fetches: connector.link("fetch"),
-            interruption: Interruption::default(),
+            calls: Calls::default(),
             cursors: Mutex::new(Cursors {
                 sweep: FROM_START.to_owned(),
                 own: FROM_START.to_owned(),
                 seen: DeliveryId(0),
             }),
-            rotation: AtomicUsize::new(0),
-            counts: Counts::default(),
-            rules: InForce::new(options.rules()),
-            time: Arc::default(),
             options,
         };
-        let seen = queue
-            .join()
-            .await
-            .map_err(|error| StartError::from_error(error, &queue.options.key))?;
-        queue.saw(seen);
+        let base = &queue.base;
         let prepared = async {
-            script::load(&queue.commands).await?;
-            queue.time.read(&queue.commands).await?;
-            queue.fetches.reach().await
+            queue.saw(queue.join().await?);
+            script::load(&base.commands).await?;
+            base.time.read(&base.commands).await?;
+            base.fetches.reach().await
         };
-        prepared
-            .await
-            .map_err(|error| StartError::from_error(error, &queue.options.key))?;
+        let prepared = prepared.await;
+        prepared.map_err(|error| StartError::from_error(error, &queue.options.key))?;
         Ok(queue)
     }
 
-    /// The name of this host's consumer: unique to this start.
-    pub fn consumer(&self) -> &str {
-        &self.consumer
-    }
-
-    /// What it was told.
+    /// The options that it was opened with.
     pub fn options(&self) -> &StreamOptions {
         &self.options
-    }
-
-    /// How often a connection was opened, the first two included.
-    pub fn connections_opened(&self) -> u64 {
-        self.commands.opened() + self.fetches.opened()
-    }
-
-    fn key(&self) -> &str {
-        &self.options.key
     }
 
     fn group(&self) -> &str {
         &self.options.group
     }
 
-    /// `error`, told with what was asked for.
-    fn about(&self, error: Error) -> Error {
-        error.about(self.key(), self.group())
-    }
-
-    fn cursors(&self) -> std::sync::MutexGuard<'_, Cursors> {
+    fn cursors(&self) -> MutexGuard<'_, Cursors> {
         // Plain values: a panic elsewhere leaves none half-written.
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,65 +155,148 @@ impl StreamQueue {
         cursors.seen = cursors.seen.max(id);
     }
 
-    /// One claimed entry as a claim.
-    fn claim(
-        &self,
-        command: &'static str,
-        entry: &str,
-        native: u32,
-        origin: Origin,
-        fields: Vec<(Bytes, Bytes)>,
-    ) -> Result<Claim, Error> {
-        let (id, ms) = parse_entry_id(entry).ok_or_else(|| Error::Reply {
-            command,
-            detail: "an entry id that is not one".to_owned(),
-        })?;
-        let mut decoded =
-            wire::stream::decode(&self.name, entry, ms, &fields, &self.options.decoding);
-        if let Origin::Orphan { idle } = origin {
-            let headers = &mut decoded.message.headers;
-            headers.set(REDIS_DELIVERY_COUNT, native.to_string());
-            headers.set(REDIS_IDLE_MS, idle.as_millis().to_string());
+    async fn ask(&self, command: &'static str, cmd: &Cmd) -> Result<Value, Error> {
+        let answer = self.base.commands.call(command, cmd).await;
+        answer.map_err(|error| self.about(error))
+    }
+
+    async fn run(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
+        let answer = script::run(&self.base.commands, script, call).await;
+        answer.map_err(|error| self.about(error))
+    }
+
+    /// A call of a script about the stream and these keys, by this consumer of the group.
+    fn call(&self, script: Script, keys: &[&str]) -> Cmd {
+        let mut call = script.on(&[&[self.key()][..], keys].concat());
+        call.arg(self.group()).arg(&self.base.consumer);
+        call
+    }
+
+    /// Make the group if it does not exist. Returns the last id that it has handed out.
+    async fn join(&self) -> Result<DeliveryId, Error> {
+        const CREATE: &str = "XGROUP CREATE";
+        // Made only where it is missing: a server without memory refuses to make an existing group.
+        if let Some(last) = self.last_handed_out().await? {
+            return Ok(last);
         }
-        Ok(Claim {
-            id,
-            origin,
-            native,
-            header: decoded.header,
-            expires_at_ms: None,
-            message: decoded.message,
-            raw: Raw::Fields(fields),
-            defect: decoded.defect,
-        })
+        let mut create = cmd("XGROUP");
+        create.arg("CREATE").arg(self.key()).arg(self.group());
+        create.arg(match self.options.start {
+            GroupStart::Beginning => "0",
+            GroupStart::End => "$",
+        });
+        match self.ask(CREATE, create.arg("MKSTREAM")).await {
+            Ok(_) => {}
+            Err(Error::Configuration { code, .. }) if code == "BUSYGROUP" => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.last_handed_out().await?.unwrap_or(DeliveryId(0)))
+    }
+
+    /// The last id that the group has handed out, if there is a group.
+    async fn last_handed_out(&self) -> Result<Option<DeliveryId>, Error> {
+        const GROUPS: &str = "XINFO GROUPS";
+        let mut ask = cmd("XINFO");
+        let groups = match self.ask(GROUPS, ask.arg("GROUPS").arg(self.key())).await {
+            Err(Error::Missing { .. }) => return Ok(None),
+            groups => groups?,
+        };
+        for info in reply::array(GROUPS, groups)? {
+            let mut info = Info::new(GROUPS, info)?;
+            if reply::bytes(GROUPS, info.take("name"))? == self.group() {
+                let last = info.text("last-delivered-id")?;
+                return Ok(parse_entry_id(&last).map(|(id, _)| id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls of a script about deliveries of this consumer.
+    fn batches(&self, places: &[usize], call: Cmd, each: impl Fn(usize, &mut Cmd)) -> Vec<Batch> {
+        let one_call = |places: &[usize]| {
+            let mut call = call.clone();
+            for &place in places {
+                each(place, &mut call);
+            }
+            call
+        };
+        batches(places, |_| 0, one_call)
+    }
+
+    /// The number of the next call that sends deliveries away. Calls before it that had no answer are
+    /// void from here on.
+    ///
+    /// Dies here: nothing was sent yet.
+    async fn void_unanswered(&self) -> Result<u64, Error> {
+        let (number, is_owed) = self.calls.begin();
+        if is_owed {
+            let mut fence = Script::Fence.on(&[&self.fences]);
+            fence.arg(&self.base.consumer).arg(number);
+            self.run(Script::Fence, &fence).await?;
+        }
+        Ok(number)
+    }
+
+    /// Whether the target would take a dead letter, as far as that can be told without one.
+    async fn look_at_target(&self, target: &DeadLetterQueue) -> Result<Reply, Error> {
+        let key = target.target(Reason::MaxLen);
+        match self.base.commands.count("XLEN", key).await {
+            Ok(length) => {
+                let most = target.bound(key, self.key());
+                if target.on_full == OnFull::Stop && most.is_some_and(|most| length >= most) {
+                    return Ok(full());
+                }
+            }
+            // Without a bound, the right to count may be missing.
+            Err(error) if error.is_missing_right() => {}
+            Err(error) => return Err(error),
+        }
+        // No entry can have this id: Redis adds nothing, and answers with an error. A user without
+        // the right, and a server without memory, get another error.
+        let mut add = cmd("XADD");
+        add.arg(key).arg("0-0").arg("name").arg("value");
+        match self.base.commands.call("XADD", &add).await {
+            Err(Error::Configuration { code, .. }) if code == "ERR" => Ok(Reply::Done),
+            Err(error) => Err(error),
+            Ok(_) => Ok(Reply::Done),
+        }
     }
 }
 
 #[async_trait]
 impl Queue for StreamQueue {
     fn consumer(&self) -> &str {
-        Self::consumer(self)
+        &self.base.consumer
     }
 
     fn time(&self) -> Arc<ServerTime> {
-        Arc::clone(&self.time)
+        Arc::clone(&self.base.time)
     }
 
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
-        self.read_new(want, wait).await.map_err(|e| self.about(e))
+        let read = self.read_new(want, wait).await;
+        read.map_err(|error| self.about(error))
     }
 
     fn adopt(&self, rules: Rules) {
-        self.rules.replace(rules);
+        self.base.rules.replace(rules);
     }
 
     async fn interrupt(&self) -> Result<(), Error> {
-        self.interruption
-            .unblock(&self.commands, &self.fetches)
-            .await
+        self.base.interrupt().await
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
-        self.claim_due(max).await.map_err(|e| self.about(e))
+        let mut taken = self.claim_parked(max).await?;
+        match self.append_due().await {
+            Ok(next) => {
+                taken.next_due = [taken.next_due, next].into_iter().flatten().min();
+                Ok(taken)
+            }
+            // The claims are kept: the next look meets the error again.
+            Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
+            Err(error) => Err(error),
+        }
     }
 
     async fn take_orphans(
@@ -243,86 +304,323 @@ impl Queue for StreamQueue {
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error> {
-        self.claim_orphans(max, holds)
-            .await
-            .map_err(|e| self.about(e))
+        let mut taken = Taken::default();
+        let max = max.min(claims::CLAIMS_MAX);
+        if max > 0 {
+            self.claim_from_others(max, &mut taken).await?;
+            self.adopt_own(max, holds, &mut taken).await?;
+            self.sweep_parked(max, &mut taken).await?;
+        }
+        Ok(taken)
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
-        self.record_starts(records).await.map_err(|e| self.about(e))
+        let script = Script::Record;
+        let batches = self.batches(&all_of(records), self.call(script, &[]), |place, call| {
+            let record = &records[place];
+            call.arg(entry_id(record.claim.id))
+                .arg(record.expect)
+                .arg(record.write);
+        });
+        let mut replies = vec![None; records.len()];
+        let refusal = |error| Err(self.about(error));
+        calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
+        complete(script, replies)
     }
 
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
-        self.acknowledge_all(claims)
-            .await
-            .map_err(|e| self.about(e))
+        const COMMAND: &str = "XACK";
+        let mut pipeline = Pipeline::new();
+        for chunk in claims.chunks(PER_XACK) {
+            let cmd = pipeline.cmd(COMMAND).arg(self.key()).arg(self.group());
+            for claim in chunk {
+                cmd.arg(entry_id(claim.id));
+            }
+        }
+        for reply in self.base.commands.pipeline(COMMAND, &pipeline).await? {
+            reply::accepted(COMMAND, reply).map_err(|error| self.about(error))?;
+        }
+        Ok(())
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
-        self.settle_all(settlements)
-            .await
-            .map_err(|e| self.about(e))
+        at_least_once::settle(self, settlements).await
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
-        self.renew_leases(claims).await.map_err(|e| self.about(e))
+        let script = Script::Renew;
+        let batches = self.batches(&all_of(claims), self.call(script, &[]), |place, call| {
+            call.arg(entry_id(claims[place].id));
+        });
+        let mut replies = vec![None; claims.len()];
+        let refusal = |error| Err(self.about(error));
+        calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
+        complete(script, replies)
     }
 
     async fn maintain(&self) -> Result<Maintenance, Error> {
-        self.keep_house().await.map_err(|e| self.about(e))
+        at_least_once::maintain(self).await
     }
 
     async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {
-        self.make_again(held).await.map_err(|e| self.about(e))
+        let script = Script::Repair;
+        let seen = self.cursors().seen;
+        let mut call = script.on(&[self.key(), &self.parked]);
+        call.arg(self.group())
+            .arg(PARKED_CONSUMER)
+            .arg(entry_id(seen))
+            .arg(PARKED_AGAIN_MAX);
+        let answer = self.run(script, &call).await?;
+        let repaired = match reply::text(script.name(), answer)?.as_str() {
+            "intact" => Repaired::Intact,
+            "group" => Repaired::Group,
+            _ => {
+                // The deliveries that this host still holds went with the stream.
+                return Ok(Repair {
+                    repaired: Repaired::Stream,
+                    held: vec![Reply::Trimmed; held.len()],
+                });
+            }
+        };
+        // Another host may have made the group again: take back there what this host holds.
+        let script = Script::Readopt;
+        let batches = self.batches(&all_of(held), self.call(script, &[]), |place, call| {
+            let (claim, count) = &held[place];
+            call.arg(entry_id(claim.id)).arg(*count);
+        });
+        let mut replies = vec![None; held.len()];
+        let refusal = |error| Err(self.about(error));
+        calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
+        Ok(Repair {
+            repaired,
+            held: complete(script, replies)?,
+        })
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
-        self.look_at_backlog().await.map_err(|e| self.about(e))
+        let script = Script::Backlog;
+        let mut call = script.on(&[self.key(), &self.delayed]);
+        call.arg(self.group());
+        let reply = self.run(script, &call).await?;
+        let [unread, pending, delayed] = reply::tuple(script.name(), reply)?;
+        let unread = reply::integer(script.name(), &unread)?;
+        if unread < 0 {
+            return Err(Error::Missing {
+                key: self.key().to_owned(),
+                group: self.group().to_owned(),
+            });
+        }
+        let count = |value| reply::count(script.name(), value);
+        Ok(Backlog {
+            unread: unread > 0,
+            pending: count(&pending)? + count(&delayed)?,
+        })
     }
 
     async fn probe(&self) -> Result<(), Error> {
-        self.look_whether_it_works()
-            .await
-            .map_err(|e| self.about(e))
+        const COMMAND: &str = "XACK";
+        // No entry has this id: it acknowledges nothing. But it is a write.
+        let mut write = cmd(COMMAND);
+        write.arg(self.key()).arg(self.group()).arg("0-0");
+        let write = async { self.ask(COMMAND, &write).await.map(drop) };
+        let read = async { self.backlog().await.map(drop) };
+        self.base.commands.probe(COMMAND, write, read).await
     }
 
     fn contact(&self) -> Contact {
-        Contact {
-            connections_opened: self.connections_opened(),
-            scripts_forgotten: self.commands.scripts_forgotten(),
-            ..Contact::default()
-        }
+        self.base.contact()
     }
 
     async fn observe(&self) -> Result<Option<Observation>, Error> {
-        let rules = self.rules.now();
-        let dead_letter = rules.dead_letter.as_ref();
-        let report = inspect::stream(
-            &self.commands,
-            self.key(),
-            self.group(),
-            dead_letter.map(|dead_letter| dead_letter.key.as_str()),
-        )
-        .await?;
-        Ok(Some(Observation {
-            unread: report.lag.unwrap_or(u64::from(report.unread)),
-            pending: report.pending,
-            oldest_pending: report.oldest_pending_ms.map(Duration::from_millis),
-            parked: report.delayed,
-            dead_letters: report.dead_letters,
-        }))
+        let rules = self.base.rules.now();
+        let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
+        let (link, group) = (&self.base.commands, self.group());
+        let report = inspect::stream(link, self.key(), group, dead_letter).await?;
+        Ok(Some(report.observation()))
     }
 
     async fn leave(&self) -> Result<(), Error> {
-        self.remove_self().await.map_err(|e| self.about(e))
+        let script = Script::Consumers;
+        let mut call = script.on(&[self.key(), &self.fences]);
+        call.arg(self.group()).arg(0).arg(1);
+        call.arg(&self.base.consumer);
+        self.run(script, &call).await.map(drop)
     }
 }
 
-/// A command in pieces: `words("XGROUP CREATE")`.
-fn words(text: &str) -> Cmd {
-    let mut cmd = Cmd::new();
-    for word in text.split(' ') {
-        cmd.arg(word);
+impl AtLeastOnce for StreamQueue {
+    const DEAD_LETTER: Script = Script::DeadLetter;
+
+    fn base(&self) -> &Base {
+        &self.base
     }
-    cmd
+
+    fn key(&self) -> &str {
+        &self.options.key
+    }
+
+    fn group(&self) -> Option<&str> {
+        Some(&self.options.group)
+    }
+
+    fn source_id(&self, claim: &Claim) -> String {
+        entry_id(claim.id)
+    }
+
+    fn about(&self, error: Error) -> Error {
+        error.about(&self.options.key, &self.options.group)
+    }
+
+    fn starts_before(&self, claim: &Claim) -> u32 {
+        claim.header
+    }
+
+    async fn send_away(
+        &self,
+        settlements: &[Settlement],
+        places: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let number = match self.void_unanswered().await {
+            Ok(number) => number,
+            Err(error) => {
+                let reply = refused(error)?;
+                for &place in places {
+                    replies[place] = Some(reply.clone());
+                }
+                return Ok(());
+            }
+        };
+        let (parked, left): (Vec<_>, Vec<_>) = places
+            .iter()
+            .copied()
+            .partition(|place| settlements[*place].action.parking().is_some());
+        let refusal = |error| refused(self.about(error));
+        let mut park = self.call(Script::Park, &[&self.fences, &self.parked]);
+        park.arg(number).arg(PARKED_CONSUMER);
+        let batches = self.batches(&parked, park, |place, call| {
+            let settlement = &settlements[place];
+            if let Some((keep, after)) = settlement.action.parking() {
+                call.arg(entry_id(settlement.claim.id))
+                    .arg(settlement.count)
+                    .arg(keep)
+                    .arg(millis_up(after));
+            }
+        });
+        let link = &self.base.commands;
+        calls::run(link, Script::Park, batches, replies, refusal).await?;
+        let mut leave = self.call(Script::Leave, &[&self.fences]);
+        leave.arg(number).arg(millis_up(self.options.min_idle));
+        let batches = self.batches(&left, leave, |place, call| {
+            let settlement = &settlements[place];
+            if let SettleAction::Leave { keep } = settlement.action {
+                call.arg(entry_id(settlement.claim.id))
+                    .arg(settlement.count)
+                    .arg(keep);
+            }
+        });
+        calls::run(link, Script::Leave, batches, replies, refusal).await?;
+        self.calls.end(number);
+        Ok(())
+    }
+
+    async fn discard(
+        &self,
+        settlements: &[Settlement],
+        places: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        let script = Script::Discard;
+        let batches = self.batches(places, self.call(script, &[]), |place, call| {
+            let settlement = &settlements[place];
+            call.arg(entry_id(settlement.claim.id))
+                .arg(settlement.count);
+        });
+        let refusal = |error| refused(self.about(error));
+        calls::run(&self.base.commands, script, batches, replies, refusal).await
+    }
+
+    fn copy_of(
+        &self,
+        claim: &Claim,
+        target: &DeadLetterQueue,
+        context: &Context<'_>,
+    ) -> Result<(Destination, Raw), list::Error> {
+        let fields = match &claim.raw {
+            Raw::Fields(fields) => &fields[..],
+            // A stream's claims have fields.
+            Raw::Value(_) => &[],
+        };
+        let headers = wire::stream::headers(fields);
+        let copy = dead_letter::stream_fields(fields, &headers, context);
+        Ok((
+            Destination::of(target, &headers, context),
+            Raw::Fields(copy),
+        ))
+    }
+
+    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
+        let mut call = self.call(Script::DeadLetter, &[key]);
+        call.arg(entry_id(settlement.claim.id))
+            .arg(settlement.count);
+        call
+    }
+
+    async fn holds(&self, settlement: &Settlement, _trimmed: Option<&str>) -> Result<Reply, Error> {
+        let script = Script::Holds;
+        let mut call = self.call(script, &[]);
+        call.arg(entry_id(settlement.claim.id))
+            .arg(settlement.count);
+        word_reply(script.name(), self.run(script, &call).await?)
+    }
+
+    async fn check_overflow(
+        &self,
+        length: u64,
+        target: Option<&DeadLetterQueue>,
+    ) -> Result<Reply, Error> {
+        let (_, over) = self.claim_over(length, 0).await?;
+        match target {
+            _ if over == 0 => Ok(Reply::Gone),
+            None => Ok(Reply::Done),
+            Some(target) => {
+                let looked = self.look_at_target(target).await;
+                looked.or_else(|error| refused(self.about(error)))
+            }
+        }
+    }
+
+    async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
+        self.claim_unread_over(length, want).await
+    }
+
+    async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {
+        let length = match self.options.retention {
+            Retention::Keep => None,
+            Retention::Acked => Some(String::new()),
+            Retention::MaxLen(length) => Some(length.to_string()),
+        };
+        if let Some(length) = length {
+            let script = Script::Retain;
+            let mut call = script.on(&[self.key()]);
+            let reply = self.run(script, call.arg(TRIM_MAX).arg(length)).await?;
+            let [trimmed, held] = reply::tuple(script.name(), reply)?;
+            done.trimmed = reply::count(script.name(), &trimmed)?;
+            done.held_back = reply::integer(script.name(), &held)? == 1;
+        }
+        let script = Script::Consumers;
+        let mut call = script.on(&[self.key(), &self.fences]);
+        call.arg(self.group())
+            .arg(CONSUMER_IDLE_MS)
+            .arg(CONSUMERS_MAX)
+            .arg("")
+            .arg(&self.base.consumer)
+            .arg(PARKED_CONSUMER);
+        let removed = self.run(script, &call).await?;
+        done.consumers_removed = reply::count(script.name(), &removed)?;
+        Ok(())
+    }
 }

@@ -1,4 +1,4 @@
-//! What a stream queue is told.
+//! The options of a stream queue.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct StreamOptions {
     pub key: String,
     /// The consumer group.
     pub group: String,
-    /// What the consumer's name begins with (a host name, usually).
+    /// The beginning of the consumer's name (a host name, usually).
     pub consumer: String,
     /// Where a group that does not exist yet begins.
     pub start: GroupStart,
@@ -23,14 +23,14 @@ pub struct StreamOptions {
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
     pub max_length: Option<u64>,
-    /// What happens to entries that are done.
+    /// Which entries are trimmed.
     pub retention: Retention,
     /// How entries are read.
     pub decoding: wire::stream::Options,
 }
 
 impl StreamOptions {
-    /// The rules that it begins with.
+    /// The rules at the start.
     pub(in crate::queue) fn rules(&self) -> Rules {
         Rules {
             dead_letter: self.dead_letter.clone(),
@@ -39,7 +39,7 @@ impl StreamOptions {
         }
     }
 
-    /// This stream and group, everything else as by default.
+    /// This stream and group, with defaults.
     pub fn new(key: impl Into<String>, group: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -61,18 +61,18 @@ pub enum GroupStart {
     /// With the oldest entry of the stream (`0`).
     #[default]
     Beginning,
-    /// With what is added from now on (`$`).
+    /// With entries added from now on (`$`).
     End,
 }
 
-/// What happens to entries that are done.
+/// Which entries are trimmed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Retention {
-    /// They stay.
+    /// None.
     #[default]
     Keep,
-    /// What every group has acknowledged is trimmed.
+    /// Those that every group has acknowledged.
     Acked,
-    /// The stream is trimmed to about this length, but never what some group still needs.
+    /// The oldest over about this length, except those that some group still needs.
     MaxLen(u64),
 }

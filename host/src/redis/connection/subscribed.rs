@@ -1,6 +1,6 @@
-//! Connections with a subscription: opened with a deadline, asked with a deadline.
+//! Connections with a subscription.
 
-use redis::{Cmd, PushInfo};
+use redis::{PushInfo, cmd};
 use tokio::time::timeout;
 
 use crate::redis::connection::{Connector, Session, no_timeouts};
@@ -8,7 +8,7 @@ use crate::redis::error::Error;
 use crate::redis::reply;
 
 impl Connector {
-    /// Subscribe on a connection of its own; what comes goes to `inbox`, which must not block.
+    /// Subscribe on a new connection; pushes go to `inbox`, which must not block.
     ///
     /// # Errors
     /// As [`Link::call`]: nothing is subscribed then.
@@ -26,9 +26,11 @@ impl Connector {
         let subscribing = async {
             let config = no_timeouts().set_push_sender(inbox);
             let (mut session, _) = self.open_and_log_in(&name, 0, config, true).await?;
-            let mut cmd = Cmd::new();
-            cmd.arg(command).arg(to);
-            let sent = session.connection.send_packed_command(&cmd).await;
+            let mut subscribe = cmd(command);
+            let sent = session
+                .connection
+                .send_packed_command(subscribe.arg(to))
+                .await;
             reply::accepted(command, sent.map_err(|e| self.broken(&e))?)?;
             Ok(session)
         };
@@ -37,12 +39,12 @@ impl Connector {
                 connector: self.clone(),
                 session: session?,
             }),
-            Err(_) => Err(self.late(command)),
+            Err(_) => Err(self.late(command, self.deadline)),
         }
     }
 }
 
-/// A connection with a subscription. It ends with this.
+/// A connection with a subscription. Both end when this is dropped.
 pub(crate) struct Subscribed {
     connector: Connector,
     session: Session,
@@ -55,14 +57,14 @@ impl Subscribed {
     /// `Connection` or `Deadline`: it is gone.
     pub(crate) async fn answers(&mut self) -> Result<(), Error> {
         const COMMAND: &str = "PING";
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND);
-        let asked = self.session.connection.send_packed_command(&cmd);
-        match timeout(self.connector.deadline, asked).await {
-            // What it says does not matter: a user may lack the right to ask.
+        let ping = cmd(COMMAND);
+        let asked = self.session.connection.send_packed_command(&ping);
+        let deadline = self.connector.deadline;
+        match timeout(deadline, asked).await {
+            // Any answer will do: the user may lack the right to `PING`.
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(self.connector.broken(&error)),
-            Err(_) => Err(self.connector.late(COMMAND)),
+            Err(_) => Err(self.connector.late(COMMAND, deadline)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is where under an embedded server's directory, and the locks on it.
+//! The files in an embedded server's directory, and the locks on them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,7 +18,7 @@ const LOG_MAX: u64 = 1024 * 1024;
 /// How much of the log an error shows, in bytes.
 const LOG_SHOWN: u64 = 1024;
 
-/// What is where.
+/// The paths.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) data: PathBuf,
@@ -66,7 +66,7 @@ impl Place {
         })
     }
 
-    /// Wait for a lock; the one who holds it is starting or ending the server.
+    /// Wait for a lock; the process that holds it is starting or ending the server.
     pub(super) async fn lock(&self, path: &Path, mode: Mode) -> Result<File, Error> {
         let failed = |source| Error::Directory {
             path: path.to_owned(),
@@ -74,8 +74,8 @@ impl Place {
         };
         let file = open_private(path).map_err(failed)?;
         let since = Instant::now();
-        // Starting includes loading, which has no deadline of its own: the process that holds the
-        // lock is alive, and says itself when it gives up.
+        // Starting includes loading, which has no deadline: the process that holds the lock is alive, and
+        // reports its own failure.
         while since.elapsed() < START_DEADLINE + END_DEADLINE {
             let locked = match mode {
                 Mode::Shared => file.try_lock_shared(),

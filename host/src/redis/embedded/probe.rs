@@ -1,4 +1,4 @@
-//! Asking an embedded server how it is, before anybody has a client.
+//! Probing an embedded server, before there is a client.
 
 use std::io;
 use std::path::Path;
@@ -17,18 +17,18 @@ const PING_DEADLINE: Duration = Duration::from_secs(2);
 pub(super) enum Health {
     /// It answers.
     Ready,
-    /// It answers, and reads its data.
+    /// It answers that it is loading its data.
     Loading,
-    /// Somebody listens and says nothing.
+    /// A server listens, and does not answer.
     Silent,
-    /// Nobody listens.
+    /// No server listens.
     Absent,
 }
 
 pub(super) async fn probe(socket: &Path) -> Health {
     match timeout(PING_DEADLINE, ask(socket, b"PING\r\n")).await {
         Ok(Ok(reply)) if reply.starts_with("-LOADING") => Health::Loading,
-        // Any other answer comes from a server that is up, even if it is not well.
+        // Any other answer comes from a running server, even if it reports an error.
         Ok(Ok(reply)) if reply.starts_with(['+', '-']) => Health::Ready,
         Ok(Err(error)) if is_absence(&error) => Health::Absent,
         Ok(Ok(_) | Err(_)) | Err(_) => Health::Silent,

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use crate::redis::embedded::Error;
 
-/// The servers that we can run, the first that is there.
+/// The possible servers: the first one that is installed.
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// The programs that we run.
+/// The programs to run.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) server: PathBuf,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_programs_are_named_with_their_remedy() {
+    fn missing_programs_are_named_with_a_hint() {
         for (installed, remedy) in [
             (&["sh", "flock"][..], "apt-get install redis-server"),
             (&["sh", "redis-server"], "apt-get install util-linux"),
@@ -69,13 +69,13 @@ mod tests {
         ] {
             let (_dir, search) = programs(installed);
             let error = Programs::find(Some(&search)).unwrap_err();
-            assert!(error.to_string().contains(remedy), "{error}");
+            assert!(error.hint().unwrap().contains(remedy), "{error}");
         }
         assert!(matches!(Programs::find(None), Err(Error::NoServer)));
     }
 
     #[test]
-    fn what_is_no_program_is_passed_over() {
+    fn files_that_are_not_programs_are_skipped() {
         let (dir, search) = programs(&["flock", "sh", "valkey-server"]);
         fs::create_dir(dir.path().join("redis-server")).unwrap();
         let found = Programs::find(Some(&search)).unwrap();

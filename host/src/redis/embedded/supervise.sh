@@ -1,18 +1,18 @@
-# Runs a server for as long as anybody holds the lock "$1", however its holders end.
+# Runs a server for as long as a process holds the lock "$1", even if its holders are killed.
 #
 # sh -c SCRIPT name ALIVE WATCH SERVER [ARG]...
 #
 # ALIVE: every user of the server holds it shared. The kernel frees it when the user's process
-#        ends, killed or not; whoever then gets it exclusively ends the server.
-# WATCH: held exclusively for as long as this script runs: while it is free, nobody would end a
-#        server that is still there.
+#        ends, killed or not. The process that then gets it exclusively ends the server.
+# WATCH: held exclusively for as long as this script runs. While it is free, a server that is still
+#        there would never end.
 alive=$1 watch=$2
 shift 2
 exec 8>"$watch"
 flock -n 8 || exit 75
 "$@" 8>&- &
 server=$!
-# The lock is kept until the server is gone: who waits for it will not meet a dying server.
+# The lock is kept until the server has ended: a process that waits for it never meets a dying server.
 flock "$alive" sh -c '
   kill -TERM "$1"
   tries=0

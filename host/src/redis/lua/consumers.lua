@@ -1,4 +1,4 @@
--- Delete consumers that hold nothing and have not been seen for long. (Deleting one that holds
+-- Delete consumers that hold nothing and were not seen for long. (Deleting a consumer that holds
 -- deliveries would lose them silently.)
 --
 -- KEYS  1 stream, 2 fences (sorted set: consumer -> number of a call)
@@ -6,7 +6,7 @@
 --       then consumers to spare
 -- reply how many were deleted
 --
--- Atomicity: looked at and deleted in one go, so that nothing is handed out in between.
+-- Atomicity: read and deleted in one go, so that nothing is handed out in between.
 -- A repeat finds none.
 local spared = {}
 for i = 5, #ARGV do
@@ -17,10 +17,7 @@ for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   if deleted >= tonumber(ARGV[3]) then
     break
   end
-  local consumer = {}
-  for i = 1, #info, 2 do
-    consumer[info[i]] = info[i + 1]
-  end
+  local consumer = named(info)
   local name = consumer['name']
   if consumer['pending'] == 0 and consumer['idle'] >= tonumber(ARGV[2])
     and (ARGV[4] == '' or ARGV[4] == name) and not spared[name] then

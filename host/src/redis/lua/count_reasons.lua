@@ -1,4 +1,4 @@
--- Count a stretch of a dead-letter queue by reason.
+-- Count the reasons of a stretch of a dead-letter queue.
 --
 -- KEYS  1 dead-letter queue (stream)
 -- ARGV  1 where to begin ('-', or '(' and the last id seen), 2 last id, 3 field of the reason in

@@ -1,4 +1,4 @@
--- Move one delivery to the dead-letter queue: owner check, copy, then remove.
+-- Move one delivery to the dead-letter queue: check the owner, copy, then remove.
 --
 -- KEYS  1 stream, 2 dead-letter queue (stream)
 -- ARGV  1 group, 2 consumer (self), 3 id, 4 count it must have,
@@ -9,12 +9,9 @@
 -- Atomicity: the copy is the first write. Where it fails (wrong type, out of memory), the delivery
 -- is as it was; behind it stands only XACK, which cannot fail anymore.
 -- A repeat finds nothing pending: gone, and no second copy.
-local held = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)[1]
-if not held then
-  return { 'gone', 0 }
-end
-if held[2] ~= ARGV[2] or held[4] ~= tonumber(ARGV[4]) then
-  return { 'stolen', 0 }
+local word = obstacle(ARGV[3], ARGV[4])
+if word then
+  return { word, 0 }
 end
 -- A user that may copy but not acknowledge would leave one copy for every try.
 if not redis.acl_check_cmd('XACK', KEYS[1], ARGV[1], ARGV[3]) then

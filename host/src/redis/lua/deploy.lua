@@ -1,11 +1,12 @@
 -- Store an uploaded component as the next version of a queue's handler, and want it.
 --
 -- KEYS  1 versions (hash), 2 upload (string)
--- ARGV  1 token of this deploy, 2 bytes that were uploaded, 3 digest, 4 who, 5 what the key of a
---       version begins with, 6 how many versions are kept
+-- ARGV  1 token of this deploy, 2 bytes that were uploaded, 3 digest, 4 who, 5 beginning of the
+--       key of a version, 6 how many versions are kept
 -- reply number of the version | gone
 --
--- Keys of versions, and of what was found out about them, are not declared: all are in the slot of KEYS[1].
+-- It writes and deletes keys of versions and of verdicts that are not among KEYS: all are in the slot
+-- of KEYS[1].
 -- Atomicity: a version is there with all its bytes, or not at all; the look at the length comes
 -- before the first write. A repeat finds its own token, and answers as before.
 if redis.call('HGET', KEYS[1], 'token') == ARGV[1] then
@@ -14,14 +15,12 @@ end
 if redis.call('STRLEN', KEYS[2]) ~= tonumber(ARGV[2]) then
   return 'gone'
 end
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local number = redis.call('HINCRBY', KEYS[1], 'last', 1)
 local before = redis.call('HGET', KEYS[1], 'wanted') or '0'
 redis.call('RENAME', KEYS[2], ARGV[5] .. number)
 redis.call('PERSIST', ARGV[5] .. number)
-redis.call('HSET', KEYS[1], 'v:' .. number, ARGV[3] .. ' ' .. ARGV[2] .. ' ' .. now .. ' ' .. ARGV[4],
-  'wanted', number, 'before', before, 'action', 'deploy', 'at', now, 'by', ARGV[4], 'token', ARGV[1])
+redis.call('HSET', KEYS[1], 'v:' .. number, ARGV[3] .. ' ' .. ARGV[2] .. ' ' .. text(now) .. ' ' .. ARGV[4],
+  'wanted', number, 'before', before, 'action', 'deploy', 'at', text(now), 'by', ARGV[4], 'token', ARGV[1])
 redis.call('HINCRBY', KEYS[1], 'serial', 1)
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   local old = string.match(field, '^v:(%d+)$')

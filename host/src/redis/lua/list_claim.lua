@@ -1,24 +1,22 @@
-#!lua flags=allow-oom
--- Claim what waits in a reliable list: each value goes to the processing list, behind a token.
+-- Claim waiting values of a reliable list: each goes to the processing list, behind a token.
 --
 -- KEYS  1 list, 2 retry list (popped first), 3 processing list (self), 4 instances (sorted set:
 --       instance -> last seen, epoch ms by this server's clock), 5 recovery set, if there is one
 --       (sorted set: instance .. token -> claimed or renewed, epoch ms)
 -- ARGV  1 instance (self), 2 first 8 bytes of tokens for values of the list, 3 the same for values
 --       of the retry list, 4 number of the first token, 5 at most how many, 6 after how many bytes
---       of values to stop, 7 time to live of the recovery set, ms (0 = none), 8 '' or how many values
---       the list may hold: then only the oldest beyond that are claimed, none of the retry list
--- reply { 1 if this instance was unknown, or given up by others, else 0; claims; values beyond that
+--       of values to stop, 7 time to live of the recovery set, ms (0 = none), 8 how many values
+--       the list may hold: only the oldest over that are claimed, none of the retry list ('' = claim
+--       all)
+-- reply { 1 if this instance was unknown, or others evicted it, else 0; claims; values over that
 --       length that are left }, each claim { token, value }
 --
--- Atomicity: what is claimed is recorded and on the processing list before it leaves the list:
--- where that fails (wrong type), nothing has left. Neutral in memory, so it runs out of memory, too.
--- A repeat claims others: what an earlier call claimed is on the processing list, and found there
+-- Atomicity: a claimed value is recorded and on the processing list before it leaves the list:
+-- where that fails (wrong type), nothing has left. The memory in use stays the same, so it runs out of memory as well.
+-- A repeat claims others: the values of an earlier call are on the processing list, and found there
 -- if its reply was lost.
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
-redis.call('ZADD', KEYS[4], now, ARGV[1])
+redis.call('ZADD', KEYS[4], text(now), ARGV[1])
 -- A user that may copy but not remove would claim the same values for ever.
 if not redis.acl_check_cmd('LTRIM', KEYS[1], '0', '0') then
   return redis.error_reply('NOPERM this user has no permission to run ltrim')
@@ -43,7 +41,7 @@ for side = first, 1, -1 do
       number = number + 1
       bytes = bytes + #values[i]
       entries[#entries + 1] = token .. values[i]
-      records[#records + 1] = now
+      records[#records + 1] = text(now)
       records[#records + 1] = ARGV[1] .. token
       claims[#claims + 1] = { token, values[i] }
     end
@@ -52,8 +50,7 @@ for side = first, 1, -1 do
     end
     redis.call('LPUSH', KEYS[3], unpack(entries))
     redis.call('LTRIM', KEYS[side], 0, -#values - 1)
-    -- Large values one by one: how large the next ones are is not known before they are copied.
-    step = math.max(1, math.min(128, math.floor(limit / 8 * #claims / (bytes + 1))))
+    step = next_step(limit, #claims, bytes)
   end
 end
 if KEYS[5] and #claims > 0 and ARGV[7] ~= '0' then

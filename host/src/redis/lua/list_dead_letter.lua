@@ -1,14 +1,13 @@
-#!lua flags=allow-oom
--- Move one delivery of a reliable list to the dead-letter queue: owner check, copy, then remove.
+-- Move one delivery of a reliable list to the dead-letter queue: check the owner, copy, then remove.
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 dead-letter queue (list),
 --       4 recovery set, if there is one
--- ARGV  1 instance (self), 2 its entry on the processing list (token .. value), 3 the copy,
---       4 most entries in the dead-letter queue (0 = no bound), 5 'drop-oldest' | 'stop' at that bound
+-- ARGV  1 instance (self), 2 its entry on the processing list (token .. value), 3 most entries in the
+--       dead-letter queue (0 = no bound), 4 'drop-oldest' | 'stop' at that bound, 5 the copy
 -- reply { done | gone | stolen (taken over) | full, entries dropped from the dead-letter queue }
 --
 -- Atomicity: the copy is the first write. Where it fails (wrong type, no right), the delivery is as
--- it was. Neutral in memory but for the headers of the copy, so it runs out of memory, too.
+-- it was. It only adds the memory of the copy's headers, so it runs out of memory as well.
 -- A repeat finds nothing on the processing list: gone, and no second copy.
 local token = string.sub(ARGV[2], 1, 16)
 if not redis.call('LPOS', KEYS[1], ARGV[2], 'RANK', -1) then
@@ -18,11 +17,11 @@ end
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
   return redis.error_reply('NOPERM this user has no permission to run lrem')
 end
-local most, dropped = tonumber(ARGV[4]), 0
-if most > 0 and ARGV[5] == 'stop' and redis.call('LLEN', KEYS[3]) >= most then
+local most, dropped = tonumber(ARGV[3]), 0
+if most > 0 and ARGV[4] == 'stop' and redis.call('LLEN', KEYS[3]) >= most then
   return { 'full', 0 }
 end
-local length = redis.call('LPUSH', KEYS[3], ARGV[3])
+local length = redis.call('LPUSH', KEYS[3], ARGV[5])
 if most > 0 and length > most then
   redis.call('LTRIM', KEYS[3], 0, most - 1)
   dropped = length - most

@@ -1,16 +1,13 @@
-#!lua flags=allow-oom
 -- Forget instances of a reliable list that were not seen for long and hold nothing.
 --
 -- KEYS  1 instances (sorted set: instance -> last seen)
--- ARGV  1 for how long they must not have been seen, ms, 2 at most how many, 3 what the key of a
---       processing list begins with, 4 what the key of a hash of starts begins with, 5 the only
---       instance that is meant ('' = all)
+-- ARGV  1 for how long they must not have been seen, ms, 2 at most how many, 3 beginning of the
+--       key of a processing list, 4 beginning of the key of a hash of starts, 5 only this instance ('' = any)
 -- reply how many were forgotten
 --
--- Reads processing lists that it is not told of: all are in the slot of KEYS[1].
+-- It reads processing lists that are not among KEYS: all are in the slot of KEYS[1].
 -- Atomicity: nothing can be claimed between the look and the removal. A repeat forgets others.
-local time = redis.call('TIME')
-local before = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(ARGV[1]))
+local before = text(now - ARGV[1])
 local names = { ARGV[5] }
 if ARGV[5] == '' then
   names = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', before)

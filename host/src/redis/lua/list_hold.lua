@@ -1,4 +1,3 @@
-#!lua flags=allow-oom
 -- Renew leases of a reliable list's deliveries, and record starts before the handler runs.
 --
 -- KEYS  1 processing list (self), 2 starts (hash: token -> starts charged), 3 instances,
@@ -6,18 +5,16 @@
 -- ARGV  1 instance (self), 2 time to live of the recovery set, ms (0 = none); then per delivery:
 --       token, starts charged with the one to record ('' = none to record), its entry on the
 --       processing list (token .. value; '' = do not look there)
--- reply { 1 if this instance was unknown, or given up by others, else 0; one word per delivery:
+-- reply { 1 if this instance was unknown, or others evicted it, else 0; one word per delivery:
 --       done | unsure (ask again with its entry) | stolen }
 --
 -- Without its entry, a delivery is known to be held by its record in the recovery set; or, where
--- there is none, because nobody takes anything from an instance before giving it up.
--- Atomicity: what is checked is what is written. Small in memory, so it runs out of memory, too.
+-- there is none, because nobody takes anything from an instance before evicting it.
+-- Atomicity: checked and written in one go. It adds little memory, so it runs out of memory as well.
 -- A repeat writes the same again.
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local seen = redis.call('ZSCORE', KEYS[3], ARGV[1])
 local unknown = not seen or tonumber(seen) == 0
-redis.call('ZADD', KEYS[3], now, ARGV[1])
+redis.call('ZADD', KEYS[3], text(now), ARGV[1])
 local out = {}
 for i = 3, #ARGV, 3 do
   local token, starts, entry = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -34,13 +31,13 @@ for i = 3, #ARGV, 3 do
       redis.call('HSET', KEYS[2], token, starts)
     end
     if KEYS[4] then
-      redis.call('ZADD', KEYS[4], now, ARGV[1] .. token)
+      redis.call('ZADD', KEYS[4], text(now), ARGV[1] .. token)
     end
     out[#out + 1] = 'done'
   elseif entry == '' then
     out[#out + 1] = 'unsure'
   else
-    -- It knows now: the mark of whoever has taken it goes.
+    -- This instance knows now: the mark of the instance that took the delivery goes.
     redis.call('HDEL', KEYS[2], token)
     out[#out + 1] = 'stolen'
   end

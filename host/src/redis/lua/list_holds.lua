@@ -1,4 +1,4 @@
--- Whether this instance of a reliable list holds a delivery: before a copy that no script can carry.
+-- Whether this instance of a reliable list holds a delivery: before a copy in another slot.
 --
 -- KEYS  1 processing list (self), 2 starts (hash)
 -- ARGV  1 its entry on the processing list (token .. value), 2 dead-letter queue (list) that is

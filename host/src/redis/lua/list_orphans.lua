@@ -1,21 +1,18 @@
-#!lua flags=allow-oom
--- Look at what one instance of a reliable list holds and nobody has renewed for too long.
+-- List deliveries that one instance of a reliable list holds and has not renewed for too long.
 --
 -- KEYS  1 its processing list, 2 its starts (hash), 3 instances, 4 recovery set, if there is one
 -- ARGV  1 the instance, 2 idle time that makes an orphan, ms, 3 at most how many, 4 after how many
---       bytes of values to stop, 5 how many entries to look at; then tokens, if only these are
---       meant, however long they are idle
+--       bytes of values to stop, 5 how many entries to look at; then tokens: only these, at any
+--       idle time (none = all)
 -- reply per orphan { its entry on the processing list (token .. value), starts charged to it by the
 --       instance ('' = none recorded), idle ms }
 --
--- An entry without a record is recorded as claimed now, so that a recovery set that has expired
--- strands nothing. A record without an entry goes.
--- Atomicity: takes nothing; list_take.lua does, and compares. A repeat looks again.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- An entry without a record gets one, as claimed now, so that an expired recovery set strands
+-- nothing. A record without an entry goes.
+-- Atomicity: takes nothing; list_take.lua compares and takes. A repeat looks again.
 local least, room, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local seen = redis.call('ZSCORE', KEYS[3], ARGV[1])
--- Given up already, or unknown: as idle as it takes.
+-- An evicted or unknown instance counts as idle.
 local idle = seen and tonumber(seen) > 0 and now - tonumber(seen) or least
 local wanted
 for i = 6, #ARGV do
@@ -47,22 +44,22 @@ while at <= tonumber(ARGV[5]) and #out < room and bytes < limit do
     else
       local record = redis.call('ZSCORE', KEYS[4], ARGV[1] .. token)
       if not record then
-        redis.call('ZADD', KEYS[4], string.format('%.0f', now), ARGV[1] .. token)
+        redis.call('ZADD', KEYS[4], text(now), ARGV[1] .. token)
       elseif now - tonumber(record) >= least then
         waited = now - tonumber(record)
       end
     end
     if waited and #out < room then
       local starts = redis.call('HGET', KEYS[2], token) or ''
-      out[#out + 1] = { page[i], starts, string.format('%.0f', waited) }
+      out[#out + 1] = { page[i], starts, text(waited) }
       bytes = bytes + #page[i]
     end
   end
   at = at + #page
-  step = math.max(1, math.min(128, math.floor(limit / 8 * #page / (looked + 1))))
+  step = next_step(limit, #page, looked)
 end
 if KEYS[4] and complete and not wanted then
-  local before = string.format('%.0f', now - least)
+  local before = text(now - least)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', before, 'LIMIT', 0, 1000)) do
     if string.sub(member, 1, -17) == ARGV[1] and not met[string.sub(member, -16)] then
       redis.call('ZREM', KEYS[4], member)

@@ -1,4 +1,4 @@
--- The tokens of what this instance of a reliable list holds, as far as Redis knows.
+-- List the tokens of the deliveries that this instance of a reliable list holds.
 --
 -- KEYS  1 processing list (self)
 -- ARGV  1 how many entries to look at
@@ -17,6 +17,6 @@ while at <= limit do
     looked = looked + #page[i]
   end
   at = at + #page
-  step = math.max(1, math.min(128, math.floor(524288 * #page / (looked + 1))))
+  step = next_step(4194304, #page, looked)
 end
 return out

@@ -1,12 +1,11 @@
-#!lua flags=allow-oom
--- Take deliveries of a reliable list off: they are done, or given up.
+-- Take deliveries off a reliable list: they are done, or discarded.
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 recovery set, if there is one
 -- ARGV  1 instance (self); then per delivery: its entry on the processing list (token .. value)
 -- reply one word per delivery: done | gone | stolen (another instance has taken it over)
 --
 -- Atomicity: only the first command can fail (wrong type, no right), before anything is written.
--- Frees memory only, so it runs out of memory, too.
+-- It only frees memory, so it runs out of memory as well.
 -- A repeat finds nothing: gone.
 local out, tokens, members = {}, {}, {}
 for i = 2, #ARGV do

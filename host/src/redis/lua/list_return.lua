@@ -1,5 +1,4 @@
-#!lua flags=allow-oom
--- Put deliveries of a reliable list back: at the front, at the back, or for later.
+-- Put deliveries of a reliable list back: at the front, at the back, or with a delay.
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 list, 4 retry list,
 --       5 delayed (sorted set: token .. value -> due, epoch ms by this server's clock),
@@ -9,11 +8,9 @@
 -- reply one word per delivery: done | gone | stolen (another instance has taken it over)
 --
 -- Atomicity: written where it goes before it leaves the processing list; where that fails (wrong
--- type, no right), it has not left. Neutral in memory but for the headers that it now carries, so
--- it runs out of memory, too.
+-- type, no right), it has not left. It only adds the memory of new headers, so it runs out
+-- of memory as well.
 -- A repeat finds nothing on the processing list: gone; or done where it still waits for its time.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- A user that may copy but not remove would leave one copy for every try.
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
   return redis.error_reply('NOPERM this user has no permission to run lrem')
@@ -33,7 +30,7 @@ for i = 2, #ARGV, 3 do
     elseif where == 'retry-back' then
       redis.call('LPUSH', KEYS[4], value)
     else
-      redis.call('ZADD', KEYS[5], string.format('%.0f', now + delay), token .. value)
+      redis.call('ZADD', KEYS[5], text(now + delay), token .. value)
     end
     redis.call('LREM', KEYS[1], -1, entry)
     redis.call('HDEL', KEYS[2], token)

@@ -1,5 +1,4 @@
-#!lua flags=allow-oom
--- Take over what an instance of a reliable list holds and nobody has renewed for too long.
+-- Take over deliveries that an instance of a reliable list has not renewed for too long.
 --
 -- KEYS  1 its processing list, 2 its starts (hash), 3 processing list (self), 4 instances,
 --       5 recovery set, if there is one
@@ -9,16 +8,13 @@
 -- reply one word per orphan: done | gone (somebody else took it, settled it or renewed it)
 --
 -- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
--- each is taken once, however many sweep. Without a recovery set the instance is given up first
--- (score 0): if it lives, it finds that out at its next renewal. What was taken from it is marked in
--- its hash of starts, until it is forgotten: so it can tell what it has settled, and asks again for
--- the lost reply, from what it was robbed of.
--- Atomicity: on the processing list here before it leaves the one there. Neutral in memory but for
--- the mark and the headers that it now carries, so it runs out of memory, too.
+-- each is taken once, however many instances scan. Without a recovery set the instance is evicted
+-- first (score 0): if it lives, it learns that at its next renewal. Its hash of starts marks what was
+-- taken from it, until the instance is forgotten: so, after a lost reply, it can tell what it has
+-- settled itself from what others took.
+-- Atomicity: on the processing list here before it leaves the one there. It only adds the
+-- memory of the mark and of new headers, so it runs out of memory as well.
 -- A repeat finds them taken: gone; they are on this instance's processing list, and found there.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local text = string.format('%.0f', now)
 local least = tonumber(ARGV[3])
 local own = ARGV[1] == ARGV[2]
 local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
@@ -42,7 +38,7 @@ for i = 5, #ARGV, 3 do
   if idle and (redis.call('HGET', KEYS[2], token) or '') == starts
     and redis.call('LPOS', KEYS[1], entry, 'RANK', -1) then
     if KEYS[5] then
-      redis.call('ZADD', KEYS[5], text, ARGV[2] .. string.sub(new, 1, 16))
+      redis.call('ZADD', KEYS[5], text(now), ARGV[2] .. string.sub(new, 1, 16))
     end
     redis.call('LPUSH', KEYS[3], new)
     redis.call('LREM', KEYS[1], -1, entry)

@@ -1,9 +1,9 @@
--- Write the copy of a dead letter that is on the move, once.
+-- Write the copy of a dead letter in a two-phase move, once.
 --
 -- KEYS  1 queue (stream or list), 2 the record of the copy (string)
 -- ARGV  1 for how long the record is kept in ms, 2 XADD | LPUSH,
 --       3... the copy: field, value, ... | value
--- reply done | before (it had been written already)
+-- reply done | before (it was written already)
 --
 -- Atomicity: the copy is the first write. Where it fails (wrong type, out of memory), nothing is
 -- changed; behind it stands only SET, which cannot fail anymore.

@@ -1,14 +1,13 @@
--- Claim what other consumers have held for too long without renewing it. The count stays.
+-- Claim deliveries that other consumers have not renewed for too long. The count stays.
 --
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 idle time that makes an orphan, ms, 4 at most how many,
 --       5 after how many bytes of fields to stop; then the consumers to look at, in order
--- reply { claims, trimmed }, each claim { id, count, idle ms, fields }
+-- reply { claims, trimmed }
 --
 -- Atomicity: listed and claimed in one go, so that no charge is lost between reading a count and
 -- writing it. Only the first command can fail (no group, wrong type).
--- A repeat finds what an earlier call claimed owned by this host.
-local claims, trimmed, bytes = {}, 0, 0
+-- A repeat finds the deliveries of an earlier call owned by this host.
 local room, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 for i = 6, #ARGV do
   if #claims >= room or bytes >= limit then
@@ -19,15 +18,7 @@ for i = 6, #ARGV do
     if bytes >= limit then
       break
     end
-    local entry = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, held[1], 'RETRYCOUNT', held[4])[1]
-    if entry then
-      claims[#claims + 1] = { held[1], held[4], held[3], entry[2] }
-      for _, part in ipairs(entry[2]) do
-        bytes = bytes + #part
-      end
-    else
-      trimmed = trimmed + 1
-    end
+    claim(held)
   end
 end
 return { claims, trimmed }

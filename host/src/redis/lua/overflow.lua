@@ -1,4 +1,4 @@
--- Claim the oldest unread entries beyond a length, to be given up.
+-- Claim the oldest unread entries over a length: they are dead-lettered or discarded.
 --
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 how many may be unread, 4 at most how many to claim (0 = only
@@ -7,9 +7,9 @@
 -- reply { entries claimed, unread entries over the length that are left }, each entry
 --       { id, fields }
 --
--- Atomicity: counted and claimed in one go, so that hosts that do this at the same time never
--- claim more than is over. Only the first command can fail (no stream, wrong type).
--- A repeat counts anew: what an earlier call claimed is owned by this host and no longer unread.
+-- Atomicity: counted and claimed in one go, so that several hosts together never claim more than is
+-- over. Only the first command can fail (no stream, wrong type).
+-- A repeat counts again: the entries of an earlier call are owned by this host, and no longer unread.
 local most = tonumber(ARGV[3])
 local length = redis.call('XLEN', KEYS[1])
 if length <= most then
@@ -17,10 +17,7 @@ if length <= most then
 end
 local lag, last
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  local group = {}
-  for i = 1, #info, 2 do
-    group[info[i]] = info[i + 1]
-  end
+  local group = named(info)
   if group['name'] == ARGV[1] then
     lag, last = group['lag'], group['last-delivered-id']
   end
@@ -30,7 +27,7 @@ if not last then
 end
 local unread
 if lag then
-  -- The lag counts trimmed entries. They are the oldest: then all that is left is unread.
+  -- The lag counts trimmed entries. They are the oldest: then all that are left are unread.
   unread = math.min(lag, length)
 elseif most < tonumber(ARGV[6]) then
   unread = #redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', ARGV[6])

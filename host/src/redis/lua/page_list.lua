@@ -30,7 +30,6 @@ while #values < math.min(room, most) and bytes < limit do
     bytes = bytes + #page[i]
     values[#values + 1] = page[i]
   end
-  -- Large values one by one: how large the next ones are is not known before they are copied.
-  step = math.max(1, math.min(128, math.floor(limit / 8 * #values / (bytes + 1))))
+  step = next_step(limit, #values, bytes)
 end
 return { values, marked and room - #values or -1 }

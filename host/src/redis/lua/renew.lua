@@ -8,14 +8,6 @@
 -- A repeat renews again. Counts stay as they are.
 local out = {}
 for i = 3, #ARGV do
-  local held = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
-  if not held then
-    out[#out + 1] = 'gone'
-  elseif held[2] ~= ARGV[2] then
-    out[#out + 1] = 'stolen'
-  else
-    local claimed = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID')
-    out[#out + 1] = #claimed == 1 and 'done' or 'trimmed'
-  end
+  out[#out + 1] = obstacle(ARGV[i]) or hold(ARGV[2], ARGV[i], 'JUSTID')
 end
 return out

@@ -5,8 +5,8 @@
 --       one before)
 -- reply number of the version that is wanted now | gone | nothing: nothing was ever deployed
 --
--- Atomicity: the looks come before the first write. A repeat finds its own token, and answers as
--- before: it does not go back twice.
+-- Atomicity: reads come before the first write. A repeat finds its own token, and answers as before: it
+-- does not go back twice.
 if redis.call('HEXISTS', KEYS[1], 'last') == 0 then
   return 'nothing'
 end
@@ -22,9 +22,7 @@ if ARGV[2] == 'rollback' then
   end
   wanted, before = target, wanted
 end
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-redis.call('HSET', KEYS[1], 'wanted', wanted, 'before', before, 'action', ARGV[2], 'at', now,
+redis.call('HSET', KEYS[1], 'wanted', wanted, 'before', before, 'action', ARGV[2], 'at', text(now),
   'by', ARGV[3], 'token', ARGV[1])
 redis.call('HINCRBY', KEYS[1], 'serial', 1)
 return tonumber(wanted)

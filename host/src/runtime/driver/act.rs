@@ -7,6 +7,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{Driver, LOG_EVERY};
 use crate::delivery::ledger::{Action, Closed, Event, HaltCause, Key, Note, Time};
+use crate::delivery::millis::millis;
 use crate::delivery::policy::Disposition;
 use crate::queue::{Claim, Guarantee, Record, SettleAction, Settlement};
 use crate::runtime::job::{Job, Ticket};
@@ -250,9 +251,4 @@ impl Driver {
             self.refusals_unlogged = 0;
         }
     }
-}
-
-/// A log field is a number only if it has 64 bits.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::Driver;
 use crate::delivery::ledger::{Event, Key, Time};
+use crate::delivery::millis::millis;
 use crate::queue::{Backlog, Contact, Repair, Repaired};
 use crate::redis::{Class, Error};
 use crate::runtime::errands::{Kind, Look};
@@ -256,7 +257,7 @@ impl Driver {
             self.metrics
                 .subscription_gap_seconds
                 .inc_by(gap.as_secs_f64());
-            let gap_ms = u64::try_from(gap.as_millis()).unwrap_or(u64::MAX);
+            let gap_ms = millis(gap);
             if let Some(others) = self.throttle.pass("gap", Instant::now()) {
                 warn!(
                     gap_ms,

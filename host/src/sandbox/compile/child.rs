@@ -19,10 +19,9 @@ use nix::unistd::getppid;
 use serde::{Deserialize, Serialize};
 
 use super::{Artifact, COMMAND, compiler, invalid};
-use crate::delivery::text::truncate_utf8;
+use crate::delivery::text::{printable, truncate_utf8};
 use crate::sandbox::error::LoadError;
 use crate::sandbox::limits::Limits;
-use crate::sandbox::log::printable;
 use crate::sandbox::settings::{Allocation, Settings};
 
 /// Bytes of the job: a line of JSON.

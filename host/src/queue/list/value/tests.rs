@@ -12,7 +12,7 @@ fn values(framing: Framing, accounting: Accounting) -> Values {
         name: "jobs".into(),
         framing,
         accounting,
-        ttl: Lasting::new(None),
+        ttl: AtomicTtl::new(None),
         time: Arc::default(),
     }
 }
@@ -105,7 +105,7 @@ fn a_requeue_carries_the_count_the_id_and_no_suspicion() {
 }
 
 #[test]
-fn what_never_started_goes_back_byte_for_byte() {
+fn a_value_that_never_started_goes_back_byte_for_byte() {
     let values = lazy();
     for value in [
         Bytes::from_static(b"hi"),

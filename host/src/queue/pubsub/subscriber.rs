@@ -1,4 +1,4 @@
-//! Keeping a subscription: one task, for as long as its queue is served.
+//! The subscription, and the task that renews it for as long as its queue is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::delivery::backoff::Backoff;
 use crate::redis::connection::{Connector, Subscribed};
 use crate::redis::error::Error;
 
-/// How often a silent server is asked whether it is there.
-const ASK_EVERY: Duration = Duration::from_secs(5);
-/// Before it is subscribed again.
+/// How often a silent server is probed.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// The pause before the next try to subscribe.
 const PAUSE: Backoff = Backoff {
     first: Duration::from_millis(50),
     factor: 2.0,
@@ -24,24 +24,24 @@ const PAUSE: Backoff = Backoff {
 /// Once a subscription has lasted for so long, the next pause is the first one again.
 const STEADY: Duration = Duration::from_secs(2);
 
-/// A subscription, and word of its end.
-pub(super) struct Kept {
+/// A subscription. `gone` is notified of its end.
+pub(super) struct Subscriber {
     subscribed: Subscribed,
     gone: Arc<Notify>,
 }
 
-impl Kept {
-    /// Subscribe: what comes goes to the inbox.
+impl Subscriber {
+    /// Subscribe: messages go to the inbox.
     pub(super) async fn begin(
         connector: &Connector,
         options: &PubSubOptions,
         inbox: &Arc<Inbox>,
     ) -> Result<Self, Error> {
         let gone = Arc::new(Notify::new());
-        let (to, word) = (Arc::clone(inbox), Arc::clone(&gone));
+        let (to, ended) = (Arc::clone(inbox), Arc::clone(&gone));
         let receive = move |push| {
             if to.pushed(push) {
-                word.notify_one();
+                ended.notify_one();
             }
         };
         let command = options.subscription.command();
@@ -60,7 +60,7 @@ impl Kept {
                     target: connector.target().address(),
                     detail: "the subscription has ended".to_owned(),
                 },
-                () = sleep(ASK_EVERY) => {
+                () = sleep(PROBE_EVERY) => {
                     if let Err(error) = self.subscribed.answers().await {
                         return error;
                     }
@@ -70,9 +70,9 @@ impl Kept {
     }
 }
 
-/// Keep the subscription: subscribe again whenever it ends, for ever.
+/// Subscribe again whenever the subscription ends, for ever.
 pub(super) async fn keep(
-    mut kept: Kept,
+    mut subscriber: Subscriber,
     connector: Connector,
     options: PubSubOptions,
     inbox: Arc<Inbox>,
@@ -80,17 +80,17 @@ pub(super) async fn keep(
     let mut failures = 0_u32;
     loop {
         let since = Instant::now();
-        let error = kept.ended(&connector).await;
+        let error = subscriber.ended(&connector).await;
         inbox.down(error);
         if since.elapsed() >= STEADY {
             failures = 0;
         }
-        drop(kept);
-        kept = loop {
+        drop(subscriber);
+        subscriber = loop {
             failures += 1;
             sleep(PAUSE.delay(failures, fastrand::f64())).await;
-            match Kept::begin(&connector, &options, &inbox).await {
-                Ok(kept) => break kept,
+            match Subscriber::begin(&connector, &options, &inbox).await {
+                Ok(subscriber) => break subscriber,
                 Err(error) => inbox.down(error),
             }
         };

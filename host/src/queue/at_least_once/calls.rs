@@ -1,0 +1,119 @@
+//! Calls of scripts about many deliveries, several calls in one round trip.
+
+use redis::{Cmd, Value};
+
+use crate::queue::Reply;
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::script_reply::{incomplete, word_reply};
+
+/// Most deliveries in one call: a script blocks Redis.
+const PER_CALL: usize = 100;
+/// About how many bytes of values are in one call.
+const BYTES_PER_CALL: usize = 1 << 20;
+/// Most calls in one round trip.
+const PER_PIPELINE: usize = 8;
+
+/// One reply for each delivery, until all are known.
+pub(in crate::queue) type Replies = Vec<Option<Reply>>;
+
+/// A call, and the places of its deliveries.
+pub(in crate::queue) type Batch = (Cmd, Vec<usize>);
+
+/// Every place of so many deliveries.
+pub(in crate::queue) fn all_of<T>(deliveries: &[T]) -> Vec<usize> {
+    (0..deliveries.len()).collect()
+}
+
+/// Calls about these places: `size` is the bytes of values of one, `call` makes a call about some.
+pub(in crate::queue) fn batches(
+    places: &[usize],
+    size: impl Fn(usize) -> usize,
+    call: impl Fn(&[usize]) -> Cmd,
+) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let mut rest = places;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fitting = rest.iter().take(PER_CALL).take_while(|&&place| {
+            let first = bytes == 0;
+            bytes += size(place) + 1;
+            first || bytes <= BYTES_PER_CALL
+        });
+        let (batch, behind) = rest.split_at(fitting.count());
+        batches.push((call(batch), batch.to_vec()));
+        rest = behind;
+    }
+    batches
+}
+
+/// Run batches: the places of each, and its answer.
+pub(in crate::queue) async fn answers(
+    link: &Link,
+    script: Script,
+    batches: Vec<Batch>,
+) -> Result<Vec<(Vec<usize>, Result<Value, Error>)>, Error> {
+    let mut answers = Vec::with_capacity(batches.len());
+    let mut batches = batches.into_iter().peekable();
+    while batches.peek().is_some() {
+        let (calls, places): (Vec<_>, Vec<_>) = batches.by_ref().take(PER_PIPELINE).unzip();
+        for (places, answer) in places
+            .into_iter()
+            .zip(script::run_all(link, script, calls).await?)
+        {
+            answers.push((places, reply::accepted(script.name(), answer)));
+        }
+    }
+    Ok(answers)
+}
+
+/// Run batches of a script that answers one word for each delivery; `refusal` says what a refused
+/// call means for its deliveries.
+pub(in crate::queue) async fn run(
+    link: &Link,
+    script: Script,
+    batches: Vec<Batch>,
+    replies: &mut Replies,
+    refusal: impl Fn(Error) -> Result<Reply, Error>,
+) -> Result<(), Error> {
+    for (places, answer) in answers(link, script, batches).await? {
+        match answer {
+            Ok(words) => note(script, &places, words, replies, |word| {
+                word_reply(script.name(), word).map(Some)
+            })?,
+            Err(error) => {
+                let reply = refusal(error)?;
+                for place in places {
+                    replies[place] = Some(reply.clone());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Note the word about each delivery of a call.
+pub(in crate::queue) fn note(
+    script: Script,
+    places: &[usize],
+    words: Value,
+    replies: &mut Replies,
+    meaning: impl Fn(Value) -> Result<Option<Reply>, Error>,
+) -> Result<(), Error> {
+    let words = reply::array(script.name(), words)?;
+    if words.len() != places.len() {
+        return Err(incomplete(script.name()));
+    }
+    for (&place, word) in places.iter().zip(words) {
+        replies[place] = meaning(word)?;
+    }
+    Ok(())
+}
+
+/// The replies, if all are known.
+pub(in crate::queue) fn complete(script: Script, replies: Replies) -> Result<Vec<Reply>, Error> {
+    let known: Option<Vec<Reply>> = replies.into_iter().collect();
+    known.ok_or_else(|| incomplete(script.name()))
+}

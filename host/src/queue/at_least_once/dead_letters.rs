@@ -1,0 +1,271 @@
+//! Dead letters: copied, then taken off the queue. One script does both, unless the copy has too many
+//! fields for a script, or its queue is in another slot of a cluster. Then it takes several commands: a
+//! crash between them leaves a duplicate, never a loss.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use redis::cmd;
+use tracing::warn;
+
+use super::AtLeastOnce;
+use super::calls::{Replies, complete};
+use crate::delivery::message::Headers;
+use crate::delivery::policy::Rejection;
+use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
+use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use crate::queue::{Claim, Maintenance, Reply, Settlement};
+use crate::redis::copy;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script;
+use crate::redis::script_reply::{full, refused, word_reply};
+use crate::wire::Raw;
+use crate::wire::dead_letter::{self, Context};
+use crate::wire::death;
+
+/// Most dead letters, and about how many bytes of them, in one round trip.
+const PER_PIPELINE: usize = 100;
+const BYTES_PER_PIPELINE: usize = 1 << 20;
+
+/// Where one dead letter goes.
+#[derive(Clone, Debug)]
+pub(in crate::queue) struct Destination {
+    key: String,
+    /// Set if the message would go round for ever: its history, with the present death.
+    cycle: Option<Bytes>,
+    /// Its history was damaged: it was read as far as possible.
+    damaged: bool,
+}
+
+impl Destination {
+    pub(in crate::queue) fn of(
+        target: &DeadLetterQueue,
+        headers: &Headers,
+        context: &Context<'_>,
+    ) -> Self {
+        let incoming = dead_letter::history(headers, context);
+        let key = target.target(context.rejection.reason);
+        let cycles = incoming.history.cycles_to(key);
+        Self {
+            key: match cycles {
+                true => target.cycle(context.source),
+                false => key.to_owned(),
+            },
+            cycle: cycles.then(|| death::write(&incoming.history)),
+            damaged: incoming.damaged,
+        }
+    }
+}
+
+/// Events since the last [`Maintenance`].
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    dropped: AtomicU64,
+    cycles: AtomicU64,
+    damaged: AtomicU64,
+    overflowed: AtomicU64,
+    other_group: AtomicU64,
+}
+
+impl Counts {
+    /// A dead letter is written.
+    fn written(&self, claim: &Claim, to: &Destination) {
+        if to.damaged {
+            self.damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        let Some(history) = &to.cycle else {
+            return;
+        };
+        self.cycles.fetch_add(1, Ordering::Relaxed);
+        let mut history = String::from_utf8_lossy(history).into_owned();
+        truncate_utf8(&mut history, DETAIL_MAX);
+        warn!(
+            id = &*claim.message.id,
+            history,
+            to = to.key,
+            "ended a cycle: no handler has seen it since it died there last"
+        );
+    }
+
+    /// Report the counts, once.
+    pub(super) fn take(&self) -> Maintenance {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        Maintenance {
+            dead_letters_dropped: take(&self.dropped),
+            cycles: take(&self.cycles),
+            histories_damaged: take(&self.damaged),
+            overflowed: take(&self.overflowed),
+            other_group: take(&self.other_group),
+            ..Maintenance::default()
+        }
+    }
+
+    /// The report was lost: its counts go into the next one.
+    pub(super) fn give_back(&self, lost: &Maintenance) {
+        for (counter, count) in [
+            (&self.dropped, lost.dead_letters_dropped),
+            (&self.cycles, lost.cycles),
+            (&self.damaged, lost.histories_damaged),
+            (&self.overflowed, lost.overflowed),
+            (&self.other_group, lost.other_group),
+        ] {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A dead letter, and the place of its settlement.
+struct DeadLetter {
+    place: usize,
+    to: Destination,
+    copy: Raw,
+}
+
+/// Dead-letter the deliveries at these places.
+pub(super) async fn write<Q: AtLeastOnce>(
+    queue: &Q,
+    settlements: &[Settlement],
+    dead: &[(usize, &Rejection)],
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let rules = queue.base().rules.now();
+    let Some(target) = &rules.dead_letter else {
+        for (place, _) in dead {
+            replies[*place] = Some(Reply::Refused("no dead-letter key is set".to_owned()));
+        }
+        return Ok(());
+    };
+    let now_ms = queue.base().time.now_ms();
+    let (mut letters, mut bytes) = (Vec::new(), 0);
+    for &(place, rejection) in dead {
+        let settlement = &settlements[place];
+        let context = Context {
+            source: queue.key(),
+            source_id: &queue.source_id(&settlement.claim),
+            group: queue.group(),
+            rejection,
+            handler: &settlement.handler,
+            now_ms,
+            expires_at_ms: settlement.expires_at_ms,
+        };
+        match queue.copy_of(&settlement.claim, target, &context) {
+            Ok((to, copy)) => {
+                bytes += copy::size(&copy);
+                letters.push(DeadLetter { place, to, copy });
+            }
+            Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
+        }
+        if letters.len() >= PER_PIPELINE || bytes >= BYTES_PER_PIPELINE {
+            send(queue, settlements, target, &letters, replies).await?;
+            letters.clear();
+            bytes = 0;
+        }
+    }
+    send(queue, settlements, target, &letters, replies).await
+}
+
+/// Write dead letters in one round trip, and in more those that no script can write.
+async fn send<Q: AtLeastOnce>(
+    queue: &Q,
+    settlements: &[Settlement],
+    target: &DeadLetterQueue,
+    letters: &[DeadLetter],
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let (script, base) = (Q::DEAD_LETTER, queue.base());
+    let (scripted, mut others): (Vec<_>, Vec<_>) = letters
+        .iter()
+        .partition(|letter| copy::fits_script(&letter.copy));
+    let calls = scripted.iter().map(|letter| {
+        let key = &letter.to.key;
+        let mut call = queue.dead_letter_call(&settlements[letter.place], key);
+        call.arg(target.bound(key, queue.key()).unwrap_or(0))
+            .arg(match target.on_full {
+                OnFull::DropOldest => "drop-oldest",
+                OnFull::Stop => "stop",
+            });
+        copy::push(&letter.copy, &mut call);
+        call
+    });
+    let answers = script::run_all(&base.commands, script, calls.collect()).await?;
+    for (letter, answer) in scripted.into_iter().zip(answers) {
+        let reply = match reply::accepted(script.name(), answer) {
+            Ok(answer) => {
+                let [word, dropped] = reply::tuple(script.name(), answer)?;
+                let dropped = reply::count(script.name(), &dropped)?;
+                base.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+                word_reply(script.name(), word)?
+            }
+            Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                others.push(letter);
+                continue;
+            }
+            Err(error) => refused(queue.about(error))?,
+        };
+        replies[letter.place] = Some(reply);
+    }
+    for letter in others {
+        let reply = copy_then_discard(queue, &settlements[letter.place], target, letter).await;
+        replies[letter.place] = Some(reply.or_else(|error| refused(queue.about(error)))?);
+    }
+    for letter in letters {
+        if replies[letter.place] == Some(Reply::Done) {
+            let claim = &settlements[letter.place].claim;
+            base.counts.written(claim, &letter.to);
+        }
+    }
+    Ok(())
+}
+
+async fn copy_then_discard<Q: AtLeastOnce>(
+    queue: &Q,
+    settlement: &Settlement,
+    target: &DeadLetterQueue,
+    letter: &DeadLetter,
+) -> Result<Reply, Error> {
+    let (link, key) = (&queue.base().commands, letter.to.key.as_str());
+    let most = target.bound(key, queue.key());
+    match queue.holds(settlement, most.map(|_| key)).await? {
+        Reply::Done => {}
+        other => return Ok(other),
+    }
+    let length = match letter.copy {
+        Raw::Fields(_) => "XLEN",
+        Raw::Value(_) => "LLEN",
+    };
+    let before = link.count(length, key).await?;
+    if target.on_full == OnFull::Stop && most.is_some_and(|most| before >= most) {
+        return Ok(full());
+    }
+    let command = copy::command(&letter.copy);
+    let mut write = cmd(command);
+    write.arg(key);
+    if let Raw::Fields(_) = letter.copy {
+        if let Some(most) = most.filter(|_| target.on_full == OnFull::DropOldest) {
+            write.arg("MAXLEN").arg("~").arg(most);
+        }
+        write.arg("*");
+    }
+    copy::push(&letter.copy, &mut write);
+    let written = link.call(command, &write).await?;
+    let dropped = match (&letter.copy, most) {
+        (Raw::Fields(_), _) => (before + 1).saturating_sub(link.count(length, key).await?),
+        (Raw::Value(_), None) => 0,
+        (Raw::Value(_), Some(most)) => {
+            let over = reply::count(command, &written)?.saturating_sub(most);
+            if over > 0 {
+                let mut trim = cmd("LTRIM");
+                trim.arg(key).arg(0).arg(most - 1);
+                link.call("LTRIM", &trim).await?;
+            }
+            over
+        }
+    };
+    let counts = &queue.base().counts;
+    counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+    let mut replies = vec![None];
+    let settlement = std::slice::from_ref(settlement);
+    queue.discard(settlement, &[0], &mut replies).await?;
+    Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
+}

@@ -1,0 +1,200 @@
+//! The common part of the kinds that keep a delivery in Redis until it is settled (at least once). A
+//! kind plugs in its keys and scripts: [`AtLeastOnce`].
+//!
+//! - `calls`: calls of scripts about many deliveries.
+//! - `dead_letters`: the copy in the dead-letter queue.
+//! - `overflow`: the length limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redis::Cmd;
+
+use crate::delivery::policy::Rejection;
+use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::rules::ActiveRules;
+use crate::queue::{
+    Claim, Contact, Maintenance, Reply, Rules, SettleAction, Settlement, unique_name,
+};
+use crate::redis::connection::{Connector, Link};
+use crate::redis::interruption::Interruption;
+use crate::redis::script::Script;
+use crate::redis::{Error, ServerTime};
+use crate::wire::{Raw, dead_letter::Context, list};
+
+pub(super) mod calls;
+mod dead_letters;
+mod overflow;
+
+pub(super) use dead_letters::Destination;
+
+use calls::{Replies, complete};
+
+/// The state that each of these kinds has.
+#[derive(Debug)]
+pub(super) struct Base {
+    /// The name of this host in the queue.
+    pub(super) consumer: String,
+    /// For everything but fetching.
+    pub(super) commands: Link,
+    /// For fetching only, which blocks.
+    pub(super) fetches: Link,
+    pub(super) interruption: Interruption,
+    pub(super) rules: ActiveRules,
+    pub(super) time: Arc<ServerTime>,
+    counts: dead_letters::Counts,
+    overflow: overflow::Overflow,
+    /// Where the next orphan scan begins.
+    rotation: AtomicUsize,
+}
+
+impl Base {
+    pub(super) fn new(connector: &Connector, consumer: &str, rules: Rules) -> Self {
+        Self {
+            consumer: unique_name(consumer),
+            commands: connector.link("commands"),
+            fetches: connector.link("fetch"),
+            interruption: Interruption::default(),
+            rules: ActiveRules::new(rules),
+            time: Arc::default(),
+            counts: dead_letters::Counts::default(),
+            overflow: overflow::Overflow::default(),
+            rotation: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn contact(&self) -> Contact {
+        Contact {
+            connections_opened: self.commands.opened() + self.fetches.opened(),
+            scripts_forgotten: self.commands.scripts_forgotten(),
+            ..Contact::default()
+        }
+    }
+
+    pub(super) async fn interrupt(&self) -> Result<(), Error> {
+        let (commands, fetches) = (&self.commands, &self.fetches);
+        self.interruption.unblock(commands, fetches).await
+    }
+
+    /// Begin every orphan scan with another host, so that none waits behind the others for ever.
+    pub(super) fn rotate<T>(&self, hosts: &mut [T]) {
+        if !hosts.is_empty() {
+            let first = self.rotation.fetch_add(1, Ordering::Relaxed) % hosts.len();
+            hosts.rotate_left(first);
+        }
+    }
+}
+
+/// The differences between the kinds.
+pub(super) trait AtLeastOnce {
+    /// The script that dead-letters one delivery.
+    const DEAD_LETTER: Script;
+
+    fn base(&self) -> &Base;
+
+    fn key(&self) -> &str;
+
+    fn group(&self) -> Option<&str> {
+        None
+    }
+
+    /// The id of a delivery in its dead letter.
+    fn source_id(&self, claim: &Claim) -> String;
+
+    /// The same error; a missing stream or group has its own.
+    fn about(&self, error: Error) -> Error {
+        error
+    }
+
+    /// Starts charged to the message before this hand-out.
+    fn starts_before(&self, claim: &Claim) -> u32;
+
+    /// Park the deliveries at these places, or leave them to other hosts.
+    async fn send_away(
+        &self,
+        settlements: &[Settlement],
+        places: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error>;
+
+    /// Take the deliveries at these places off the queue.
+    async fn discard(
+        &self,
+        settlements: &[Settlement],
+        places: &[usize],
+        replies: &mut Replies,
+    ) -> Result<(), Error>;
+
+    /// Where a dead letter goes, and the copy that is written there.
+    fn copy_of(
+        &self,
+        claim: &Claim,
+        target: &DeadLetterQueue,
+        context: &Context<'_>,
+    ) -> Result<(Destination, Raw), list::Error>;
+
+    /// A call of the script that dead-letters a delivery; bound and copy follow.
+    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd;
+
+    /// Whether this host holds a delivery, and may remove it after a copy to another slot. `trimmed`:
+    /// the dead-letter queue, if it has a bound.
+    async fn holds(&self, settlement: &Settlement, trimmed: Option<&str>) -> Result<Reply, Error>;
+
+    /// Before the length limit claims something: `Gone` if nothing is over it, `Refused` if the dead
+    /// letters cannot be written, else `Done`.
+    async fn check_overflow(
+        &self,
+        _length: u64,
+        _target: Option<&DeadLetterQueue>,
+    ) -> Result<Reply, Error> {
+        Ok(Reply::Done)
+    }
+
+    /// Claim the oldest waiting messages over a length, at most `want`. Also says how many more there
+    /// are.
+    async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error>;
+
+    /// The kind's own housekeeping.
+    async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error>;
+}
+
+/// [`Queue::settle`](crate::queue::Queue::settle).
+pub(super) async fn settle<Q: AtLeastOnce>(
+    queue: &Q,
+    settlements: &[Settlement],
+) -> Result<Vec<Reply>, Error> {
+    let mut replies: Replies = vec![None; settlements.len()];
+    let (mut away, mut discarded) = (Vec::new(), Vec::new());
+    let mut dead: Vec<(usize, &Rejection)> = Vec::new();
+    for (place, settlement) in settlements.iter().enumerate() {
+        match &settlement.action {
+            SettleAction::Park { .. }
+            | SettleAction::HandBack { .. }
+            | SettleAction::Leave { .. } => away.push(place),
+            SettleAction::Discard(_) => discarded.push(place),
+            SettleAction::DeadLetter(rejection) => dead.push((place, rejection)),
+        }
+    }
+    queue.send_away(settlements, &away, &mut replies).await?;
+    queue.discard(settlements, &discarded, &mut replies).await?;
+    dead_letters::write(queue, settlements, &dead, &mut replies).await?;
+    complete(Q::DEAD_LETTER, replies)
+}
+
+/// [`Queue::maintain`](crate::queue::Queue::maintain).
+pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, Error> {
+    let base = queue.base();
+    let mut done = base.counts.take();
+    let kept = async {
+        base.time.read(&base.commands).await?;
+        overflow::shorten(queue, &mut done).await?;
+        queue.keep_tidy(&mut done).await
+    };
+    match kept.await {
+        Ok(()) => Ok(done),
+        Err(error) => {
+            base.counts.give_back(&done);
+            Err(error)
+        }
+    }
+}
