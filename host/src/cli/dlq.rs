@@ -1,29 +1,27 @@
-//! `hostler dlq`: what died, why, and the way back.
+//! `hostler dlq`: look at dead letters, and bring them back.
 //!
-//! - [`peek`], [`show`]: look, change nothing.
-//! - [`replay`], [`purge`], [`export`]: take it back, away, along.
-//! - [`filter`]: which entries are meant.
-//! - [`trial`]: what another handler makes of them.
+//! - [`peek`], [`show`]: read only.
+//! - [`replay`], [`purge`], [`export`]: move, delete, copy out.
+//! - [`filter`]: the flags that choose entries.
+//! - [`trial`]: the verdicts of another handler on them.
 
 use clap::Subcommand;
 
 use crate::cli::Variables;
-use crate::cli::connect::{Connected, Passing, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{self, Flags, Reach};
-use crate::config::Redis;
-use crate::dead_letter::{DeadLetters, Error};
-use crate::wire::stream;
+use crate::cli::flags::{Flags, Reach};
+use crate::cli::session::ask;
+use crate::dead_letter::DeadLetters;
 
 mod export;
-pub(super) mod filter;
+mod filter;
 mod peek;
 mod purge;
 mod replay;
 mod show;
 mod trial;
 
-/// Look into dead-letter queues, and bring messages back from them
+/// Look at dead letters, and bring messages back from them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -39,19 +37,6 @@ enum Command {
     Export(export::Args),
 }
 
-impl Passing for Error {
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Redis(error) if error.may_pass())
-    }
-
-    fn failure(&self) -> Failure {
-        match self {
-            Self::Redis(error) => error.failure(),
-            error => Failure::new(Exit::Usage, error),
-        }
-    }
-}
-
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Peek(args) => peek::run(args, variables),
@@ -62,64 +47,19 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     }
 }
 
-/// Do something with a dead-letter queue that can be reached.
-fn with<T>(
+/// Work on the dead-letter queue with this key.
+fn with_letters<T>(
     key: &str,
     flags: Flags<Reach>,
     variables: Variables,
     work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let loaded = flags.collect(variables).redis()?;
-    flags::warn(&loaded.warnings);
-    ask(at(key, &loaded.value, stream::Options::default(), work))
+    ask(flags, variables, "dlq", async |session| {
+        work(&DeadLetters::new(&session.connector, key)).await
+    })
 }
 
-/// The same inside of a runtime, for a server that is known, with entries read like this.
-async fn at<T>(
-    key: &str,
-    redis: &Redis,
-    reading: stream::Options,
-    work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let connected = Connected::new(redis, "dlq").await?;
-    let letters = DeadLetters::new(&connected.connector, key).reading(reading);
-    let link = connected.connector.link("reach");
-    let reached = patiently(redis.wait, async || link.reach().await).await;
-    let done = match reached {
-        Ok(()) => work(&letters).await,
-        Err(failure) => Err(failure),
-    };
-    connected.close().await;
-    done
-}
-
-/// Why it did not work, for a command that asks once.
-fn failed(error: Error) -> Failure {
-    error.failure()
-}
-
-/// How much of a body or a text a table shows, in characters.
-const SHOWN_MAX: usize = 60;
-
-/// A text that somebody else wrote: on one line, without control characters, not too long.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown = line(&text.chars().take(SHOWN_MAX).collect::<String>());
-    if text.chars().nth(SHOWN_MAX).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
-/// A text that somebody else wrote: on one line, without control characters.
-pub(super) fn line(text: &str) -> String {
-    text.chars().flat_map(printable).collect()
-}
-
-fn printable(c: char) -> impl Iterator<Item = char> {
-    let (plain, escaped) = if c.is_control() {
-        (None, Some(c.escape_default()))
-    } else {
-        (Some(c), None)
-    };
-    plain.into_iter().chain(escaped.into_iter().flatten())
+/// Keep at most `max` entries of a batch that was read.
+fn truncate<T>(entries: &mut Vec<T>, max: u64) {
+    entries.truncate(usize::try_from(max).unwrap_or(usize::MAX));
 }

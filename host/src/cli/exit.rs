@@ -1,22 +1,26 @@
-//! How the process ends: exit codes are an interface.
+//! How the process ends. Exit codes are a public interface.
 
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::config;
-use crate::config::Problem;
+use crate::config::{self, Problem};
+use crate::dead_letter;
+use crate::host::{self, Ended, StopSignal};
+use crate::publish;
+use crate::redis::startup::StartError;
+use crate::redis::{self, Class};
 
-/// The exit codes of hostler, after `sysexits.h` where that has a word for it.
+/// The exit codes of hostler, as in `sysexits.h` where that defines one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Exit {
-    /// It did what it was asked.
+    /// The command did its work.
     Ok = 0,
     /// `test`: the handler did not do what a case expects.
     Failed = 1,
-    /// `invoke`: the handler wants the message again.
+    /// `invoke`: the handler answered `nack-requeue`.
     NackRequeue = 10,
-    /// `invoke`: the handler never wants the message again.
+    /// `invoke`: the handler answered `drop`.
     Drop = 11,
     /// `invoke`: the handler did not answer.
     Fault = 12,
@@ -24,9 +28,9 @@ pub enum Exit {
     Usage = 64,
     /// The component cannot be run.
     Component = 65,
-    /// Redis was not there at the start, or went away during a command that does one thing.
+    /// Redis did not answer at the start, or during a command that runs once.
     Unavailable = 69,
-    /// A mistake of hostler's own.
+    /// A bug of hostler.
     Bug = 70,
     /// A file or a stream of this process could not be read or written.
     Io = 74,
@@ -48,7 +52,7 @@ impl Exit {
         (Self::Fault, "invoke: fault"),
         (Self::Usage, "usage or configuration"),
         (Self::Component, "the component cannot be run"),
-        (Self::Unavailable, "Redis is not there"),
+        (Self::Unavailable, "Redis does not answer"),
         (Self::Bug, "a bug of hostler"),
         (Self::Io, "a file could not be read or written"),
         (Self::TimedOut, "the time for draining was over"),
@@ -69,14 +73,33 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked: told once, in the end.
+impl From<StopSignal> for Exit {
+    fn from(signal: StopSignal) -> Self {
+        match signal {
+            StopSignal::Interrupt => Self::Interrupted,
+            StopSignal::Terminate => Self::Terminated,
+        }
+    }
+}
+
+impl From<Ended> for Exit {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Done => Self::Ok,
+            Ended::TimedOut => Self::TimedOut,
+            Ended::Forced(signal) => signal.into(),
+        }
+    }
+}
+
+/// Why a command failed: printed once, at the end.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
     /// What is wrong: one line, a fragment.
     pub what: String,
-    /// More than one thing is wrong: each with its own hint.
+    /// The problems, if there are several: each with its own hint.
     pub details: Vec<(String, Option<String>)>,
     /// What to do.
     pub hint: Option<String>,
@@ -93,14 +116,14 @@ impl Failure {
         }
     }
 
-    /// With what to do about it.
+    /// Add what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Reading or writing something of this process failed.
+    /// A file or a stream of this process could not be read or written.
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
         Self::new(Exit::Io, format_args!("{what}: {error}"))
     }
@@ -124,6 +147,59 @@ impl From<config::Error> for Failure {
         Self {
             details: details.collect(),
             ..Self::new(Exit::Usage, what)
+        }
+    }
+}
+
+impl From<host::Error> for Failure {
+    fn from(error: host::Error) -> Self {
+        let exit = match error.class() {
+            host::Class::Usage => Exit::Usage,
+            host::Class::Component => Exit::Component,
+            host::Class::Unavailable => Exit::Unavailable,
+            host::Class::System => Exit::Io,
+            host::Class::Bug => Exit::Bug,
+        };
+        Self {
+            hint: error.hint(),
+            ..Self::new(exit, error)
+        }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        host::Error::from(error).into()
+    }
+}
+
+impl From<redis::Error> for Failure {
+    fn from(error: redis::Error) -> Self {
+        match error.class() {
+            Class::Reconnect | Class::Retry => Self::new(Exit::Unavailable, error)
+                .hint("start Redis, correct the URL, or try again later"),
+            Class::Missing => {
+                Self::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
+            }
+            Class::Configuration => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<dead_letter::Error> for Failure {
+    fn from(error: dead_letter::Error) -> Self {
+        match error {
+            dead_letter::Error::Redis(error) => error.into(),
+            error => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<publish::Error> for Failure {
+    fn from(error: publish::Error) -> Self {
+        match error {
+            publish::Error::Redis(error) => error.into(),
+            error => Self::new(Exit::Usage, error),
         }
     }
 }

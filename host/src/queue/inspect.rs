@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
+use serde::Serialize;
 
 use crate::delivery::message::DeliveryId;
 use crate::redis::connection::Link;
@@ -14,7 +15,7 @@ use crate::wire::keys;
 const COMMAND: &str = "inspect";
 
 /// A queue as it looks from outside: of a stream, one of its groups.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Report {
     /// Entries in the stream, or values that nobody has taken of a list, those of its retry list
     /// included.
@@ -23,6 +24,7 @@ pub struct Report {
     /// entries that were trimmed unread. Of a list, its length.
     pub lag: Option<u64>,
     /// Entries that the group has read since it was made, as Redis counts them: it may not know.
+    #[serde(skip)]
     pub read: Option<u64>,
     /// Whether something waits that no host has read.
     pub unread: bool,
@@ -44,7 +46,7 @@ pub struct Report {
 }
 
 /// A consumer of the group.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct ConsumerReport {
     /// Its name (lossy where it is not UTF-8).
     pub name: String,
@@ -55,7 +57,7 @@ pub struct ConsumerReport {
 }
 
 /// A group of the stream.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct GroupReport {
     /// Its name (lossy where it is not UTF-8).
     pub name: String,

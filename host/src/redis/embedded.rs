@@ -32,17 +32,16 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const END_DEADLINE: Duration = Duration::from_secs(15);
 /// How often we look.
 const POLL: Duration = Duration::from_millis(10);
-/// Why there is no embedded server.
+
+/// Why there is no embedded server. [`Error::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No server program is installed.
-    #[error(
-        "no redis-server and no valkey-server in PATH: install one (apt-get install redis-server), or name a running server with --redis URL"
-    )]
+    #[error("no redis-server and no valkey-server in PATH")]
     NoServer,
     /// A tool that we need is not installed.
-    #[error("no {tool} in PATH: install it (apt-get install {package})")]
+    #[error("no {tool} in PATH")]
     NoTool {
         /// The program.
         tool: &'static str,
@@ -59,7 +58,7 @@ pub enum Error {
     },
     /// The path of the socket would be too long for the system.
     #[error(
-        "the embedded redis needs a socket at {}, which is {len} bytes long, and {SOCKET_PATH_MAX} is the most: work in a directory with a shorter path",
+        "the embedded redis needs a socket at {}, which is {len} bytes long, and {SOCKET_PATH_MAX} is the most",
         path.display()
     )]
     SocketPath {
@@ -98,6 +97,21 @@ pub enum Error {
         /// Its log.
         path: PathBuf,
     },
+}
+
+impl Error {
+    /// What to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoServer => Some(
+                "install one (apt-get install redis-server), or name a running server with --redis URL"
+                    .to_owned(),
+            ),
+            Self::NoTool { package, .. } => Some(format!("install it (apt-get install {package})")),
+            Self::SocketPath { .. } => Some("work in a directory with a shorter path".to_owned()),
+            _ => None,
+        }
+    }
 }
 
 /// A running server, for as long as this lives.

@@ -1,5 +1,4 @@
-//! What is checked before the first message: everything that would fail later, named with its
-//! remedy.
+//! The checks before the first message. They find what would fail later, and say what to do about it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,82 +11,76 @@ use crate::redis::rights::Need;
 use crate::redis::{reply, rights};
 use crate::wire::keys;
 
-/// Why a queue cannot be served. Each says what to do.
+/// Why a queue cannot be served. [`StartError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// No server, or it does not answer.
-    #[error("{0}: start it, correct the redis url, or give it time with --wait-redis")]
+    /// There is no server, or it does not answer.
+    #[error("{0}")]
     Unreachable(#[source] Error),
     /// There is a server, but it cannot serve yet.
-    #[error("{0}: wait until it is ready, or give it time with --wait-redis")]
+    #[error("{0}")]
     NotReady(#[source] Error),
-    /// Redis refuses us.
-    #[error("{0}: correct the user, the password or the database of the redis url")]
+    /// Redis refuses the login.
+    #[error("{0}")]
     Login(#[source] Error),
     /// Redis refuses something else.
     #[error("{0}")]
     Refused(#[source] Error),
-    /// An old server.
-    #[error("redis at {target} has version {version}, hostler needs 7.0 or newer: upgrade it")]
+    /// The server is too old.
+    #[error("redis at {target} has version {version}, hostler needs 7.0 or newer")]
     TooOld {
         /// Host and port, or socket.
         target: String,
-        /// What it says.
+        /// The version in its `INFO`.
         version: String,
     },
-    /// A replica.
-    #[error("redis at {target} is a replica of {primary}: name the primary")]
+    /// The server is a replica.
+    #[error("redis at {target} is a replica of {primary}")]
     Replica {
         /// Host and port, or socket.
         target: String,
         /// Its primary.
         primary: String,
     },
-    /// A key holds something else.
-    #[error(
-        "the key `{key}` holds a {found}, but {purpose} needs a {needed}: name another key, or rename that one"
-    )]
+    /// A key holds another type.
+    #[error("the key `{key}` holds a {found}, but {purpose} needs a {needed}")]
     WrongType {
         /// The key.
         key: String,
-        /// What it is for.
+        /// The purpose of the key.
         purpose: &'static str,
-        /// What it must hold.
+        /// The type that it must hold.
         needed: &'static str,
-        /// What it holds.
+        /// The type that it holds.
         found: String,
     },
     /// A key is the queue itself: dead letters would go back to where they died.
-    #[error("the key of {purpose} is the queue `{key}` itself: name another key")]
+    #[error("the key of {purpose} is the queue `{key}` itself")]
     KeyIsSource {
         /// The key.
         key: String,
-        /// What it is for.
+        /// The purpose of the key.
         purpose: &'static str,
     },
     /// On a cluster: the queue's other keys could not be in its slot.
-    #[error(
-        "the key `{key}` has an empty or broken hash tag, which a cluster cannot use: name another key, or put a part of it in braces"
-    )]
+    #[error("the key `{key}` has an empty or broken hash tag, which a cluster cannot use")]
     BrokenTag {
         /// The key.
         key: String,
     },
     /// A server without sharded channels.
-    #[error(
-        "redis does not know {command}: serve a plain channel, or a server that has sharded channels"
-    )]
+    #[error("redis does not know {command}")]
     Unknown {
         /// The command.
         command: &'static str,
     },
     /// The user may not do what serving needs.
-    #[error("the redis user `{user}` lacks rights: grant them with `ACL SETUSER {user} {}`", rules.join(" "))]
+    #[error("the redis user `{user}` lacks rights")]
     MissingRights {
-        /// Who we are.
+        /// The user of the connection.
         user: String,
-        /// What it lacks: `+command`, `~key`.
+        /// The rules that it lacks: `+command`, `~key`.
         rules: Vec<String>,
     },
 }
@@ -96,6 +89,29 @@ impl StartError {
     /// Whether waiting may help (`--wait-redis`).
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::NotReady(_))
+    }
+
+    /// What to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Unreachable(_) => {
+                "start it, correct the redis url, or give it time with --wait-redis"
+            }
+            Self::NotReady(_) => "wait until it is ready, or give it time with --wait-redis",
+            Self::Login(_) => "correct the user, the password or the database of the redis url",
+            Self::Refused(_) => return None,
+            Self::TooOld { .. } => "upgrade it",
+            Self::Replica { .. } => "name the primary",
+            Self::WrongType { .. } => "name another key, or rename that one",
+            Self::KeyIsSource { .. } => "name another key",
+            Self::BrokenTag { .. } => "name another key, or put a part of it in braces",
+            Self::Unknown { .. } => "serve a plain channel, or a server that has sharded channels",
+            Self::MissingRights { user, rules } => {
+                let rules = rules.join(" ");
+                return Some(format!("grant them with `ACL SETUSER {user} {rules}`"));
+            }
+        };
+        Some(hint.to_owned())
     }
 
     /// What an error means while starting.

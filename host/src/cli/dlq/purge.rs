@@ -1,4 +1,4 @@
-//! `hostler dlq purge`: delete for good.
+//! `hostler dlq purge`: delete dead letters.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -6,24 +6,26 @@ use std::io::BufRead;
 use serde::Serialize;
 
 use super::filter::Which;
-use super::{failed, line, with};
+use super::{truncate, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
-use crate::cli::run::Stops;
+use crate::cli::text::one_line;
 use crate::cli::{Variables, output};
 use crate::dead_letter::peek::{OTHER, UNKNOWN};
 use crate::dead_letter::{DeadLetters, Entry, Scan};
+use crate::host::StopSignals;
 
-/// Delete dead letters for good; asks before, unless `--yes`
+/// Delete dead letters for good; asks first, unless `--yes` is given
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Deletes exactly what is there when it starts, oldest first. What is deleted cannot be brought back:
-`hostler dlq export` keeps a copy.
+Deletes exactly the entries that are there when it starts, oldest first. They
+cannot be brought back: `hostler dlq export` makes a copy.
 
 Examples:
   hostler dlq purge --redis redis://localhost orders:dead --older-than 30d
-  hostler dlq purge --redis redis://localhost orders:dead --reason dropped --yes --json")]
+  hostler dlq purge --redis redis://localhost orders:dead --reason dropped \
+    --yes --json")]
 pub(super) struct Args {
     /// The dead-letter key
     key: String,
@@ -31,7 +33,7 @@ pub(super) struct Args {
     #[command(flatten)]
     which: Which,
 
-    /// How many entries at most
+    /// The most entries
     #[arg(long, value_name = "N", help_heading = "Which entries")]
     limit: Option<u64>,
 
@@ -39,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     yes: bool,
 
-    /// Say what would be deleted, and change nothing
+    /// Show what would be deleted; change nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
@@ -59,7 +61,7 @@ struct Purged {
     dry_run: bool,
 }
 
-/// How many different reasons are told apart.
+/// How many different reasons are counted one by one.
 const REASONS_MAX: usize = 100;
 
 impl Purged {
@@ -69,7 +71,7 @@ impl Purged {
                 None | Some("") => UNKNOWN,
                 Some(reason) => reason,
             };
-            let reason = line(reason);
+            let reason = one_line(reason);
             let is_known = self.by_reason.contains_key(&reason);
             let reason = match is_known || self.by_reason.len() < REASONS_MAX {
                 true => reason,
@@ -88,20 +90,19 @@ impl Purged {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let limit = args.limit.unwrap_or(u64::MAX);
-    with(&args.key, args.flags, variables, async |letters| {
-        let scan = letters.scan(args.which.filter()).await.map_err(failed)?;
-        // Whoever says --yes need not wait for the count.
+    with_letters(&args.key, args.flags, variables, async |letters| {
+        let scan = letters.scan(args.which.filter()).await?;
+        // With `--yes` there is no need to wait for the count.
         let found = match args.yes {
             true => None,
-            false => Some(count(scan.clone(), limit).await?),
+            false => Some(count_entries(scan.clone(), limit).await?),
         };
         if let Some(found) = &found {
             if found.purged == 0 {
-                args.which.doubt();
+                args.which.warn_of_unknown_reasons();
             }
             if args.dry_run || found.purged == 0 {
-                tell(found, args.json)?;
-                return Ok(Exit::Ok);
+                return print(found, args.json);
             }
             if !confirmed(&args.key, found)? {
                 output::people("nothing was deleted\n");
@@ -111,22 +112,22 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let total = found.map_or(limit, |found| found.purged);
         let (purged, exit) = delete(letters, scan, limit, total).await?;
         if purged.purged == 0 {
-            args.which.doubt();
+            args.which.warn_of_unknown_reasons();
         }
-        tell(&purged, args.json)?;
+        print(&purged, args.json)?;
         Ok(exit)
     })
 }
 
-async fn count(mut scan: Scan<'_>, limit: u64) -> Result<Purged, Failure> {
+async fn count_entries(mut scan: Scan<'_>, limit: u64) -> Result<Purged, Failure> {
     let mut found = Purged {
         dry_run: true,
         ..Purged::default()
     };
     while found.purged < limit
-        && let Some(mut entries) = scan.next().await.map_err(failed)?
+        && let Some(mut entries) = scan.next().await?
     {
-        entries.truncate(usize::try_from(limit - found.purged).unwrap_or(usize::MAX));
+        truncate(&mut entries, limit - found.purged);
         found.purged += entries.len() as u64;
         found.count(&entries);
     }
@@ -139,7 +140,7 @@ async fn delete(
     limit: u64,
     total: u64,
 ) -> Result<(Purged, Exit), Failure> {
-    let mut stops = Stops::listen()?;
+    let mut stops = StopSignals::listen()?;
     let progress = match total {
         u64::MAX => Progress::counting("deleted"),
         total => Progress::of(total, "deleted"),
@@ -149,16 +150,16 @@ async fn delete(
     while seen < limit {
         let entries = tokio::select! {
             biased;
-            exit = stops.next() => {
+            signal = stops.next() => {
                 progress.finish();
-                return Ok((purged, exit));
+                return Ok((purged, signal.into()));
             }
-            entries = scan.next() => entries.map_err(failed)?,
+            entries = scan.next() => entries?,
         };
         let Some(mut entries) = entries else { break };
-        entries.truncate(usize::try_from(limit - seen).unwrap_or(usize::MAX));
+        truncate(&mut entries, limit - seen);
         seen += entries.len() as u64;
-        let deleted = letters.delete(&entries).await.map_err(failed)?;
+        let deleted = letters.delete(&entries).await?;
         purged.purged += deleted;
         purged.count(&entries);
         progress.advance(deleted);
@@ -167,37 +168,31 @@ async fn delete(
     Ok((purged, Exit::Ok))
 }
 
-fn tell(purged: &Purged, json: bool) -> Result<(), Failure> {
-    if json {
-        return output::json(purged);
-    }
-    let verb = if purged.dry_run {
-        "would delete"
-    } else {
-        "deleted"
-    };
-    let mut text = format!("{verb} {}", purged.purged);
-    if !purged.by_reason.is_empty() {
-        text.push_str("\n\n");
-        text.push_str(&purged.text());
-    }
-    output::line(&text)
+fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {
+    output::either(json, purged, |purged| {
+        let verb = match purged.dry_run {
+            true => "would delete",
+            false => "deleted",
+        };
+        let text = format!("{verb} {}", purged.purged);
+        match purged.by_reason.is_empty() {
+            true => text,
+            false => format!("{text}\n\n{}", purged.text()),
+        }
+    })
 }
 
 /// Ask a person.
 fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
-    let count = found.purged;
-    let text = found.text();
-    output::people(&format!(
-        "{key}:\n{text}\ndelete these {count} for good? [y/N] "
-    ));
+    let (text, count) = (found.text(), found.purged);
+    output::people(&format!("{key}:\n{text}\ndelete these {count} for good? [y/N] "));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     let read = read.map_err(|error| Failure::io("cannot read stdin", &error))?;
     if read == 0 {
         output::people("\n");
         let what = "nobody answered: nothing was deleted";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where nobody is asked"));
+        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where nobody can answer"));
     }
     let answer = answer.trim().to_lowercase();
     Ok(answer == "y" || answer == "yes")

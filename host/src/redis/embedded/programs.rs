@@ -69,7 +69,7 @@ mod tests {
         ] {
             let (_dir, search) = programs(installed);
             let error = Programs::find(Some(&search)).unwrap_err();
-            assert!(error.to_string().contains(remedy), "{error}");
+            assert!(error.hint().unwrap().contains(remedy), "{error}");
         }
         assert!(matches!(Programs::find(None), Err(Error::NoServer)));
     }

@@ -1,4 +1,4 @@
-//! How a look is shown: on a screen, or on a line.
+//! A snapshot as a screen, or as a line.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,71 +8,59 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
 
-use super::gather::Look;
-use crate::config::Value;
+use super::snapshot::QueueSnapshot;
+use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash};
 
-/// A number that is not known.
-const UNKNOWN: &str = "-";
-
-/// A look as one line of text.
-pub(super) fn line(look: &Look) -> String {
+/// A snapshot as one line of text.
+pub(super) fn line(queue: &QueueSnapshot) -> String {
     let mut words = vec![
-        time(look.at_ms),
-        plain(&look.key),
-        format!("unread {}", known(look.lag)),
-        format!("pending {}", look.pending),
-        format!("delayed {}", look.delayed),
-        format!("in/s {}", per_second(look.added_per_second)),
-        format!("out/s {}", per_second(look.done_per_second)),
+        time(queue.at_ms),
+        one_line(&queue.key),
+        format!("unread {}", or_dash(queue.lag)),
+        format!("pending {}", queue.pending),
+        format!("delayed {}", queue.delayed),
+        format!("in/s {}", per_second(queue.added_per_second)),
+        format!("out/s {}", per_second(queue.done_per_second)),
     ];
-    if let Some(running) = look.in_flight {
+    if let Some(running) = queue.in_flight {
         words.push(format!("running {running}"));
     }
-    if let Some(dead) = look.dead_letters {
+    if let Some(dead) = queue.dead_letters {
         let mut text = format!("dead {dead}");
-        if !look.dead_by_reason.is_empty() {
-            let reasons = look.dead_by_reason.iter();
-            let reasons: Vec<String> = reasons.map(|(r, n)| format!("{} {n}", plain(r))).collect();
+        if !queue.dead_by_reason.is_empty() {
+            let reasons = queue.dead_by_reason.iter();
+            let reasons: Vec<String> = reasons.map(|(r, n)| format!("{} {n}", one_line(r))).collect();
             text.push_str(&format!(" ({})", reasons.join(", ")));
         }
         words.push(text);
     }
-    let mut handlers: Vec<&str> = look
-        .hosts
-        .iter()
-        .filter_map(|h| h.handler.as_deref())
-        .collect();
+    let handlers = queue.hosts.iter().filter_map(|h| h.handler.as_deref());
+    let mut handlers: Vec<&str> = handlers.collect();
     handlers.dedup();
-    words.extend(
-        handlers
-            .iter()
-            .map(|digest| format!("handler {}", short(digest))),
-    );
-    if let Some(fault) = look.faults.first() {
-        words.push(format!("last fault {} {}", fault.kind, plain(&fault.id)));
+    words.extend(handlers.iter().map(|digest| format!("handler {}", short(digest))));
+    if let Some(fault) = queue.faults.first() {
+        words.push(format!("last fault {} {}", fault.kind, one_line(&fault.id)));
     }
-    let silent = look
-        .hosts
-        .iter()
-        .filter(|host| host.error.is_some())
-        .count();
-    if silent > 0 {
-        words.push(format!("{silent} hosts do not answer"));
+    let silent = queue.hosts.iter().filter(|host| host.error.is_some());
+    match silent.count() as u64 {
+        0 => {}
+        1 => words.push("1 host does not answer".to_owned()),
+        n => words.push(format!("{} do not answer", count(n, "host"))),
     }
-    words.extend(look.trouble.iter().map(|trouble| plain(trouble)));
+    words.extend(queue.trouble.iter().map(|trouble| one_line(trouble)));
     words.join("  ")
 }
 
-/// A look as a screen.
-pub(super) fn screen(look: &Look, frame: &mut Frame<'_>) {
-    let reasons = u16::try_from(look.dead_by_reason.len())
+/// A snapshot as a screen.
+pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
+    let reasons = u16::try_from(queue.dead_by_reason.len())
         .unwrap_or(u16::MAX)
         .min(10);
-    let hosts = u16::try_from(look.hosts.len()).unwrap_or(u16::MAX).min(8);
+    let hosts = u16::try_from(queue.hosts.len()).unwrap_or(u16::MAX).min(8);
     let [title, facts, dead, served, faults, bottom] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(6),
-        Constraint::Length(if look.dead_letters.is_some() {
+        Constraint::Length(if queue.dead_letters.is_some() {
             reasons + 3
         } else {
             0
@@ -82,58 +70,36 @@ pub(super) fn screen(look: &Look, frame: &mut Frame<'_>) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let group = look
+    let group = queue
         .group
         .as_deref()
-        .map(|g| format!(" · group {}", plain(g)));
+        .map(|g| format!(" · group {}", one_line(g)));
     let head = format!(
         "{}{}  {}",
-        plain(&look.key),
+        one_line(&queue.key),
         group.unwrap_or_default(),
-        time(look.at_ms)
+        time(queue.at_ms)
     );
     frame.render_widget(Line::from(head).style(bold()), title);
-    draw_facts(look, frame, facts);
-    draw_dead(look, frame, dead);
-    draw_hosts(look, frame, served);
-    draw_faults(look, frame, faults);
-    let last = match &look.trouble {
-        Some(trouble) => Span::styled(plain(trouble), Style::new().fg(Color::Red)),
+    draw_facts(queue, frame, facts);
+    draw_dead(queue, frame, dead);
+    draw_hosts(queue, frame, served);
+    draw_faults(queue, frame, faults);
+    let last = match &queue.trouble {
+        Some(trouble) => Span::styled(one_line(trouble), Style::new().fg(Color::Red)),
         None => Span::raw("q: quit"),
     };
     frame.render_widget(Line::from(last), bottom);
 }
 
-fn draw_facts(look: &Look, frame: &mut Frame<'_>, area: Rect) {
-    let oldest = look.oldest_pending_ms.map(|ms| {
-        let age = Duration::from_secs(ms / 1000);
-        format!("the oldest for {}", age.show())
-    });
+fn draw_facts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
+    let oldest = queue.oldest_pending_ms.map(|ms| format!("the oldest for {}", duration_ms(ms)));
+    let (added, done) = (queue.added_per_second, queue.done_per_second);
     let rows = [
-        [
-            "unread",
-            &known(look.lag),
-            "in/s",
-            &per_second(look.added_per_second),
-        ],
-        [
-            "pending",
-            &look.pending.to_string(),
-            "out/s",
-            &per_second(look.done_per_second),
-        ],
-        [
-            "delayed",
-            &look.delayed.to_string(),
-            "running",
-            &known(look.in_flight),
-        ],
-        [
-            "consumers",
-            &look.consumers.to_string(),
-            "",
-            oldest.as_deref().unwrap_or(""),
-        ],
+        ["unread", &or_dash(queue.lag), "in/s", &per_second(added)],
+        ["pending", &queue.pending.to_string(), "out/s", &per_second(done)],
+        ["delayed", &queue.delayed.to_string(), "running", &or_dash(queue.in_flight)],
+        ["consumers", &queue.consumers.to_string(), "", &oldest.unwrap_or_default()],
     ];
     let rows = rows.map(|row| Row::new(row.map(|cell| Cell::from(cell.to_owned()))));
     let widths = [10, 14, 9, 40].map(Constraint::Length);
@@ -141,46 +107,41 @@ fn draw_facts(look: &Look, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(table, area);
 }
 
-fn draw_dead(look: &Look, frame: &mut Frame<'_>, area: Rect) {
-    let Some(total) = look.dead_letters else {
+fn draw_dead(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
+    let Some(total) = queue.dead_letters else {
         return;
     };
-    let most = look
-        .dead_by_reason
-        .values()
-        .copied()
-        .max()
-        .unwrap_or(1)
-        .max(1);
-    let rows = look.dead_by_reason.iter().map(|(reason, count)| {
+    let most = queue.dead_by_reason.values().copied().max();
+    let most = most.unwrap_or(1).max(1);
+    let rows = queue.dead_by_reason.iter().map(|(reason, count)| {
         let bar = "█".repeat(usize::try_from((count * 30).div_ceil(most)).unwrap_or(30));
-        let cells = [plain(reason), count.to_string(), bar];
+        let cells = [one_line(reason), count.to_string(), bar];
         Row::new(cells.map(Cell::from))
     });
     let widths = [18, 10, 32].map(Constraint::Length);
-    let key = look.dead_letter_key.as_deref().unwrap_or_default();
+    let key = queue.dead_letter_key.as_deref().unwrap_or_default();
     let title = format!(
         "dead letters: {total} of {} in {}",
-        known(look.dead_letter_max_len),
-        plain(key)
+        or_dash(queue.dead_letter_max_len),
+        one_line(key)
     );
     let table = Table::new(rows, widths).block(Block::bordered().title(title));
     frame.render_widget(table, area);
 }
 
-fn draw_hosts(look: &Look, frame: &mut Frame<'_>, area: Rect) {
-    if look.hosts.is_empty() {
+fn draw_hosts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
+    if queue.hosts.is_empty() {
         return;
     }
-    let rows = look.hosts.iter().map(|host| {
+    let rows = queue.hosts.iter().map(|host| {
         let remark = match (&host.error, &host.refused) {
-            (Some(error), _) => plain(error),
-            (None, Some(refused)) => format!("ignores: {}", plain(refused)),
+            (Some(error), _) => one_line(error),
+            (None, Some(refused)) => format!("ignores: {}", one_line(refused)),
             (None, None) => String::new(),
         };
         let handler = host.handler.as_deref().map_or(UNKNOWN, short);
         let cells = [
-            plain(&host.address),
+            one_line(&host.address),
             handler.to_owned(),
             host.in_flight.to_string(),
             per_second(host.attempts_per_second),
@@ -205,23 +166,23 @@ fn draw_hosts(look: &Look, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(table, area);
 }
 
-fn draw_faults(look: &Look, frame: &mut Frame<'_>, area: Rect) {
-    let block = Block::bordered().title("faults of late");
-    if look.faults.is_empty() {
-        let text = if look.hosts.is_empty() {
-            "hosts tell: give `--admin ADDRESS`"
+fn draw_faults(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
+    let block = Block::bordered().title("recent faults");
+    if queue.faults.is_empty() {
+        let text = if queue.hosts.is_empty() {
+            "only hosts know them: give `--admin ADDRESS`"
         } else {
             "none"
         };
         frame.render_widget(Paragraph::new(text).block(block), area);
         return;
     }
-    let rows = look.faults.iter().map(|fault| {
+    let rows = queue.faults.iter().map(|fault| {
         let cells = [
             time(fault.at_ms),
-            plain(&fault.kind),
-            plain(&fault.id),
-            plain(&fault.detail),
+            one_line(&fault.kind),
+            one_line(&fault.id),
+            one_line(&fault.detail),
         ];
         Row::new(cells.map(Cell::from))
     });
@@ -238,10 +199,6 @@ fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-fn known(count: Option<u64>) -> String {
-    count.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string())
-}
-
 fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.1}"))
 }
@@ -254,17 +211,10 @@ fn time(epoch_ms: u64) -> String {
     day.trim_end_matches('Z').to_owned()
 }
 
-/// As much of a digest as tells versions apart.
+/// Enough of a digest to tell versions apart.
 fn short(digest: &str) -> &str {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     digits.get(..12).unwrap_or(digits)
-}
-
-/// What somebody else wrote, without control characters.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 #[cfg(test)]
@@ -274,11 +224,11 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::gather::{Fault, Host};
+    use super::super::snapshot::{Fault, HostSnapshot};
     use super::*;
 
-    fn look() -> Look {
-        Look {
+    fn snapshot() -> QueueSnapshot {
+        QueueSnapshot {
             at_ms: 1_700_000_000_123,
             key: "orders".to_owned(),
             group: Some("billing".to_owned()),
@@ -298,17 +248,17 @@ mod tests {
                 ("tr\u{1b}ap".to_owned(), 2),
             ]),
             hosts: vec![
-                Host {
+                HostSnapshot {
                     address: "10.0.0.7:9400".to_owned(),
                     handler: Some("sha256:0123456789abcdef".to_owned()),
                     in_flight: 16,
                     attempts_per_second: Some(99.0),
-                    ..Host::default()
+                    ..HostSnapshot::default()
                 },
-                Host {
+                HostSnapshot {
                     address: "10.0.0.8:9400".to_owned(),
                     error: Some("no answer within 2 s".to_owned()),
-                    ..Host::default()
+                    ..HostSnapshot::default()
                 },
             ],
             faults: vec![Fault {
@@ -321,15 +271,15 @@ mod tests {
         }
     }
 
-    fn drawn(look: &Look, width: u16, height: u16) -> String {
+    fn drawn(queue: &QueueSnapshot, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| screen(look, frame)).unwrap();
+        terminal.draw(|frame| screen(queue, frame)).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
-    fn a_screen_shows_all_that_there_is() {
-        let text = drawn(&look(), 100, 30);
+    fn a_screen_shows_every_fact() {
+        let text = drawn(&snapshot(), 100, 30);
         for part in [
             "orders · group billing  22:13:20",
             "unread     1234",
@@ -351,20 +301,20 @@ mod tests {
     }
 
     #[test]
-    fn no_screen_is_too_small_and_no_look_too_empty() {
+    fn any_screen_size_and_an_empty_snapshot_can_be_drawn() {
         for (width, height) in [(1, 1), (10, 3), (40, 12), (300, 100)] {
-            drawn(&look(), width, height);
-            drawn(&Look::default(), width, height);
+            drawn(&snapshot(), width, height);
+            drawn(&QueueSnapshot::default(), width, height);
         }
     }
 
     #[test]
-    fn a_line_has_it_all_in_brief() {
+    fn a_line_shows_every_fact() {
         assert_eq!(
-            line(&look()),
+            line(&snapshot()),
             "22:13:20  orders  unread 1234  pending 17  delayed 3  in/s 100.0  out/s 98.5  \
-             running 16  dead 42 (timeout 40, tr\u{fffd}ap 2)  handler 0123456789ab  \
-             last fault trap 1-1  1 hosts do not answer"
+             running 16  dead 42 (timeout 40, tr\\u{1b}ap 2)  handler 0123456789ab  \
+             last fault trap 1-1  1 host does not answer"
         );
     }
 }
