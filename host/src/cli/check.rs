@@ -207,8 +207,14 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
         ("digest", digest.to_owned()),
         ("size", size(description.size)),
         (compiled, format!("{:.1?}", description.compile)),
-        ("memory", format!("{memory} at the start (limit {memory_max})")),
-        ("tables", format!("{elements} elements at the start (limit {elements_max})")),
+        (
+            "memory",
+            format!("{memory} at the start (limit {memory_max})"),
+        ),
+        (
+            "tables",
+            format!("{elements} elements at the start (limit {elements_max})"),
+        ),
         ("instances", instances.to_owned()),
     ];
     let facts = output::table(facts.map(|(name, value)| [name.to_owned(), value]));

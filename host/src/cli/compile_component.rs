@@ -9,10 +9,7 @@ pub(super) struct Args {}
 
 pub(super) fn run() -> Result<Exit, Failure> {
     compile::serve(std::io::stdin().lock(), std::io::stdout().lock()).map_err(|error| {
-        Failure::io(
-            "this command is for hosts only: it did not compile",
-            &error,
-        )
+        Failure::io("this command is for hosts only: it did not compile", &error)
     })?;
     Ok(Exit::Ok)
 }

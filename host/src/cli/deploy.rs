@@ -79,7 +79,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };
     let queue = &*args.queue_key;
-    let accepts = |hosts: Vec<String>| versions::parse_hosts(&hosts).iter().any(|h| h.accepts_deploys);
+    let accepts = |hosts: Vec<String>| {
+        versions::parse_hosts(&hosts)
+            .iter()
+            .any(|h| h.accepts_deploys)
+    };
     if hosts.is_some_and(|hosts| !accepts(hosts)) {
         output::people(&format!(
             "no running host of {queue} accepts deploys: start hosts with `--accept-deploys`\n"

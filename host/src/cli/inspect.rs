@@ -67,7 +67,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let rules = LiveRules::read(policies, &sources, &queue, dead_letter).await;
         let dead_letter = rules.dead_letter.as_ref();
         let key = dead_letter.map(|d| &*d.key);
-        let mut targets = dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
+        let mut targets =
+            dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
         // A route to the queue itself is a way back, not a dead-letter queue.
         targets.retain(|key| **key != **queue.name());
         let (link, place) = (session.link("inspect"), queue.place());
@@ -114,7 +115,11 @@ fn text(report: &Inspected<'_>) -> String {
     let queue = report.queue;
     let length = format!("{} ({} entries)", report.key, queue.length);
     let mut facts = vec![[report.kind.to_owned(), length]];
-    facts.extend(report.group.map(|group| ["group", group].map(str::to_owned)));
+    facts.extend(
+        report
+            .group
+            .map(|group| ["group", group].map(str::to_owned)),
+    );
     facts.extend([
         ["unread".to_owned(), unread(queue)],
         ["pending".to_owned(), pending(queue)],

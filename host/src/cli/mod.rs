@@ -205,7 +205,12 @@ mod tests {
     fn no_line_of_a_help_text_is_too_long_for_a_terminal() {
         let mut open = vec![Cli::command()];
         while let Some(command) = open.pop() {
-            for line in command.get_after_help().map(ToString::to_string).iter().flat_map(|h| h.lines()) {
+            for line in command
+                .get_after_help()
+                .map(ToString::to_string)
+                .iter()
+                .flat_map(|h| h.lines())
+            {
                 assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
             }
             open.extend(command.get_subcommands().cloned());

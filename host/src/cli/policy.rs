@@ -290,7 +290,8 @@ fn advise(found: &Found) {
         && text("dead_letter.key").is_none()
         && text("on_cap") != Some("discard")
     {
-        let what = "`max_deliveries` needs `dead_letter.key`: a host without one ignores this policy";
+        let what =
+            "`max_deliveries` needs `dead_letter.key`: a host without one ignores this policy";
         let hint = "set it as well, or `on_cap=discard` to discard messages on purpose";
         output::warning(what, Some(hint));
     }

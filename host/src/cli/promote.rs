@@ -35,7 +35,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let queue = &args.queue_key;
     let done = ask(args.flags, variables, "promote", async |session| {
         let store = Store::new(session.link("promote"), queue);
-        session.retry(async || store.promote(&token, &by).await).await
+        session
+            .retry(async || store.promote(&token, &by).await)
+            .await
     })?;
     if done == Done::Nothing {
         return Err(nothing_deployed(queue));

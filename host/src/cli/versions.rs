@@ -68,7 +68,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             .await
     });
     let (report, verdicts, hosts) = found?;
-    output::either(args.json, &shown(&args.queue_key, &report, &verdicts, &hosts), text)
+    output::either(
+        args.json,
+        &shown(&args.queue_key, &report, &verdicts, &hosts),
+        text,
+    )
 }
 
 fn shown<'a>(
@@ -108,7 +112,10 @@ fn text(shown: &Shown<'_>) -> String {
         "nothing was deployed".to_owned()
     } else {
         let titles = ["version", "digest", "size", "when", "by", ""];
-        output::titled(titles, shown.stored.iter().map(|version| row(shown, version)))
+        output::titled(
+            titles,
+            shown.stored.iter().map(|version| row(shown, version)),
+        )
     };
     if !shown.hosts.is_empty() {
         text.push_str("\n\n");

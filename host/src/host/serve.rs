@@ -9,12 +9,12 @@ use tracing::{info, warn};
 
 use crate::admin;
 use crate::config::{Config, Sources, Value};
+use crate::host::Error;
 use crate::host::config_watcher::ConfigWatcher;
 use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
-use crate::host::Error;
 use crate::queue::kind::QueueOptions;
 use crate::queue::{Guarantee, Queue};
 use crate::redis::startup::StartError;
@@ -110,7 +110,13 @@ impl Host<'_> {
     ) -> Result<Served, Error> {
         let connector = &self.connected.connector;
         let options = queue_options(&config);
-        let opened = open_queue(&config, self.connected, options.clone(), &self.health, stops);
+        let opened = open_queue(
+            &config,
+            self.connected,
+            options.clone(),
+            &self.health,
+            stops,
+        );
         let Some(queue) = opened.await? else {
             return Ok(Served::NOTHING);
         };

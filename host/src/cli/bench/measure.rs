@@ -149,7 +149,10 @@ impl Bench<'_> {
             elapsed
         };
         let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
-        let redis_cpu = usage::usage(link).await?.cpu.saturating_sub(redis_before.cpu);
+        let redis_cpu = usage::usage(link)
+            .await?
+            .cpu
+            .saturating_sub(redis_before.cpu);
         let peak_memory = peak();
         let times = running.stop().await?;
         Ok(Measured {

@@ -143,7 +143,10 @@ async fn replay(
         .await?;
     let elapsed = began.elapsed();
     let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
-    let redis_cpu = usage::usage(link).await?.cpu.saturating_sub(redis_before.cpu);
+    let redis_cpu = usage::usage(link)
+        .await?
+        .cpu
+        .saturating_sub(redis_before.cpu);
     if replayed.replayed != entries {
         let what = format!("only {} of {entries} were replayed", replayed.replayed);
         return Err(Failure::new(Exit::Bug, what));

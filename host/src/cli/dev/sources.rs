@@ -78,7 +78,10 @@ impl SourceFolder {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 let path = entry.path();
-                if name.starts_with('.') || EXCLUDED.contains(&&*name) || self.excluded.contains(&path) {
+                if name.starts_with('.')
+                    || EXCLUDED.contains(&&*name)
+                    || self.excluded.contains(&path)
+                {
                     continue;
                 }
                 // A link to a file is a source. A link to a folder is not followed: it may lead anywhere.

@@ -185,7 +185,9 @@ fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {
 /// Ask a person.
 fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
     let (text, count) = (found.text(), found.purged);
-    output::people(&format!("{key}:\n{text}\ndelete these {count} for good? [y/N] "));
+    output::people(&format!(
+        "{key}:\n{text}\ndelete these {count} for good? [y/N] "
+    ));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     let read = read.map_err(|error| Failure::io("cannot read stdin", &error))?;

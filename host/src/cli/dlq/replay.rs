@@ -258,9 +258,8 @@ fn text(report: &Replayed, max_replays: u64) -> String {
     let mut parts = vec![format!("{verb} {}", report.replayed)];
     if !report.targets.is_empty() {
         let rows = report.targets.iter();
-        let row = |(key, count): (&String, &u64)| {
-            [format!("to {}", one_line(key)), count.to_string()]
-        };
+        let row =
+            |(key, count): (&String, &u64)| [format!("to {}", one_line(key)), count.to_string()];
         parts.push(output::table(rows.map(row)));
     }
     if !report.skipped.is_empty() {

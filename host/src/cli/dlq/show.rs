@@ -81,7 +81,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 }
 
 fn text(entry: &Entry, history: &[Death]) -> String {
-    let shown = |text: &Option<String>| text.as_deref().map_or_else(|| UNKNOWN.to_owned(), one_line);
+    let shown =
+        |text: &Option<String>| text.as_deref().map_or_else(|| UNKNOWN.to_owned(), one_line);
     let facts = [
         ["id", &entry.id],
         ["died", &time(entry.died_ms())],
@@ -103,7 +104,9 @@ fn text(entry: &Entry, history: &[Death]) -> String {
                 death.count.to_string(),
                 time(death.first_ms),
                 time(death.last_ms),
-                death.original_expiration.map_or_else(|| UNKNOWN.to_owned(), time),
+                death
+                    .original_expiration
+                    .map_or_else(|| UNKNOWN.to_owned(), time),
             ]
         });
         let titles = ["died in", "for", "times", "first", "last", "would expire"];
@@ -111,13 +114,17 @@ fn text(entry: &Entry, history: &[Death]) -> String {
     }
     if !entry.headers.is_empty() {
         let rows = entry.headers.iter();
-        parts.push(output::table(rows.map(|(name, value)| [name, value].map(|b| one_line_of(b)))));
+        parts.push(output::table(
+            rows.map(|(name, value)| [name, value].map(|b| one_line_of(b))),
+        ));
     }
     match (&entry.defect, str::from_utf8(&entry.body)) {
         (Some(defect), _) => {
             parts.push(format!("not a message: {}", one_line(defect)));
             let rows = entry.fields.iter();
-            parts.push(output::table(rows.map(|(name, value)| [name, value].map(|b| one_line_of(b)))));
+            parts.push(output::table(
+                rows.map(|(name, value)| [name, value].map(|b| one_line_of(b))),
+            ));
         }
         // The body is shown whole: its lines stay lines.
         (None, Ok(body)) => {
@@ -126,7 +133,9 @@ fn text(entry: &Entry, history: &[Death]) -> String {
         }
         (None, Err(_)) => {
             let size = entry.body.len();
-            parts.push(format!("({size} bytes that are not text: --json has them as body_base64)"));
+            parts.push(format!(
+                "({size} bytes that are not text: --json has them as body_base64)"
+            ));
         }
     }
     parts.join("\n\n")

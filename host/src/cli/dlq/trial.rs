@@ -10,8 +10,8 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::text::{micros, one_line, short};
 use crate::cli::output;
+use crate::cli::text::{micros, one_line, short};
 use crate::config::Trying;
 use crate::dead_letter::peek::{OTHER, UNKNOWN};
 use crate::dead_letter::{DeadLetters, Entry};

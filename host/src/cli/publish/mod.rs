@@ -112,7 +112,9 @@ enum Written {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (redis, destination) = args.flags.load(variables, Collected::redis_and_destination)?;
+    let (redis, destination) = args
+        .flags
+        .load(variables, Collected::redis_and_destination)?;
     let destination = args.writing.to(destination)?;
     if args.delay.is_some_and(|delay| !delay.is_zero())
         && let Err(error) = destination.takes_delays()

@@ -134,9 +134,8 @@ impl Written {
                 .decode(text)
                 .map_err(|error| format!("`body_base64`: {error}"))?
                 .into(),
-            (None, None, Some(file)) => {
-                message::read(&beside.join(file), message::BODY_MAX).map_err(|failure| failure.what)?
-            }
+            (None, None, Some(file)) => message::read(&beside.join(file), message::BODY_MAX)
+                .map_err(|failure| failure.what)?,
             _ => return Err("more than one body".to_owned()),
         };
         let expected = match self.outcome {

@@ -29,7 +29,9 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
         let mut text = format!("dead {dead}");
         if !queue.dead_by_reason.is_empty() {
             let reasons = queue.dead_by_reason.iter();
-            let reasons: Vec<String> = reasons.map(|(r, n)| format!("{} {n}", one_line(r))).collect();
+            let reasons: Vec<String> = reasons
+                .map(|(r, n)| format!("{} {n}", one_line(r)))
+                .collect();
             text.push_str(&format!(" ({})", reasons.join(", ")));
         }
         words.push(text);
@@ -37,7 +39,11 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
     let handlers = queue.hosts.iter().filter_map(|h| h.handler.as_deref());
     let mut handlers: Vec<&str> = handlers.collect();
     handlers.dedup();
-    words.extend(handlers.iter().map(|digest| format!("handler {}", short(digest))));
+    words.extend(
+        handlers
+            .iter()
+            .map(|digest| format!("handler {}", short(digest))),
+    );
     if let Some(fault) = queue.faults.first() {
         words.push(format!("last fault {} {}", fault.kind, one_line(&fault.id)));
     }
@@ -93,13 +99,30 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
 }
 
 fn draw_facts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
-    let oldest = queue.oldest_pending_ms.map(|ms| format!("the oldest for {}", duration_ms(ms)));
+    let oldest = queue
+        .oldest_pending_ms
+        .map(|ms| format!("the oldest for {}", duration_ms(ms)));
     let (added, done) = (queue.added_per_second, queue.done_per_second);
     let rows = [
         ["unread", &or_dash(queue.lag), "in/s", &per_second(added)],
-        ["pending", &queue.pending.to_string(), "out/s", &per_second(done)],
-        ["delayed", &queue.delayed.to_string(), "running", &or_dash(queue.in_flight)],
-        ["consumers", &queue.consumers.to_string(), "", &oldest.unwrap_or_default()],
+        [
+            "pending",
+            &queue.pending.to_string(),
+            "out/s",
+            &per_second(done),
+        ],
+        [
+            "delayed",
+            &queue.delayed.to_string(),
+            "running",
+            &or_dash(queue.in_flight),
+        ],
+        [
+            "consumers",
+            &queue.consumers.to_string(),
+            "",
+            &oldest.unwrap_or_default(),
+        ],
     ];
     let rows = rows.map(|row| Row::new(row.map(|cell| Cell::from(cell.to_owned()))));
     let widths = [10, 14, 9, 40].map(Constraint::Length);

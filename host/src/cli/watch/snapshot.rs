@@ -243,7 +243,8 @@ async fn host_status(address: &str) -> Result<HostStatus, String> {
     match timeout(ANSWER_WITHIN, get(address, "/status")).await {
         Ok(answer) => {
             let body = answer.map_err(|error| error.to_string())?;
-            serde_json::from_slice(&body).map_err(|_| "is not the admin server of a host".to_owned())
+            serde_json::from_slice(&body)
+                .map_err(|_| "is not the admin server of a host".to_owned())
         }
         Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
     }
