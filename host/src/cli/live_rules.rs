@@ -86,11 +86,11 @@ impl LiveRules {
     }
 }
 
-/// A channel holds no messages: refuse to look at one.
+/// A channel holds nothing: refuse to look at one.
 pub(super) fn refuse_channel(queue: &QueueKind, verb: &str) -> Result<(), Failure> {
     if queue.place() != Place::PubSub {
         return Ok(());
     }
-    let what = format!("a channel holds no messages: there is nothing to {verb}");
+    let what = format!("a channel holds nothing: there is nothing to {verb}");
     Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"))
 }
