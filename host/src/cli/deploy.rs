@@ -30,13 +30,8 @@ pub(super) struct Args {
     #[arg(value_name = "FILE.wasm")]
     file: PathBuf,
 
-    /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    queue_key: String,
-
-    /// Who deploys [default: the user and the machine]
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    request: Request,
 
     /// Store it without checking it here: the hosts check it anyway
     #[arg(long)]
@@ -48,6 +43,34 @@ pub(super) struct Args {
 
     #[command(flatten)]
     flags: Flags<Deploying>,
+}
+
+/// A request for another version.
+#[derive(Debug, clap::Args)]
+pub(super) struct Request {
+    /// The queue: the key of its stream or list, or its channel
+    #[arg(long, value_name = "KEY")]
+    pub(super) queue_key: String,
+
+    /// Who asks for it [default: the user and the machine]
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+
+    /// Identifies the request: a retry is not a second one.
+    #[arg(skip = format!("{:032x}", fastrand::u128(..)))]
+    pub(super) token: String,
+}
+
+impl Request {
+    /// Who asks for it.
+    pub(super) fn author(&self) -> String {
+        self.by.clone().unwrap_or_else(|| {
+            let id = nix::unistd::geteuid();
+            let user = nix::unistd::User::from_uid(id).ok().flatten();
+            let user = user.map_or_else(|| id.to_string(), |user| user.name);
+            format!("{user}@{}", settings::host_name())
+        })
+    }
 }
 
 /// The shape of `--json`.
@@ -65,11 +88,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     if !args.unchecked {
         component::load_bytes(&args.file, &component, &settings)?;
     }
-    let by = args.by.unwrap_or_else(author);
-    let token = token();
+    let request = &args.request;
+    let (queue, by) = (&*request.queue_key, request.author());
     let (done, hosts) = ask_at(&redis, "deploy", async |session| {
-        let store = Store::new(session.link("deploy"), &args.queue_key);
-        let deployed = async || store.deploy(&token, &component, &by).await;
+        let store = Store::new(session.link("deploy"), queue);
+        let deployed = async || store.deploy(&request.token, &component, &by).await;
         let done = session.retry(deployed).await?;
         // A user who may deploy may lack the right to read the hosts.
         Ok((done, store.hosts().await.ok()))
@@ -78,7 +101,6 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let what = "redis lost the uploaded component before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };
-    let queue = &*args.queue_key;
     let accepts = |hosts: Vec<String>| {
         versions::parse_hosts(&hosts)
             .iter()
@@ -104,17 +126,4 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 pub(super) fn nothing_deployed(queue: &str) -> Failure {
     let what = format!("nothing was ever deployed to {queue}");
     Failure::new(Exit::Usage, what).hint("`--queue-key` takes the key of a stream or list")
-}
-
-/// Identifies a request: a retry is not a second request.
-pub(super) fn token() -> String {
-    format!("{:032x}", fastrand::u128(..))
-}
-
-/// The user and the machine.
-pub(super) fn author() -> String {
-    let id = nix::unistd::geteuid();
-    let user = nix::unistd::User::from_uid(id).ok().flatten();
-    let user = user.map_or_else(|| id.to_string(), |user| user.name);
-    format!("{user}@{}", settings::host_name())
 }

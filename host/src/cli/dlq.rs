@@ -5,13 +5,18 @@
 //! - [`filter`]: the flags that choose entries.
 //! - [`trial`]: the verdicts of another handler on them.
 
+use std::collections::BTreeMap;
+
 use clap::Subcommand;
+use serde::Serialize;
 
 use crate::cli::Variables;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
-use crate::dead_letter::DeadLetters;
+use crate::cli::text::one_line;
+use crate::dead_letter::peek::{OTHER, UNKNOWN};
+use crate::dead_letter::{DeadLetters, Entry, Scan};
 
 mod export;
 mod filter;
@@ -59,7 +64,46 @@ fn with_letters<T>(
     })
 }
 
-/// Keep at most `max` entries of a batch that was read.
-fn truncate<T>(entries: &mut Vec<T>, max: u64) {
-    entries.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+/// Reads the entries of a scan in batches, up to a limit.
+struct Batches<'a> {
+    scan: Scan<'a>,
+    left: u64,
+}
+
+impl<'a> Batches<'a> {
+    fn new(scan: Scan<'a>, limit: Option<u64>) -> Self {
+        let left = limit.unwrap_or(u64::MAX);
+        Self { scan, left }
+    }
+
+    /// The next batch, which may be empty; `None` = the scan or the limit has ended.
+    async fn next(&mut self) -> Result<Option<Vec<Entry>>, Failure> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let mut entries = self.scan.next().await?;
+        if let Some(entries) = &mut entries {
+            entries.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= entries.len() as u64;
+        }
+        Ok(entries)
+    }
+}
+
+/// How many different reasons are counted one by one; hostler itself writes ten.
+const REASONS_MAX: usize = 100;
+
+/// Something for each reason of dead letters.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct ByReason<T>(BTreeMap<String, T>);
+
+impl<T: Default> ByReason<T> {
+    fn of(&mut self, entry: &Entry) -> &mut T {
+        let reason = entry.reason.as_deref().filter(|reason| !reason.is_empty());
+        let reason = one_line(reason.unwrap_or(UNKNOWN));
+        let is_room = self.0.len() < REASONS_MAX || self.0.contains_key(&reason);
+        let reason = if is_room { reason } else { OTHER.to_owned() };
+        self.0.entry(reason).or_default()
+    }
 }

@@ -10,61 +10,45 @@ use crate::publish;
 use crate::redis::startup::StartError;
 use crate::redis::{self, Class};
 
-/// The exit codes of hostler, as in `sysexits.h` where that defines one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub enum Exit {
-    /// The command did its work.
-    Ok = 0,
-    /// `test`: the handler did not do what a case expects.
-    Failed = 1,
-    /// `invoke`: the handler answered `nack-requeue`.
-    NackRequeue = 10,
-    /// `invoke`: the handler answered `drop`.
-    Drop = 11,
-    /// `invoke`: the handler did not answer.
-    Fault = 12,
-    /// The command line or the configuration is wrong, or the queue is not what it must be.
-    Usage = 64,
-    /// The component cannot be run.
-    Component = 65,
-    /// Redis did not answer at the start, or during a command that runs once.
-    Unavailable = 69,
-    /// A bug of hostler.
-    Bug = 70,
-    /// A file or a stream of this process could not be read or written.
-    Io = 74,
-    /// The time for draining, or for `--until-empty`, was over.
-    TimedOut = 75,
-    /// A second Ctrl-C.
-    Interrupted = 130,
-    /// A second SIGTERM.
-    Terminated = 143,
+macro_rules! exits {
+    ($($name:ident = $code:literal, $meaning:literal;)*) => {
+        /// The exit codes of hostler, as in `sysexits.h` where that defines one.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        #[repr(u8)]
+        pub enum Exit {
+            $(#[doc = $meaning] $name = $code,)*
+        }
+
+        impl Exit {
+            /// Every code with its meaning.
+            pub const ALL: &[(Self, &str)] = &[$((Self::$name, $meaning)),*];
+        }
+    };
 }
 
-impl Exit {
-    /// Every code with what it means, for the documentation.
-    pub const ALL: [(Self, &'static str); 13] = [
-        (Self::Ok, "done; invoke: ack"),
-        (Self::Failed, "test: a case failed"),
-        (Self::NackRequeue, "invoke: nack-requeue"),
-        (Self::Drop, "invoke: drop"),
-        (Self::Fault, "invoke: fault"),
-        (Self::Usage, "usage or configuration"),
-        (Self::Component, "the component cannot be run"),
-        (Self::Unavailable, "Redis does not answer"),
-        (Self::Bug, "a bug of hostler"),
-        (Self::Io, "a file could not be read or written"),
-        (Self::TimedOut, "the time for draining was over"),
-        (Self::Interrupted, "a second Ctrl-C"),
-        (Self::Terminated, "a second SIGTERM"),
-    ];
+exits! {
+    Ok = 0, "done; invoke: ack";
+    Failed = 1, "test: a case failed";
+    NackRequeue = 10, "invoke: nack-requeue";
+    Drop = 11, "invoke: drop";
+    Fault = 12, "invoke: fault";
+    Usage = 64, "usage or configuration";
+    Component = 65, "the component cannot be run";
+    Unavailable = 69, "Redis does not answer";
+    Bug = 70, "a bug of hostler";
+    Io = 74, "a file could not be read or written";
+    TimedOut = 75, "the time for draining was over";
+    Interrupted = 130, "a second Ctrl-C";
+    Terminated = 143, "a second SIGTERM";
 }
 
-/// The codes as `--help` shows them.
+/// The exit codes, for `--help`.
 pub(super) fn table() -> String {
-    let rows = Exit::ALL.map(|(exit, meaning)| format!("  {:>3}  {meaning}", exit as u8));
-    format!("Exit codes:\n{}", rows.join("\n"))
+    let row = |(exit, meaning): &(Exit, &str)| format!("\n  {:>3}  {meaning}", *exit as u8);
+    format!(
+        "Exit codes:{}",
+        Exit::ALL.iter().map(row).collect::<String>()
+    )
 }
 
 impl From<Exit> for ExitCode {
@@ -131,21 +115,19 @@ impl Failure {
 
 impl From<config::Error> for Failure {
     fn from(error: config::Error) -> Self {
-        let mut problems = error.problems;
-        if problems.len() == 1
-            && let Some(Problem { hint, .. }) = problems.last()
+        let text = |problem: Problem| (problem.to_string(), problem.hint);
+        let mut details: Vec<_> = error.problems.into_iter().map(text).collect();
+        if details.len() == 1
+            && let Some((what, hint)) = details.pop()
         {
-            let hint = hint.clone();
-            let what = problems.remove(0).to_string();
             return Self {
                 hint,
                 ..Self::new(Exit::Usage, what)
             };
         }
-        let what = format!("the configuration has {} problems", problems.len());
-        let details = problems.into_iter().map(|p| (p.to_string(), p.hint));
+        let what = format!("the configuration has {} problems", details.len());
         Self {
-            details: details.collect(),
+            details,
             ..Self::new(Exit::Usage, what)
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Sandboxed};
-use crate::cli::message::{Body, Header, headers};
+use crate::cli::message::{Body, Header, header, headers};
 use crate::cli::session::block_on;
 use crate::cli::{Variables, output, text};
 use crate::config::Value;
@@ -37,7 +37,7 @@ pub(super) struct Args {
     body: Body,
 
     /// A header, `name=value`; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 
     /// The number of the attempt, as the handler sees it

@@ -12,39 +12,22 @@ use crate::delivery::message::Headers;
 pub(super) const BODY_MAX: u64 = 512 << 20;
 
 /// A header as a flag gives it: `name=value`.
-#[derive(Clone, Debug)]
-pub(super) struct Header {
-    name: String,
-    value: String,
-}
+pub(super) type Header = (String, String);
 
-impl Header {
-    /// Name and value.
-    pub(super) fn pair(&self) -> (String, String) {
-        (self.name.clone(), self.value.clone())
-    }
-}
-
-impl std::str::FromStr for Header {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('=') {
-            Some(("", _)) => Err("the name is empty"),
-            Some((name, value)) => Ok(Self {
-                name: name.to_owned(),
-                value: value.to_owned(),
-            }),
-            None => Err("write it as `name=value`"),
-        }
+/// Parse a header.
+pub(super) fn header(text: &str) -> Result<Header, &'static str> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("the name is empty"),
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err("write it as `name=value`"),
     }
 }
 
 /// Headers in the order of the flags.
 pub(super) fn headers(flags: &[Header]) -> Headers {
     let mut headers = Headers::default();
-    for header in flags {
-        headers.push(header.name.clone(), header.value.clone());
+    for (name, value) in flags {
+        headers.push(name.clone(), value.clone());
     }
     headers
 }

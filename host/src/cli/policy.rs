@@ -65,6 +65,20 @@ impl Target {
     }
 }
 
+/// The flags of every subcommand.
+#[derive(Debug, clap::Args)]
+struct Common {
+    #[command(flatten)]
+    target: Target,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<Reach>,
+}
+
 /// Set rules; running hosts apply them within two seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -86,14 +100,7 @@ struct SetArgs {
     settings: Vec<String>,
 
     #[command(flatten)]
-    target: Target,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common,
 }
 
 /// Show the policies of a queue, or all policies by pattern
@@ -104,21 +111,14 @@ Examples:
   hostler policy get --redis redis://localhost --json | jq .")]
 struct GetArgs {
     #[command(flatten)]
-    target: Target,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common,
 }
 
 /// Remove rules: the host's other settings apply again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  hostler policy unset --redis redis://localhost --queue orders \
+  hostler policy unset --redis redis://localhost --queue orders \\
     max_deliveries
   hostler policy unset --redis redis://localhost --match 'orders.*' --all")]
 struct UnsetArgs {
@@ -131,14 +131,7 @@ struct UnsetArgs {
     all: bool,
 
     #[command(flatten)]
-    target: Target,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common,
 }
 
 /// A rule as it is shown; `--json` prints an array of them.
@@ -158,15 +151,15 @@ struct Row<'a> {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Set(args) => set(args, variables),
-        Command::Get(args) => get(&args.target, args.json, args.flags, variables),
+        Command::Get(args) => get(args.common, variables),
         Command::Unset(args) => unset(args, variables),
     }
 }
 
 fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
-    let scope = args.target.required()?;
+    let scope = args.common.target.required()?;
     let wanted = parse(&args.settings, &scope)?;
-    with_policies(args.flags, variables, async |policies| {
+    with_policies(args.common.flags, variables, async |policies| {
         let mut stored = stored(policies, &scope).await?;
         for (setting, text) in &wanted {
             stored.retain(|s| s.scope != scope || s.setting != *setting);
@@ -189,7 +182,7 @@ fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
         let pairs: Vec<(&str, &str)> = wanted.iter().map(|(s, t)| (&**s, &**t)).collect();
         policies.set(&scope, &pairs).await?;
         advise(&found);
-        show(&found, false, args.json)
+        show(&found, false, args.common.json)
     })
 }
 
@@ -297,14 +290,9 @@ fn advise(found: &Found) {
     }
 }
 
-fn get(
-    target: &Target,
-    json: bool,
-    flags: Flags<Reach>,
-    variables: Variables,
-) -> Result<Exit, Failure> {
-    let scope = target.scope();
-    with_policies(flags, variables, async |policies| {
+fn get(args: Common, variables: Variables) -> Result<Exit, Failure> {
+    let scope = args.target.scope();
+    with_policies(args.flags, variables, async |policies| {
         let settings = match &scope {
             Some(scope) => stored(policies, scope).await?,
             None => policies.by_pattern().await?,
@@ -313,13 +301,13 @@ fn get(
             settings,
             unseen: None,
         };
-        show(&found, scope.is_none(), json)
+        show(&found, scope.is_none(), args.json)
     })
 }
 
 fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
-    let scope = args.target.required()?;
-    with_policies(args.flags, variables, async |policies| {
+    let scope = args.common.target.required()?;
+    with_policies(args.common.flags, variables, async |policies| {
         let mut names = args.settings.clone();
         if args.all {
             let own = stored(policies, &scope).await?.into_iter();
@@ -337,7 +325,7 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
             settings: stored(policies, &scope).await?,
             unseen: None,
         };
-        show(&found, false, args.json)
+        show(&found, false, args.common.json)
     })
 }
 

@@ -1,6 +1,6 @@
 //! `hostler promote`: end a canary's trial early, in its favour.
 
-use crate::cli::deploy::{author, nothing_deployed, token};
+use crate::cli::deploy::{Request, nothing_deployed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
@@ -17,26 +17,20 @@ the handler's file: restore the old file.
 Examples:
   hostler promote --redis redis://localhost --queue-key orders")]
 pub(super) struct Args {
-    /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    queue_key: String,
-
-    /// Who promotes it [default: the user and the machine]
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    request: Request,
 
     #[command(flatten)]
     flags: Flags<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let by = args.by.unwrap_or_else(author);
-    let token = token();
-    let queue = &args.queue_key;
+    let request = &args.request;
+    let (queue, by) = (&request.queue_key, request.author());
     let done = ask(args.flags, variables, "promote", async |session| {
         let store = Store::new(session.link("promote"), queue);
         session
-            .retry(async || store.promote(&token, &by).await)
+            .retry(async || store.promote(&request.token, &by).await)
             .await
     })?;
     if done == Done::Nothing {

@@ -1,6 +1,6 @@
 //! `hostler rollback`: back to the version before.
 
-use crate::cli::deploy::{author, nothing_deployed, token};
+use crate::cli::deploy::{Request, nothing_deployed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
@@ -23,17 +23,12 @@ Examples:
   hostler rollback --redis redis://localhost --queue-key orders
   hostler rollback --redis redis://localhost --queue-key orders --to 3")]
 pub(super) struct Args {
-    /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    queue_key: String,
+    #[command(flatten)]
+    request: Request,
 
     /// Go back to this version; `hostler versions` lists them
     #[arg(long, value_name = "N")]
     to: Option<u64>,
-
-    /// Who goes back [default: the user and the machine]
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 
     /// Print JSON
     #[arg(long)]
@@ -44,12 +39,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let by = args.by.unwrap_or_else(author);
-    let token = token();
-    let queue = &args.queue_key;
+    let request = &args.request;
+    let (queue, by) = (&request.queue_key, request.author());
     let done = ask(args.flags, variables, "rollback", async |session| {
         let store = Store::new(session.link("rollback"), queue);
-        let asked = async || store.roll_back(&token, &by, args.to).await;
+        let asked = async || store.roll_back(&request.token, &by, args.to).await;
         session.retry(asked).await
     })?;
     match done {

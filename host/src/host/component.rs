@@ -8,17 +8,11 @@ use crate::rollout::verify;
 use crate::sandbox::{self, Compiler, Sandbox, Settings};
 
 /// Read a component's file, of at most `max` bytes.
-///
-/// # Errors
-/// It cannot be read, or is larger.
 pub fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     sandbox::read(path, max).map_err(|error| Error::load(path, &error))
 }
 
 /// Load a component that was read from `path`. Blocks while it is compiled.
-///
-/// # Errors
-/// It cannot be run within these settings.
 pub fn load_bytes(path: &Path, bytes: &[u8], settings: &Settings) -> Result<Sandbox, Error> {
     let settings = Settings {
         compiler: compiler()?,
@@ -28,9 +22,6 @@ pub fn load_bytes(path: &Path, bytes: &[u8], settings: &Settings) -> Result<Sand
 }
 
 /// Read and load a component. Blocks while it is compiled.
-///
-/// # Errors
-/// As [`read`] and [`load_bytes`].
 pub fn load(path: &Path, settings: &Settings) -> Result<Sandbox, Error> {
     let bytes = read(path, settings.limits.component)?;
     load_bytes(path, &bytes, settings)
@@ -38,9 +29,6 @@ pub fn load(path: &Path, settings: &Settings) -> Result<Sandbox, Error> {
 
 /// Load the handler of a configuration; check its digest, and run its self-tests. Also returns the
 /// bytes of its file.
-///
-/// # Errors
-/// As [`load`]; the digest is not the pinned one; a self-test failed.
 pub fn load_handler(config: &Config) -> Result<(Sandbox, Vec<u8>), Error> {
     let path = &config.handler.file;
     let bytes = read(path, config.sandbox.limits.component)?;
@@ -65,9 +53,6 @@ pub fn load_handler(config: &Config) -> Result<(Sandbox, Vec<u8>), Error> {
 
 /// The compiler of this process: a child that runs this very program, also if its file was replaced
 /// or removed since the start.
-///
-/// # Errors
-/// The program's file cannot be found.
 pub fn compiler() -> Result<Compiler, Error> {
     let running = PathBuf::from("/proc/self/exe");
     let program = match running.exists() {

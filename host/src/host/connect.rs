@@ -34,9 +34,6 @@ pub struct Connected {
 impl Connected {
     /// Prepare connections, named after the command. Starts the embedded server where the
     /// configuration names it; sends nothing yet.
-    ///
-    /// # Errors
-    /// The embedded server does not start.
     pub async fn new(redis: &Redis, command: &str) -> Result<Self, Error> {
         let (target, embedded) = match &redis.server {
             Server::At(target) => ((**target).clone(), None),
@@ -83,9 +80,6 @@ impl MayPass for crate::redis::Error {
 }
 
 /// Try until it works, until `wait` is over, or until the error cannot pass.
-///
-/// # Errors
-/// Of the last try.
 pub async fn retry<T, E: MayPass>(
     wait: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, E>,

@@ -40,9 +40,6 @@ impl Rollout {
     ///
     /// Versions are hashed and verified on the threads of attempts, so that the loop can renew its
     /// leases meanwhile.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub async fn start(
         config: &Config,
         connector: &Connector,

@@ -60,9 +60,6 @@ impl Served {
 
 /// Serve the queue of this configuration until a signal or an empty queue ends
 /// it. `sources` are read again whenever the file or a policy changes.
-///
-/// # Errors
-/// The host does not start.
 pub async fn serve(
     config: Config,
     sources: Sources,
@@ -172,9 +169,6 @@ impl Host<'_> {
 }
 
 /// Check and open the queue, with the configured patience; `None` = a signal came first.
-///
-/// # Errors
-/// The queue cannot be served.
 pub async fn open_queue(
     config: &Config,
     connected: &Connected,

@@ -22,9 +22,6 @@ pub struct StopSignals {
 
 impl StopSignals {
     /// Take these signals: from now on they no longer end the process.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn listen() -> Result<Self, Error> {
         let listen = |kind| signal(kind).map_err(Error::system("cannot wait for signals"));
         Ok(Self {

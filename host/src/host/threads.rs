@@ -13,9 +13,6 @@ pub struct Threads {
 
 impl Threads {
     /// Start one thread for the loop, and one per core for attempts.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn start() -> Result<Self, Error> {
         let main = Builder::new_current_thread().enable_all().build();
         let attempts = Builder::new_multi_thread()

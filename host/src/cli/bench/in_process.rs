@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::timed::percentile;
 use super::{BUILD, REUSE, median, rounded};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::invoke::Verdict;
 use crate::cli::output;
 use crate::cli::session::block_on;
 use crate::cli::text::size;
@@ -227,20 +228,15 @@ impl<'a> Calls<'a> {
             .answer
             .map(|mut outcomes| outcomes.pop().unwrap_or(Outcome::Ack))
             .unwrap_or_else(Outcome::Fault);
-        let outcome = match outcome {
-            Outcome::Ack => "ack",
-            Outcome::NackRequeue(_) => "nack-requeue",
-            Outcome::Drop(_) => "drop",
-            Outcome::Fault(fault) => {
-                let hint = "give a body that it handles with `--body-file`";
-                let what = format!("the handler faults: {fault}");
-                return Err(Failure::new(Exit::Component, what).hint(hint));
-            }
-        };
+        if let Outcome::Fault(fault) = &outcome {
+            let hint = "give a body that it handles with `--body-file`";
+            let what = format!("the handler faults: {fault}");
+            return Err(Failure::new(Exit::Component, what).hint(hint));
+        }
         Ok(Once {
             took,
             memory_bytes: report.memory_bytes,
-            outcome,
+            outcome: Verdict::new(&outcome).outcome,
         })
     }
 

@@ -1,7 +1,7 @@
 //! `hostler dlq export`: whole entries as lines of JSON.
 
 use super::filter::Which;
-use super::{truncate, with_letters};
+use super::{Batches, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
@@ -36,23 +36,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let mut left = args.limit.unwrap_or(u64::MAX);
     with_letters(&args.key, args.flags, variables, async |letters| {
         let progress = Progress::counting("exported");
-        let mut scan = letters.scan(args.which.filter()).await?;
+        let scan = letters.scan(args.which.filter()).await?;
+        let mut batches = Batches::new(scan, args.limit);
         let mut is_empty = true;
-        while left > 0
-            && let Some(mut entries) = scan.next().await?
-        {
-            truncate(&mut entries, left);
-            left -= entries.len() as u64;
+        while let Some(entries) = batches.next().await? {
             is_empty &= entries.is_empty();
-            let mut text = String::new();
-            for entry in &entries {
-                text.push_str(&entry.line());
-                text.push('\n');
-            }
-            output::data(text.as_bytes())?;
+            let lines = entries.iter().map(|entry| entry.line() + "\n");
+            output::data(lines.collect::<String>().as_bytes())?;
             progress.advance(entries.len() as u64);
         }
         progress.finish();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::message::Header;
+use crate::cli::message::{Header, header};
 use crate::cli::{output, text};
 use crate::dead_letter::Filter;
 use crate::dead_letter::peek::UNKNOWN;
@@ -25,7 +25,7 @@ pub(super) struct Which {
     older_than: Option<Duration>,
 
     /// Only entries with this header, `name=value`; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 }
 
@@ -35,7 +35,7 @@ impl Which {
             reasons: self.reasons.clone(),
             ids: self.ids.clone(),
             older_than: self.older_than,
-            headers: self.headers.iter().map(Header::pair).collect(),
+            headers: self.headers.clone(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::dead_letter::{Entry, Peek};
 #[command(after_help = "\
 Examples:
   hostler dlq peek --redis redis://localhost orders:dead
-  hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json \
+  hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json \\
     | jq .by_reason")]
 pub(super) struct Args {
     /// The dead-letter key

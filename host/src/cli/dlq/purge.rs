@@ -1,19 +1,16 @@
 //! `hostler dlq purge`: delete dead letters.
 
-use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use serde::Serialize;
 
 use super::filter::Which;
-use super::{truncate, with_letters};
+use super::{Batches, ByReason, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
-use crate::cli::text::one_line;
 use crate::cli::{Variables, output};
-use crate::dead_letter::peek::{OTHER, UNKNOWN};
-use crate::dead_letter::{DeadLetters, Entry, Scan};
+use crate::dead_letter::{DeadLetters, Entry};
 use crate::host::StopSignals;
 
 /// Delete dead letters for good; asks first, unless `--yes` is given
@@ -24,7 +21,7 @@ cannot be brought back: `hostler dlq export` makes a copy.
 
 Examples:
   hostler dlq purge --redis redis://localhost orders:dead --older-than 30d
-  hostler dlq purge --redis redis://localhost orders:dead --reason dropped \
+  hostler dlq purge --redis redis://localhost orders:dead --reason dropped \\
     --yes --json")]
 pub(super) struct Args {
     /// The dead-letter key
@@ -57,45 +54,30 @@ pub(super) struct Args {
 #[derive(Default, Serialize)]
 struct Purged {
     purged: u64,
-    by_reason: BTreeMap<String, u64>,
+    by_reason: ByReason<u64>,
     dry_run: bool,
 }
 
-/// How many different reasons are counted one by one.
-const REASONS_MAX: usize = 100;
-
 impl Purged {
-    fn count(&mut self, entries: &[Entry]) {
+    fn count_reasons(&mut self, entries: &[Entry]) {
         for entry in entries {
-            let reason = match entry.reason.as_deref() {
-                None | Some("") => UNKNOWN,
-                Some(reason) => reason,
-            };
-            let reason = one_line(reason);
-            let is_known = self.by_reason.contains_key(&reason);
-            let reason = match is_known || self.by_reason.len() < REASONS_MAX {
-                true => reason,
-                false => OTHER.to_owned(),
-            };
-            *self.by_reason.entry(reason).or_default() += 1;
+            *self.by_reason.of(entry) += 1;
         }
     }
 
-    fn text(&self) -> String {
-        let reasons = self.by_reason.iter();
-        let rows = reasons.map(|(reason, count)| [reason.clone(), count.to_string()]);
-        output::table(rows)
+    fn table(&self) -> String {
+        let reasons = self.by_reason.0.iter();
+        output::table(reasons.map(|(reason, count)| [reason.clone(), count.to_string()]))
     }
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let limit = args.limit.unwrap_or(u64::MAX);
     with_letters(&args.key, args.flags, variables, async |letters| {
         let scan = letters.scan(args.which.filter()).await?;
         // With `--yes` there is no need to wait for the count.
         let found = match args.yes {
             true => None,
-            false => Some(count_entries(scan.clone(), limit).await?),
+            false => Some(count(Batches::new(scan.clone(), args.limit)).await?),
         };
         if let Some(found) = &found {
             if found.purged == 0 {
@@ -109,8 +91,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 return Ok(Exit::Ok);
             }
         }
-        let total = found.map_or(limit, |found| found.purged);
-        let (purged, exit) = delete(letters, scan, limit, total).await?;
+        let total = found.map(|found| found.purged).or(args.limit);
+        let batches = Batches::new(scan, args.limit);
+        let (purged, exit) = delete(letters, batches, total).await?;
         if purged.purged == 0 {
             args.which.warn_of_unknown_reasons();
         }
@@ -119,53 +102,46 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })
 }
 
-async fn count_entries(mut scan: Scan<'_>, limit: u64) -> Result<Purged, Failure> {
+async fn count(mut batches: Batches<'_>) -> Result<Purged, Failure> {
     let mut found = Purged {
         dry_run: true,
         ..Purged::default()
     };
-    while found.purged < limit
-        && let Some(mut entries) = scan.next().await?
-    {
-        truncate(&mut entries, limit - found.purged);
+    while let Some(entries) = batches.next().await? {
         found.purged += entries.len() as u64;
-        found.count(&entries);
+        found.count_reasons(&entries);
     }
     Ok(found)
 }
 
+/// Delete until the end, the limit or a signal.
 async fn delete(
     letters: &DeadLetters,
-    mut scan: Scan<'_>,
-    limit: u64,
-    total: u64,
+    mut batches: Batches<'_>,
+    total: Option<u64>,
 ) -> Result<(Purged, Exit), Failure> {
     let mut stops = StopSignals::listen()?;
     let progress = match total {
-        u64::MAX => Progress::counting("deleted"),
-        total => Progress::of(total, "deleted"),
+        None => Progress::counting("deleted"),
+        Some(total) => Progress::of(total, "deleted"),
     };
     let mut purged = Purged::default();
-    let mut seen = 0;
-    while seen < limit {
+    let exit = loop {
         let entries = tokio::select! {
             biased;
-            signal = stops.next() => {
-                progress.finish();
-                return Ok((purged, signal.into()));
-            }
-            entries = scan.next() => entries?,
+            signal = stops.next() => break signal.into(),
+            entries = batches.next() => entries?,
         };
-        let Some(mut entries) = entries else { break };
-        truncate(&mut entries, limit - seen);
-        seen += entries.len() as u64;
+        let Some(entries) = entries else {
+            break Exit::Ok;
+        };
         let deleted = letters.delete(&entries).await?;
         purged.purged += deleted;
-        purged.count(&entries);
+        purged.count_reasons(&entries);
         progress.advance(deleted);
-    }
+    };
     progress.finish();
-    Ok((purged, Exit::Ok))
+    Ok((purged, exit))
 }
 
 fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {
@@ -175,16 +151,16 @@ fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {
             false => "deleted",
         };
         let text = format!("{verb} {}", purged.purged);
-        match purged.by_reason.is_empty() {
+        match purged.by_reason.0.is_empty() {
             true => text,
-            false => format!("{text}\n\n{}", purged.text()),
+            false => format!("{text}\n\n{}", purged.table()),
         }
     })
 }
 
 /// Ask a person.
 fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
-    let (text, count) = (found.text(), found.purged);
+    let (text, count) = (found.table(), found.purged);
     output::people(&format!(
         "{key}:\n{text}\ndelete these {count} for good? [y/N] "
     ));

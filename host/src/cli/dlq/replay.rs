@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::Batches;
 use super::filter::Which;
 use super::trial::{Counts, Trial};
-use super::truncate;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tried};
 use crate::cli::progress::Progress;
@@ -183,17 +183,13 @@ async fn replay_or_try(
 
 /// Try the entries of the scan, until the end, the limit or a signal.
 async fn try_all(
-    mut scan: Scan<'_>,
+    scan: Scan<'_>,
     trial: &mut Trial<'_>,
     limit: Option<u64>,
 ) -> Result<Exit, Failure> {
     let mut stops = StopSignals::listen()?;
-    let mut left = limit.unwrap_or(u64::MAX);
-    while left > 0
-        && let Some(mut entries) = scan.next().await?
-    {
-        truncate(&mut entries, left);
-        left -= entries.len() as u64;
+    let mut batches = Batches::new(scan, limit);
+    while let Some(entries) = batches.next().await? {
         tokio::select! {
             biased;
             signal = stops.next() => return Ok(signal.into()),

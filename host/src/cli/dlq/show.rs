@@ -15,7 +15,7 @@ use crate::delivery::death::Death;
 #[command(after_help = "\
 Examples:
   hostler dlq show --redis redis://localhost orders:dead 1700000000000-0
-  hostler dlq show --redis redis://localhost orders:dead 1700000000000-0 \
+  hostler dlq show --redis redis://localhost orders:dead 1700000000000-0 \\
     --json | jq -r .body")]
 pub(super) struct Args {
     /// The dead-letter key

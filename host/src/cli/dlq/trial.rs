@@ -3,26 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
+use super::ByReason;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
-use crate::cli::text::{micros, one_line, short};
+use crate::cli::text::{micros, short};
+use crate::cli::{invoke, output};
 use crate::config::Trying;
-use crate::dead_letter::peek::{OTHER, UNKNOWN};
+use crate::dead_letter::peek::UNKNOWN;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::outcome::Outcome;
 use crate::host::component;
 use crate::sandbox::{Call, Capture, LogSink, Sandbox};
 use crate::telemetry::wall_clock_ms;
 use crate::wire::stream::Decoded;
-
-/// How many different reasons are counted one by one; hostler itself writes ten.
-const REASONS_MAX: usize = 100;
 
 /// A handler on trial.
 pub(super) struct Trial<'a> {
@@ -41,7 +39,7 @@ pub(super) struct Trial<'a> {
 pub(super) struct Counts {
     handler: String,
     tried: u64,
-    verdicts: BTreeMap<String, BTreeMap<String, u64>>,
+    verdicts: ByReason<BTreeMap<String, u64>>,
 }
 
 /// The handler's verdict on one dead letter.
@@ -138,19 +136,21 @@ impl<'a> Trial<'a> {
                 message: &message,
                 attempt: 1,
                 max_attempts,
-                cancelled: &Arc::new(AtomicBool::new(false)),
+                cancelled: &Arc::default(),
                 // `hostler invoke` shows the log of a handler.
                 logs: &LogSink::Capture(Capture::default()),
             };
             let report = sandbox.call(&mut sandbox.slot(), call).await;
-            Verdict::of(report.outcome, micros(report.duration))
+            Verdict::of(&report.outcome, report.duration)
         }
     }
 
     fn print(&mut self, entry: &Entry, verdict: &Verdict) -> Result<(), Failure> {
+        self.counts.tried += 1;
+        let verdicts = self.counts.verdicts.of(entry);
+        *verdicts.entry(verdict.name()).or_default() += 1;
         let reason = entry.reason.as_deref();
         let old = reason.filter(|reason| !reason.is_empty());
-        self.counts.count(old.unwrap_or(UNKNOWN), &verdict.name());
         if self.json {
             return output::json(&Line {
                 id: &entry.id,
@@ -189,18 +189,13 @@ impl Verdict {
         }
     }
 
-    fn of(outcome: Outcome, duration_us: u64) -> Self {
-        let (word, fault, detail) = match outcome {
-            Outcome::Ack => ("ack", None, None),
-            Outcome::NackRequeue(_) => ("nack-requeue", None, None),
-            Outcome::Drop(reason) => ("drop", None, reason),
-            Outcome::Fault(fault) => ("fault", Some(fault.kind.label()), Some(fault.detail)),
-        };
+    fn of(outcome: &Outcome, duration: Duration) -> Self {
+        let verdict = invoke::Verdict::new(outcome);
         Self {
-            word,
-            fault,
-            detail,
-            duration_us: Some(duration_us),
+            word: verdict.outcome,
+            fault: verdict.fault,
+            detail: verdict.reason.map(str::to_owned),
+            duration_us: Some(micros(duration)),
         }
     }
 
@@ -214,28 +209,16 @@ impl Verdict {
 }
 
 impl Counts {
-    fn count(&mut self, reason: &str, verdict: &str) {
-        self.tried += 1;
-        let is_room = self.verdicts.len() < REASONS_MAX || self.verdicts.contains_key(reason);
-        let reason = if is_room {
-            one_line(reason)
-        } else {
-            OTHER.to_owned()
-        };
-        let verdicts = self.verdicts.entry(reason).or_default();
-        *verdicts.entry(verdict.to_owned()).or_default() += 1;
-    }
-
     /// A table of old reasons and new verdicts.
     pub(super) fn text(&self) -> String {
-        let rows = self.verdicts.iter().flat_map(|(reason, verdicts)| {
+        let rows = self.verdicts.0.iter().flat_map(|(reason, verdicts)| {
             let row = |(verdict, count): (&String, &u64)| {
                 [reason.clone(), verdict.clone(), count.to_string()]
             };
             verdicts.iter().map(row).collect::<Vec<_>>()
         });
         let tried = format!("tried {} with {}", self.tried, self.handler);
-        if self.verdicts.is_empty() {
+        if self.verdicts.0.is_empty() {
             return tried;
         }
         let table = output::titled(["died for", "now", "count"], rows);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachDestination};
-use crate::cli::message::{Body, Header, headers};
+use crate::cli::message::{Body, Header, header, headers};
 use crate::cli::progress::Progress;
 use crate::cli::session::ask_at;
 use crate::cli::{Variables, output};
@@ -54,7 +54,7 @@ pub(super) struct Args {
     lines: bool,
 
     /// A header of every message, `name=value`; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 
     /// Deliver the message after this time; for a stream, or a list that hosts read with `--reliable`
@@ -310,44 +310,19 @@ fn print_receipts(
     }
 }
 
-#[derive(Default, Serialize)]
-struct Published<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    due_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    length: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receivers: Option<u64>,
-}
-
-impl<'a> From<&'a Receipt> for Published<'a> {
-    fn from(receipt: &'a Receipt) -> Self {
-        let mut published = Self::default();
-        match receipt {
-            Receipt::Entry(id) => published.id = Some(id),
-            Receipt::Length(length) => published.length = Some(*length),
-            Receipt::Receivers(receivers) => published.receivers = Some(*receivers),
-            Receipt::Scheduled { id, due_ms } => {
-                published.id = Some(id);
-                published.due_ms = Some(*due_ms);
-            }
-        }
-        published
+fn json_of(receipt: &Receipt) -> serde_json::Value {
+    match receipt {
+        Receipt::Entry(id) => json!({ "id": id }),
+        Receipt::Length(length) => json!({ "length": length }),
+        Receipt::Receivers(receivers) => json!({ "receivers": receivers }),
+        Receipt::Scheduled { id, due_ms } => json!({ "id": id, "due_ms": due_ms }),
     }
 }
 
 fn print(receipts: &[Receipt], json: bool) -> Result<(), Failure> {
-    let mut text = String::new();
-    for receipt in receipts {
-        if json {
-            let line = serde_json::to_string(&Published::from(receipt));
-            text.push_str(&line.map_err(|error| Failure::new(Exit::Bug, error))?);
-        } else {
-            text.push_str(&receipt.to_string());
-        }
-        text.push('\n');
-    }
-    output::data(text.as_bytes())
+    let line = |receipt: &Receipt| match json {
+        true => format!("{}\n", json_of(receipt)),
+        false => format!("{receipt}\n"),
+    };
+    output::data(receipts.iter().map(line).collect::<String>().as_bytes())
 }

@@ -19,18 +19,18 @@ use crate::delivery::outcome::Outcome;
 /// The largest table: it is a few pages of text.
 const FILE_MAX: u64 = 16 << 20;
 
-/// A table as it stands in its file.
+/// The table in its file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
     #[serde(default)]
-    case: Vec<Written>,
+    case: Vec<CaseToml>,
 }
 
-/// A case as it stands in its file.
+/// A case in its file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct CaseToml {
     name: String,
     body: Option<String>,
     body_base64: Option<String>,
@@ -44,7 +44,7 @@ struct Written {
     max_attempts: u32,
     #[serde(default)]
     enqueued_ms: u64,
-    outcome: Word,
+    outcome: OutcomeName,
     delay: Option<String>,
     reason: Option<String>,
     fault: Option<String>,
@@ -54,7 +54,7 @@ struct Written {
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "kebab-case")]
-enum Word {
+enum OutcomeName {
     Ack,
     NackRequeue,
     Drop,
@@ -118,15 +118,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<Case>, Failure> {
     })
 }
 
-impl Written {
+impl CaseToml {
     fn case(self, beside: &Path) -> Result<Case, String> {
-        let only = |field: &str, given: bool, word: Word| match given && self.outcome != word {
+        let only = |field: &str, given: bool, word: OutcomeName| match given && self.outcome != word
+        {
             true => Err(format!("`{field}` does not go with this outcome")),
             false => Ok(()),
         };
-        only("delay", self.delay.is_some(), Word::NackRequeue)?;
-        only("reason", self.reason.is_some(), Word::Drop)?;
-        only("fault", self.fault.is_some(), Word::Fault)?;
+        only("delay", self.delay.is_some(), OutcomeName::NackRequeue)?;
+        only("reason", self.reason.is_some(), OutcomeName::Drop)?;
+        only("fault", self.fault.is_some(), OutcomeName::Fault)?;
         let body = match (self.body, self.body_base64, self.body_file) {
             (None, None, None) => Bytes::new(),
             (Some(text), None, None) => text.into(),
@@ -139,14 +140,14 @@ impl Written {
             _ => return Err("more than one body".to_owned()),
         };
         let expected = match self.outcome {
-            Word::Ack => Expected::Ack,
-            Word::NackRequeue => {
+            OutcomeName::Ack => Expected::Ack,
+            OutcomeName::NackRequeue => {
                 let delay = self.delay.map(|delay| Duration::parse(&delay));
                 let delay = delay.transpose();
                 Expected::NackRequeue(delay.map_err(|error| format!("`delay`: {}", error.what))?)
             }
-            Word::Drop => Expected::Drop(self.reason),
-            Word::Fault => Expected::Fault(self.fault),
+            OutcomeName::Drop => Expected::Drop(self.reason),
+            OutcomeName::Fault => Expected::Fault(self.fault),
         };
         let mut headers = Headers::default();
         for (name, value) in self.headers {

@@ -6,10 +6,14 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::snapshot::QueueSnapshot;
 use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash};
+
+/// The most reasons and hosts that are shown.
+const REASONS_MAX: usize = 10;
+const HOSTS_MAX: usize = 8;
 
 /// A snapshot as one line of text.
 pub(super) fn line(queue: &QueueSnapshot) -> String {
@@ -22,28 +26,21 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
         format!("in/s {}", per_second(queue.added_per_second)),
         format!("out/s {}", per_second(queue.done_per_second)),
     ];
-    if let Some(running) = queue.in_flight {
-        words.push(format!("running {running}"));
-    }
+    words.extend(queue.in_flight.map(|running| format!("running {running}")));
     if let Some(dead) = queue.dead_letters {
-        let mut text = format!("dead {dead}");
-        if !queue.dead_by_reason.is_empty() {
-            let reasons = queue.dead_by_reason.iter();
-            let reasons: Vec<String> = reasons
-                .map(|(r, n)| format!("{} {n}", one_line(r)))
-                .collect();
-            text.push_str(&format!(" ({})", reasons.join(", ")));
-        }
-        words.push(text);
+        let reasons = queue.dead_by_reason.iter();
+        let reasons: Vec<_> = reasons
+            .map(|(r, n)| format!("{} {n}", one_line(r)))
+            .collect();
+        words.push(match reasons.is_empty() {
+            true => format!("dead {dead}"),
+            false => format!("dead {dead} ({})", reasons.join(", ")),
+        });
     }
     let handlers = queue.hosts.iter().filter_map(|h| h.handler.as_deref());
-    let mut handlers: Vec<&str> = handlers.collect();
+    let mut handlers: Vec<_> = handlers.map(|h| format!("handler {}", short(h))).collect();
     handlers.dedup();
-    words.extend(
-        handlers
-            .iter()
-            .map(|digest| format!("handler {}", short(digest))),
-    );
+    words.append(&mut handlers);
     if let Some(fault) = queue.faults.first() {
         words.push(format!("last fault {} {}", fault.kind, one_line(&fault.id)));
     }
@@ -53,39 +50,33 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
         1 => words.push("1 host does not answer".to_owned()),
         n => words.push(format!("{} do not answer", count(n, "host"))),
     }
-    words.extend(queue.trouble.iter().map(|trouble| one_line(trouble)));
+    words.extend(queue.trouble.as_deref().map(one_line));
     words.join("  ")
 }
 
 /// A snapshot as a screen.
 pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
-    let reasons = u16::try_from(queue.dead_by_reason.len())
-        .unwrap_or(u16::MAX)
-        .min(10);
-    let hosts = u16::try_from(queue.hosts.len()).unwrap_or(u16::MAX).min(8);
+    // A table has a border, and a title or a header.
+    let height = |is_shown: bool, rows: usize| match is_shown {
+        true => Constraint::Length(3 + u16::try_from(rows).unwrap_or(u16::MAX)),
+        false => Constraint::Length(0),
+    };
+    let reasons = queue.dead_by_reason.len().min(REASONS_MAX);
+    let hosts = queue.hosts.len().min(HOSTS_MAX);
     let [title, facts, dead, served, faults, bottom] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(6),
-        Constraint::Length(if queue.dead_letters.is_some() {
-            reasons + 3
-        } else {
-            0
-        }),
-        Constraint::Length(if hosts > 0 { hosts + 3 } else { 0 }),
+        height(queue.dead_letters.is_some(), reasons),
+        height(hosts > 0, hosts),
         Constraint::Min(3),
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let group = queue
-        .group
-        .as_deref()
-        .map(|g| format!(" · group {}", one_line(g)));
-    let head = format!(
-        "{}{}  {}",
-        one_line(&queue.key),
-        group.unwrap_or_default(),
-        time(queue.at_ms)
-    );
+    let group = queue.group.as_deref().map(one_line);
+    let group = group
+        .map(|group| format!(" · group {group}"))
+        .unwrap_or_default();
+    let head = format!("{}{group}  {}", one_line(&queue.key), time(queue.at_ms));
     frame.render_widget(Line::from(head).style(bold()), title);
     draw_facts(queue, frame, facts);
     draw_dead(queue, frame, dead);
@@ -99,35 +90,37 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
 }
 
 fn draw_facts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
-    let oldest = queue
-        .oldest_pending_ms
-        .map(|ms| format!("the oldest for {}", duration_ms(ms)));
-    let (added, done) = (queue.added_per_second, queue.done_per_second);
+    let oldest = queue.oldest_pending_ms.map(duration_ms);
+    let oldest = oldest.map(|oldest| format!("the oldest for {oldest}"));
     let rows = [
-        ["unread", &or_dash(queue.lag), "in/s", &per_second(added)],
-        [
+        (
+            "unread",
+            or_dash(queue.lag),
+            "in/s",
+            per_second(queue.added_per_second),
+        ),
+        (
             "pending",
-            &queue.pending.to_string(),
+            queue.pending.to_string(),
             "out/s",
-            &per_second(done),
-        ],
-        [
+            per_second(queue.done_per_second),
+        ),
+        (
             "delayed",
-            &queue.delayed.to_string(),
+            queue.delayed.to_string(),
             "running",
-            &or_dash(queue.in_flight),
-        ],
-        [
+            or_dash(queue.in_flight),
+        ),
+        (
             "consumers",
-            &queue.consumers.to_string(),
+            queue.consumers.to_string(),
             "",
-            &oldest.unwrap_or_default(),
-        ],
+            oldest.unwrap_or_default(),
+        ),
     ];
-    let rows = rows.map(|row| Row::new(row.map(|cell| Cell::from(cell.to_owned()))));
+    let rows = rows.map(|(a, b, c, d)| Row::new([a.to_owned(), b, c.to_owned(), d]));
     let widths = [10, 14, 9, 40].map(Constraint::Length);
-    let table = Table::new(rows, widths).block(Block::bordered().title("queue"));
-    frame.render_widget(table, area);
+    frame.render_widget(boxed(Table::new(rows, widths), "queue"), area);
 }
 
 fn draw_dead(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
@@ -138,18 +131,13 @@ fn draw_dead(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
     let most = most.unwrap_or(1).max(1);
     let rows = queue.dead_by_reason.iter().map(|(reason, count)| {
         let bar = "█".repeat(usize::try_from((count * 30).div_ceil(most)).unwrap_or(30));
-        let cells = [one_line(reason), count.to_string(), bar];
-        Row::new(cells.map(Cell::from))
+        Row::new([one_line(reason), count.to_string(), bar])
     });
     let widths = [18, 10, 32].map(Constraint::Length);
-    let key = queue.dead_letter_key.as_deref().unwrap_or_default();
-    let title = format!(
-        "dead letters: {total} of {} in {}",
-        or_dash(queue.dead_letter_max_len),
-        one_line(key)
-    );
-    let table = Table::new(rows, widths).block(Block::bordered().title(title));
-    frame.render_widget(table, area);
+    let key = one_line(queue.dead_letter_key.as_deref().unwrap_or_default());
+    let max = or_dash(queue.dead_letter_max_len);
+    let title = format!("dead letters: {total} of {max} in {key}");
+    frame.render_widget(boxed(Table::new(rows, widths), &title), area);
 }
 
 fn draw_hosts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
@@ -162,60 +150,50 @@ fn draw_hosts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
             (None, Some(refused)) => format!("ignores: {}", one_line(refused)),
             (None, None) => String::new(),
         };
-        let handler = host.handler.as_deref().map_or(UNKNOWN, short);
+        let style = match remark.is_empty() {
+            true => Style::new(),
+            false => Style::new().fg(Color::Red),
+        };
         let cells = [
             one_line(&host.address),
-            handler.to_owned(),
+            host.handler.as_deref().map_or(UNKNOWN, short).to_owned(),
             host.in_flight.to_string(),
             per_second(host.attempts_per_second),
             remark,
         ];
-        let style = match host.error.is_some() || host.refused.is_some() {
-            true => Style::new().fg(Color::Red),
-            false => Style::new(),
-        };
-        Row::new(cells.map(Cell::from)).style(style)
+        Row::new(cells).style(style)
     });
-    let widths = [
-        Constraint::Length(22),
-        Constraint::Length(14),
-        Constraint::Length(8),
-        Constraint::Length(12),
-        Constraint::Min(10),
-    ];
     let head = Row::new(["host", "handler", "running", "attempts/s", ""]).style(bold());
-    let table = Table::new(rows, widths).header(head);
-    let table = table.block(Block::bordered().title("hosts"));
-    frame.render_widget(table, area);
+    let table = Table::new(rows, widths([22, 14, 8, 12])).header(head);
+    frame.render_widget(boxed(table, "hosts"), area);
 }
 
 fn draw_faults(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
-    let block = Block::bordered().title("recent faults");
+    let title = "recent faults";
     if queue.faults.is_empty() {
-        let text = if queue.hosts.is_empty() {
-            "only hosts know them: give `--admin ADDRESS`"
-        } else {
-            "none"
+        let text = match queue.hosts.is_empty() {
+            true => "only hosts know them: give `--admin ADDRESS`",
+            false => "none",
         };
+        let block = Block::bordered().title(title);
         frame.render_widget(Paragraph::new(text).block(block), area);
         return;
     }
     let rows = queue.faults.iter().map(|fault| {
-        let cells = [
-            time(fault.at_ms),
-            one_line(&fault.kind),
-            one_line(&fault.id),
-            one_line(&fault.detail),
-        ];
-        Row::new(cells.map(Cell::from))
+        let [kind, id, detail] = [&fault.kind, &fault.id, &fault.detail].map(|text| one_line(text));
+        Row::new([time(fault.at_ms), kind, id, detail])
     });
-    let widths = [
-        Constraint::Length(9),
-        Constraint::Length(14),
-        Constraint::Length(20),
-        Constraint::Min(10),
-    ];
-    frame.render_widget(Table::new(rows, widths).block(block), area);
+    frame.render_widget(boxed(Table::new(rows, widths([9, 14, 20])), title), area);
+}
+
+fn boxed<'a>(table: Table<'a>, title: &'a str) -> Table<'a> {
+    table.block(Block::bordered().title(title))
+}
+
+/// The widths of columns; the last column takes the rest.
+fn widths<const N: usize>(columns: [u16; N]) -> impl Iterator<Item = Constraint> {
+    let columns = columns.into_iter().map(Constraint::Length);
+    columns.chain([Constraint::Min(10)])
 }
 
 fn bold() -> Style {
@@ -223,7 +201,7 @@ fn bold() -> Style {
 }
 
 fn per_second(rate: Option<f64>) -> String {
-    rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.1}"))
+    or_dash(rate.map(|rate| format!("{rate:.1}")))
 }
 
 /// The time of day, UTC.
