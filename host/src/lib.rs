@@ -25,8 +25,9 @@
 //!
 //! # Rooms
 //!
-//! `delivery` and `wire` are pure; only `queue` knows Redis; only `sandbox` knows wasmtime; only
-//! `cli` prints. `queue` and `sandbox` never meet but in `runtime`. A test keeps it so.
+//! `delivery` and `wire` are pure; only `redis` and the rooms that stand on it know the Redis client;
+//! only `sandbox` knows wasmtime; only `cli` prints. `host` assembles: from a [`config`] to a running
+//! host. A test checks these walls.
 
 pub mod admin;
 pub mod cli;
@@ -36,6 +37,7 @@ pub mod delivery;
 #[cfg(test)]
 mod docs;
 pub mod file_watch;
+pub mod host;
 pub mod policies;
 pub mod publish;
 pub mod queue;

@@ -156,7 +156,7 @@ fn a_wrong_table_is_refused_before_any_case_runs() {
     refused(
         "[[case]]\nname = 'a'\noutcome = 'ack'\ndelay = '1s'\n\
          [[case]]\nname = 'b'\noutcome = 'drop'\nbody = ''\nbody_base64 = ''",
-        "case `a`: `delay` says nothing about this outcome",
+        "case `a`: `delay` does not go with this outcome",
     );
     refused(
         "[[case]]\nname = 'a'\noutcome = 'nack-requeue'\ndelay = '1'",

@@ -55,7 +55,7 @@ async fn a_wrong_policy_is_refused_when_it_is_set() {
 }
 
 #[tokio::test]
-async fn policy_get_shows_overruled_rules_and_unset_removes_rules() {
+async fn policy_get_shows_overridden_rules_and_unset_removes_rules() {
     let scene = Scene::new().await;
     let none = scene.policy("get", &[]).ok();
     assert_eq!(none.stdout, "no policy is set\n");
@@ -72,7 +72,7 @@ async fn policy_get_shows_overruled_rules_and_unset_removes_rules() {
         [
             &["setting", "value", "for"][..],
             &["max_deliveries", "3", "orders"],
-            &["max_deliveries", "7", "orders*", "overruled"],
+            &["max_deliveries", "7", "orders*", "overridden"],
             &["on_cap", "discard", "orders*"],
         ]
     );
@@ -92,9 +92,9 @@ async fn policy_get_shows_overruled_rules_and_unset_removes_rules() {
 
     let unset = || scene.policy("unset", &["--queue", "orders", "max_deliveries"]);
     let left = unset().ok();
-    assert!(!left.stdout.contains("overruled"), "{left:?}");
+    assert!(!left.stdout.contains("overridden"), "{left:?}");
     let nothing = unset().ok();
-    let note = "nothing of that was set";
+    let note = "none of these settings was set";
     assert!(nothing.stderr.contains(note), "{nothing:?}");
     let all = scene.policy("unset", &[&pattern[..], &["--all"]].concat());
     assert_eq!(all.ok().stdout, "no policy is set\n");

@@ -224,7 +224,7 @@ async fn a_changed_configuration_file_is_applied_after_a_write_a_rename_or_a_new
     // A setting that needs a restart is reported.
     file.replace(&text("max_deliveries = 4", "concurrency = 3"));
     held(&host, 3).await;
-    host.logs("changed in the file, and held after the next start only")
+    host.logs("settings changed in the file that apply after the next start only")
         .await;
 
     // Like Kubernetes: a link to a directory is replaced.
@@ -285,7 +285,7 @@ async fn the_documented_user_reads_policies_and_a_user_without_the_right_serves_
         raw.number("XLEN orders:dead").await == 1
     })
     .await;
-    let cannot = "cannot see all policies";
+    let cannot = "cannot read all policies";
     assert_eq!(host.count(|line| line.message() == cannot), 0);
 
     let blind = as_user("blind").ready().await;

@@ -8,7 +8,7 @@ use hostler_tests::redis::eventually;
 
 use crate::e2e_scene::Scene;
 
-pub(crate) const HELD: &str = "other rules hold";
+pub(crate) const HELD: &str = "rules changed";
 pub(crate) const IGNORED: &str = "wrong rules are ignored";
 
 impl Scene {

@@ -137,7 +137,7 @@ async fn watch_shows_the_reports_of_hosts(kind: Kind) {
     let mut terminal = Terminal::spawn(hostler(watch(&scene, &["--admin", address])));
     terminal.shows("unread 0");
     terminal.shows(&format!("{address} {} ", &digest[..12]));
-    terminal.shows("faults of late");
+    terminal.shows("recent faults");
     terminal.shows("unreachable");
     terminal.shows("max-deliveries 1");
     terminal.types("q");

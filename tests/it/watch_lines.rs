@@ -64,7 +64,7 @@ async fn lines_show_waiting_running_and_dead_messages() {
     for part in [
         "  orders  unread 0  ",
         "  dead 3 (dropped 2, max-deliveries 1)",
-        "1 hosts do not answer",
+        "1 host does not answer",
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }

@@ -1,15 +1,16 @@
-//! `hostler check`: what is this component, and is this configuration right? Runs nothing.
+//! `hostler check`: describes a component, or checks a configuration. Runs nothing.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{All, Flags};
-use crate::cli::{Variables, compile_component, flags, output};
+use crate::cli::flags::{All, Flags, checked};
+use crate::cli::text::{millis, or_dash, size};
+use crate::cli::{Variables, output};
 use crate::config::{self, ByteSize, Collected, Effective, Problem, Value};
-use crate::delivery::millis::millis;
-use crate::sandbox::{self, Description, Import, LoadError, Need, Sandbox, Settings};
+use crate::host::component;
+use crate::sandbox::{Description, Import, Need, Settings};
 
 /// Say what a component is and needs, or whether a configuration is right
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ use crate::sandbox::{self, Description, Import, LoadError, Need, Sandbox, Settin
 Examples:
   hostler check handler.wasm                  world, imports, size, digest
   hostler check handler.wasm --memory 8MiB    would it start with less memory?
-  hostler check --config orders.toml          every setting, and where it comes from
+  hostler check --config orders.toml          every setting and its source
   hostler check --config orders.toml --json   the same for machines"
 )]
 pub(super) struct Args {
@@ -49,135 +50,92 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 
 fn check_config(collected: Collected, json: bool) -> Result<Exit, Failure> {
     let effective = collected.effective();
-    let checked = collected.config();
+    let loaded = collected.config();
     if json {
-        let (problems, warnings) = match &checked {
+        let (problems, warnings) = match &loaded {
             Ok(loaded) => (&[][..], loaded.warnings.as_slice()),
             Err(error) => (error.problems.as_slice(), &[][..]),
         };
-        output::json(&Checked {
-            ok: checked.is_ok(),
-            problems: problems.iter().map(told).collect(),
-            warnings: warnings.iter().map(told).collect(),
-            settings: effective.iter().map(stands).collect(),
+        output::json(&CheckedConfig {
+            ok: loaded.is_ok(),
+            problems: problems.iter().map(ProblemJson::from).collect(),
+            warnings: warnings.iter().map(ProblemJson::from).collect(),
+            settings: effective.iter().map(SettingJson::from).collect(),
         })?;
     }
-    let loaded = checked?;
-    flags::warn(&loaded.warnings);
+    checked(loaded)?;
     if !json {
-        let rows = effective.iter().map(|setting| {
-            let value = setting.value.as_deref().unwrap_or("-");
-            [
-                setting.key.to_owned(),
-                value.to_owned(),
-                setting.source.to_string(),
-            ]
+        let rows = effective.into_iter().map(|setting| {
+            let (key, source) = (setting.key.to_owned(), setting.source.to_string());
+            [key, or_dash(setting.value), source]
         });
-        let head = ["setting", "value", "from"].map(str::to_owned);
-        output::line(&output::table(std::iter::once(head).chain(rows)))?;
+        output::line(&output::titled(["setting", "value", "from"], rows))?;
     }
     Ok(Exit::Ok)
 }
 
 /// The shape of `--config --json`.
 #[derive(Serialize)]
-struct Checked<'a> {
+struct CheckedConfig<'a> {
     ok: bool,
-    problems: Vec<Told<'a>>,
-    warnings: Vec<Told<'a>>,
-    settings: Vec<Stands<'a>>,
+    problems: Vec<ProblemJson<'a>>,
+    warnings: Vec<ProblemJson<'a>>,
+    settings: Vec<SettingJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ProblemJson<'a> {
     source: Option<String>,
     what: String,
     hint: Option<&'a str>,
 }
 
+impl<'a> From<&'a Problem> for ProblemJson<'a> {
+    fn from(problem: &'a Problem) -> Self {
+        Self {
+            source: problem.source.as_ref().map(config::Source::to_string),
+            what: problem.kind.to_string(),
+            hint: problem.hint.as_deref(),
+        }
+    }
+}
+
 #[derive(Serialize)]
-struct Stands<'a> {
+struct SettingJson<'a> {
     key: &'static str,
     value: Option<&'a str>,
     source: String,
 }
 
-fn told(problem: &Problem) -> Told<'_> {
-    Told {
-        source: problem.source.as_ref().map(config::Source::to_string),
-        what: problem.kind.to_string(),
-        hint: problem.hint.as_deref(),
-    }
-}
-
-fn stands(setting: &Effective) -> Stands<'_> {
-    Stands {
-        key: setting.key,
-        value: setting.value.as_deref(),
-        source: setting.source.to_string(),
+impl<'a> From<&'a Effective> for SettingJson<'a> {
+    fn from(setting: &'a Effective) -> Self {
+        Self {
+            key: setting.key,
+            value: setting.value.as_deref(),
+            source: setting.source.to_string(),
+        }
     }
 }
 
 fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit, Failure> {
-    let sandbox = load(file, settings)?;
-    let description = sandbox.describe();
-    if json {
-        output::json(&component(description, sandbox.digest()))?;
-    } else {
-        output::line(&component_text(description, sandbox.digest(), settings))?;
-    }
-    Ok(Exit::Ok)
-}
-
-/// Load a component, or say why it cannot be run.
-pub(super) fn load(file: &Path, settings: &Settings) -> Result<Sandbox, Failure> {
-    let bytes = read(file, settings.limits.component)?;
-    load_bytes(file, &bytes, settings)
-}
-
-/// Read a component's file.
-pub(super) fn read(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
-    sandbox::read(file, max).map_err(|error| refused(file, &error))
-}
-
-/// As [`load`], of what was read.
-pub(super) fn load_bytes(
-    file: &Path,
-    bytes: &[u8],
-    settings: &Settings,
-) -> Result<Sandbox, Failure> {
-    let settings = Settings {
-        compiler: compile_component::compiler()?,
-        ..settings.clone()
-    };
-    Sandbox::load_bytes(bytes, &settings).map_err(|error| refused(file, &error))
-}
-
-fn refused(file: &Path, error: &LoadError) -> Failure {
-    let exit = match error {
-        // A wrong path is a mistake of the command line, not of the component.
-        LoadError::Read(_) => Exit::Usage,
-        _ => Exit::Component,
-    };
-    let what = format!("{} {error}", file.display());
-    // The error names the remedy behind its last semicolon.
-    match what.rsplit_once("; ") {
-        Some((what, remedy)) => Failure::new(exit, what).hint(remedy),
-        None => Failure::new(exit, what),
-    }
+    let sandbox = component::load(file, settings)?;
+    let component = ComponentJson::new(sandbox.describe(), sandbox.digest());
+    output::either(json, &component, |_| {
+        component_text(sandbox.describe(), sandbox.digest(), settings)
+    })
 }
 
 /// The shape of `FILE --json`.
 #[derive(Serialize)]
-struct Component<'a> {
+struct ComponentJson<'a> {
     ok: bool,
     digest: &'a str,
     interface: &'a str,
     exports: &'a [String],
-    imports: Vec<Imported<'a>>,
+    imports: Vec<ImportJson<'a>>,
     size_bytes: u64,
     compile_ms: u64,
-    /// It had been compiled before: that is how long it took to read.
+    /// Whether it was compiled before; then `compile_ms` is the time to read it.
     cached: bool,
     memories: u32,
     memory_initial_bytes: u64,
@@ -187,15 +145,15 @@ struct Component<'a> {
 }
 
 #[derive(Serialize)]
-struct Imported<'a> {
+struct ImportJson<'a> {
     name: &'a str,
     /// `nothing`, `inert`, `grant` (it is given), `later-grant` or `unknown`.
     needs: &'static str,
     grant: Option<&'static str>,
 }
 
-fn component<'a>(description: &'a Description, digest: &'a str) -> Component<'a> {
-    let imported = |import: &'a Import| {
+impl<'a> From<&'a Import> for ImportJson<'a> {
+    fn from(import: &'a Import) -> Self {
         let (needs, grant) = match import.need {
             Need::Nothing => ("nothing", None),
             Need::Inert => ("inert", None),
@@ -203,94 +161,75 @@ fn component<'a>(description: &'a Description, digest: &'a str) -> Component<'a>
             Need::LaterGrant(grant) => ("later-grant", Some(grant)),
             Need::Unknown => ("unknown", None),
         };
-        Imported {
+        Self {
             name: &import.name,
             needs,
             grant,
         }
-    };
-    Component {
-        ok: true,
-        digest,
-        interface: &description.interface,
-        exports: &description.exports,
-        imports: description.imports.iter().map(imported).collect(),
-        size_bytes: description.size,
-        compile_ms: millis(description.compile),
-        cached: description.cached,
-        memories: description.memories,
-        memory_initial_bytes: description.memory_initial,
-        tables: description.tables,
-        table_initial_elements: description.table_initial,
-        pooling: description.pooling,
+    }
+}
+
+impl<'a> ComponentJson<'a> {
+    fn new(description: &'a Description, digest: &'a str) -> Self {
+        Self {
+            ok: true,
+            digest,
+            interface: &description.interface,
+            exports: &description.exports,
+            imports: description.imports.iter().map(ImportJson::from).collect(),
+            size_bytes: description.size,
+            compile_ms: millis(description.compile),
+            cached: description.cached,
+            memories: description.memories,
+            memory_initial_bytes: description.memory_initial,
+            tables: description.tables,
+            table_initial_elements: description.table_initial,
+            pooling: description.pooling,
+        }
     }
 }
 
 fn component_text(description: &Description, digest: &str, settings: &Settings) -> String {
-    let limit = |size: usize| ByteSize(size as u64).show();
+    let limits = &settings.limits;
+    let compiled = match description.cached {
+        true => "loaded in",
+        false => "compiled in",
+    };
+    let memory = size(description.memory_initial);
+    let memory_max = ByteSize(limits.memory as u64).show();
+    let (elements, elements_max) = (description.table_initial, limits.table_elements);
+    let instances = match description.pooling {
+        true => "from a pool",
+        false => "mapped one by one",
+    };
     let facts = [
         ("handler", description.interface.clone()),
         ("digest", digest.to_owned()),
-        ("size", people_size(description.size)),
-        (
-            if description.cached {
-                "loaded in"
-            } else {
-                "compiled in"
-            },
-            format!("{:.1?}", description.compile),
-        ),
+        ("size", size(description.size)),
+        (compiled, format!("{:.1?}", description.compile)),
         (
             "memory",
-            format!(
-                "{} at the start (limit {})",
-                people_size(description.memory_initial),
-                limit(settings.limits.memory)
-            ),
+            format!("{memory} at the start (limit {memory_max})"),
         ),
         (
             "tables",
-            format!(
-                "{} elements at the start (limit {})",
-                description.table_initial, settings.limits.table_elements
-            ),
+            format!("{elements} elements at the start (limit {elements_max})"),
         ),
-        (
-            "instances",
-            if description.pooling {
-                "from a pool"
-            } else {
-                "mapped one by one"
-            }
-            .to_owned(),
-        ),
+        ("instances", instances.to_owned()),
     ];
-    let mut text = output::table(facts.map(|(name, value)| [name.to_owned(), value]));
-    text.push_str("\n\nimports");
+    let facts = output::table(facts.map(|(name, value)| [name.to_owned(), value]));
     if description.imports.is_empty() {
-        text.push_str("  nothing");
-    } else {
-        let rows = description.imports.iter().map(|import| {
-            let need = match import.need {
-                Need::Nothing => "always there".to_owned(),
-                Need::Inert => "there, but empty".to_owned(),
-                Need::Grant(grant) => format!("by the grant `{grant}`"),
-                Need::LaterGrant(grant) => format!("needs the grant `{grant}`"),
-                Need::Unknown => "unknown to this host".to_owned(),
-            };
-            [format!("  {}", import.name), need]
-        });
-        text.push('\n');
-        text.push_str(&output::table(rows));
+        return format!("{facts}\n\nimports  nothing");
     }
-    text
-}
-
-/// A size that people can read, with one decimal.
-pub(super) fn people_size(bytes: u64) -> String {
-    match bytes {
-        0..=1023 => format!("{bytes} B"),
-        1024..=1_048_575 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-    }
+    let rows = description.imports.iter().map(|import| {
+        let need = match import.need {
+            Need::Nothing => "always there".to_owned(),
+            Need::Inert => "there, but empty".to_owned(),
+            Need::Grant(grant) => format!("by the grant `{grant}`"),
+            Need::LaterGrant(grant) => format!("needs the grant `{grant}`"),
+            Need::Unknown => "unknown to this host".to_owned(),
+        };
+        [format!("  {}", import.name), need]
+    });
+    format!("{facts}\n\nimports\n{}", output::table(rows))
 }

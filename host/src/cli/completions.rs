@@ -1,4 +1,4 @@
-//! `hostler completions`: a script that teaches the shell our flags.
+//! `hostler completions`: a completion script for a shell.
 
 use clap_complete::Shell;
 

@@ -1,30 +1,32 @@
-//! `hostler dlq`: what died, why, and the way back.
+//! `hostler dlq`: look at dead letters, and bring them back.
 //!
-//! - [`peek`], [`show`]: look, change nothing.
-//! - [`replay`], [`purge`], [`export`]: take it back, away, along.
-//! - [`filter`]: which entries are meant.
-//! - [`trial`]: what another handler makes of them.
+//! - [`peek`], [`show`]: read only.
+//! - [`replay`], [`purge`], [`export`]: move, delete, copy out.
+//! - [`filter`]: the flags that choose entries.
+//! - [`trial`]: the verdicts of another handler on them.
+
+use std::collections::BTreeMap;
 
 use clap::Subcommand;
+use serde::Serialize;
 
 use crate::cli::Variables;
-use crate::cli::connect::{Connected, Passing, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{self, Flags, Reach};
-use crate::config::Redis;
-use crate::dead_letter::{DeadLetters, Error};
-use crate::delivery::text::printable;
-use crate::wire::stream;
+use crate::cli::flags::{Flags, Reach};
+use crate::cli::session::ask;
+use crate::cli::text::one_line;
+use crate::dead_letter::peek::{OTHER, UNKNOWN};
+use crate::dead_letter::{DeadLetters, Entry, Scan};
 
 mod export;
-pub(super) mod filter;
+mod filter;
 mod peek;
 mod purge;
 mod replay;
 mod show;
 mod trial;
 
-/// Look into dead-letter queues, and bring messages back from them
+/// Look at dead letters, and bring messages back from them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -40,19 +42,6 @@ enum Command {
     Export(export::Args),
 }
 
-impl Passing for Error {
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Redis(error) if error.may_pass())
-    }
-
-    fn failure(&self) -> Failure {
-        match self {
-            Self::Redis(error) => error.failure(),
-            error => Failure::new(Exit::Usage, error),
-        }
-    }
-}
-
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Peek(args) => peek::run(args, variables),
@@ -63,55 +52,58 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     }
 }
 
-/// Do something with a dead-letter queue that can be reached.
-fn with<T>(
+/// Work on the dead-letter queue with this key.
+fn with_letters<T>(
     key: &str,
     flags: Flags<Reach>,
     variables: Variables,
     work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let loaded = flags.collect(variables).redis()?;
-    flags::warn(&loaded.warnings);
-    ask(at(key, &loaded.value, stream::Options::default(), work))
+    ask(flags, variables, "dlq", async |session| {
+        work(&DeadLetters::new(&session.connector, key)).await
+    })
 }
 
-/// The same inside of a runtime, for a server that is known, with entries read like this.
-async fn at<T>(
-    key: &str,
-    redis: &Redis,
-    reading: stream::Options,
-    work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let connected = Connected::new(redis, "dlq").await?;
-    let letters = DeadLetters::new(&connected.connector, key).reading(reading);
-    let link = connected.connector.link("reach");
-    let reached = patiently(redis.wait, async || link.reach().await).await;
-    let done = match reached {
-        Ok(()) => work(&letters).await,
-        Err(failure) => Err(failure),
-    };
-    connected.close().await;
-    done
+/// Reads the entries of a scan in batches, up to a limit.
+struct Batches<'a> {
+    scan: Scan<'a>,
+    left: u64,
 }
 
-/// Why it did not work, for a command that asks once.
-fn failed(error: Error) -> Failure {
-    error.failure()
-}
-
-/// How much of a body or a text a table shows, in characters.
-const SHOWN_MAX: usize = 60;
-
-/// A text that somebody else wrote: on one line, without control characters, not too long.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown = line(&text.chars().take(SHOWN_MAX).collect::<String>());
-    if text.chars().nth(SHOWN_MAX).is_some() {
-        shown.push('…');
+impl<'a> Batches<'a> {
+    fn new(scan: Scan<'a>, limit: Option<u64>) -> Self {
+        let left = limit.unwrap_or(u64::MAX);
+        Self { scan, left }
     }
-    shown
+
+    /// The next batch, which may be empty; `None` = the scan or the limit has ended.
+    async fn next(&mut self) -> Result<Option<Vec<Entry>>, Failure> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let mut entries = self.scan.next().await?;
+        if let Some(entries) = &mut entries {
+            entries.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= entries.len() as u64;
+        }
+        Ok(entries)
+    }
 }
 
-/// A text that somebody else wrote: on one line, without control characters.
-pub(super) fn line(text: &str) -> String {
-    printable(text).replace('\t', "\\t")
+/// How many different reasons are counted one by one; hostler itself writes ten.
+const REASONS_MAX: usize = 100;
+
+/// Something for each reason of dead letters.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct ByReason<T>(BTreeMap<String, T>);
+
+impl<T: Default> ByReason<T> {
+    fn of(&mut self, entry: &Entry) -> &mut T {
+        let reason = entry.reason.as_deref().filter(|reason| !reason.is_empty());
+        let reason = one_line(reason.unwrap_or(UNKNOWN));
+        let is_room = self.0.len() < REASONS_MAX || self.0.contains_key(&reason);
+        let reason = if is_room { reason } else { OTHER.to_owned() };
+        self.0.entry(reason).or_default()
+    }
 }

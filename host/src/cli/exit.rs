@@ -1,66 +1,54 @@
-//! How the process ends: exit codes are an interface.
+//! How the process ends. Exit codes are a public interface.
 
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::config;
-use crate::config::Problem;
+use crate::config::{self, Problem};
+use crate::dead_letter;
+use crate::host::{self, Ended, StopSignal};
+use crate::publish;
+use crate::redis::startup::StartError;
+use crate::redis::{self, Class};
 
-/// The exit codes of hostler, after `sysexits.h` where that has a word for it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub enum Exit {
-    /// It did what it was asked.
-    Ok = 0,
-    /// `test`: the handler did not do what a case expects.
-    Failed = 1,
-    /// `invoke`: the handler wants the message again.
-    NackRequeue = 10,
-    /// `invoke`: the handler never wants the message again.
-    Drop = 11,
-    /// `invoke`: the handler did not answer.
-    Fault = 12,
-    /// The command line or the configuration is wrong, or the queue is not what it must be.
-    Usage = 64,
-    /// The component cannot be run.
-    Component = 65,
-    /// Redis was not there at the start, or went away during a command that does one thing.
-    Unavailable = 69,
-    /// A mistake of hostler's own.
-    Bug = 70,
-    /// A file or a stream of this process could not be read or written.
-    Io = 74,
-    /// The time for draining, or for `--until-empty`, was over.
-    TimedOut = 75,
-    /// A second Ctrl-C.
-    Interrupted = 130,
-    /// A second SIGTERM.
-    Terminated = 143,
+macro_rules! exits {
+    ($($name:ident = $code:literal, $meaning:literal;)*) => {
+        /// The exit codes of hostler, as in `sysexits.h` where that defines one.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        #[repr(u8)]
+        pub enum Exit {
+            $(#[doc = $meaning] $name = $code,)*
+        }
+
+        impl Exit {
+            /// Every code with its meaning.
+            pub const ALL: &[(Self, &str)] = &[$((Self::$name, $meaning)),*];
+        }
+    };
 }
 
-impl Exit {
-    /// Every code with what it means, for the documentation.
-    pub const ALL: [(Self, &'static str); 13] = [
-        (Self::Ok, "done; invoke: ack"),
-        (Self::Failed, "test: a case failed"),
-        (Self::NackRequeue, "invoke: nack-requeue"),
-        (Self::Drop, "invoke: drop"),
-        (Self::Fault, "invoke: fault"),
-        (Self::Usage, "usage or configuration"),
-        (Self::Component, "the component cannot be run"),
-        (Self::Unavailable, "Redis is not there"),
-        (Self::Bug, "a bug of hostler"),
-        (Self::Io, "a file could not be read or written"),
-        (Self::TimedOut, "the time for draining was over"),
-        (Self::Interrupted, "a second Ctrl-C"),
-        (Self::Terminated, "a second SIGTERM"),
-    ];
+exits! {
+    Ok = 0, "done; invoke: ack";
+    Failed = 1, "test: a case failed";
+    NackRequeue = 10, "invoke: nack-requeue";
+    Drop = 11, "invoke: drop";
+    Fault = 12, "invoke: fault";
+    Usage = 64, "usage or configuration";
+    Component = 65, "the component cannot be run";
+    Unavailable = 69, "Redis does not answer";
+    Bug = 70, "a bug of hostler";
+    Io = 74, "a file could not be read or written";
+    TimedOut = 75, "the time for draining was over";
+    Interrupted = 130, "a second Ctrl-C";
+    Terminated = 143, "a second SIGTERM";
 }
 
-/// The codes as `--help` shows them.
+/// The exit codes, for `--help`.
 pub(super) fn table() -> String {
-    let rows = Exit::ALL.map(|(exit, meaning)| format!("  {:>3}  {meaning}", exit as u8));
-    format!("Exit codes:\n{}", rows.join("\n"))
+    let row = |(exit, meaning): &(Exit, &str)| format!("\n  {:>3}  {meaning}", *exit as u8);
+    format!(
+        "Exit codes:{}",
+        Exit::ALL.iter().map(row).collect::<String>()
+    )
 }
 
 impl From<Exit> for ExitCode {
@@ -69,14 +57,33 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked: told once, in the end.
+impl From<StopSignal> for Exit {
+    fn from(signal: StopSignal) -> Self {
+        match signal {
+            StopSignal::Interrupt => Self::Interrupted,
+            StopSignal::Terminate => Self::Terminated,
+        }
+    }
+}
+
+impl From<Ended> for Exit {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Done => Self::Ok,
+            Ended::TimedOut => Self::TimedOut,
+            Ended::Forced(signal) => signal.into(),
+        }
+    }
+}
+
+/// Why a command failed: printed once, at the end.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
     /// What is wrong: one line, a fragment.
     pub what: String,
-    /// More than one thing is wrong: each with its own hint.
+    /// The problems, if there are several: each with its own hint.
     pub details: Vec<(String, Option<String>)>,
     /// What to do.
     pub hint: Option<String>,
@@ -93,14 +100,14 @@ impl Failure {
         }
     }
 
-    /// With what to do about it.
+    /// Add what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Reading or writing something of this process failed.
+    /// A file or a stream of this process could not be read or written.
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
         Self::new(Exit::Io, format_args!("{what}: {error}"))
     }
@@ -108,22 +115,73 @@ impl Failure {
 
 impl From<config::Error> for Failure {
     fn from(error: config::Error) -> Self {
-        let mut problems = error.problems;
-        if problems.len() == 1
-            && let Some(Problem { hint, .. }) = problems.last()
+        let text = |problem: Problem| (problem.to_string(), problem.hint);
+        let mut details: Vec<_> = error.problems.into_iter().map(text).collect();
+        if details.len() == 1
+            && let Some((what, hint)) = details.pop()
         {
-            let hint = hint.clone();
-            let what = problems.remove(0).to_string();
             return Self {
                 hint,
                 ..Self::new(Exit::Usage, what)
             };
         }
-        let what = format!("the configuration has {} problems", problems.len());
-        let details = problems.into_iter().map(|p| (p.to_string(), p.hint));
+        let what = format!("the configuration has {} problems", details.len());
         Self {
-            details: details.collect(),
+            details,
             ..Self::new(Exit::Usage, what)
+        }
+    }
+}
+
+impl From<host::Error> for Failure {
+    fn from(error: host::Error) -> Self {
+        let exit = match error.class() {
+            host::Class::Usage => Exit::Usage,
+            host::Class::Component => Exit::Component,
+            host::Class::Unavailable => Exit::Unavailable,
+            host::Class::System => Exit::Io,
+            host::Class::Bug => Exit::Bug,
+        };
+        Self {
+            hint: error.hint(),
+            ..Self::new(exit, error)
+        }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        host::Error::from(error).into()
+    }
+}
+
+impl From<redis::Error> for Failure {
+    fn from(error: redis::Error) -> Self {
+        match error.class() {
+            Class::Reconnect | Class::Retry => Self::new(Exit::Unavailable, error)
+                .hint("start Redis, correct the URL, or try again later"),
+            Class::Missing => {
+                Self::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
+            }
+            Class::Configuration => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<dead_letter::Error> for Failure {
+    fn from(error: dead_letter::Error) -> Self {
+        match error {
+            dead_letter::Error::Redis(error) => error.into(),
+            error => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<publish::Error> for Failure {
+    fn from(error: publish::Error) -> Self {
+        match error {
+            publish::Error::Redis(error) => error.into(),
+            error => Self::new(Exit::Usage, error),
         }
     }
 }

@@ -8,137 +8,84 @@ use clap::error::Error;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
+use crate::cli::exit::Failure;
+use crate::cli::{Variables, output};
 use crate::config::settings::{self, Section};
-use crate::config::{CONFIG_VARIABLE, Collected, Definition, Input, PolicyValue, Problem, Shape};
+use crate::config::{self, CONFIG_VARIABLE, Collected, Definition, Loaded, Shape, Sources};
 
-/// Which settings a command takes as flags.
+/// The settings that a command takes as flags.
 pub(super) trait Scope: 'static {
-    /// Whether this one is among them.
+    /// Whether this setting is among them.
     fn has(key: &str) -> bool;
-}
 
-/// Everything that a host goes by.
-#[derive(Clone, Debug)]
-pub(super) struct All;
-
-impl Scope for All {
-    fn has(key: &str) -> bool {
-        !key.starts_with("dev.")
+    /// The help of a setting, where the command uses it differently than a host.
+    fn meaning(setting: &dyn Definition) -> &str {
+        setting.meaning()
     }
 }
 
-/// Everything that there is.
-#[derive(Clone, Debug)]
-pub(super) struct Developed;
+macro_rules! scopes {
+    ($($(#[$doc:meta])* $name:ident, $key:ident: $has:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub(super) struct $name;
 
-impl Scope for Developed {
-    fn has(_: &str) -> bool {
-        true
-    }
+        impl Scope for $name {
+            fn has($key: &str) -> bool {
+                $has
+            }
+        }
+    )*};
 }
 
-/// How a component is run.
-#[derive(Clone, Debug)]
-pub(super) struct Sandboxed;
+scopes! {
+    /// Everything that a host reads.
+    All, key: !key.starts_with("dev.");
 
-impl Scope for Sandboxed {
-    fn has(key: &str) -> bool {
-        key.starts_with("limit.")
-            || key.starts_with("grant.")
-            || key.starts_with("compile_cache")
-            || ["timeout", "cpu", "memory"].contains(&key)
-    }
+    /// All settings.
+    Developed, _key: true;
+
+    /// How a component is run.
+    Sandboxed, key: ["limit.", "grant.", "compile_cache"].iter().any(|start| key.starts_with(start))
+        || ["timeout", "cpu", "memory"].contains(&key);
+
+    /// How a component is tested.
+    Tested, key: Sandboxed::has(key) || key == "reuse";
+
+    /// How to reach Redis.
+    Reach, key: key.starts_with("redis") || key == "wait_redis";
+
+    /// How to reach Redis, and how a component is tried on dead letters.
+    Tried, key: Reach::has(key)
+        || Sandboxed::has(key)
+        || ["body_field", "concurrency", "max_deliveries", "max_payload", "missing_body"]
+            .contains(&key);
+
+    /// How to reach Redis, and how a component is measured.
+    Benched, key: Reach::has(key)
+        || Sandboxed::has(key)
+        || ["handler", "concurrency", "batch_size", "batch_wait", "prefetch"].contains(&key);
+
+    /// How to reach Redis, and how a component is checked.
+    Deploying, key: Reach::has(key) || Sandboxed::has(key);
+
+    /// How to reach Redis, and the queue with its live settings.
+    ReachQueue, key: Reach::has(key)
+        || QUEUE.contains(&key)
+        || settings::find(key).is_some_and(Definition::is_live);
 }
 
-/// How a component is tested.
-#[derive(Clone, Debug)]
-pub(super) struct Tested;
-
-impl Scope for Tested {
-    fn has(key: &str) -> bool {
-        Sandboxed::has(key) || key == "reuse"
-    }
-}
-
-/// How to reach Redis.
-#[derive(Clone, Debug)]
-pub(super) struct Reach;
-
-impl Scope for Reach {
-    fn has(key: &str) -> bool {
-        key.starts_with("redis") || key == "wait_redis"
-    }
-}
-
-/// How to reach Redis, and how a component is tried on dead letters.
-#[derive(Clone, Debug)]
-pub(super) struct Tried;
-
-impl Scope for Tried {
-    fn has(key: &str) -> bool {
-        Reach::has(key)
-            || Sandboxed::has(key)
-            || [
-                "body_field",
-                "concurrency",
-                "max_deliveries",
-                "max_payload",
-                "missing_body",
-            ]
-            .contains(&key)
-    }
-}
-
-/// What a benchmark goes by.
-#[derive(Clone, Debug)]
-pub(super) struct Benched;
-
-impl Scope for Benched {
-    fn has(key: &str) -> bool {
-        Reach::has(key)
-            || Sandboxed::has(key)
-            || [
-                "handler",
-                "concurrency",
-                "batch_size",
-                "batch_wait",
-                "prefetch",
-            ]
-            .contains(&key)
-    }
-}
-
-/// How to reach Redis, and how a component is checked.
-#[derive(Clone, Debug)]
-pub(super) struct Deploying;
-
-impl Scope for Deploying {
-    fn has(key: &str) -> bool {
-        Reach::has(key) || Sandboxed::has(key)
-    }
-}
-
-/// How to reach Redis, and which queue.
-#[derive(Clone, Debug)]
-pub(super) struct ReachQueue;
-
-impl Scope for ReachQueue {
-    fn has(key: &str) -> bool {
-        Reach::has(key)
-            || [
-                "stream",
-                "group",
-                "list",
-                "reliable",
-                "recovery_zset",
-                "channel",
-                "pattern",
-                "sharded_channel",
-            ]
-            .contains(&key)
-            || settings::find(key).is_some_and(Definition::is_live)
-    }
-}
+/// The settings that name a queue.
+const QUEUE: [&str; 8] = [
+    "stream",
+    "group",
+    "list",
+    "reliable",
+    "recovery_zset",
+    "channel",
+    "pattern",
+    "sharded_channel",
+];
 
 /// How to reach Redis, and where messages go.
 #[derive(Clone, Debug)]
@@ -146,20 +93,35 @@ pub(super) struct ReachDestination;
 
 impl Scope for ReachDestination {
     fn has(key: &str) -> bool {
-        Reach::has(key)
-            || [
-                "stream",
-                "list",
-                "reliable",
-                "channel",
-                "sharded_channel",
-                "body_field",
-            ]
-            .contains(&key)
+        Reach::has(key) || DESTINATION.iter().any(|(known, _)| *known == key)
+    }
+
+    fn meaning(setting: &dyn Definition) -> &str {
+        let known = DESTINATION.iter().find(|(key, _)| *key == setting.key());
+        known.map_or_else(|| setting.meaning(), |(_, meaning)| meaning)
     }
 }
 
-/// The settings of a command, as they were given.
+/// The settings that name a destination, and what they mean to a publisher.
+const DESTINATION: [(&str, &str); 6] = [
+    ("stream", "Publish to this stream."),
+    ("list", "Publish to this list."),
+    (
+        "reliable",
+        "The hosts of the list read it with `--reliable`. A `--delay` needs this.",
+    ),
+    ("channel", "Publish to this channel."),
+    (
+        "sharded_channel",
+        "Publish to this sharded channel (`SPUBLISH`).",
+    ),
+    (
+        "body_field",
+        "The field of a stream entry that holds the body. Lists and channels have no fields.",
+    ),
+];
+
+/// The flags that were given to a command.
 #[derive(Clone)]
 pub(super) struct Flags<S> {
     config: Option<PathBuf>,
@@ -167,7 +129,7 @@ pub(super) struct Flags<S> {
     scope: PhantomData<S>,
 }
 
-// What was given may hold a password.
+// A flag may hold a password.
 impl<S> std::fmt::Debug for Flags<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Flags").finish_non_exhaustive()
@@ -175,57 +137,40 @@ impl<S> std::fmt::Debug for Flags<S> {
 }
 
 impl<S> Flags<S> {
-    /// Flags, variables and the file together, each value checked for itself.
-    pub(super) fn collect(self, variables: Vec<(OsString, OsString)>) -> Collected {
-        self.sources(variables).collect(None, Vec::new())
+    /// Collect flags, variables and the file; each value is checked for itself.
+    pub(super) fn collect(self, variables: Variables) -> Collected {
+        self.sources(variables).collect()
     }
 
-    /// The same, to be collected more than once.
-    pub(super) fn sources(self, variables: Vec<(OsString, OsString)>) -> Sources {
-        let named = |(name, _): &&(OsString, OsString)| name == CONFIG_VARIABLE;
-        let by_variable = variables.iter().find(named).map(|(_, path)| path.into());
+    /// Collect and check the settings; print the warnings.
+    pub(super) fn load<T>(
+        self,
+        variables: Variables,
+        check: impl FnOnce(Collected) -> Result<Loaded<T>, config::Error>,
+    ) -> Result<T, Failure> {
+        checked(check(self.collect(variables)))
+    }
+
+    /// The sources of the settings, to be collected more than once.
+    pub(super) fn sources(self, variables: Variables) -> Sources {
+        let by_variable = config_variable(&variables).map(Into::into);
         Sources {
             file: self.config.or(by_variable),
             variables,
             flags: self.given,
         }
     }
-}
 
-/// Where the settings of a command come from.
-pub(super) struct Sources {
-    /// The configuration file.
-    pub(super) file: Option<PathBuf>,
-    variables: Vec<(OsString, OsString)>,
-    flags: Vec<(&'static str, String)>,
-}
-
-impl Sources {
-    /// Everything together, each value checked for itself; with the text of the file, if it has been
-    /// read, and with these policies.
-    pub(super) fn collect(&self, text: Option<&str>, policies: Vec<PolicyValue>) -> Collected {
-        Collected::new(Input {
-            file: self.file.as_deref(),
-            file_text: text,
-            variables: self.variables.clone(),
-            flags: self.flags.clone(),
-            policies,
-        })
-    }
-}
-
-impl<S> Flags<S> {
-    /// With this file, unless another one is given.
+    /// Read this file, unless another one is given.
     #[must_use]
-    pub(super) fn or_file(mut self, path: &str, variables: &[(OsString, OsString)]) -> Self {
-        let is_named = variables.iter().any(|(name, _)| name == CONFIG_VARIABLE);
-        if self.config.is_none() && !is_named {
+    pub(super) fn or_file(mut self, path: &str, variables: &Variables) -> Self {
+        if self.config.is_none() && config_variable(variables).is_none() {
             self.config = Some(path.into());
         }
         self
     }
 
-    /// With this flag, unless it is given.
+    /// Add this flag, unless it is given.
     #[must_use]
     pub(super) fn or(mut self, key: &'static str, text: &str) -> Self {
         if self.given.iter().all(|(given, _)| *given != key) {
@@ -233,22 +178,26 @@ impl<S> Flags<S> {
         }
         self
     }
-}
 
-impl<S> Flags<S> {
-    /// Whether anything says what the configuration is.
-    pub(super) fn is_configured(&self, variables: &[(OsString, OsString)]) -> bool {
-        self.config.is_some()
-            || !self.given.is_empty()
-            || variables.iter().any(|(name, _)| name == CONFIG_VARIABLE)
+    /// Whether there is a flag, or a configuration file.
+    pub(super) fn is_configured(&self, variables: &Variables) -> bool {
+        self.config.is_some() || !self.given.is_empty() || config_variable(variables).is_some()
     }
 }
 
-/// What looked odd, on stderr.
-pub(super) fn warn(warnings: &[Problem]) {
-    for problem in warnings {
-        super::output::warning(&problem.to_string(), problem.hint.as_deref());
+/// The value of the variable that names the configuration file.
+fn config_variable(variables: &Variables) -> Option<&OsString> {
+    let named = variables.iter().find(|(name, _)| name == CONFIG_VARIABLE);
+    named.map(|(_, path)| path)
+}
+
+/// The checked settings; prints their warnings.
+pub(super) fn checked<T>(loaded: Result<Loaded<T>, config::Error>) -> Result<T, Failure> {
+    let loaded = loaded?;
+    for problem in &loaded.warnings {
+        output::warning(&problem.to_string(), problem.hint.as_deref());
     }
+    Ok(loaded.value)
 }
 
 impl<S: Scope> Args for Flags<S> {
@@ -281,8 +230,8 @@ fn args<S: Scope>(section: &'static Section) -> impl Iterator<Item = Arg> {
         let arg = Arg::new(setting.key())
             .long(setting.flag())
             .value_name(setting.placeholder())
-            .help(short_help(*setting))
-            .long_help(long_help(*setting))
+            .help(with_default(*setting, first_sentence(S::meaning(*setting))))
+            .long_help(with_default(*setting, S::meaning(*setting)))
             .help_heading(section.title);
         match setting.shape() {
             Shape::Bool => arg
@@ -295,15 +244,10 @@ fn args<S: Scope>(section: &'static Section) -> impl Iterator<Item = Arg> {
 }
 
 /// The first sentence, for `-h`.
-fn short_help(setting: &dyn Definition) -> String {
-    let meaning = setting.meaning();
+fn first_sentence(meaning: &str) -> &str {
     let first = meaning.split_once(". ").map_or(meaning, |(first, _)| first);
     let first = first.split_once(": ").map_or(first, |(first, _)| first);
-    with_default(setting, first.trim_end_matches('.'))
-}
-
-fn long_help(setting: &dyn Definition) -> String {
-    with_default(setting, setting.meaning())
+    first.trim_end_matches('.')
 }
 
 fn with_default(setting: &dyn Definition, text: &str) -> String {

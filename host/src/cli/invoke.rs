@@ -1,4 +1,4 @@
-//! `hostler invoke`: run a handler once, without any Redis.
+//! `hostler invoke`: run a handler once, without Redis.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,15 +10,16 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Sandboxed};
-use crate::cli::message::{Body, Header, headers};
-use crate::cli::{Variables, check, output};
+use crate::cli::message::{Body, Header, header, headers};
+use crate::cli::session::block_on;
+use crate::cli::{Variables, output, text};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
-use crate::delivery::millis::millis;
 use crate::delivery::outcome::Outcome;
+use crate::host::component;
 use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
 
-/// Run a handler once, without any Redis: what does it make of this message?
+/// Run a handler once with one message, without Redis
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,14 +37,14 @@ pub(super) struct Args {
     body: Body,
 
     /// A header, `name=value`; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 
-    /// Which attempt the handler is told that this is
+    /// The number of the attempt, as the handler sees it
     #[arg(long, value_name = "N", default_value = "1")]
     attempt: NonZeroU32,
 
-    /// After how many attempts the handler is told that the message is given up; 0 = never
+    /// The most attempts of the message, as the handler sees it; 0 = no limit
     #[arg(long, value_name = "N", default_value = "0")]
     max_attempts: u32,
 
@@ -51,7 +52,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ID", default_value = "0-1")]
     id: String,
 
-    /// The queue that the handler is told
+    /// The name of the queue, as the handler sees it
     #[arg(long, value_name = "NAME", default_value = "invoke")]
     queue: String,
 
@@ -67,7 +68,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let body = args.body.read()?.unwrap_or_default();
     let mut settings = args.flags.collect(variables).sandbox()?;
     settings.concurrency = 1;
-    let sandbox = check::load(&args.file, &settings)?;
+    let sandbox = component::load(&args.file, &settings)?;
     let headers = headers(&args.headers);
     let id = headers.find_str(MESSAGE_ID).unwrap_or(&args.id);
     let message = Message {
@@ -78,47 +79,39 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         enqueued_ms: 0,
     };
     let capture = Capture::default();
-    let logs = LogSink::Capture(capture.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::io("cannot start", &error))?;
-    let report = runtime.block_on(async {
+    let report = block_on(async {
         let call = Call {
             message: &message,
             attempt: args.attempt.get(),
             max_attempts: args.max_attempts,
             cancelled: &Arc::default(),
-            logs: &logs,
+            logs: &LogSink::Capture(capture.clone()),
         };
-        sandbox.call(&mut sandbox.slot(), call).await
-    });
+        Ok(sandbox.call(&mut sandbox.slot(), call).await)
+    })?;
     let verdict = Verdict::new(&report.outcome);
     let lines = capture.take();
-    if args.json {
-        output::json(&Answer {
-            outcome: verdict.outcome,
-            delay_ms: verdict.delay.map(millis),
-            reason: verdict.reason,
-            fault: verdict.fault,
-            duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),
-            memory_bytes: report.memory_bytes,
-            logs: lines.iter().map(|line| line.text.as_str()).collect(),
-        })?;
-    } else {
-        output::line(&text(&verdict, &report, &lines))?;
-    }
+    let invoked = Invoked {
+        outcome: verdict.outcome,
+        delay_ms: verdict.delay.map(text::millis),
+        reason: verdict.reason,
+        fault: verdict.fault,
+        duration_us: text::micros(report.duration),
+        memory_bytes: report.memory_bytes,
+        logs: lines.iter().map(|line| line.text.as_str()).collect(),
+    };
+    output::either(args.json, &invoked, |_| shown(&verdict, &report, &lines))?;
     Ok(verdict.exit)
 }
 
 /// The shape of `--json`.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct Invoked<'a> {
     /// `ack`, `nack-requeue`, `drop` or `fault`.
     outcome: &'static str,
     /// The delay that the handler asks for.
     delay_ms: Option<u64>,
-    /// The handler's reason, or what is known about the fault.
+    /// The handler's reason, or the detail of the fault.
     reason: Option<&'a str>,
     /// The kind of fault.
     fault: Option<&'static str>,
@@ -127,7 +120,7 @@ struct Answer<'a> {
     logs: Vec<&'a str>,
 }
 
-/// What an outcome says, in words.
+/// An outcome in words.
 pub(super) struct Verdict<'a> {
     pub(super) outcome: &'static str,
     exit: Exit,
@@ -138,29 +131,29 @@ pub(super) struct Verdict<'a> {
 
 impl<'a> Verdict<'a> {
     pub(super) fn new(outcome: &'a Outcome) -> Self {
-        let (word, exit) = match outcome {
-            Outcome::Ack => ("ack", Exit::Ok),
-            Outcome::NackRequeue(_) => ("nack-requeue", Exit::NackRequeue),
-            Outcome::Drop(_) => ("drop", Exit::Drop),
-            Outcome::Fault(_) => ("fault", Exit::Fault),
-        };
-        let mut verdict = Self {
-            outcome: word,
+        let plain = |outcome, exit| Self {
+            outcome,
             exit,
             delay: None,
             reason: None,
             fault: None,
         };
         match outcome {
-            Outcome::Ack => {}
-            Outcome::NackRequeue(delay) => verdict.delay = *delay,
-            Outcome::Drop(reason) => verdict.reason = reason.as_deref(),
-            Outcome::Fault(fault) => {
-                verdict.reason = Some(&fault.detail);
-                verdict.fault = Some(fault.kind.label());
-            }
+            Outcome::Ack => plain("ack", Exit::Ok),
+            Outcome::NackRequeue(delay) => Self {
+                delay: *delay,
+                ..plain("nack-requeue", Exit::NackRequeue)
+            },
+            Outcome::Drop(reason) => Self {
+                reason: reason.as_deref(),
+                ..plain("drop", Exit::Drop)
+            },
+            Outcome::Fault(fault) => Self {
+                reason: Some(&fault.detail),
+                fault: Some(fault.kind.label()),
+                ..plain("fault", Exit::Fault)
+            },
         }
-        verdict
     }
 }
 
@@ -180,14 +173,11 @@ impl fmt::Display for Verdict<'_> {
     }
 }
 
-fn text(verdict: &Verdict<'_>, report: &Report, lines: &[LogLine]) -> String {
+fn shown(verdict: &Verdict<'_>, report: &Report, lines: &[LogLine]) -> String {
     let facts = [
         ["outcome".to_owned(), verdict.to_string()],
         ["time".to_owned(), format!("{:.1?}", report.duration)],
-        [
-            "memory".to_owned(),
-            check::people_size(report.memory_bytes as u64),
-        ],
+        ["memory".to_owned(), text::size(report.memory_bytes as u64)],
     ];
     let mut text = output::table(facts);
     for line in lines {

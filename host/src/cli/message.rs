@@ -8,43 +8,26 @@ use bytes::Bytes;
 use crate::cli::exit::{Exit, Failure};
 use crate::delivery::message::Headers;
 
-/// The largest body that is read from a file or stdin: what Redis takes in one value.
-const BODY_MAX: u64 = 512 << 20;
+/// The largest body that is read from a file or stdin: the largest value that Redis takes.
+pub(super) const BODY_MAX: u64 = 512 << 20;
 
 /// A header as a flag gives it: `name=value`.
-#[derive(Clone, Debug)]
-pub(super) struct Header {
-    name: String,
-    value: String,
-}
+pub(super) type Header = (String, String);
 
-impl Header {
-    /// Name and value.
-    pub(super) fn pair(&self) -> (String, String) {
-        (self.name.clone(), self.value.clone())
-    }
-}
-
-impl std::str::FromStr for Header {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('=') {
-            Some(("", _)) => Err("the name is empty"),
-            Some((name, value)) => Ok(Self {
-                name: name.to_owned(),
-                value: value.to_owned(),
-            }),
-            None => Err("write it as `name=value`"),
-        }
+/// Parse a header.
+pub(super) fn header(text: &str) -> Result<Header, &'static str> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("the name is empty"),
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err("write it as `name=value`"),
     }
 }
 
 /// Headers in the order of the flags.
 pub(super) fn headers(flags: &[Header]) -> Headers {
     let mut headers = Headers::default();
-    for header in flags {
-        headers.push(header.name.clone(), header.value.clone());
+    for (name, value) in flags {
+        headers.push(name.clone(), value.clone());
     }
     headers
 }
@@ -67,14 +50,14 @@ impl Body {
     pub(super) fn read(&self) -> Result<Option<Bytes>, Failure> {
         match (&self.body, &self.body_file) {
             (Some(text), _) => Ok(Some(Bytes::from(text.clone()))),
-            (None, Some(path)) => read(path).map(Some),
+            (None, Some(path)) => read(path, BODY_MAX).map(Some),
             (None, None) => Ok(None),
         }
     }
 }
 
-/// Read a body from a file; `-` = stdin.
-pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
+/// Read a file of at most `max` bytes; `-` = stdin.
+pub(super) fn read(path: &Path, max: u64) -> Result<Bytes, Failure> {
     let cannot = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);
     let mut bytes = Vec::new();
     let source: Box<dyn Read> = if path == Path::new("-") {
@@ -83,11 +66,11 @@ pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
         Box::new(std::fs::File::open(path).map_err(cannot)?)
     };
     source
-        .take(BODY_MAX + 1)
+        .take(max + 1)
         .read_to_end(&mut bytes)
         .map_err(cannot)?;
-    if bytes.len() as u64 > BODY_MAX {
-        let what = format!("{} is larger than {BODY_MAX} bytes", path.display());
+    if bytes.len() as u64 > max {
+        let what = format!("{} is larger than {max} bytes", path.display());
         return Err(Failure::new(Exit::Usage, what));
     }
     Ok(bytes.into())

@@ -1,7 +1,13 @@
-//! The commands: parse the line, call the rooms, print. The only place that prints, and the only
-//! one that knows exit codes.
+//! The commands: parse the command line, call the other rooms, print. Only this room prints, and only
+//! this room knows exit codes.
 //!
-//! One file per command. stdout is data, machine-readable with `--json`; stderr is for people.
+//! One file per command, and:
+//!
+//! - [`flags`]: flags made from the settings.
+//! - [`session`]: connecting to Redis, for every command that needs it.
+//! - [`exit`], [`output`], [`text`], `progress`: how results, errors and progress are shown.
+//!
+//! stdout is data, machine-readable with `--json`; stderr is for people.
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +25,6 @@ mod bench;
 mod check;
 mod compile_component;
 mod completions;
-mod connect;
 mod deploy;
 mod dev;
 mod dlq;
@@ -27,7 +32,7 @@ pub mod exit;
 mod flags;
 mod inspect;
 mod invoke;
-mod keeper;
+mod live_rules;
 mod message;
 mod new;
 mod output;
@@ -37,12 +42,13 @@ mod promote;
 mod publish;
 mod rollback;
 mod run;
+mod session;
 mod test;
-mod threads;
+mod text;
 mod versions;
 mod watch;
 
-/// The environment, as it was when the process started.
+/// The environment of the process at its start.
 pub type Variables = Vec<(OsString, OsString)>;
 
 /// Host message handlers compiled to WebAssembly beside a Redis queue.
@@ -64,19 +70,21 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  hostler new --lang rust billing                  a project that builds at once
-  hostler dev                                      build, run, watch, swap; see the verdicts
-  hostler check handler.wasm                       what is this component?
-  hostler invoke handler.wasm --body '{\"id\":1}'    run it once, without Redis
-  hostler test handler.wasm cases.toml             a table of messages and outcomes
+  hostler new --lang rust billing          a project that builds at once
+  hostler dev                              build, run, watch and swap a handler
+  hostler check handler.wasm               what is this component?
+  hostler invoke handler.wasm --body hi    run it once, without Redis
+  hostler test handler.wasm cases.toml     a table of messages and outcomes
   hostler publish --redis embedded --stream orders --body '{\"id\":1}'
-  hostler run --redis embedded --stream orders --group billing --handler handler.wasm
+  hostler run --redis embedded --stream orders --group billing \\
+    --handler handler.wasm
   hostler inspect --redis embedded --stream orders --group billing
   hostler watch --redis embedded --stream orders --group billing
   hostler dlq peek --redis embedded orders:dead
   hostler deploy handler.wasm --redis embedded --queue-key orders
-  hostler policy set --redis embedded --queue orders max_deliveries=5 dead_letter.key=orders:dead
-  hostler check --config orders.toml               is this configuration right?
+  hostler policy set --redis embedded --queue orders max_deliveries=5 \\
+    dead_letter.key=orders:dead
+  hostler check --config orders.toml       is this configuration right?
   hostler bench --redis embedded --handler handler.wasm";
 
 #[derive(Debug, Subcommand)]
@@ -102,7 +110,7 @@ enum Command {
     CompileComponent(compile_component::Args),
 }
 
-/// Run the command that these arguments name.
+/// Run the command of these arguments.
 pub fn main(arguments: Vec<OsString>, variables: Variables) -> ExitCode {
     match catch_unwind(AssertUnwindSafe(|| run(arguments, variables))) {
         Ok(Ok(exit)) => exit.into(),
@@ -110,7 +118,7 @@ pub fn main(arguments: Vec<OsString>, variables: Variables) -> ExitCode {
             output::failure(&failure);
             failure.exit.into()
         }
-        // The panic hook has said where.
+        // The panic hook has printed the place.
         Err(_) => {
             output::failure(
                 &Failure::new(Exit::Bug, "this is a bug of hostler")
@@ -131,7 +139,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
             output::people(&rendered(&error));
             return Ok(Exit::Usage);
         }
-        // `--help` and `--version` were asked for: they are data.
+        // The output of `--help` and `--version` is data.
         Err(error) => {
             output::data(rendered(&error).as_bytes())?;
             return Ok(Exit::Ok);
@@ -159,7 +167,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
     }
 }
 
-/// What clap has to say, without the passwords that stood in the arguments.
+/// The message of clap, without the passwords of the arguments.
 fn rendered(error: &clap::Error) -> String {
     let styled = error.render();
     let text = if output::is_terminal() {
@@ -194,7 +202,23 @@ mod tests {
     }
 
     #[test]
-    fn urls_in_complaints_are_masked() {
+    fn no_line_of_a_help_text_is_too_long_for_a_terminal() {
+        let mut open = vec![Cli::command()];
+        while let Some(command) = open.pop() {
+            for line in command
+                .get_after_help()
+                .map(ToString::to_string)
+                .iter()
+                .flat_map(|h| h.lines())
+            {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
+    fn urls_in_messages_are_masked() {
         let text = "error: unexpected argument 'redis://:hunter2@db/0' found\n";
         assert_eq!(
             mask_urls(text),

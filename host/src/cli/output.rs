@@ -13,10 +13,7 @@ const BOLD_YELLOW: &str = "\x1b[1;33m";
 const BOLD_CYAN: &str = "\x1b[1;36m";
 const RESET: &str = "\x1b[0m";
 
-/// Write data to stdout as it is.
-///
-/// # Errors
-/// stdout cannot be written. A reader that has closed its end (`| head`) is not an error: the
+/// Write data to stdout as it is. A reader that has closed its end (`| head`) is not an error: the
 /// command ends as if it had read everything.
 pub(super) fn data(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
@@ -28,23 +25,38 @@ pub(super) fn data(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Write a line of data to stdout.
-///
-/// # Errors
-/// As [`data`].
 pub(super) fn line(text: &str) -> Result<(), Failure> {
     data(format!("{text}\n").as_bytes())
 }
 
 /// Write one line of JSON to stdout.
-///
-/// # Errors
-/// As [`data`].
 pub(super) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(Exit::Bug, error))?;
     line(&text)
 }
 
-/// A table without lines: columns of text, as wide as they need to be.
+/// Write a result to stdout: as JSON with `--json`, else as text.
+pub(super) fn either<T: Serialize>(
+    as_json: bool,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<Exit, Failure> {
+    match as_json {
+        true => json(value)?,
+        false => line(&text(value))?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// A table with a row of titles.
+pub(super) fn titled<const N: usize>(
+    titles: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    table(std::iter::once(titles.map(str::to_owned)).chain(rows))
+}
+
+/// Columns of text, as wide as they need to be, without lines between them.
 pub(super) fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -58,7 +70,7 @@ pub(super) fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>)
     lines.join("\n")
 }
 
-/// Say on stderr what went wrong, and what to do.
+/// Print an error and its hints on stderr.
 pub(super) fn failure(failure: &Failure) {
     let mut text = labelled("error", BOLD_RED, &failure.what);
     for (what, hint) in &failure.details {
@@ -73,7 +85,7 @@ pub(super) fn failure(failure: &Failure) {
     people(&text);
 }
 
-/// Say on stderr what looks wrong, but stops nothing.
+/// Print a warning and its hint on stderr.
 pub(super) fn warning(what: &str, hint: Option<&str>) {
     let mut text = labelled("warning", BOLD_YELLOW, what);
     if let Some(hint) = hint {
@@ -82,13 +94,13 @@ pub(super) fn warning(what: &str, hint: Option<&str>) {
     people(&text);
 }
 
-/// Say something on stderr.
+/// Print text for people on stderr.
 pub(super) fn people(text: &str) {
-    // Nobody is there to be told that nobody can be told.
-    let _unheard = std::io::stderr().lock().write_all(text.as_bytes()).is_err();
+    // If stderr cannot be written, there is no place for an error message either.
+    let _unwritten = std::io::stderr().lock().write_all(text.as_bytes()).is_err();
 }
 
-/// Whether stderr is a terminal that a person looks at.
+/// Whether stderr is a terminal.
 pub(super) fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }

@@ -1,4 +1,4 @@
-//! `hostler policy`: rules of queues that change under their running hosts.
+//! `hostler policy`: rules of queues that change while their hosts run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,15 +6,17 @@ use std::sync::Arc;
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::cli::connect::{Connected, Passing, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{self, Flags, Reach};
+use crate::cli::flags::{Flags, Reach};
+use crate::cli::session::ask;
+use crate::cli::text::one_line;
 use crate::cli::{Variables, output};
 use crate::config::settings::{self, live_keys};
 use crate::config::{Collected, Input, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
+use crate::host::settings::{policy_value, policy_values};
 use crate::policies::{Found, Policies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
 
-/// Change rules of queues under their running hosts
+/// Change rules of queues while their hosts run
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -28,20 +30,20 @@ enum Command {
     Unset(UnsetArgs),
 }
 
-/// Which queues are meant.
+/// The queues of a policy.
 #[derive(Clone, Debug, clap::Args)]
 #[group(multiple = false)]
-struct Which {
-    /// The queue of this key
+struct Target {
+    /// The queue with this key
     #[arg(long, value_name = "KEY")]
     queue: Option<String>,
 
-    /// Every queue whose key this pattern names: `*` is any text, `?` any one character
+    /// Every queue whose key matches this pattern: `*` is any text, `?` any one character
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<String>,
 }
 
-impl Which {
+impl Target {
     fn scope(&self) -> Option<Scope> {
         match (&self.queue, &self.pattern) {
             (Some(queue), _) => Some(Scope::Queue(queue.as_str().into())),
@@ -50,9 +52,9 @@ impl Which {
         }
     }
 
-    fn needed(&self) -> Result<Scope, Failure> {
+    fn required(&self) -> Result<Scope, Failure> {
         let scope = self.scope().ok_or_else(|| {
-            let hint = "give `--queue KEY`, or `--match PATTERN` for all that a pattern names";
+            let hint = "give `--queue KEY`, or `--match PATTERN` for all keys that match a pattern";
             Failure::new(Exit::Usage, "which queues are meant?").hint(hint)
         })?;
         if scope.text().is_empty() || scope.text().len() > TEXT_MAX {
@@ -63,24 +65,11 @@ impl Which {
     }
 }
 
-/// Set rules; running hosts follow within two seconds
+/// The flags of every subcommand.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-A rule that a host has by a flag, a variable or its file is not changed by a policy. A queue's own
-policy wins over one by pattern, the longer pattern over the shorter. What is wrong is refused here;
-what is wrong together with what a host has of its own is ignored by that host, with an error.
-
-Examples:
-  hostler policy set --redis redis://localhost --queue orders max_deliveries=5 dead_letter.key=orders:dead
-  hostler policy set --redis redis://localhost --queue orders dead_letter.routes='timeout=orders:slow'
-  hostler policy set --redis redis://localhost --match 'orders.*' backoff.first=1s backoff.max=5m")]
-struct SetArgs {
-    /// The rules, as in the configuration file
-    #[arg(value_name = "SETTING=VALUE", required = true)]
-    settings: Vec<String>,
-
+struct Common {
     #[command(flatten)]
-    which: Which,
+    target: Target,
 
     /// Print JSON
     #[arg(long)]
@@ -90,7 +79,31 @@ struct SetArgs {
     flags: Flags<Reach>,
 }
 
-/// Show rules: of a queue with those by pattern that name it, or all by pattern
+/// Set rules; running hosts apply them within two seconds
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A policy does not change a rule that a host gets from a flag, a variable or its
+file. The queue's own policy wins over a policy by pattern; the longer pattern
+wins over the shorter. A wrong policy is refused here. A policy that is wrong
+only together with a host's own settings is ignored by that host, with an error.
+
+Examples:
+  hostler policy set --redis redis://localhost --queue orders \\
+    max_deliveries=5 dead_letter.key=orders:dead
+  hostler policy set --redis redis://localhost --queue orders \\
+    dead_letter.routes='timeout=orders:slow'
+  hostler policy set --redis redis://localhost --match 'orders.*' \\
+    backoff.first=1s backoff.max=5m")]
+struct SetArgs {
+    /// The rules, as in the configuration file
+    #[arg(value_name = "SETTING=VALUE", required = true)]
+    settings: Vec<String>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Show the policies of a queue, or all policies by pattern
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -98,43 +111,30 @@ Examples:
   hostler policy get --redis redis://localhost --json | jq .")]
 struct GetArgs {
     #[command(flatten)]
-    which: Which,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common,
 }
 
-/// Take rules back: what lies behind them holds again
+/// Remove rules: the host's other settings apply again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  hostler policy unset --redis redis://localhost --queue orders max_deliveries
+  hostler policy unset --redis redis://localhost --queue orders \\
+    max_deliveries
   hostler policy unset --redis redis://localhost --match 'orders.*' --all")]
 struct UnsetArgs {
-    /// Which settings
+    /// The settings to remove
     #[arg(value_name = "SETTING", required_unless_present = "all")]
     settings: Vec<String>,
 
-    /// All of them
+    /// Remove all settings
     #[arg(long, conflicts_with = "settings")]
     all: bool,
 
     #[command(flatten)]
-    which: Which,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common,
 }
 
-/// A rule as it is shown, and one of the array of `--json`.
+/// A rule as it is shown; `--json` prints an array of them.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     setting: &'a str,
@@ -142,24 +142,24 @@ struct Row<'a> {
     /// The queue, or the pattern.
     #[serde(rename = "for")]
     target: &'a str,
-    /// Whether no other policy for the queue overrules it.
+    /// Whether it applies: no other policy for the queue overrides it.
     counts: bool,
-    /// Why no host can use it.
+    /// Why every host ignores it.
     problem: Option<String>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Set(args) => set(args, variables),
-        Command::Get(args) => get(&args.which, args.json, args.flags, variables),
+        Command::Get(args) => get(args.common, variables),
         Command::Unset(args) => unset(args, variables),
     }
 }
 
 fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
-    let scope = args.which.needed()?;
-    let wanted = wanted(&args.settings, &scope)?;
-    with(args.flags, variables, async |policies| {
+    let scope = args.common.target.required()?;
+    let wanted = parse(&args.settings, &scope)?;
+    with_policies(args.common.flags, variables, async |policies| {
         let mut stored = stored(policies, &scope).await?;
         for (setting, text) in &wanted {
             stored.retain(|s| s.scope != scope || s.setting != *setting);
@@ -170,8 +170,8 @@ fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
             });
         }
         if stored.len() > SETTINGS_MAX {
-            let what = format!("there are {SETTINGS_MAX} rules at most");
-            return Err(Failure::new(Exit::Usage, what).hint("take some back with `unset`"));
+            let what = format!("a policy has at most {SETTINGS_MAX} rules");
+            return Err(Failure::new(Exit::Usage, what).hint("remove some with `unset`"));
         }
         let found = Found {
             settings: stored,
@@ -180,19 +180,18 @@ fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
         let kind = check(policies, &scope, &found).await?;
         check_targets(policies, kind, &found).await?;
         let pairs: Vec<(&str, &str)> = wanted.iter().map(|(s, t)| (&**s, &**t)).collect();
-        let set = policies.set(&scope, &pairs).await;
-        set.map_err(|error| error.failure())?;
+        policies.set(&scope, &pairs).await?;
         advise(&found);
-        show(&found, args.json)
+        show(&found, false, args.common.json)
     })
 }
 
-/// The settings as they were given, each right for itself.
-fn wanted(given: &[String], scope: &Scope) -> Result<Vec<(String, String)>, Failure> {
+/// Parse `SETTING=VALUE`, and check each value for itself.
+fn parse(given: &[String], scope: &Scope) -> Result<Vec<(String, String)>, Failure> {
     let mut wanted: BTreeMap<String, String> = BTreeMap::new();
     for word in given {
         let Some((setting, text)) = word.split_once('=') else {
-            let what = format!("`{word}` is no setting with a value");
+            let what = format!("`{word}` is not a setting with a value");
             return Err(Failure::new(Exit::Usage, what).hint("write it as `max_deliveries=5`"));
         };
         if text.len() > TEXT_MAX {
@@ -214,11 +213,12 @@ fn wanted(given: &[String], scope: &Scope) -> Result<Vec<(String, String)>, Fail
         text: text.clone(),
         target: Arc::clone(scope.text()),
     };
-    alone(wanted.iter().map(value).collect(), None)?;
+    check_isolated(wanted.iter().map(value).collect(), None)?;
     Ok(wanted.into_iter().collect())
 }
 
-fn alone(policies: Vec<PolicyValue>, queue: Option<&QueueKind>) -> Result<(), Failure> {
+/// Check policies without the settings of any host.
+fn check_isolated(policies: Vec<PolicyValue>, queue: Option<&QueueKind>) -> Result<(), Failure> {
     let collected = Collected::new(Input {
         policies,
         ..Input::default()
@@ -226,25 +226,23 @@ fn alone(policies: Vec<PolicyValue>, queue: Option<&QueueKind>) -> Result<(), Fa
     Ok(collected.policies_alone(queue)?)
 }
 
-/// Whether the rules for these queues go together. Says what kind of queue it is, if it is one that
-/// is there.
+/// Check the rules together. Returns the kind of the queue, if there is one queue and it exists.
 async fn check(
     policies: &Policies,
     scope: &Scope,
     found: &Found,
 ) -> Result<Option<&'static str>, Failure> {
-    let values = super::keeper::values(found);
+    let values = policy_values(found);
     let Scope::Queue(key) = scope else {
-        alone(values, None)?;
+        check_isolated(values, None)?;
         return Ok(None);
     };
-    let kind = policies.kind_of_queue(key).await;
-    let (kind, queue) = queue_of_type(key, &kind.map_err(|error| error.failure())?);
-    alone(values, Some(&queue))?;
+    let (kind, queue) = queue_of_type(key, &policies.kind_of_queue(key).await?);
+    check_isolated(values, Some(&queue))?;
     Ok(kind)
 }
 
-/// Dead letters go to keys of the queue's own type.
+/// Check that dead letters go to keys of the queue's own type.
 async fn check_targets(
     policies: &Policies,
     kind: Option<&'static str>,
@@ -261,8 +259,7 @@ async fn check_targets(
             _ => continue,
         };
         for target in targets {
-            let holds = policies.kind_of(&target).await;
-            let holds = holds.map_err(|error| error.failure())?;
+            let holds = policies.kind_of(&target).await?;
             if holds != "none" && holds != kind {
                 let what = format!(
                     "`{}`: the key `{target}` holds a {holds}, and the queue is a {kind}",
@@ -275,7 +272,7 @@ async fn check_targets(
     Ok(())
 }
 
-/// What is right, and yet may not do what is wanted.
+/// Warn of rules that are right, and yet may be ignored.
 fn advise(found: &Found) {
     let effective = found.effective();
     let text = |key: &str| {
@@ -286,38 +283,31 @@ fn advise(found: &Found) {
         && text("dead_letter.key").is_none()
         && text("on_cap") != Some("discard")
     {
-        let what = "`max_deliveries` needs `dead_letter.key`: a host that has none ignores this";
-        let hint = "set it as well, or `on_cap=discard` to lose messages on purpose";
+        let what =
+            "`max_deliveries` needs `dead_letter.key`: a host without one ignores this policy";
+        let hint = "set it as well, or `on_cap=discard` to discard messages on purpose";
         output::warning(what, Some(hint));
     }
 }
 
-fn get(
-    which: &Which,
-    json: bool,
-    flags: Flags<Reach>,
-    variables: Variables,
-) -> Result<Exit, Failure> {
-    let scope = which.scope();
-    with(flags, variables, async |policies| {
+fn get(args: Common, variables: Variables) -> Result<Exit, Failure> {
+    let scope = args.target.scope();
+    with_policies(args.flags, variables, async |policies| {
         let settings = match &scope {
             Some(scope) => stored(policies, scope).await?,
-            None => {
-                let all = policies.by_pattern().await;
-                all.map_err(|error| error.failure())?
-            }
+            None => policies.by_pattern().await?,
         };
         let found = Found {
             settings,
             unseen: None,
         };
-        show_all(&found, scope.is_none(), json)
+        show(&found, scope.is_none(), args.json)
     })
 }
 
 fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
-    let scope = args.which.needed()?;
-    with(args.flags, variables, async |policies| {
+    let scope = args.common.target.required()?;
+    with_policies(args.common.flags, variables, async |policies| {
         let mut names = args.settings.clone();
         if args.all {
             let own = stored(policies, &scope).await?.into_iter();
@@ -326,48 +316,40 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let removed = match names.is_empty() {
             true => 0,
-            false => {
-                let removed = policies.unset(&scope, &names).await;
-                removed.map_err(|error| error.failure())?
-            }
+            false => policies.unset(&scope, &names).await?,
         };
         if removed == 0 {
-            output::warning("nothing of that was set", None);
+            output::warning("none of these settings was set", None);
         }
         let found = Found {
             settings: stored(policies, &scope).await?,
             unseen: None,
         };
-        show(&found, args.json)
+        show(&found, false, args.common.json)
     })
 }
 
-/// What is stored for these queues: of a queue, with what patterns say of it.
+/// The stored policies of these queues; of one queue, with those of patterns that match it.
 async fn stored(policies: &Policies, scope: &Scope) -> Result<Vec<Stored>, Failure> {
     match scope {
         Scope::Queue(key) => {
-            let found = policies.of_queue(key).await;
-            let found = found.map_err(|error| error.failure())?;
+            let found = policies.of_queue(key).await?;
             if let Some(error) = found.unseen {
-                output::warning(&format!("policies by pattern are not seen: {error}"), None);
+                let what = format!("policies by pattern cannot be read: {error}");
+                output::warning(&what, None);
             }
             Ok(found.settings)
         }
         Scope::Match(_) => {
-            let all = policies.by_pattern().await;
-            let mut all = all.map_err(|error| error.failure())?;
+            let mut all = policies.by_pattern().await?;
             all.retain(|stored| stored.scope == *scope);
             Ok(all)
         }
     }
 }
 
-fn show(found: &Found, json: bool) -> Result<Exit, Failure> {
-    show_all(found, false, json)
-}
-
-/// `apart`: the rules are for different queues, and none overrules another.
-fn show_all(found: &Found, apart: bool, json: bool) -> Result<Exit, Failure> {
+/// Print policies. `all_apply`: they are for different queues, so that none overrides another.
+fn show(found: &Found, all_apply: bool, json: bool) -> Result<Exit, Failure> {
     let effective = found.effective();
     let mut rows: Vec<Row<'_>> = found
         .settings
@@ -376,59 +358,40 @@ fn show_all(found: &Found, apart: bool, json: bool) -> Result<Exit, Failure> {
             setting: &stored.setting,
             value: &stored.text,
             target: stored.scope.text(),
-            counts: apart || effective.contains(&stored),
+            counts: all_apply || effective.contains(&stored),
             problem: problem(stored),
         })
         .collect();
     rows.sort_by_key(|row| (row.target, row.setting));
-    if json {
-        output::json(&rows)?;
-        return Ok(Exit::Ok);
-    }
-    if rows.is_empty() {
-        output::line("no policy is set")?;
-        return Ok(Exit::Ok);
-    }
-    let head = ["setting", "value", "for", ""].map(str::to_owned);
-    let lines = rows.iter().map(|row| {
-        let remark = match (&row.problem, row.counts) {
-            (Some(problem), _) => format!("ignored: {problem}"),
-            (None, false) => "overruled".to_owned(),
-            (None, true) => String::new(),
-        };
-        [row.setting, row.value, row.target, &remark].map(super::dlq::line)
-    });
-    output::line(&output::table(std::iter::once(head).chain(lines)))?;
-    Ok(Exit::Ok)
+    output::either(json, &rows, |rows| {
+        if rows.is_empty() {
+            return "no policy is set".to_owned();
+        }
+        let rows = rows.iter().map(|row| {
+            let remark = match (&row.problem, row.counts) {
+                (Some(problem), _) => format!("ignored: {problem}"),
+                (None, false) => "overridden".to_owned(),
+                (None, true) => String::new(),
+            };
+            // Other programs may have written these texts.
+            [row.setting, row.value, row.target, &remark].map(one_line)
+        });
+        output::titled(["setting", "value", "for", ""], rows)
+    })
 }
 
-/// Why no host can use a rule, for itself.
+/// Why every host ignores a rule.
 fn problem(stored: &Stored) -> Option<String> {
-    let value = PolicyValue {
-        key: stored.setting.clone(),
-        text: stored.text.clone(),
-        target: Arc::clone(stored.scope.text()),
-    };
-    alone(vec![value], None).err().map(|failure| failure.what)
+    let checked = check_isolated(vec![policy_value(stored)], None);
+    checked.err().map(|failure| failure.what)
 }
 
-fn with<T>(
+fn with_policies<T>(
     flags: Flags<Reach>,
     variables: Variables,
     work: impl AsyncFnOnce(&Policies) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let loaded = flags.collect(variables).redis()?;
-    flags::warn(&loaded.warnings);
-    let redis = loaded.value;
-    ask(async {
-        let connected = Connected::new(&redis, "policy").await?;
-        let link = connected.connector.link("reach");
-        let reached = patiently(redis.wait, async || link.reach().await).await;
-        let done = match reached {
-            Ok(()) => work(&Policies::new(connected.connector.link("policies"))).await,
-            Err(failure) => Err(failure),
-        };
-        connected.close().await;
-        done
+    ask(flags, variables, "policy", async |session| {
+        work(&Policies::new(session.link("policies"))).await
     })
 }

@@ -1,4 +1,4 @@
-//! How far long work has come: on a terminal only, and on stderr.
+//! The progress of long work, on stderr, if that is a terminal.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::cli::output;
 
 const REDRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// A counter, or a bar, that is not there where nobody looks.
+/// A counter or a bar; hidden where stderr is not a terminal.
 #[derive(Debug)]
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Count something whose end is not known.
+    /// Count without a known total.
     pub(super) fn counting(what: &str) -> Self {
         let bar = if output::is_terminal() {
             ProgressBar::no_length()
@@ -32,7 +32,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Count something up to its end.
+    /// Count up to a total.
     pub(super) fn of(total: u64, what: &str) -> Self {
         let progress = Self::counting(what);
         progress.0.set_length(total);
@@ -43,12 +43,12 @@ impl Progress {
         }
     }
 
-    /// So many more.
+    /// Count more.
     pub(super) fn advance(&self, by: u64) {
         self.0.inc(by);
     }
 
-    /// Done: leave no trace.
+    /// Remove it from the terminal.
     pub(super) fn finish(&self) {
         self.0.finish_and_clear();
     }

@@ -1,49 +1,40 @@
-//! `hostler promote`: keep a canary without waiting for the end of its window.
+//! `hostler promote`: end a canary's trial early, in its favour.
 
-use crate::cli::connect::{Connected, ask, patiently};
-use crate::cli::deploy::{nothing, token, whoever};
+use crate::cli::deploy::{Request, nothing_deployed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
-use crate::cli::{Variables, flags, output};
+use crate::cli::session::ask;
+use crate::cli::{Variables, output};
 use crate::rollout::store::{Done, Store};
 
 /// Let the canary take over, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What is deployed takes over whole, also on hosts that have given it up. To give up one that is deployed:
-`hostler rollback`; one that came from the handler's file: put the old file back.
+The deployed version gets all messages, also on hosts that have given it up. To
+cancel a deployed canary: `hostler rollback`. To cancel a canary that came from
+the handler's file: restore the old file.
 
 Examples:
   hostler promote --redis redis://localhost --queue-key orders")]
 pub(super) struct Args {
-    /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    queue_key: String,
-
-    /// Who promotes it [default: the user and the machine]
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    request: Request,
 
     #[command(flatten)]
     flags: Flags<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).redis()?;
-    flags::warn(&loaded.warnings);
-    let redis = loaded.value;
-    let by = args.by.unwrap_or_else(whoever);
-    let token = token();
-    let done = ask(async {
-        let connected = Connected::new(&redis, "promote").await?;
-        let store = Store::new(connected.connector.link("promote"), &args.queue_key);
-        let done = patiently(redis.wait, async || store.promote(&token, &by).await).await;
-        connected.close().await;
-        done
+    let request = &args.request;
+    let (queue, by) = (&request.queue_key, request.author());
+    let done = ask(args.flags, variables, "promote", async |session| {
+        let store = Store::new(session.link("promote"), queue);
+        session
+            .retry(async || store.promote(&request.token, &by).await)
+            .await
     })?;
-    let queue = &args.queue_key;
     if done == Done::Nothing {
-        return Err(nothing(queue));
+        return Err(nothing_deployed(queue));
     }
     output::line(&format!("the canary of {queue} takes over"))?;
     Ok(Exit::Ok)

@@ -1,35 +1,34 @@
-//! `hostler rollback`: back to the version before, at once.
+//! `hostler rollback`: back to the version before.
 
-use crate::cli::connect::{Connected, ask, patiently};
-use crate::cli::deploy::{nothing, token, whoever};
+use crate::cli::deploy::{Request, nothing_deployed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
-use crate::cli::{Variables, flags, output};
+use crate::cli::session::ask;
+use crate::cli::{Variables, output};
 use crate::rollout::store::{Done, Store};
 
 /// Go back to the version before, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A host keeps the version before compiled, so it goes back within a second, and compiles nothing. A
-canary is given up; one that came from the handler's file, with what was deployed before it: to be rid of
-that one alone put the old file back. Where only one version was ever deployed, each host that runs it goes back to
-what it ran before, and the others change nothing. Again, it takes itself back.
+A host keeps the version before in compiled form, so it goes back within a
+second. If only one version was ever deployed, each host that runs it goes back
+to the version that it ran before, and the other hosts change nothing.
+Run it again to undo it.
+
+Rollback also cancels a canary. A canary that came from the handler's file is
+cancelled together with the deployed version: to cancel only the canary, restore
+the old file.
 
 Examples:
   hostler rollback --redis redis://localhost --queue-key orders
   hostler rollback --redis redis://localhost --queue-key orders --to 3")]
 pub(super) struct Args {
-    /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    queue_key: String,
+    #[command(flatten)]
+    request: Request,
 
-    /// Go back to this version, of those that `hostler versions` lists
+    /// Go back to this version; `hostler versions` lists them
     #[arg(long, value_name = "N")]
     to: Option<u64>,
-
-    /// Who goes back [default: the user and the machine]
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
 
     /// Print JSON
     #[arg(long)]
@@ -40,38 +39,25 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).redis()?;
-    flags::warn(&loaded.warnings);
-    let redis = loaded.value;
-    let by = args.by.unwrap_or_else(whoever);
-    let token = token();
-    let done = ask(async {
-        let connected = Connected::new(&redis, "rollback").await?;
-        let store = Store::new(connected.connector.link("rollback"), &args.queue_key);
-        let asked = async || store.roll_back(&token, &by, args.to).await;
-        let done = patiently(redis.wait, asked).await;
-        connected.close().await;
-        done
+    let request = &args.request;
+    let (queue, by) = (&request.queue_key, request.author());
+    let done = ask(args.flags, variables, "rollback", async |session| {
+        let store = Store::new(session.link("rollback"), queue);
+        let asked = async || store.roll_back(&request.token, &by, args.to).await;
+        session.retry(asked).await
     })?;
-    let queue = &args.queue_key;
     match done {
-        Done::Nothing => Err(nothing(queue)),
+        Done::Nothing => Err(nothing_deployed(queue)),
         Done::Gone => {
             let what = format!("that version of {queue} is not stored");
-            let hint = "`hostler versions` lists those that are";
-            Err(Failure::new(Exit::Usage, what).hint(hint))
-        }
-        Done::Wanted(version) if args.json => {
-            output::json(&serde_json::json!({ "queue": queue, "version": version }))?;
-            Ok(Exit::Ok)
-        }
-        Done::Wanted(0) => {
-            output::line(&format!("{queue} goes back to what each host ran before"))?;
-            Ok(Exit::Ok)
+            Err(Failure::new(Exit::Usage, what).hint("`hostler versions` lists the stored ones"))
         }
         Done::Wanted(version) => {
-            output::line(&format!("{queue} goes back to version {version}"))?;
-            Ok(Exit::Ok)
+            let json = serde_json::json!({ "queue": queue, "version": version });
+            output::either(args.json, &json, |_| match version {
+                0 => format!("{queue} goes back to what each host ran before"),
+                version => format!("{queue} goes back to version {version}"),
+            })
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `hostler watch`: what a queue and its hosts do right now, again and again.
+//! `hostler watch`: the state of a queue and its hosts, again and again.
 //!
-//! - [`gather`]: one look, from Redis and from the admin servers of hosts.
-//! - [`view`]: how a look is shown: a screen, or a line.
+//! - [`snapshot`]: the state at one moment, from Redis and from the admin servers of hosts.
+//! - [`render`]: a snapshot as a screen, or as a line.
 
 use std::io::IsTerminal;
 use std::num::NonZeroU64;
@@ -11,49 +11,53 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::cli::connect::{Connected, ask, patiently};
-use crate::cli::dlq::filter::duration;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, ReachQueue};
-use crate::cli::run::Stops;
-use crate::cli::{Variables, flags, output};
-use crate::queue::kind::Place;
+use crate::cli::flags::{Flags, ReachQueue, checked};
+use crate::cli::live_rules::refuse_channel;
+use crate::cli::session::ask_at;
+use crate::cli::{Variables, output, text};
+use crate::host::StopSignals;
 
-mod gather;
-mod view;
+mod render;
+mod snapshot;
 
-use gather::{Gatherer, Look};
+use snapshot::{QueueSnapshot, SnapshotReader};
 
-/// How often the keyboard is asked.
+/// How often the keyboard is polled.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
+/// The shortest time between two snapshots.
+const EVERY_MIN: Duration = Duration::from_millis(100);
 
-/// Watch a queue live: rates, lag, what runs, dead letters by reason, faults of late
+/// Watch a queue live: rates, lag, running handlers, dead letters by reason, recent faults
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A screen on a terminal (q or Ctrl-C ends it), a line for each look anywhere else. What Redis knows needs
-nothing else; what runs, the handler's version and the faults of late come from the hosts that --admin
-names.
+On a terminal this is a screen (q or Ctrl-C ends it); elsewhere it prints one
+line per snapshot. Most figures come from Redis. The running handlers, the
+version of the handler and the recent faults come from the hosts: name their
+admin servers with --admin.
 
 Examples:
-  hostler watch --redis redis://localhost --stream orders --group billing --dead-letter orders:dead
-  hostler watch --config orders.toml --admin 10.0.0.7:9400 --admin 10.0.0.8:9400
+  hostler watch --redis redis://localhost --stream orders --group billing \\
+    --dead-letter orders:dead
+  hostler watch --config orders.toml --admin 10.0.0.7:9400 \\
+    --admin 10.0.0.8:9400
   hostler watch --config orders.toml --json --count 1 | jq .dead_letters")]
 pub(super) struct Args {
     /// The admin server of a host (its `--admin`); may be repeated
     #[arg(long = "admin", value_name = "ADDRESS")]
     hosts: Vec<String>,
 
-    /// How often to look
+    /// The time between two snapshots
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
 
-    /// End after so many looks
+    /// End after this many snapshots
     #[arg(long, value_name = "N")]
     count: Option<NonZeroU64>,
 
-    /// Print a line of JSON for each look
+    /// Print a line of JSON for each snapshot
     #[arg(long)]
     json: bool,
 
@@ -62,100 +66,67 @@ pub(super) struct Args {
 }
 
 fn every(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        short if short < Duration::from_millis(100) => {
-            Err("no oftener than every 100ms".to_owned())
-        }
+    match text::parse(text)? {
+        short if short < EVERY_MIN => Err("the shortest is 100ms".to_owned()),
         every => Ok(every),
     }
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let Args {
-        hosts,
-        every,
-        count,
-        json,
-        flags,
-    } = args;
-    let sources = flags.sources(variables);
-    let loaded = sources.collect(None, Vec::new()).redis_and_queue()?;
-    flags::warn(&loaded.warnings);
-    let (redis, queue, dead_letter) = loaded.value;
-    if queue.place() == Place::PubSub {
-        let what = "a channel holds nothing: there is nothing to watch";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"));
-    }
-    let to_screen = !json && std::io::stdout().is_terminal();
-    ask(async {
-        let connected = Connected::new(&redis, "watch").await?;
-        let link = connected.connector.link("reach");
-        let reached = patiently(redis.wait, async || link.reach().await).await;
-        let watched = match reached {
-            Ok(()) => {
-                let connector = &connected.connector;
-                let gatherer = Gatherer::new(connector, sources, queue, dead_letter, hosts);
-                let watch = Watch {
-                    gatherer,
-                    every,
-                    left: count.map(NonZeroU64::get),
-                };
-                match to_screen {
-                    true => watch.on_screen().await,
-                    false => watch.in_lines(json).await,
-                }
-            }
-            Err(failure) => Err(failure),
+    let sources = args.flags.sources(variables);
+    let (redis, queue, dead_letter) = checked(sources.collect().redis_and_queue())?;
+    refuse_channel(&queue, "watch")?;
+    let to_screen = !args.json && std::io::stdout().is_terminal();
+    ask_at(&redis, "watch", async |session| {
+        let watch = Watch {
+            reader: SnapshotReader::new(session, sources, queue, dead_letter, args.hosts),
+            every: args.every,
+            left: args.count.map(NonZeroU64::get),
         };
-        connected.close().await;
-        watched
+        match to_screen {
+            true => watch.on_screen().await,
+            false => watch.in_lines(args.json).await,
+        }
     })
 }
 
 struct Watch {
-    gatherer: Gatherer,
+    reader: SnapshotReader,
     every: Duration,
+    /// How many snapshots are left; `None` = no limit.
     left: Option<u64>,
 }
 
 impl Watch {
-    /// A line for each look.
+    /// A line for each snapshot.
     async fn in_lines(mut self, json: bool) -> Result<Exit, Failure> {
-        let mut stops = Stops::listen()?;
-        let mut ticks = interval(self.every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stops = StopSignals::listen()?;
+        let mut ticks = self.ticks();
         loop {
             tokio::select! {
                 biased;
-                exit = stops.next() => return Ok(exit),
+                signal = stops.next() => return Ok(signal.into()),
                 _ = ticks.tick() => {}
             }
-            let look = self.look().await?;
-            if json {
-                output::json(&look)?;
-            } else {
-                output::line(&view::line(&look))?;
-            }
+            output::either(json, &self.read().await?, render::line)?;
             if self.left == Some(0) {
                 return Ok(Exit::Ok);
             }
         }
     }
 
-    /// A screen that is drawn anew for each look.
+    /// A screen that is drawn again for each snapshot.
     async fn on_screen(mut self) -> Result<Exit, Failure> {
-        let mut stops = Stops::listen()?;
-        // What can be wrong with the queue is told before the screen is taken.
-        let first = self.look().await?;
+        let mut stops = StopSignals::listen()?;
+        // An error of the queue is printed before the screen is taken.
+        let mut shown = self.read().await?;
         let cannot = |error: std::io::Error| Failure::io("cannot use the terminal", &error);
         let mut keys = Keys::listen();
         let mut terminal = ratatui::try_init().map_err(cannot)?;
-        let mut ticks = interval(self.every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = self.ticks();
         ticks.reset();
-        let mut shown = first;
         let ended = loop {
-            let drawn = terminal.draw(|frame| view::screen(&shown, frame));
+            let drawn = terminal.draw(|frame| render::screen(&shown, frame));
             if let Err(error) = drawn {
                 break Err(cannot(error));
             }
@@ -164,13 +135,13 @@ impl Watch {
             }
             tokio::select! {
                 biased;
-                exit = stops.next() => break Ok(exit),
+                signal = stops.next() => break Ok(signal.into()),
                 key = keys.next() => match key {
                     Key::Quit => break Ok(Exit::Ok),
                     Key::Resized => {}
                 },
-                _ = ticks.tick() => match self.look().await {
-                    Ok(look) => shown = look,
+                _ = ticks.tick() => match self.read().await {
+                    Ok(snapshot) => shown = snapshot,
                     Err(failure) => shown.trouble = Some(failure.what),
                 },
             }
@@ -179,9 +150,15 @@ impl Watch {
         ended
     }
 
-    async fn look(&mut self) -> Result<Look, Failure> {
+    fn ticks(&self) -> Interval {
+        let mut ticks = interval(self.every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    }
+
+    async fn read(&mut self) -> Result<QueueSnapshot, Failure> {
         self.left = self.left.map(|left| left.saturating_sub(1));
-        self.gatherer.look().await
+        self.reader.read().await
     }
 }
 
@@ -190,56 +167,62 @@ enum Key {
     Resized,
 }
 
-/// The keyboard, on a thread of its own: asking it blocks.
+/// The keyboard, on a thread of its own: reading it blocks.
 struct Keys {
-    heard: mpsc::Receiver<Key>,
-    over: Arc<AtomicBool>,
+    pressed: mpsc::Receiver<Key>,
+    ended: Arc<AtomicBool>,
 }
 
 impl Keys {
     fn listen() -> Self {
-        let (tell, heard) = mpsc::channel(8);
-        let over = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&over);
+        let (sender, pressed) = mpsc::channel(8);
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&ended);
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                let event = match event::poll(KEYS_EVERY) {
-                    Ok(true) => event::read(),
-                    Ok(false) => continue,
-                    // A terminal that is gone asks for nothing.
+                let key = match next_key() {
+                    Ok(Some(key)) => key,
+                    Ok(None) => continue,
+                    // The terminal is gone.
                     Err(_) => return,
                 };
-                let key = match event {
-                    Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                        match key.code {
-                            KeyCode::Char('c') if control => Key::Quit,
-                            KeyCode::Char('q') | KeyCode::Esc => Key::Quit,
-                            _ => continue,
-                        }
-                    }
-                    Ok(Event::Resize(..)) => Key::Resized,
-                    Ok(_) => continue,
-                    Err(_) => return,
-                };
-                if tell.blocking_send(key).is_err() {
+                if sender.blocking_send(key).is_err() {
                     return;
                 }
             }
         });
-        Self { heard, over }
+        Self { pressed, ended }
     }
 
     async fn next(&mut self) -> Key {
-        match self.heard.recv().await {
+        match self.pressed.recv().await {
             Some(key) => key,
             None => std::future::pending().await,
         }
     }
 }
 
+/// A key that means something, if one is pressed soon.
+fn next_key() -> std::io::Result<Option<Key>> {
+    if !event::poll(KEYS_EVERY)? {
+        return Ok(None);
+    }
+    Ok(match event::read()? {
+        Event::Resize(..) => Some(Key::Resized),
+        Event::Key(key) if key.kind == KeyEventKind::Press => {
+            let control = key.modifiers.contains(KeyModifiers::CONTROL);
+            match key.code {
+                KeyCode::Char('c') if control => Some(Key::Quit),
+                KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+                _ => None,
+            }
+        }
+        _ => None,
+    })
+}
+
 impl Drop for Keys {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::Relaxed);
     }
 }

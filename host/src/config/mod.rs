@@ -20,6 +20,7 @@ pub use problem::{Error, Problem, ProblemKind, Source};
 pub use queue::queue_of_type;
 pub use secret::RedisUrl;
 pub use setting::{Definition, Facts, Setting};
+pub use sources::Sources;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
@@ -54,6 +55,7 @@ mod secret;
 mod selftest;
 mod setting;
 pub mod settings;
+mod sources;
 mod value;
 
 #[cfg(test)]

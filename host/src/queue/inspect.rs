@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
+use serde::Serialize;
 
 use super::Observation;
 use crate::delivery::message::DeliveryId;
@@ -17,7 +18,7 @@ use crate::wire::keys;
 const COMMAND: &str = "inspect";
 
 /// The state of a queue; of a stream, of one of its groups.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Report {
     /// Entries in the stream, or values of a list that no instance holds, its retry list included.
     pub length: u64,
@@ -25,6 +26,7 @@ pub struct Report {
     /// entries that were trimmed unread. Of a list, its length.
     pub lag: Option<u64>,
     /// Entries that the group has read since it was made, as Redis counts them: it may not know.
+    #[serde(skip)]
     pub read: Option<u64>,
     /// Whether some message is unread.
     pub unread: bool,
@@ -60,7 +62,7 @@ impl Report {
 }
 
 /// A consumer of the group.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct ConsumerReport {
     /// Its name (lossy where it is not UTF-8).
     pub name: String,
@@ -71,7 +73,7 @@ pub struct ConsumerReport {
 }
 
 /// A group of the stream.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct GroupReport {
     /// Its name (lossy where it is not UTF-8).
     pub name: String,

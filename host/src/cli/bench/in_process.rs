@@ -1,4 +1,4 @@
-//! `hostler bench --in-process FILE`: what a component costs, without any Redis.
+//! `hostler bench --in-process FILE`: the cost of a component, without Redis.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,17 +9,20 @@ use serde::Serialize;
 
 use super::timed::percentile;
 use super::{BUILD, REUSE, median, rounded};
-use crate::cli::check;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::invoke::Verdict;
 use crate::cli::output;
+use crate::cli::session::block_on;
+use crate::cli::text::size;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
+use crate::host::component;
 use crate::sandbox::{Cache, Call, LogSink, Sandbox, Settings, World};
 
-/// How long one round of one mode takes at most.
+/// The longest time of one round of one mode.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// What is measured, and how often.
+/// What to measure, and how often.
 pub(super) struct Plan {
     pub(super) file: PathBuf,
     pub(super) body: Bytes,
@@ -32,7 +35,7 @@ pub(super) struct Plan {
 
 /// The shape of `--in-process --json`. Times are medians of the rounds.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ComponentReport {
     version: &'static str,
     build: &'static str,
     handler: String,
@@ -42,13 +45,13 @@ pub(super) struct Report {
     rounds: u32,
     /// Compiling it, in a child process.
     compile_ms: f64,
-    /// Loading it when it was compiled before, one instance made included.
+    /// Loading it from the cache, with one instance.
     cached_start_ms: f64,
     /// The first call of a process that has just loaded it.
     first_call_us: f64,
     /// Linear memory of an instance after its first message.
     memory_bytes: usize,
-    /// What the handler says to this body.
+    /// The handler's outcome for this body.
     outcome: &'static str,
     /// A fresh instance for every message.
     fresh: Figures,
@@ -70,11 +73,11 @@ struct Figures {
 }
 
 /// Measure.
-pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<Report, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::io("cannot start", &error))?;
+pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Failure> {
+    block_on(measure(plan, settings))
+}
+
+async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Failure> {
     let settings = Settings {
         concurrency: 1,
         ..settings.clone()
@@ -88,34 +91,34 @@ pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<Report, Failure> {
     let (mut compiles, mut starts, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     let (mut memory_bytes, mut outcome) = (0, "ack");
     for _ in 0..plan.rounds {
-        let compiled = check::load(&plan.file, &with(1, None))?;
+        let compiled = component::load(&plan.file, &with(1, None))?;
         compiles.push(millis(compiled.describe().compile));
         drop(compiled);
-        // The first of these fills the cache.
-        let fill = check::load(&plan.file, &with(1, Some(cache.cache())))?;
+        // This fills the cache.
+        let fill = component::load(&plan.file, &with(1, Some(cache.cache())))?;
         drop(fill);
         let began = Instant::now();
-        let sandbox = check::load(&plan.file, &with(1, Some(cache.cache())))?;
+        let sandbox = component::load(&plan.file, &with(1, Some(cache.cache())))?;
         starts.push(millis(began.elapsed()));
         if !sandbox.describe().cached {
-            let what = "what was compiled could not be kept, so a cached start cannot be measured";
+            let what = "the compiled component was not cached: a cached start cannot be measured";
             return Err(Failure::new(Exit::Bug, what));
         }
         let mut bench = Calls::new(&sandbox, plan);
-        let first = runtime.block_on(bench.once())?;
+        let first = bench.once().await?;
         firsts.push(micros(first.took));
         memory_bytes = first.memory_bytes;
         outcome = first.outcome;
     }
-    let fresh = check::load(&plan.file, &with(1, Some(cache.cache())))?;
-    let reused = check::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
+    let fresh = component::load(&plan.file, &with(1, Some(cache.cache())))?;
+    let reused = component::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
     let description = fresh.describe().clone();
     let is_batch = description.world == World::Batch;
     let batch = match is_batch {
-        true => Some(runtime.block_on(Calls::of(&fresh, plan, plan.batch).figures())?),
+        true => Some(Calls::of(&fresh, plan, plan.batch).figures().await?),
         false => None,
     };
-    Ok(Report {
+    Ok(ComponentReport {
         version: env!("CARGO_PKG_VERSION"),
         build: BUILD,
         handler: fresh.digest().to_string(),
@@ -128,14 +131,14 @@ pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<Report, Failure> {
         first_call_us: rounded(median(firsts)),
         memory_bytes,
         outcome,
-        fresh: runtime.block_on(Calls::new(&fresh, plan).figures())?,
-        reuse: runtime.block_on(Calls::new(&reused, plan).figures())?,
+        fresh: Calls::new(&fresh, plan).figures().await?,
+        reuse: Calls::new(&reused, plan).figures().await?,
         batch_size: is_batch.then_some(plan.batch),
         batch,
     })
 }
 
-/// A cache of our own, for the time of the benchmark: what the user keeps stays as it is.
+/// A cache for this benchmark only: the user's cache is not touched.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -164,7 +167,7 @@ impl Drop for Scratch {
 
 fn remove(dir: &Path) {
     if let Err(error) = std::fs::remove_dir_all(dir) {
-        tracing::debug!(%error, dir = %dir.display(), "a cache of a benchmark is left behind");
+        tracing::debug!(%error, dir = %dir.display(), "the cache of a benchmark is left behind");
     }
 }
 
@@ -183,7 +186,7 @@ struct Calls<'a> {
     message: Message,
     /// Messages of a call.
     batch: usize,
-    /// Logging is no part of what is measured, but its limits are.
+    /// Writing the log is not measured; its limits are.
     logs: LogSink,
 }
 
@@ -225,24 +228,19 @@ impl<'a> Calls<'a> {
             .answer
             .map(|mut outcomes| outcomes.pop().unwrap_or(Outcome::Ack))
             .unwrap_or_else(Outcome::Fault);
-        let outcome = match outcome {
-            Outcome::Ack => "ack",
-            Outcome::NackRequeue(_) => "nack-requeue",
-            Outcome::Drop(_) => "drop",
-            Outcome::Fault(fault) => {
-                let hint = "give a body that it can handle with `--body-file`";
-                let what = format!("the handler faults: {fault}");
-                return Err(Failure::new(Exit::Component, what).hint(hint));
-            }
-        };
+        if let Outcome::Fault(fault) = &outcome {
+            let hint = "give a body that it handles with `--body-file`";
+            let what = format!("the handler faults: {fault}");
+            return Err(Failure::new(Exit::Component, what).hint(hint));
+        }
         Ok(Once {
             took,
             memory_bytes: report.memory_bytes,
-            outcome,
+            outcome: Verdict::new(&outcome).outcome,
         })
     }
 
-    /// Rounds of calls, after some that only warm the caches up.
+    /// Rounds of calls, after some calls that warm up the caches.
     async fn figures(mut self) -> Result<Figures, Failure> {
         for _ in 0..(self.plan.calls / 10).min(100) {
             self.once().await?;
@@ -279,7 +277,7 @@ fn micros(duration: Duration) -> f64 {
 }
 
 /// For people.
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &ComponentReport) -> String {
     let row = |name: &str, figures: &Figures| {
         [
             name.to_owned(),
@@ -298,11 +296,11 @@ pub(super) fn text(report: &Report) -> String {
     let facts = [
         ("handler", report.interface.clone()),
         ("digest", report.handler.clone()),
-        ("size", check::people_size(report.size_bytes)),
+        ("size", size(report.size_bytes)),
         ("compile", format!("{:.1} ms", report.compile_ms)),
         ("cached start", format!("{:.1} ms", report.cached_start_ms)),
         ("first call", format!("{:.1} us", report.first_call_us)),
-        ("memory", check::people_size(report.memory_bytes as u64)),
+        ("memory", size(report.memory_bytes as u64)),
         ("outcome", report.outcome.to_owned()),
     ];
     format!(

@@ -1,4 +1,4 @@
-//! One measurement: a queue full of messages, the real loop, and what it cost.
+//! One measurement: a queue full of messages, the real loop, and its cost.
 
 use std::fs;
 use std::sync::{Arc, PoisonError};
@@ -13,7 +13,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::through::Through;
 use super::timed::{SENT, Timed, Times};
-use crate::cli::connect::Passing;
 use crate::cli::exit::{Exit, Failure};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
@@ -26,33 +25,33 @@ use crate::runtime::{self, Batching, Control, Driver, Handler};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 
-/// How often we look whether all is done: small against the seconds that a measurement takes.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the counters are read: small against the seconds that a measurement takes.
+const POLL_EVERY: Duration = Duration::from_millis(1);
+/// A measurement without progress for this long has failed.
+const STALLED_AFTER: Duration = Duration::from_secs(60);
 /// How long messages are sent at a steady rate to measure their journey.
 const PACED_FOR: Duration = Duration::from_secs(2);
 const PACE: Duration = Duration::from_millis(1);
-/// How far a publisher may be ahead of the handler where nothing holds what is published: well
-/// within the buffer of a subscription.
+/// How far a publisher may be ahead of the handler where the queue holds no messages: well within the
+/// buffer of a subscription.
 const AHEAD_MAX: u64 = 4096;
 
 /// What is measured.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    /// What the messages come through.
+    /// The kind of queue.
     pub(super) through: Through,
     pub(super) messages: u64,
     pub(super) body: Bytes,
     pub(super) concurrency: usize,
     pub(super) prefetch: usize,
-    /// Messages per second of the steady part; 0 = there is none.
+    /// Messages per second of the steady part; 0 = there is no such part.
     pub(super) rate: u32,
     /// How messages are gathered for a handler of batches.
     pub(super) batching: Option<Batching>,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     /// From the first read to the last acknowledgement.
@@ -61,7 +60,7 @@ pub(super) struct Measured {
     pub(super) host_cpu: Duration,
     /// CPU time of Redis in that time.
     pub(super) redis_cpu: Duration,
-    /// The most memory that this process has had, in bytes.
+    /// The peak memory of this process, in bytes.
     pub(super) peak_memory: u64,
     /// How long calls took under full load.
     pub(super) calls: Vec<Duration>,
@@ -97,24 +96,17 @@ impl Bench<'_> {
         let measured: Result<Measured, Failure> = measured.await;
         let removed = usage::remove(&link, &Through::keys(&key)).await;
         let measured = measured?;
-        removed.map_err(|error| error.failure())?;
+        removed?;
         Ok(measured)
     }
 
     async fn preload(&self, key: &str) -> Result<(), Failure> {
         let publisher = Publisher::new(self.connector, self.load.through.destination(key));
-        let batch = vec![Outgoing::new(self.load.body.clone()); BATCH_MESSAGES];
-        let mut left = usize::try_from(self.load.messages).unwrap_or(usize::MAX);
-        while left > 0 {
-            let now = left.min(batch.len());
-            let sent = publisher.publish_all(&batch[..now]).await;
-            sent.map_err(|error| Failure::new(Exit::Unavailable, error))?;
-            left -= now;
-        }
-        Ok(())
+        let message = Outgoing::new(self.load.body.clone());
+        publish_copies(&publisher, message, self.load.messages).await
     }
 
-    /// Publish as fast as the messages are handled: nobody holds them for a host.
+    /// Publish as fast as the messages are handled: a channel does not hold them.
     async fn feed(&self, key: &str, running: &Running) -> Result<(), Failure> {
         let publisher = Publisher::new(self.connector, self.load.through.destination(key));
         let batch = vec![Outgoing::new(self.load.body.clone()); BATCH_MESSAGES];
@@ -123,11 +115,11 @@ impl Bench<'_> {
             let ahead = sent - running.metrics.summary().acked.min(sent);
             let room = (AHEAD_MAX - ahead.min(AHEAD_MAX)).min(self.load.messages - sent);
             if room == 0 {
-                // What is wrong then, whoever counts the messages will say.
-                if last.elapsed() > PATIENCE {
+                // The count of the messages reports the error.
+                if last.elapsed() > STALLED_AFTER {
                     return Ok(());
                 }
-                sleep(LOOK_EVERY).await;
+                sleep(POLL_EVERY).await;
                 continue;
             }
             let now = usize::try_from(room).unwrap_or(usize::MAX).min(batch.len());
@@ -145,9 +137,8 @@ impl Bench<'_> {
         handler: H,
         link: &Link,
     ) -> Result<Measured, Failure> {
-        let usage = async || usage::usage(link).await.map_err(|error| error.failure());
         forget_peak();
-        let redis_before = usage().await?;
+        let redis_before = usage::usage(link).await?;
         let cpu_before = cpu_of_this_process();
         let running = self.start(key, handler).await?;
         let elapsed = if self.load.through.holds() {
@@ -158,7 +149,10 @@ impl Bench<'_> {
             elapsed
         };
         let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
-        let redis_cpu = usage().await?.cpu.saturating_sub(redis_before.cpu);
+        let redis_cpu = usage::usage(link)
+            .await?
+            .cpu
+            .saturating_sub(redis_before.cpu);
         let peak_memory = peak();
         let times = running.stop().await?;
         Ok(Measured {
@@ -180,8 +174,8 @@ impl Bench<'_> {
         let mut sent = 0;
         while began.elapsed() < PACED_FOR {
             let scheduled = ticks.tick().await.into_std();
-            // A message is sent when it should have been: where the server or this loop was slow,
-            // that is part of the journey. What the timer is late by is not.
+            // A message counts as sent when it was due: a slow server or loop is part of the latency.
+            // A late timer is not.
             let now = Instant::now();
             let on_time = now.saturating_duration_since(scheduled) < 2 * PACE;
             let stamp = if on_time { now } else { scheduled };
@@ -242,7 +236,7 @@ impl Bench<'_> {
     }
 }
 
-/// A loop that runs.
+/// A running loop.
 struct Running {
     start: Instant,
     metrics: Arc<Metrics>,
@@ -272,28 +266,45 @@ impl Running {
             }
             if summary.acked > last.0 {
                 last = (summary.acked, Instant::now());
-            } else if last.1.elapsed() > PATIENCE {
+            } else if last.1.elapsed() > STALLED_AFTER {
                 let what = format!("only {} of {messages} messages were handled", last.0);
                 return Err(Failure::new(Exit::Bug, what));
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_EVERY).await;
         }
     }
 
     async fn stop(self) -> Result<Times, Failure> {
-        // Closed, it has ended already.
+        // The channel is closed if the loop has ended already.
         drop(self.control.send(Control::Drain).await);
         self.driver
             .await
             .map_err(|error| Failure::new(Exit::Bug, error))?;
-        // The slots end by themselves once the loop is gone.
+        // The slots end by themselves after the loop.
         let began = Instant::now();
-        while Arc::strong_count(&self.times) > 1 && began.elapsed() < PATIENCE {
-            sleep(LOOK_EVERY).await;
+        while Arc::strong_count(&self.times) > 1 && began.elapsed() < STALLED_AFTER {
+            sleep(POLL_EVERY).await;
         }
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *times))
     }
+}
+
+/// Publish this message `count` times, in large batches.
+pub(super) async fn publish_copies(
+    publisher: &Publisher,
+    message: Outgoing,
+    count: u64,
+) -> Result<(), Failure> {
+    let batch = vec![message; BATCH_MESSAGES];
+    let mut left = usize::try_from(count).unwrap_or(usize::MAX);
+    while left > 0 {
+        let now = left.min(batch.len());
+        let sent = publisher.publish_all(&batch[..now]).await;
+        sent.map_err(|error| Failure::new(Exit::Unavailable, error))?;
+        left -= now;
+    }
+    Ok(())
 }
 
 pub(super) fn cpu_of_this_process() -> Duration {
@@ -306,15 +317,15 @@ pub(super) fn cpu_of_this_process() -> Duration {
         .unwrap_or_default()
 }
 
-/// Let the kernel forget the most memory that we have had. Where it cannot, the peak is that of
-/// the whole process.
+/// Reset the kernel's record of the peak memory. Where it cannot, the peak is that of the process so
+/// far.
 fn forget_peak() {
     if let Err(error) = fs::write("/proc/self/clear_refs", "5") {
-        tracing::debug!(%error, "the peak of memory is that of all rounds so far");
+        tracing::debug!(%error, "the peak memory is that of all rounds so far");
     }
 }
 
-/// The most memory that we have had since then, in bytes.
+/// The peak memory since then, in bytes.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

@@ -1,4 +1,9 @@
-//! `hostler bench`: how fast is the real loop, with the sandbox and without?
+//! `hostler bench`: the speed of the real loop, with the sandbox and with a native no-op.
+//!
+//! - [`measure`]: one measurement of the loop, through a queue that [`through`] opens, with the
+//!   stopwatch of [`timed`].
+//! - [`in_process`]: a component alone, without Redis.
+//! - [`replay`]: the replay of dead letters.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -9,17 +14,17 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::cli::connect::{Connected, patiently};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Benched, Flags};
+use crate::cli::flags::{Benched, Flags, checked};
 use crate::cli::progress::Progress;
-use crate::cli::threads::Threads;
-use crate::cli::{Variables, check, flags, output};
-use crate::config::{ByteSize, Redis, Value};
+use crate::cli::session::{Session, connected, start_logging};
+use crate::cli::text::{parse, size};
+use crate::cli::{Variables, output};
+use crate::config::{ByteSize, Value};
+use crate::host::{Threads, component};
 use crate::runtime::native::NoOp;
 use crate::runtime::sandboxed::Sandboxed;
 use crate::sandbox::{Sandbox, World};
-use crate::telemetry::logging::{self, LogFilter, LogFormat};
 
 mod in_process;
 mod measure;
@@ -43,27 +48,30 @@ const BUILD: &str = if cfg!(debug_assertions) {
 /// Measure the loop with a handler, against the same loop with a native no-op (the floor)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A stream (or --list, --channel) of its own is filled, served by the real loop with the floor and with the handler in turn,
-and removed. Each round does both, in turning order; figures are medians of the rounds. Then messages
-are sent at a steady rate to measure their way from sending to the answer. Use a release build, on a
-machine that does nothing else.
+Fills a stream of its own (or a --list, a --channel), serves it by the real loop
+with the floor and with the handler in turn, and removes it. Each round measures
+both, in alternating order; the figures are medians of the rounds. Then messages
+are sent at a steady rate, to measure the time from sending to the answer. Use a
+release build, on a machine that does nothing else.
 
-With --in-process no Redis is needed: the component is compiled, started from the cache, and called in
-this process, with fresh instances and with reused ones.
+With --in-process, no Redis is needed: this process compiles the component,
+starts it from the cache, and calls it in fresh and in reused instances.
 
 Examples:
   hostler bench --in-process handler.wasm --body-file order.json --json
   hostler bench --redis embedded --handler ack.wasm
-  hostler bench --redis redis://localhost --handler ack.wasm --mode reuse --body 1KiB --repeat 5 --json
-  hostler bench --redis redis://localhost --handler ack.wasm --list --reliable --recovery
+  hostler bench --redis redis://localhost --handler ack.wasm --mode reuse \\
+    --body 1KiB --repeat 5 --json
+  hostler bench --redis redis://localhost --handler ack.wasm \\
+    --list --reliable --recovery
   hostler bench --redis redis://localhost --handler ack.wasm --channel
   hostler bench --redis embedded --replay 50000")]
-pub(crate) struct Args {
+pub(super) struct Args {
     /// Measure this component alone, without Redis
     #[arg(long, value_name = "FILE.wasm", conflicts_with_all = ["mode", "rate"])]
     in_process: Option<PathBuf>,
 
-    /// How many messages a round has; with --in-process, at most
+    /// The messages of a round; with --in-process, the most
     #[arg(long, value_name = "N", default_value = "100000")]
     messages: NonZeroU64,
 
@@ -71,10 +79,10 @@ pub(crate) struct Args {
     through: through::Flags,
 
     /// The size of each body
-    #[arg(long, value_name = "SIZE", default_value = "100B", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "100B", value_parser = parse::<ByteSize>)]
     body: ByteSize,
 
-    /// The body itself, instead of one of a size
+    /// A file that holds the body, instead of its size
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 
@@ -82,15 +90,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
 
-    /// How many rounds
+    /// The number of rounds
     #[arg(long, value_name = "N", default_value = "3")]
     repeat: NonZeroU32,
 
-    /// Messages per second of the steady part; 0 = leave it out
+    /// The rate of the steady part, in messages per second; 0 = leave it out
     #[arg(long, value_name = "N", default_value = "1000")]
     rate: u32,
 
-    /// Measure the replay of so many dead letters instead; takes no handler
+    /// Measure the replay of this many dead letters instead, without a handler
     #[arg(long, value_name = "N", conflicts_with_all = ["in_process", "messages", "mode", "rate"])]
     replay: Option<NonZeroU64>,
 
@@ -115,16 +123,9 @@ enum Mode {
     Batch,
 }
 
-fn size(text: &str) -> Result<ByteSize, String> {
-    ByteSize::parse(text).map_err(|invalid| match invalid.hint {
-        Some(hint) => format!("{}: {hint}", invalid.what),
-        None => invalid.what,
-    })
-}
-
 /// The shape of `--json`.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct LoopReport<'a> {
     version: &'a str,
     build: &'a str,
     queue: Through,
@@ -164,7 +165,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         None => vec![b'x'; args.body.as_usize()],
     };
     let body = Bytes::from(body);
-    logging::start(LogFormat::Auto, &LogFilter::default());
+    start_logging();
     if cfg!(debug_assertions) {
         let hint = "build with `cargo build --release`";
         output::warning("this is a debug build: its figures mean little", Some(hint));
@@ -178,31 +179,23 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             batch: collected.batch_size(),
         };
         let report = in_process::run(&plan, &collected.sandbox()?)?;
-        if args.json {
-            output::json(&report)?;
-        } else {
-            output::line(&in_process::text(&report))?;
-        }
-        return Ok(Exit::Ok);
+        return output::either(args.json, &report, in_process::text);
     }
     if let Some(entries) = args.replay {
-        let loaded = collected.redis()?;
-        flags::warn(&loaded.warnings);
+        let redis = checked(collected.redis())?;
         let load = replay::Load {
             entries,
             body,
             rounds: args.repeat,
         };
-        return replay::run(&loaded.value, &load, args.json);
+        return replay::run(&redis, &load, args.json);
     }
-    let loaded = collected.bench()?;
-    flags::warn(&loaded.warnings);
-    let mut config = loaded.value;
+    let mut config = checked(collected.bench())?;
     config.sandbox.reuse = match args.mode {
         Mode::Fresh | Mode::Batch => 1,
         Mode::Reuse => REUSE,
     };
-    let sandbox = check::load(&config.handler.file, &config.sandbox)?;
+    let sandbox = component::load(&config.handler.file, &config.sandbox)?;
     let batching = matches!(args.mode, Mode::Batch).then_some(config.batching);
     if batching.is_some() && sandbox.describe().world != World::Batch {
         let what = format!(
@@ -222,9 +215,13 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         batching,
     };
     let rounds = args.repeat.get();
-    let (floor, sandboxed) = Threads::start()?
-        .run(async |attempts| measure(&config.redis, &load, &sandbox, rounds, attempts).await)?;
-    let report = Report {
+    let (floor, sandboxed) = Threads::start()?.run(async |attempts| {
+        connected(&config.redis, "bench", async |session| {
+            measure(session, &load, &sandbox, rounds, attempts).await
+        })
+        .await
+    })?;
+    let report = LoopReport {
         version: env!("CARGO_PKG_VERSION"),
         build: BUILD,
         queue: load.through,
@@ -238,26 +235,18 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         floor,
         sandbox: sandboxed,
     };
-    if args.json {
-        output::json(&report)?;
-    } else {
-        output::line(&text(&report))?;
-    }
-    Ok(Exit::Ok)
+    output::either(args.json, &report, text)
 }
 
 async fn measure(
-    redis: &Redis,
+    session: &Session,
     load: &Load,
     sandbox: &Sandbox,
     rounds: u32,
     attempts: &Handle,
 ) -> Result<(Figures, Figures), Failure> {
-    let connected = Connected::new(redis, "bench").await?;
-    let link = connected.connector.link("reach");
-    patiently(redis.wait, async || link.reach().await).await?;
     let bench = Bench {
-        connector: &connected.connector,
+        connector: &session.connector,
         load,
         attempts,
     };
@@ -266,7 +255,7 @@ async fn measure(
     let mut sandboxed = Vec::new();
     for round in 0..rounds {
         for turn in 0..2 {
-            // Whoever goes second finds a warmer machine: so they take turns.
+            // The second one finds a warmer machine: so they take turns.
             if (round + turn).is_multiple_of(2) {
                 floors.push(bench.measure(NoOp::default).await?);
             } else {
@@ -283,7 +272,6 @@ async fn measure(
         }
     }
     progress.finish();
-    connected.close().await;
     Ok((figures(load, floors), figures(load, sandboxed)))
 }
 
@@ -321,7 +309,7 @@ fn figures(load: &Load, rounds: Vec<Measured>) -> Figures {
     }
 }
 
-/// One decimal: what is behind it is noise.
+/// One decimal: more would be noise.
 fn rounded(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
@@ -335,32 +323,25 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-fn text(report: &Report<'_>) -> String {
+fn text(report: &LoopReport<'_>) -> String {
     let both = [&report.floor, &report.sandbox];
     let row = |name: &str, show: &dyn Fn(&Figures) -> String| {
         let [floor, sandbox] = both.map(show);
         [name.to_owned(), floor, sandbox]
     };
     let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1} us"));
-    let spread = |f: &Figures| {
-        let least = f.rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = f.rounds.iter().copied().fold(0.0, f64::max);
-        format!("{least:.0} to {most:.0}")
-    };
     let rows = [
         ["", "floor", "sandbox"].map(str::to_owned),
         row("messages/s", &|f| format!("{:.0}", f.messages_per_second)),
-        row("  of the rounds", &spread),
+        row("  of the rounds", &|f| spread(&f.rounds)),
         row("call p50", &|f| us(f.call_p50_us)),
         row("call p99", &|f| us(f.call_p99_us)),
         row("latency p50", &|f| us(f.latency_p50_us)),
         row("latency p99", &|f| us(f.latency_p99_us)),
         row("latency p99.9", &|f| us(f.latency_p999_us)),
-        row("CPU of the host", &|f| {
-            format!("{:.2} s", f.host_cpu_seconds)
-        }),
-        row("CPU of Redis", &|f| format!("{:.2} s", f.redis_cpu_seconds)),
-        row("peak memory", &|f| check::people_size(f.peak_memory_bytes)),
+        row("CPU of the host", &|f| seconds(f.host_cpu_seconds)),
+        row("CPU of Redis", &|f| seconds(f.redis_cpu_seconds)),
+        row("peak memory", &|f| size(f.peak_memory_bytes)),
     ];
     format!(
         "{} messages of {}, concurrency {}, {}, {} rounds, {} build, through a {}\n\n{}\n\nratio to the floor  {:.2}",
@@ -380,12 +361,23 @@ fn text(report: &Report<'_>) -> String {
     )
 }
 
+/// The least and the most of the rounds.
+fn spread(rounds: &[f64]) -> String {
+    let least = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = rounds.iter().copied().fold(0.0, f64::max);
+    format!("{least:.0} to {most:.0}")
+}
+
+fn seconds(seconds: f64) -> String {
+    format!("{seconds:.2} s")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn the_median_is_the_middle_or_between_both_middles() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(median(vec![]), 0.0);

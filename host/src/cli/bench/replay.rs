@@ -1,4 +1,4 @@
-//! How fast are dead letters replayed? The real replay, over a dead-letter stream of its own.
+//! `hostler bench --replay N`: the speed of the real replay, over a dead-letter stream of its own.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::measure::cpu_of_this_process;
-use super::{BUILD, median, rounded};
-use crate::cli::connect::{Connected, Passing, ask, patiently};
+use super::measure::{cpu_of_this_process, publish_copies};
+use super::{BUILD, median, rounded, seconds, spread};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::cli::progress::Progress;
+use crate::cli::session::ask_at;
 use crate::config::{ByteSize, Redis, Value};
 use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
 use crate::delivery::message::Headers;
 use crate::delivery::policy::{Reason, Rejection};
-use crate::queue::publish::{BATCH_MESSAGES, Destination, Outgoing, Publisher};
+use crate::queue::publish::{Destination, Outgoing, Publisher};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::usage;
 use crate::telemetry::wall_clock_ms;
@@ -30,7 +30,7 @@ pub(super) struct Load {
     pub(super) rounds: NonZeroU32,
 }
 
-/// What one round came to.
+/// The result of one round.
 struct Round {
     elapsed: Duration,
     host_cpu: Duration,
@@ -39,7 +39,7 @@ struct Round {
 
 /// The shape of `--json`. Medians of the rounds.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ReplayReport<'a> {
     version: &'a str,
     build: &'a str,
     entries: u64,
@@ -52,18 +52,15 @@ struct Report<'a> {
 }
 
 pub(super) fn run(redis: &Redis, load: &Load, json: bool) -> Result<Exit, Failure> {
-    let rounds = ask(async {
-        let connected = Connected::new(redis, "bench").await?;
-        let link = connected.connector.link("bench");
-        patiently(redis.wait, async || link.reach().await).await?;
+    let rounds = ask_at(redis, "bench", async |session| {
+        let link = session.link("bench");
         let progress = Progress::of(u64::from(load.rounds.get()), "measurements");
         let mut rounds = Vec::new();
         for _ in 0..load.rounds.get() {
-            rounds.push(measure(&connected.connector, &link, load).await?);
+            rounds.push(measure(&session.connector, &link, load).await?);
             progress.advance(1);
         }
         progress.finish();
-        connected.close().await;
         Ok(rounds)
     })?;
     let middle = |value: &dyn Fn(&Round) -> Duration| {
@@ -72,7 +69,7 @@ pub(super) fn run(redis: &Redis, load: &Load, json: bool) -> Result<Exit, Failur
     let per_second =
         |round: &Round| rounded(load.entries.get() as f64 / round.elapsed.as_secs_f64());
     let each: Vec<f64> = rounds.iter().map(per_second).collect();
-    let report = Report {
+    let report = ReplayReport {
         version: env!("CARGO_PKG_VERSION"),
         build: BUILD,
         entries: load.entries.get(),
@@ -82,12 +79,7 @@ pub(super) fn run(redis: &Redis, load: &Load, json: bool) -> Result<Exit, Failur
         host_cpu_seconds: middle(&|r| r.host_cpu),
         redis_cpu_seconds: middle(&|r| r.redis_cpu),
     };
-    if json {
-        output::json(&report)?;
-    } else {
-        output::line(&text(&report))?;
-    }
-    Ok(Exit::Ok)
+    output::either(json, &report, text)
 }
 
 async fn measure(connector: &Connector, link: &Link, load: &Load) -> Result<Round, Failure> {
@@ -101,7 +93,7 @@ async fn measure(connector: &Connector, link: &Link, load: &Load) -> Result<Roun
     let measured: Result<Round, Failure> = measured.await;
     let removed = usage::remove(link, &[source, dead]).await;
     let measured = measured?;
-    removed.map_err(|error| error.failure())?;
+    removed?;
     Ok(measured)
 }
 
@@ -133,15 +125,7 @@ async fn fill(connector: &Connector, source: &str, dead: &str, load: &Load) -> R
         ..Outgoing::new(body)
     };
     let publisher = Publisher::new(connector, Destination::stream(dead));
-    let batch = vec![letter; BATCH_MESSAGES];
-    let mut left = usize::try_from(load.entries.get()).unwrap_or(usize::MAX);
-    while left > 0 {
-        let now = left.min(batch.len());
-        let sent = publisher.publish_all(&batch[..now]).await;
-        sent.map_err(|error| Failure::new(Exit::Unavailable, error))?;
-        left -= now;
-    }
-    Ok(())
+    publish_copies(&publisher, letter, load.entries.get()).await
 }
 
 async fn replay(
@@ -150,18 +134,19 @@ async fn replay(
     dead: &str,
     entries: u64,
 ) -> Result<Round, Failure> {
-    let usage = async || usage::usage(link).await.map_err(|error| error.failure());
     let letters = DeadLetters::new(connector, dead);
-    let redis_before = usage().await?;
+    let redis_before = usage::usage(link).await?;
     let cpu_before = cpu_of_this_process();
     let began = Instant::now();
     let replayed = letters
         .replay_all(Filter::default(), ReplayOptions::default())
-        .await
-        .map_err(|error| error.failure())?;
+        .await?;
     let elapsed = began.elapsed();
     let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
-    let redis_cpu = usage().await?.cpu.saturating_sub(redis_before.cpu);
+    let redis_cpu = usage::usage(link)
+        .await?
+        .cpu
+        .saturating_sub(redis_before.cpu);
     if replayed.replayed != entries {
         let what = format!("only {} of {entries} were replayed", replayed.replayed);
         return Err(Failure::new(Exit::Bug, what));
@@ -173,20 +158,12 @@ async fn replay(
     })
 }
 
-fn text(report: &Report<'_>) -> String {
-    let least = report.rounds.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = report.rounds.iter().copied().fold(0.0, f64::max);
+fn text(report: &ReplayReport<'_>) -> String {
     let rows = [
         ["replayed/s", &format!("{:.0}", report.replays_per_second)],
-        ["  of the rounds", &format!("{least:.0} to {most:.0}")],
-        [
-            "CPU of hostler",
-            &format!("{:.2} s", report.host_cpu_seconds),
-        ],
-        [
-            "CPU of Redis",
-            &format!("{:.2} s", report.redis_cpu_seconds),
-        ],
+        ["  of the rounds", &spread(&report.rounds)],
+        ["CPU of hostler", &seconds(report.host_cpu_seconds)],
+        ["CPU of Redis", &seconds(report.redis_cpu_seconds)],
     ];
     format!(
         "{} dead letters of {}, {} rounds, {} build\n\n{}",

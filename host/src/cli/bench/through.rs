@@ -1,11 +1,10 @@
-//! What the messages of a measurement come through: a queue of its own of some kind.
+//! The queue of a measurement.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::connect::Passing;
 use crate::cli::exit::Failure;
 use crate::queue::Queue;
 use crate::queue::kind::QueueOptions;
@@ -33,11 +32,11 @@ pub(super) enum Through {
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Flags {
-    /// Measure a list instead of a stream: a simple one, unless --reliable
+    /// Measure a list instead of a stream: a simple list, unless --reliable
     #[arg(long, conflicts_with_all = ["in_process", "replay"])]
     list: bool,
 
-    /// With --list: a reliable one
+    /// With --list: a reliable list
     #[arg(long, requires = "list")]
     reliable: bool,
 
@@ -45,8 +44,9 @@ pub(super) struct Flags {
     #[arg(long, requires = "reliable")]
     recovery: bool,
 
-    /// Measure a channel instead of a stream: messages are published while they are handled, as
-    /// fast as they are, at most 4096 ahead
+    /// Measure a channel instead of a stream
+    ///
+    /// Messages are published as fast as they are handled, at most 4096 ahead.
     #[arg(long, conflicts_with_all = ["list", "in_process", "replay"])]
     channel: bool,
 }
@@ -64,7 +64,7 @@ impl Flags {
 }
 
 impl Through {
-    /// The word for it.
+    /// Its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stream => "stream",
@@ -75,7 +75,7 @@ impl Through {
         }
     }
 
-    /// Whether it holds what is published before anybody serves it.
+    /// Whether it holds messages until a host serves it.
     pub(super) fn holds(self) -> bool {
         self != Self::Channel
     }
@@ -110,11 +110,10 @@ impl Through {
             })),
             Self::Channel => QueueOptions::PubSub(PubSubOptions::new(key)),
         };
-        let opened = options.open(connector.clone()).await;
-        opened.map_err(|error| error.failure())
+        Ok(options.open(connector.clone()).await?)
     }
 
-    /// Everything that may be left of it.
+    /// All keys that it may leave behind.
     pub(super) fn keys(key: &str) -> Vec<String> {
         vec![key.to_owned(), claims(key), keys::instances(key)]
     }

@@ -1,4 +1,4 @@
-//! A handler with a stopwatch: how long calls take, and how long messages were on their way.
+//! A handler with a stopwatch: the time of calls, and the time from sending to the answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use crate::runtime::{Batching, Call, Handler, Report, Verdicts};
 /// The header that says when a message was sent: nanoseconds after the stopwatch's start.
 pub(super) const SENT: &str = "x-bench-sent-ns";
 
-/// What the stopwatch has seen. Each slot keeps its own and adds it here in the end, so that
-/// measuring shares nothing between cores.
+/// The measured times. Each slot keeps its own and adds them here at its end, so that cores share
+/// nothing while measuring.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// How long calls took.
+    /// The time of each call.
     pub(super) calls: Vec<Duration>,
-    /// From sending to the handler's answer, of messages that say when they were sent.
+    /// From sending to the handler's answer, of messages with the header [`SENT`].
     pub(super) journeys: Vec<Duration>,
 }
 
-/// Another handler, with a stopwatch.
+/// A handler with a stopwatch.
 #[derive(Debug)]
 pub(super) struct Timed<H> {
     handler: H,
@@ -28,7 +28,7 @@ pub(super) struct Timed<H> {
 }
 
 impl<H: Handler> Timed<H> {
-    /// `start`: what the header [`SENT`] counts from.
+    /// `start`: the zero of the header [`SENT`].
     pub(super) fn new(handler: H, start: Instant) -> Self {
         Self {
             handler,
@@ -37,7 +37,7 @@ impl<H: Handler> Timed<H> {
         }
     }
 
-    /// What was seen; whole once all slots are gone.
+    /// The times; complete when all slots have ended.
     pub(super) fn times(&self) -> Arc<Mutex<Times>> {
         Arc::clone(&self.times)
     }
@@ -48,7 +48,7 @@ impl<H: Handler> Timed<H> {
     }
 }
 
-/// A slot and what its stopwatch has seen.
+/// A slot and its times.
 pub(super) struct TimedSlot<S> {
     slot: S,
     seen: Times,
@@ -117,7 +117,7 @@ impl<H: Handler> Handler for Timed<H> {
     }
 }
 
-/// The value below which this share of the values is. Sorts them.
+/// The value below which this share of the values lies. Sorts the values.
 pub(super) fn percentile(values: &mut [Duration], share: f64) -> Option<Duration> {
     values.sort_unstable();
     // The nearest rank: a value that occurred, not one between two.

@@ -1,12 +1,17 @@
-//! The sources of a handler: which files there are, and whether they have changed.
+//! The sources of a handler: which files there are, and which of them have changed.
+//!
+//! The folder is scanned, not subscribed to by `inotify`. A scan also works on mounted volumes and
+//! network file systems, and compares two states:
+//! the builder needs that to tell sources from files that every build writes. A subscription would
+//! still need the scan for that, one watch per folder, and the same list of excluded folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What tools make, wherever it lies.
-const MADE: [&str; 6] = [
+/// Folders that tools write, anywhere in the tree.
+const EXCLUDED: [&str; 6] = [
     "target",
     "build",
     "dist",
@@ -14,33 +19,33 @@ const MADE: [&str; 6] = [
     "zig-out",
     "__pycache__",
 ];
-/// More files than these are no sources of one handler.
+/// The most files that are watched.
 const FILES_MAX: usize = 20_000;
 
-/// Which files there are, and in which state.
+/// The files and their state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Snapshot(BTreeMap<PathBuf, Stamp>);
 
-/// What tells one state of a file from another, short of its content.
+/// The state of a file without its content: inode, size, and the times of its changes.
 type Stamp = (u64, u64, i64, i64, i64, i64);
 
-/// Where the sources are.
+/// The folder of the sources, or a single file.
 #[derive(Clone, Debug)]
-pub(super) struct Sources {
+pub(super) struct SourceFolder {
     root: PathBuf,
-    /// Files that are none: the handler, and what every build writes.
-    made: BTreeSet<PathBuf>,
-    /// Devices and inodes of files that are none: those that this very command writes to.
-    own: Vec<(u64, u64)>,
+    /// Files that are not sources: the handler, and files that every build writes.
+    excluded: BTreeSet<PathBuf>,
+    /// Devices and inodes of the files that this command writes its output to.
+    outputs: Vec<(u64, u64)>,
 }
 
-impl Sources {
+impl SourceFolder {
     /// All files under this folder, without the handler's.
     pub(super) fn new(root: &Path, handler: &Path) -> Self {
         Self {
             root: root.to_owned(),
-            made: [root.join(handler), handler.to_owned()].into(),
-            own: own(),
+            excluded: [root.join(handler), handler.to_owned()].into(),
+            outputs: outputs(),
         }
     }
 
@@ -48,18 +53,18 @@ impl Sources {
     pub(super) fn file(path: &Path) -> Self {
         Self {
             root: path.to_owned(),
-            made: BTreeSet::new(),
-            own: Vec::new(),
+            excluded: BTreeSet::new(),
+            outputs: Vec::new(),
         }
     }
 
-    /// These are made by the build: they are no sources.
-    pub(super) fn without(&mut self, made: impl IntoIterator<Item = PathBuf>) {
-        self.made.extend(made);
+    /// Watch these files no longer.
+    pub(super) fn exclude(&mut self, files: impl IntoIterator<Item = PathBuf>) {
+        self.excluded.extend(files);
     }
 
-    /// How they are now. What cannot be read is not there: it may be gone in a moment.
-    pub(super) fn look(&self) -> Snapshot {
+    /// The files as they are now. Files that cannot be read are left out: they may be disappearing.
+    pub(super) fn scan(&self) -> Snapshot {
         let mut found = BTreeMap::new();
         if let Ok(state) = std::fs::metadata(&self.root)
             && state.is_file()
@@ -73,14 +78,17 @@ impl Sources {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 let path = entry.path();
-                if name.starts_with('.') || MADE.contains(&&*name) || self.made.contains(&path) {
+                if name.starts_with('.')
+                    || EXCLUDED.contains(&&*name)
+                    || self.excluded.contains(&path)
+                {
                     continue;
                 }
-                // A linked file is a source; a linked folder may lead anywhere.
+                // A link to a file is a source. A link to a folder is not followed: it may lead anywhere.
                 let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
                 match std::fs::metadata(&path) {
                     Ok(found) if found.is_dir() && !is_link => folders.push(path),
-                    Ok(state) if state.is_file() && !self.own.contains(&place(&state)) => {
+                    Ok(state) if state.is_file() && !self.outputs.contains(&place(&state)) => {
                         found.insert(path, stamp(&state));
                     }
                     _ => {}
@@ -95,7 +103,7 @@ impl Sources {
 }
 
 impl Snapshot {
-    /// The files that are not as they were.
+    /// The files that are new, gone or changed.
     pub(super) fn changed_since(&self, before: &Self) -> BTreeSet<PathBuf> {
         let differs = |(path, stamp): &(&PathBuf, &Stamp)| before.0.get(*path) != Some(stamp);
         let changed = self.0.iter().filter(differs).map(|(path, _)| path.clone());
@@ -104,8 +112,8 @@ impl Snapshot {
     }
 }
 
-/// Where the output of this command goes, if it goes to files: each build would be one more change.
-fn own() -> Vec<(u64, u64)> {
+/// The files that stdout and stderr go to, if they do: each line would be a change.
+fn outputs() -> Vec<(u64, u64)> {
     let outputs = ["/dev/stdout", "/dev/stderr"].into_iter();
     outputs
         .filter_map(|path| std::fs::metadata(path).ok())
@@ -141,42 +149,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_made_and_removed_has_changed() {
+    fn written_new_and_removed_files_have_changed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         fs::create_dir_all(root.join("src/deep")).unwrap();
         fs::write(root.join("src/a"), "1").unwrap();
         fs::write(root.join("src/deep/b"), "1").unwrap();
         fs::write(root.join("gone"), "1").unwrap();
-        let sources = Sources::new(root, Path::new("handler.wasm"));
-        let before = sources.look();
-        assert!(sources.look().changed_since(&before).is_empty());
+        let sources = SourceFolder::new(root, Path::new("handler.wasm"));
+        let before = sources.scan();
+        assert!(sources.scan().changed_since(&before).is_empty());
         fs::write(root.join("src/deep/b"), "22").unwrap();
         fs::write(root.join("new"), "1").unwrap();
         fs::remove_file(root.join("gone")).unwrap();
-        let changed = sources.look().changed_since(&before);
+        let changed = sources.scan().changed_since(&before);
         assert_eq!(names(changed, root), ["gone", "new", "src/deep/b"]);
     }
 
     #[test]
-    fn a_file_may_be_all_there_is() {
+    fn a_single_file_is_watched_alone() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("handler.wasm");
-        let sources = Sources::file(&file);
-        let before = sources.look();
+        let sources = SourceFolder::file(&file);
+        let before = sources.scan();
         fs::write(&file, "1").unwrap();
         fs::write(dir.path().join("other"), "1").unwrap();
-        let changed = sources.look().changed_since(&before);
+        let changed = sources.scan().changed_since(&before);
         assert_eq!(names(changed, dir.path()), ["handler.wasm"]);
     }
 
     #[test]
-    fn what_is_hidden_or_made_by_tools_is_no_source() {
+    fn hidden_and_excluded_files_are_not_sources() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let mut sources = Sources::new(root, Path::new("handler.wasm"));
-        sources.without([root.join("generated.c")]);
-        let before = sources.look();
+        let mut sources = SourceFolder::new(root, Path::new("handler.wasm"));
+        sources.exclude([root.join("generated.c")]);
+        let before = sources.scan();
         for folder in ["target", ".hostler", "src/node_modules", "build"] {
             fs::create_dir_all(root.join(folder)).unwrap();
             fs::write(root.join(folder).join("file"), "1").unwrap();
@@ -184,9 +192,9 @@ mod tests {
         fs::write(root.join("handler.wasm"), "1").unwrap();
         fs::write(root.join("generated.c"), "1").unwrap();
         std::os::unix::fs::symlink(root, root.join("round")).unwrap();
-        assert_eq!(sources.look(), before);
+        assert_eq!(sources.scan(), before);
         fs::write(root.join("src/file"), "1").unwrap();
-        let changed = sources.look().changed_since(&before);
+        let changed = sources.scan().changed_since(&before);
         assert_eq!(names(changed, root), ["src/file"]);
     }
 }

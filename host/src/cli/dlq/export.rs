@@ -1,22 +1,25 @@
-//! `hostler dlq export`: entries as lines of JSON, whole.
+//! `hostler dlq export`: whole entries as lines of JSON.
 
 use super::filter::Which;
-use super::{failed, with};
+use super::{Batches, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
 use crate::cli::{Variables, output};
 
-/// Print entries as lines of JSON that `hostler publish --lines --json` reads back whole
+/// Print entries as lines of JSON; `hostler publish --lines --json` reads them back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each line: {\"id\",\"reason\",\"body\",\"headers\":[[name,value],...]}, or {\"id\",\"reason\",\"fields\":[[name,value],...]}
-for an entry that is no body and headers; what is not UTF-8 is {\"base64\":\"...\"}. Changes nothing.
+Each line is {\"id\",\"reason\",\"body\",\"headers\":[[name,value],...]}. An entry that
+is not a body with headers is {\"id\",\"reason\",\"fields\":[[name,value],...]}.
+Bytes that are not UTF-8 are {\"base64\":\"...\"}. Nothing is changed.
 
 Examples:
   hostler dlq export --redis redis://localhost orders:dead > dead.jsonl
-  hostler dlq export --redis redis://localhost orders:dead --reason trap | jq -r .body
-  hostler publish --redis redis://localhost --stream orders:dead --lines --json < dead.jsonl")]
+  hostler dlq export --redis redis://localhost orders:dead --reason trap \\
+    | jq -r .body
+  hostler publish --redis redis://localhost --stream orders:dead \\
+    --lines --json < dead.jsonl")]
 pub(super) struct Args {
     /// The dead-letter key
     key: String,
@@ -24,7 +27,7 @@ pub(super) struct Args {
     #[command(flatten)]
     which: Which,
 
-    /// How many entries at most
+    /// The most entries
     #[arg(long, value_name = "N", help_heading = "Which entries")]
     limit: Option<u64>,
 
@@ -33,28 +36,20 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let mut left = args.limit.unwrap_or(u64::MAX);
-    with(&args.key, args.flags, variables, async |letters| {
+    with_letters(&args.key, args.flags, variables, async |letters| {
         let progress = Progress::counting("exported");
-        let mut scan = letters.scan(args.which.filter()).await.map_err(failed)?;
-        let mut none = true;
-        while left > 0
-            && let Some(mut entries) = scan.next().await.map_err(failed)?
-        {
-            entries.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            left -= entries.len() as u64;
-            none &= entries.is_empty();
-            let mut text = String::new();
-            for entry in &entries {
-                text.push_str(&entry.line());
-                text.push('\n');
-            }
-            output::data(text.as_bytes())?;
+        let scan = letters.scan(args.which.filter()).await?;
+        let mut batches = Batches::new(scan, args.limit);
+        let mut is_empty = true;
+        while let Some(entries) = batches.next().await? {
+            is_empty &= entries.is_empty();
+            let lines = entries.iter().map(|entry| entry.line() + "\n");
+            output::data(lines.collect::<String>().as_bytes())?;
             progress.advance(entries.len() as u64);
         }
         progress.finish();
-        if none {
-            args.which.doubt();
+        if is_empty {
+            args.which.warn_of_unknown_reasons();
         }
         Ok(Exit::Ok)
     })

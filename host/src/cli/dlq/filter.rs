@@ -1,32 +1,31 @@
-//! Which dead letters a command means.
+//! The flags that choose dead letters.
 
 use std::time::Duration;
 
-use crate::cli::message::Header;
-use crate::cli::output;
-use crate::config::Value;
+use crate::cli::message::{Header, header};
+use crate::cli::{output, text};
 use crate::dead_letter::Filter;
 use crate::dead_letter::peek::UNKNOWN;
 use crate::delivery::policy::Reason;
 
-/// Flags that choose entries; all that are given must match.
+/// Flags that choose entries. An entry must match all of them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Which entries")]
 pub(super) struct Which {
-    /// Only what died for this reason; may be repeated
+    /// Only entries that died for this reason; may be repeated
     #[arg(long = "reason", value_name = "REASON")]
     reasons: Vec<String>,
 
-    /// Only the entry with this id of the dead-letter queue; may be repeated
+    /// Only the entry with this id in the dead-letter queue; may be repeated
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<String>,
 
-    /// Only what died at least this long ago, such as 1h
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Only entries that died at least this long ago, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = text::parse::<Duration>)]
     older_than: Option<Duration>,
 
-    /// Only with this header, `name=value`; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
+    /// Only entries with this header, `name=value`; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 }
 
@@ -36,12 +35,12 @@ impl Which {
             reasons: self.reasons.clone(),
             ids: self.ids.clone(),
             older_than: self.older_than,
-            headers: self.headers.iter().map(Header::pair).collect(),
+            headers: self.headers.clone(),
         }
     }
 
-    /// Nothing was found: say so if it may be a mistake in writing.
-    pub(super) fn doubt(&self) {
+    /// Nothing was found: warn of reasons that hostler does not know.
+    pub(super) fn warn_of_unknown_reasons(&self) {
         let is_known = |r: &String| Reason::from_label(r).is_some() || r == UNKNOWN;
         if let Some(reason) = self.reasons.iter().find(|reason| !is_known(reason)) {
             let known = Reason::ALL.map(Reason::label).join(", ");
@@ -49,11 +48,4 @@ impl Which {
             output::warning(&what, Some(&format!("hostler's reasons are {known}")));
         }
     }
-}
-
-pub(in crate::cli) fn duration(text: &str) -> Result<Duration, String> {
-    Duration::parse(text).map_err(|invalid| match invalid.hint {
-        Some(hint) => format!("{}: {hint}", invalid.what),
-        None => invalid.what,
-    })
 }

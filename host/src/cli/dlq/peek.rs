@@ -1,22 +1,24 @@
-//! `hostler dlq peek`: how many died for which reason, and the newest.
+//! `hostler dlq peek`: dead letters by reason, and the newest ones.
 
-use super::{failed, shown, with};
+use super::with_letters;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
+use crate::cli::text::{count, or_dash, short};
 use crate::cli::{Variables, output};
 use crate::dead_letter::{Entry, Peek};
 
-/// Show how many messages died for which reason, and the newest of them
+/// Show how many messages died for each reason, and the newest ones
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   hostler dlq peek --redis redis://localhost orders:dead
-  hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json | jq .by_reason")]
+  hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json \\
+    | jq .by_reason")]
 pub(super) struct Args {
     /// The dead-letter key
     key: String,
 
-    /// How many entries are shown
+    /// The most entries to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
@@ -29,22 +31,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let found = with(&args.key, args.flags, variables, async |letters| {
-        letters.peek(args.limit).await.map_err(failed)
+    let found = with_letters(&args.key, args.flags, variables, async |letters| {
+        Ok(letters.peek(args.limit).await?)
     })?;
-    if args.json {
-        output::json(&found)?;
-    } else {
-        output::line(&text(&args.key, &found))?;
-    }
-    Ok(Exit::Ok)
+    output::either(args.json, &found, |found| text(&args.key, found))
 }
 
 fn text(key: &str, found: &Peek) -> String {
     if found.total == 0 {
         return format!("{key} is empty");
     }
-    let mut text = format!("{key}: {} dead letters\n\n", found.total);
+    let mut text = format!("{key}: {}\n\n", count(found.total, "dead letter"));
     let mut reasons: Vec<_> = found.by_reason.iter().collect();
     reasons.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let most = reasons.first().map_or(1, |(_, count)| **count).max(1);
@@ -54,33 +51,30 @@ fn text(key: &str, found: &Peek) -> String {
     });
     text.push_str(&output::table(rows));
     if !found.entries.is_empty() {
-        let head = ["id", "reason", "attempts", "source", "detail", "body"].map(str::to_owned);
-        let rows = found.entries.iter().map(row);
+        let titles = ["id", "reason", "attempts", "source", "detail", "body"];
         text.push_str("\n\n");
-        text.push_str(&output::table(std::iter::once(head).chain(rows)));
+        text.push_str(&output::titled(titles, found.entries.iter().map(row)));
     }
     text
 }
 
 fn row(entry: &Entry) -> [String; 6] {
-    let or_dash = |text: &Option<String>| shown(text.as_deref().unwrap_or("-"));
+    let shown = |text: &Option<String>| short(text.as_deref().unwrap_or("-"));
     let source = match (&entry.source, &entry.source_id) {
-        (Some(source), Some(id)) => shown(&format!("{source} {id}")),
-        (source, _) => or_dash(source),
+        (Some(source), Some(id)) => short(&format!("{source} {id}")),
+        (source, _) => shown(source),
     };
-    let body = match (&entry.defect, std::str::from_utf8(&entry.body)) {
-        (Some(defect), _) => format!("({})", shown(defect)),
-        (None, Ok(text)) => shown(text),
+    let body = match (&entry.defect, str::from_utf8(&entry.body)) {
+        (Some(defect), _) => format!("({})", short(defect)),
+        (None, Ok(text)) => short(text),
         (None, Err(_)) => format!("({} bytes)", entry.body.len()),
     };
     [
         entry.id.clone(),
-        or_dash(&entry.reason),
-        entry
-            .attempts
-            .map_or_else(|| "-".to_owned(), |n| n.to_string()),
+        shown(&entry.reason),
+        or_dash(entry.attempts),
         source,
-        or_dash(&entry.detail),
+        shown(&entry.detail),
         body,
     ]
 }

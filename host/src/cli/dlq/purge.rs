@@ -1,29 +1,28 @@
-//! `hostler dlq purge`: delete for good.
+//! `hostler dlq purge`: delete dead letters.
 
-use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use serde::Serialize;
 
 use super::filter::Which;
-use super::{failed, line, with};
+use super::{Batches, ByReason, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
-use crate::cli::run::Stops;
 use crate::cli::{Variables, output};
-use crate::dead_letter::peek::{OTHER, UNKNOWN};
-use crate::dead_letter::{DeadLetters, Entry, Scan};
+use crate::dead_letter::{DeadLetters, Entry};
+use crate::host::StopSignals;
 
-/// Delete dead letters for good; asks before, unless `--yes`
+/// Delete dead letters for good; asks first, unless `--yes` is given
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Deletes exactly what is there when it starts, oldest first. What is deleted cannot be brought back:
-`hostler dlq export` keeps a copy.
+Deletes exactly the entries that are there when it starts, oldest first. They
+cannot be brought back: `hostler dlq export` makes a copy.
 
 Examples:
   hostler dlq purge --redis redis://localhost orders:dead --older-than 30d
-  hostler dlq purge --redis redis://localhost orders:dead --reason dropped --yes --json")]
+  hostler dlq purge --redis redis://localhost orders:dead --reason dropped \\
+    --yes --json")]
 pub(super) struct Args {
     /// The dead-letter key
     key: String,
@@ -31,7 +30,7 @@ pub(super) struct Args {
     #[command(flatten)]
     which: Which,
 
-    /// How many entries at most
+    /// The most entries
     #[arg(long, value_name = "N", help_heading = "Which entries")]
     limit: Option<u64>,
 
@@ -39,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     yes: bool,
 
-    /// Say what would be deleted, and change nothing
+    /// Show what would be deleted; change nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
@@ -55,139 +54,113 @@ pub(super) struct Args {
 #[derive(Default, Serialize)]
 struct Purged {
     purged: u64,
-    by_reason: BTreeMap<String, u64>,
+    by_reason: ByReason<u64>,
     dry_run: bool,
 }
 
-/// How many different reasons are told apart.
-const REASONS_MAX: usize = 100;
-
 impl Purged {
-    fn count(&mut self, entries: &[Entry]) {
+    fn count_reasons(&mut self, entries: &[Entry]) {
         for entry in entries {
-            let reason = match entry.reason.as_deref() {
-                None | Some("") => UNKNOWN,
-                Some(reason) => reason,
-            };
-            let reason = line(reason);
-            let is_known = self.by_reason.contains_key(&reason);
-            let reason = match is_known || self.by_reason.len() < REASONS_MAX {
-                true => reason,
-                false => OTHER.to_owned(),
-            };
-            *self.by_reason.entry(reason).or_default() += 1;
+            *self.by_reason.of(entry) += 1;
         }
     }
 
-    fn text(&self) -> String {
-        let reasons = self.by_reason.iter();
-        let rows = reasons.map(|(reason, count)| [reason.clone(), count.to_string()]);
-        output::table(rows)
+    fn table(&self) -> String {
+        let reasons = self.by_reason.0.iter();
+        output::table(reasons.map(|(reason, count)| [reason.clone(), count.to_string()]))
     }
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let limit = args.limit.unwrap_or(u64::MAX);
-    with(&args.key, args.flags, variables, async |letters| {
-        let scan = letters.scan(args.which.filter()).await.map_err(failed)?;
-        // Whoever says --yes need not wait for the count.
+    with_letters(&args.key, args.flags, variables, async |letters| {
+        let scan = letters.scan(args.which.filter()).await?;
+        // With `--yes` there is no need to wait for the count.
         let found = match args.yes {
             true => None,
-            false => Some(count(scan.clone(), limit).await?),
+            false => Some(count(Batches::new(scan.clone(), args.limit)).await?),
         };
         if let Some(found) = &found {
             if found.purged == 0 {
-                args.which.doubt();
+                args.which.warn_of_unknown_reasons();
             }
             if args.dry_run || found.purged == 0 {
-                tell(found, args.json)?;
-                return Ok(Exit::Ok);
+                return print(found, args.json);
             }
             if !confirmed(&args.key, found)? {
                 output::people("nothing was deleted\n");
                 return Ok(Exit::Ok);
             }
         }
-        let total = found.map_or(limit, |found| found.purged);
-        let (purged, exit) = delete(letters, scan, limit, total).await?;
+        let total = found.map(|found| found.purged).or(args.limit);
+        let batches = Batches::new(scan, args.limit);
+        let (purged, exit) = delete(letters, batches, total).await?;
         if purged.purged == 0 {
-            args.which.doubt();
+            args.which.warn_of_unknown_reasons();
         }
-        tell(&purged, args.json)?;
+        print(&purged, args.json)?;
         Ok(exit)
     })
 }
 
-async fn count(mut scan: Scan<'_>, limit: u64) -> Result<Purged, Failure> {
+async fn count(mut batches: Batches<'_>) -> Result<Purged, Failure> {
     let mut found = Purged {
         dry_run: true,
         ..Purged::default()
     };
-    while found.purged < limit
-        && let Some(mut entries) = scan.next().await.map_err(failed)?
-    {
-        entries.truncate(usize::try_from(limit - found.purged).unwrap_or(usize::MAX));
+    while let Some(entries) = batches.next().await? {
         found.purged += entries.len() as u64;
-        found.count(&entries);
+        found.count_reasons(&entries);
     }
     Ok(found)
 }
 
+/// Delete until the end, the limit or a signal.
 async fn delete(
     letters: &DeadLetters,
-    mut scan: Scan<'_>,
-    limit: u64,
-    total: u64,
+    mut batches: Batches<'_>,
+    total: Option<u64>,
 ) -> Result<(Purged, Exit), Failure> {
-    let mut stops = Stops::listen()?;
+    let mut stops = StopSignals::listen()?;
     let progress = match total {
-        u64::MAX => Progress::counting("deleted"),
-        total => Progress::of(total, "deleted"),
+        None => Progress::counting("deleted"),
+        Some(total) => Progress::of(total, "deleted"),
     };
     let mut purged = Purged::default();
-    let mut seen = 0;
-    while seen < limit {
+    let exit = loop {
         let entries = tokio::select! {
             biased;
-            exit = stops.next() => {
-                progress.finish();
-                return Ok((purged, exit));
-            }
-            entries = scan.next() => entries.map_err(failed)?,
+            signal = stops.next() => break signal.into(),
+            entries = batches.next() => entries?,
         };
-        let Some(mut entries) = entries else { break };
-        entries.truncate(usize::try_from(limit - seen).unwrap_or(usize::MAX));
-        seen += entries.len() as u64;
-        let deleted = letters.delete(&entries).await.map_err(failed)?;
+        let Some(entries) = entries else {
+            break Exit::Ok;
+        };
+        let deleted = letters.delete(&entries).await?;
         purged.purged += deleted;
-        purged.count(&entries);
+        purged.count_reasons(&entries);
         progress.advance(deleted);
-    }
+    };
     progress.finish();
-    Ok((purged, Exit::Ok))
+    Ok((purged, exit))
 }
 
-fn tell(purged: &Purged, json: bool) -> Result<(), Failure> {
-    if json {
-        return output::json(purged);
-    }
-    let verb = if purged.dry_run {
-        "would delete"
-    } else {
-        "deleted"
-    };
-    let mut text = format!("{verb} {}", purged.purged);
-    if !purged.by_reason.is_empty() {
-        text.push_str("\n\n");
-        text.push_str(&purged.text());
-    }
-    output::line(&text)
+fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {
+    output::either(json, purged, |purged| {
+        let verb = match purged.dry_run {
+            true => "would delete",
+            false => "deleted",
+        };
+        let text = format!("{verb} {}", purged.purged);
+        match purged.by_reason.0.is_empty() {
+            true => text,
+            false => format!("{text}\n\n{}", purged.table()),
+        }
+    })
 }
 
 /// Ask a person.
 fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
-    let count = found.purged;
-    let text = found.text();
+    let (text, count) = (found.table(), found.purged);
     output::people(&format!(
         "{key}:\n{text}\ndelete these {count} for good? [y/N] "
     ));
@@ -197,7 +170,7 @@ fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
     if read == 0 {
         output::people("\n");
         let what = "nobody answered: nothing was deleted";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where nobody is asked"));
+        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where nobody can answer"));
     }
     let answer = answer.trim().to_lowercase();
     Ok(answer == "y" || answer == "yes")

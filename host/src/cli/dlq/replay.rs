@@ -1,40 +1,47 @@
-//! `hostler dlq replay`: bring messages back.
+//! `hostler dlq replay`: move dead letters back.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::Batches;
 use super::filter::Which;
-use super::trial::{Seen, Trial};
-use super::{at, failed, line};
+use super::trial::{Counts, Trial};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{self, Flags, Tried};
+use crate::cli::flags::{Flags, Tried};
 use crate::cli::progress::Progress;
-use crate::cli::run::Stops;
-use crate::cli::threads::Threads;
+use crate::cli::session::{connected, start_logging};
+use crate::cli::text::one_line;
 use crate::cli::{Variables, output};
+use crate::config::Collected;
 use crate::dead_letter::{DeadLetters, Replay, ReplayOptions, Replayed, Scan, Skip};
-use crate::telemetry::logging::{self, LogFilter, LogFormat};
+use crate::host::{StopSignals, Threads};
 
 /// Move dead letters back to the queues that they died in
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Moves exactly what is there when it starts, oldest first, each entry whole or not at all: it may be
-interrupted, and two at a time move nothing twice. A copy starts with attempt 1 again and keeps its
-headers, its id and its history. In a stream that several groups read, only the group that it died
-in runs it.
+Moves exactly the entries that are there when it starts, oldest first. Each entry
+moves whole or not at all: you may interrupt a replay, and two replays at a time
+move nothing twice. A copy starts with attempt 1 and keeps its headers, its id
+and its history. In a stream with several groups, only the group in which the
+message died gets it.
 
-With --handler, the component is first tried on the dead letters, in the sandbox and within the
-limits that --timeout, --memory and so on set; nothing is written for that. --dry-run shows old
-reasons against new verdicts; --only-acked replays what the handler acks, and nothing else.
+With --handler, the component is first tried on the dead letters, in the sandbox
+and within its limits (--timeout, --memory and so on); this writes nothing.
+--dry-run shows old reasons and new verdicts; --only-acked replays only the
+entries that the handler acks.
 
 Examples:
   hostler dlq replay --redis redis://localhost orders:dead --dry-run
-  hostler dlq replay --redis redis://localhost orders:dead --reason timeout --rate 100/s
-  hostler dlq replay --redis redis://localhost orders:dead --id 1700000000000-0 --to orders:retry
-  hostler dlq replay --redis redis://localhost orders:dead --handler fixed.wasm --dry-run
-  hostler dlq replay --redis redis://localhost orders:dead --handler fixed.wasm --only-acked")]
+  hostler dlq replay --redis redis://localhost orders:dead --reason timeout \\
+    --rate 100/s
+  hostler dlq replay --redis redis://localhost orders:dead \\
+    --id 1700000000000-0 --to orders:retry
+  hostler dlq replay --redis redis://localhost orders:dead \\
+    --handler fixed.wasm --dry-run
+  hostler dlq replay --redis redis://localhost orders:dead \\
+    --handler fixed.wasm --only-acked")]
 pub(super) struct Args {
     /// The dead-letter key
     key: String,
@@ -42,11 +49,11 @@ pub(super) struct Args {
     #[command(flatten)]
     which: Which,
 
-    /// How many are moved at most
+    /// The most entries to move
     #[arg(long, value_name = "N", help_heading = "Which entries")]
     limit: Option<u64>,
 
-    /// Leave what was replayed so often
+    /// Leave entries that were replayed this often
     #[arg(
         long,
         value_name = "N",
@@ -55,27 +62,27 @@ pub(super) struct Args {
     )]
     max_replays: u64,
 
-    /// How many are moved in a second at most, such as 100 or 100/s
+    /// The most entries to move per second, such as 100 or 100/s
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate: Option<NonZeroU32>,
 
-    /// Move them all to this stream instead
+    /// Move all of them to this stream instead
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
 
-    /// Say what would be moved, and change nothing
+    /// Show what would be moved; change nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Try this component on them first; with --dry-run or --only-acked
+    /// Try this component on the entries first; with --dry-run or --only-acked
     #[arg(long, value_name = "FILE.wasm", help_heading = "Try first")]
     handler: Option<PathBuf>,
 
-    /// Replay only what the component given with --handler acks
+    /// Replay only the entries that the component of --handler acks
     #[arg(long, requires = "handler", help_heading = "Try first")]
     only_acked: bool,
 
-    /// Print JSON; with --handler a line for each entry, and one in the end
+    /// Print JSON; with --handler a line for each entry, and one at the end
     #[arg(long)]
     json: bool,
 
@@ -94,8 +101,8 @@ fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
 #[derive(Serialize)]
 struct Tested<'a> {
     #[serde(flatten)]
-    seen: &'a Seen,
-    /// What was replayed, or would be, with `--only-acked`.
+    counts: &'a Counts,
+    /// The replay, or the dry run of one, with `--only-acked`.
     replay: Option<&'a Replayed>,
 }
 
@@ -103,7 +110,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     if args.handler.is_some() && !args.dry_run && !args.only_acked {
         let what = "`--handler` alone does not say what to replay";
         let hint =
-            "give `--dry-run` to see the verdicts, or `--only-acked` to replay what is acked";
+            "give `--dry-run` to see the verdicts, or `--only-acked` to replay acked entries";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
     let options = ReplayOptions {
@@ -113,21 +120,20 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         rate: args.rate,
         dry_run: args.dry_run,
     };
-    let loaded = args.flags.clone().collect(variables).trying()?;
-    flags::warn(&loaded.warnings);
-    let (redis, trying) = loaded.value;
-    logging::start(LogFormat::Auto, &LogFilter::default());
-    let reading = trying.reading.clone();
+    let (redis, trying) = args.flags.clone().load(variables, Collected::trying)?;
+    start_logging();
     Threads::start()?.run(async |attempts| {
-        at(&args.key, &redis, reading, async |letters| {
+        connected(&redis, "dlq", async |session| {
+            let letters = DeadLetters::new(&session.connector, &args.key);
+            let letters = letters.reading(trying.reading.clone());
             let trial = args.handler.as_ref().map(|file| {
                 let to = args.to.as_deref();
-                Trial::load(file, trying, letters, to, attempts, args.json)
+                Trial::load(file, trying, &letters, to, attempts, args.json)
             });
             let trial = trial.transpose()?;
-            let scan = letters.scan(args.which.filter()).await.map_err(failed)?;
+            let scan = letters.scan(args.which.filter()).await?;
             let mut replay = letters.replay(options);
-            replay_or_try(&args, letters, scan, &mut replay, trial).await
+            replay_or_try(&args, &letters, scan, &mut replay, trial).await
         })
         .await
     })
@@ -149,17 +155,19 @@ async fn replay_or_try(
     if let Some(trial) = &trial {
         if !args.json {
             let gap = if args.only_acked { "\n" } else { "" };
-            output::line(&format!("{}{gap}", trial.seen().text()))?;
+            output::line(&format!("{}{gap}", trial.counts().text()))?;
         }
     } else if report.replayed == 0 && report.skipped.is_empty() {
-        args.which.doubt();
+        args.which.warn_of_unknown_reasons();
     }
     match (&trial, replays) {
         (Some(trial), replay) if args.json => output::json(&Tested {
-            seen: trial.seen(),
+            counts: trial.counts(),
             replay,
         })?,
-        (_, Some(report)) => tell(report, args.json, args.max_replays)?,
+        (_, Some(report)) => {
+            output::either(args.json, report, |report| text(report, args.max_replays))?;
+        }
         _ => {}
     }
     let exit = exit?;
@@ -173,30 +181,26 @@ async fn replay_or_try(
     }
 }
 
-/// Try what the scan finds, until the end, the limit or an interruption.
+/// Try the entries of the scan, until the end, the limit or a signal.
 async fn try_all(
-    mut scan: Scan<'_>,
+    scan: Scan<'_>,
     trial: &mut Trial<'_>,
     limit: Option<u64>,
 ) -> Result<Exit, Failure> {
-    let mut stops = Stops::listen()?;
-    let mut left = limit.unwrap_or(u64::MAX);
-    while left > 0
-        && let Some(mut entries) = scan.next().await.map_err(failed)?
-    {
-        entries.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        left -= entries.len() as u64;
+    let mut stops = StopSignals::listen()?;
+    let mut batches = Batches::new(scan, limit);
+    while let Some(entries) = batches.next().await? {
         tokio::select! {
             biased;
-            exit = stops.next() => return Ok(exit),
+            signal = stops.next() => return Ok(signal.into()),
             tried = trial.sift(entries) => tried.map(drop)?,
         }
     }
     Ok(Exit::Ok)
 }
 
-/// Move what the scan finds, or what the handler on trial acks of it, until the end, the limit or
-/// an interruption.
+/// Move the entries of the scan, or those that the handler on trial acks, until the end, the limit or
+/// a signal.
 async fn move_all(
     letters: &DeadLetters,
     mut scan: Scan<'_>,
@@ -204,19 +208,19 @@ async fn move_all(
     limit: Option<u64>,
     mut trial: Option<&mut Trial<'_>>,
 ) -> Result<Exit, Failure> {
-    let mut stops = Stops::listen()?;
-    let length = letters.length().await.map_err(failed)?;
+    let mut stops = StopSignals::listen()?;
+    let length = letters.length().await?;
     let progress = Progress::of(length.min(limit.unwrap_or(u64::MAX)), "replayed");
     while !replay.is_done() {
-        let Some(mut entries) = scan.next().await.map_err(failed)? else {
+        let Some(mut entries) = scan.next().await? else {
             break;
         };
         if let Some(trial) = &mut trial {
             entries = tokio::select! {
                 biased;
-                exit = stops.next() => {
+                signal = stops.next() => {
                     progress.finish();
-                    return Ok(exit);
+                    return Ok(signal.into());
                 }
                 acked = trial.sift(entries) => acked?,
             };
@@ -225,15 +229,15 @@ async fn move_all(
         while sent < entries.len() && !replay.is_done() {
             tokio::select! {
                 biased;
-                exit = stops.next() => {
+                signal = stops.next() => {
                     progress.finish();
-                    return Ok(exit);
+                    return Ok(signal.into());
                 }
                 () = replay.pace() => {}
             }
             let chunk = entries.len().min(sent.saturating_add(replay.chunk()));
             let before = replay.report().replayed;
-            replay.send(&entries[sent..chunk]).await.map_err(failed)?;
+            replay.send(&entries[sent..chunk]).await?;
             progress.advance(replay.report().replayed - before);
             sent = chunk;
         }
@@ -242,36 +246,26 @@ async fn move_all(
     Ok(Exit::Ok)
 }
 
-fn tell(report: &Replayed, json: bool, max_replays: u64) -> Result<(), Failure> {
-    if json {
-        return output::json(report);
-    }
-    let verb = if report.dry_run {
-        "would replay"
-    } else {
-        "replayed"
+fn text(report: &Replayed, max_replays: u64) -> String {
+    let verb = match report.dry_run {
+        true => "would replay",
+        false => "replayed",
     };
-    let mut text = format!("{verb} {}", report.replayed);
-    let targets = report.targets.iter();
-    let rows = targets.map(|(key, count)| [format!("to {}", line(key)), count.to_string()]);
-    let rows: Vec<_> = rows.collect();
-    if !rows.is_empty() {
-        text.push_str("\n\n");
-        text.push_str(&output::table(rows));
+    let mut parts = vec![format!("{verb} {}", report.replayed)];
+    if !report.targets.is_empty() {
+        let rows = report.targets.iter();
+        let row =
+            |(key, count): (&String, &u64)| [format!("to {}", one_line(key)), count.to_string()];
+        parts.push(output::table(rows.map(row)));
     }
     if !report.skipped.is_empty() {
-        let skipped = report.skipped.iter();
-        let rows = skipped.map(|(skip, count)| {
-            [
-                "left".to_owned(),
-                count.to_string(),
-                why(*skip, max_replays),
-            ]
+        let rows = report.skipped.iter().map(|(skip, count)| {
+            let why = why(*skip, max_replays);
+            ["left".to_owned(), count.to_string(), why]
         });
-        text.push_str("\n\n");
-        text.push_str(&output::table(rows));
+        parts.push(output::table(rows));
     }
-    output::line(&text)
+    parts.join("\n\n")
 }
 
 fn why(skip: Skip, max_replays: u64) -> String {
@@ -279,12 +273,12 @@ fn why(skip: Skip, max_replays: u64) -> String {
         Skip::MaxReplays => format!(
             "replayed {max_replays} times already: correct the cause, then give a higher --max-replays"
         ),
-        Skip::NoSource => "no word about where they died: give --to KEY".to_owned(),
+        Skip::NoSource => "the entries do not say where they died: give --to KEY".to_owned(),
         Skip::GroupGone => {
-            "the group that they died in is gone, and others read the stream: give --to KEY"
+            "the group that they died in is gone, and other groups read the stream: give --to KEY"
                 .to_owned()
         }
-        Skip::Gone => "moved or deleted by somebody else meanwhile".to_owned(),
+        Skip::Gone => "moved or deleted by another process meanwhile".to_owned(),
         Skip::Moving => {
             "being moved by another replay, or by one that was interrupted: replay them half a \
              minute later"

@@ -1,49 +1,48 @@
-//! Trying a handler on dead letters, in the sandbox and within its limits. Nothing is written.
+//! Try a handler on dead letters, in the sandbox and within its limits. Writes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use super::{line, shown};
+use super::ByReason;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::{check, output};
+use crate::cli::text::{micros, short};
+use crate::cli::{invoke, output};
 use crate::config::Trying;
-use crate::dead_letter::peek::{OTHER, UNKNOWN};
+use crate::dead_letter::peek::UNKNOWN;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::outcome::Outcome;
+use crate::host::component;
 use crate::sandbox::{Call, Capture, LogSink, Sandbox};
 use crate::telemetry::wall_clock_ms;
 use crate::wire::stream::Decoded;
-
-/// How many different reasons the table tells apart; what hostler writes are ten.
-const REASONS_MAX: usize = 100;
 
 /// A handler on trial.
 pub(super) struct Trial<'a> {
     sandbox: Sandbox,
     settings: Trying,
     letters: &'a DeadLetters,
-    /// Where all would go; `None` = each to the queue that it died in.
+    /// The queue that all entries would go to; `None` = each to the queue that it died in.
     to: Option<&'a str>,
     attempts: &'a Handle,
     json: bool,
-    seen: Seen,
+    counts: Counts,
 }
 
-/// How often which old reason met which verdict.
+/// How often each old reason met each new verdict.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Seen {
+pub(super) struct Counts {
     handler: String,
     tried: u64,
-    verdicts: BTreeMap<String, BTreeMap<String, u64>>,
+    verdicts: ByReason<BTreeMap<String, u64>>,
 }
 
-/// What the handler makes of one dead letter.
+/// The handler's verdict on one dead letter.
 #[derive(Debug)]
 struct Verdict {
     /// `ack`, `nack-requeue`, `drop`, `fault`; `malformed` or `oversize` where no handler runs.
@@ -75,11 +74,11 @@ impl<'a> Trial<'a> {
         attempts: &'a Handle,
         json: bool,
     ) -> Result<Self, Failure> {
-        let sandbox = check::load(file, &settings.sandbox)?;
+        let sandbox = component::load(file, &settings.sandbox)?;
         Ok(Self {
-            seen: Seen {
+            counts: Counts {
                 handler: sandbox.digest().to_string(),
-                ..Seen::default()
+                ..Counts::default()
             },
             sandbox,
             settings,
@@ -90,7 +89,8 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Try these and tell each verdict, in their order. Returns those that the handler acks.
+    /// Try these entries and print each verdict, in their order. Returns the entries that the handler
+    /// acks.
     pub(super) async fn sift(&mut self, entries: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
         let calls: Vec<_> = entries.iter().map(|entry| self.call(entry)).collect();
         let attempts = self.attempts.clone();
@@ -103,7 +103,7 @@ impl<'a> Trial<'a> {
                 break;
             };
             let verdict = verdict.map_err(|error| Failure::new(Exit::Bug, error))?;
-            self.tell(&entry, &verdict)?;
+            self.print(&entry, &verdict)?;
             if verdict.word == "ack" {
                 acked.push(entry);
             }
@@ -136,19 +136,21 @@ impl<'a> Trial<'a> {
                 message: &message,
                 attempt: 1,
                 max_attempts,
-                cancelled: &Arc::new(AtomicBool::new(false)),
-                // `hostler invoke` shows what a handler says.
+                cancelled: &Arc::default(),
+                // `hostler invoke` shows the log of a handler.
                 logs: &LogSink::Capture(Capture::default()),
             };
             let report = sandbox.call(&mut sandbox.slot(), call).await;
-            Verdict::of(report.outcome, report.duration.as_micros())
+            Verdict::of(&report.outcome, report.duration)
         }
     }
 
-    fn tell(&mut self, entry: &Entry, verdict: &Verdict) -> Result<(), Failure> {
+    fn print(&mut self, entry: &Entry, verdict: &Verdict) -> Result<(), Failure> {
+        self.counts.tried += 1;
+        let verdicts = self.counts.verdicts.of(entry);
+        *verdicts.entry(verdict.name()).or_default() += 1;
         let reason = entry.reason.as_deref();
         let old = reason.filter(|reason| !reason.is_empty());
-        self.seen.count(old.unwrap_or(UNKNOWN), &verdict.name());
         if self.json {
             return output::json(&Line {
                 id: &entry.id,
@@ -162,18 +164,18 @@ impl<'a> Trial<'a> {
         let mut text = format!(
             "{}  {} -> {}",
             entry.id,
-            shown(old.unwrap_or(UNKNOWN)),
+            short(old.unwrap_or(UNKNOWN)),
             verdict.name()
         );
         if let Some(detail) = &verdict.detail {
-            text.push_str(&format!("  {}", shown(detail)));
+            text.push_str(&format!("  {}", short(detail)));
         }
         output::line(&text)
     }
 
-    /// What was seen.
-    pub(super) fn seen(&self) -> &Seen {
-        &self.seen
+    /// The counts so far.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
     }
 }
 
@@ -187,18 +189,13 @@ impl Verdict {
         }
     }
 
-    fn of(outcome: Outcome, micros: u128) -> Self {
-        let (word, fault, detail) = match outcome {
-            Outcome::Ack => ("ack", None, None),
-            Outcome::NackRequeue(_) => ("nack-requeue", None, None),
-            Outcome::Drop(reason) => ("drop", None, reason),
-            Outcome::Fault(fault) => ("fault", Some(fault.kind.label()), Some(fault.detail)),
-        };
+    fn of(outcome: &Outcome, duration: Duration) -> Self {
+        let verdict = invoke::Verdict::new(outcome);
         Self {
-            word,
-            fault,
-            detail,
-            duration_us: Some(u64::try_from(micros).unwrap_or(u64::MAX)),
+            word: verdict.outcome,
+            fault: verdict.fault,
+            detail: verdict.reason.map(str::to_owned),
+            duration_us: Some(micros(duration)),
         }
     }
 
@@ -211,35 +208,20 @@ impl Verdict {
     }
 }
 
-impl Seen {
-    fn count(&mut self, reason: &str, verdict: &str) {
-        self.tried += 1;
-        let is_room = self.verdicts.len() < REASONS_MAX || self.verdicts.contains_key(reason);
-        let reason = if is_room {
-            line(reason)
-        } else {
-            OTHER.to_owned()
-        };
-        let verdicts = self.verdicts.entry(reason).or_default();
-        *verdicts.entry(verdict.to_owned()).or_default() += 1;
-    }
-
-    /// Old reasons against new verdicts.
+impl Counts {
+    /// A table of old reasons and new verdicts.
     pub(super) fn text(&self) -> String {
-        let head = ["died for", "now", "count"].map(str::to_owned);
-        let rows = self.verdicts.iter().flat_map(|(reason, verdicts)| {
+        let rows = self.verdicts.0.iter().flat_map(|(reason, verdicts)| {
             let row = |(verdict, count): (&String, &u64)| {
                 [reason.clone(), verdict.clone(), count.to_string()]
             };
             verdicts.iter().map(row).collect::<Vec<_>>()
         });
         let tried = format!("tried {} with {}", self.tried, self.handler);
-        if self.verdicts.is_empty() {
+        if self.verdicts.0.is_empty() {
             return tried;
         }
-        format!(
-            "{tried}\n\n{}",
-            output::table(std::iter::once(head).chain(rows))
-        )
+        let table = output::titled(["died for", "now", "count"], rows);
+        format!("{tried}\n\n{table}")
     }
 }

@@ -1,4 +1,4 @@
-//! `hostler new`: a project for a handler, which builds and passes its tests at once.
+//! `hostler new`: a project for a handler, ready to build and to test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,20 @@ Examples:
   hostler new --lang rust billing
   hostler new --lang python parcels && cd parcels && make
 
-The project is a small handler for orders, with tests, that builds at once: change it into yours.
-README.md says what it needs; cases.toml is for `hostler test`, hostler.toml for `dev` and `run`.")]
+The project is a small handler for orders with tests. It builds at once: change
+it into your own. README.md names the tools that it needs; cases.toml is for
+`hostler test`, hostler.toml for `hostler dev` and `hostler run`.")]
 pub(super) struct Args {
     /// The language
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
 
-    /// The project, and its new folder: small letters, digits and `-`
+    /// The name of the project and of its new folder: small letters, digits and `-`
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
 }
 
-/// A name that every language's package manager takes.
+/// Check a name: every language's package manager must accept it.
 fn name(text: &str) -> Result<String, &'static str> {
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         return Err(match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 Failure::new(Exit::Usage, format_args!("{} is there already", args.name))
-                    .hint("give another name: nothing is written over")
+                    .hint("give another name: files are never overwritten")
             }
             _ => cannot(&folder, &error),
         });
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_every_package_manager_takes() {
+    fn only_names_that_every_package_manager_accepts_are_accepted() {
         for good in ["a", "billing", "parcel-desk-2"] {
             assert_eq!(name(good).as_deref(), Ok(good));
         }

@@ -1,9 +1,9 @@
-//! What `hostler new` writes: the examples themselves, as they stood when hostler was built. A test
-//! holds the lists against the folders.
+//! The files of `hostler new`: the examples, as they were when hostler was built. A test compares the
+//! lists with the folders.
 
 use clap::ValueEnum;
 
-/// The name that the examples have; a new project has its own in its place.
+/// The name of the examples; a new project has its own name instead.
 const EXAMPLE: &str = "orders-handler";
 
 /// A language to write a handler in.
@@ -29,13 +29,13 @@ pub(super) enum Language {
 
 /// One file of a project.
 pub(super) struct File {
-    /// Where, in the project.
+    /// Its path in the project.
     pub(super) path: &'static str,
     bytes: &'static [u8],
 }
 
 impl File {
-    /// What is in it, in a project of this name.
+    /// Its content, in a project of this name.
     pub(super) fn content(&self, name: &str) -> Vec<u8> {
         match str::from_utf8(self.bytes) {
             Ok(text) if self.bytes.contains(&b'\n') => text
@@ -106,7 +106,7 @@ impl Language {
         }
     }
 
-    /// Where the build puts the component.
+    /// The path of the built component.
     pub(super) fn handler(self, name: &str) -> String {
         match self {
             Self::Rust => {
@@ -117,7 +117,7 @@ impl Language {
         }
     }
 
-    /// How its unit tests are run, and how it is built.
+    /// The commands that run its unit tests and that build it.
     pub(super) fn commands(self) -> (&'static str, &'static str) {
         match self {
             Self::Rust => (
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// What a folder holds, without what its `.gitignore` names.
+    /// The files of a folder, without those that its `.gitignore` names.
     fn holds(folder: &Path) -> BTreeSet<String> {
         let ignored = std::fs::read_to_string(folder.join(".gitignore")).unwrap();
         let ignored: Vec<&str> = ignored.lines().map(|l| l.trim_start_matches('/')).collect();

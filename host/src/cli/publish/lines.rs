@@ -1,4 +1,4 @@
-//! Lines of stdin, read by a thread of their own.
+//! Reads lines of stdin, on a thread of its own.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use crate::cli::exit::{Exit, Failure};
 
-/// The longest line of `--lines`: what is longer is no line of text.
+/// The longest line.
 const LINE_MAX: u64 = 64 << 20;
 /// How much of stdin is read ahead.
 const STDIN_BUFFER: usize = 1 << 20;
 
-/// Send every line until there is none, or nobody listens.
+/// Send every line, until stdin or the receiver ends.
 pub(super) fn read_lines(lines: &mpsc::Sender<Result<Bytes, Failure>>) {
     let mut stdin = BufReader::with_capacity(STDIN_BUFFER, std::io::stdin());
     loop {
@@ -28,7 +28,7 @@ pub(super) fn read_lines(lines: &mpsc::Sender<Result<Bytes, Failure>>) {
     }
 }
 
-/// The next line without its end; `None` = there is none.
+/// The next line without its end; `None` = the input has ended.
 fn read_line(reader: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
     let mut line = Vec::new();
     let read = reader
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_as_people_end_them() {
+    fn lines_end_with_or_without_a_carriage_return() {
         let mut input = &b"one\n\ntwo\r\nthree"[..];
         let mut lines = Vec::new();
         while let Some(line) = read_line(&mut input).unwrap() {

@@ -1,4 +1,4 @@
-//! `hostler publish`: one message, or a line of stdin each.
+//! `hostler publish`: one message, or one per line of stdin.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -6,62 +6,70 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::cli::connect::{Connected, Passing, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachDestination};
-use crate::cli::message::{Body, Header, headers};
+use crate::cli::message::{Body, Header, header, headers};
 use crate::cli::progress::Progress;
-use crate::cli::{Variables, flags, output};
-use crate::config::Destination;
+use crate::cli::session::ask_at;
+use crate::cli::{Variables, output};
+use crate::config::{Collected, Destination};
 use crate::delivery::message::Headers;
-use crate::publish::{self, Batch, Codec, Error, Incomplete, Outgoing, Publisher, Receipt};
+use crate::publish::{self, Batch, Codec, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
 use crate::wire::stream;
 
 mod lines;
 
-/// How many messages that were read wait to be sent.
+/// How many lines may wait to be sent.
 const WAITING_MAX: usize = 1024;
 
 /// Publish a message, or one for each line of stdin
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints the id of each message (of a stream, or with a delay), the length of the list, or the number
-of subscribers.
+Prints the id of each message (of a stream, or with a delay), the length of the
+list, or the number of subscribers.
 
 Examples:
-  hostler publish --redis redis://localhost --stream orders --body '{\"id\":1,\"amount\":5}'
-  hostler publish --redis redis://localhost --stream orders --body-file order.json --header tenant=acme
-  hostler publish --redis redis://localhost --stream orders --lines --json < dead.jsonl
-  hostler publish --redis redis://localhost --stream orders --body reminder --delay 1h
-  hostler publish --redis redis://localhost --list jobs --codec json --body hello --ttl 300s
-  seq 100000 | hostler publish --redis redis://localhost --stream numbers --lines --maxlen 1000000")]
+  hostler publish --redis redis://localhost --stream orders \\
+    --body '{\"id\":1,\"amount\":5}'
+  hostler publish --redis redis://localhost --stream orders \\
+    --body-file order.json --header tenant=acme
+  hostler publish --redis redis://localhost --stream orders \\
+    --lines --json < dead.jsonl
+  hostler publish --redis redis://localhost --stream orders \\
+    --body reminder --delay 1h
+  hostler publish --redis redis://localhost --list jobs --codec json \\
+    --body hello --ttl 300s
+  seq 100000 | hostler publish --redis redis://localhost --stream numbers \\
+    --lines --maxlen 1000000")]
 pub(super) struct Args {
     #[command(flatten)]
     body: Body,
 
-    /// Publish every line of stdin as a message of its own
+    /// Publish every line of stdin as a message
     #[arg(long, conflicts_with_all = ["body", "body_file"])]
     lines: bool,
 
     /// A header of every message, `name=value`; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 
-    /// The message waits so long before it is a message of the queue (a stream, or a list that hosts
-    /// read with `--reliable`): a running host takes it then
+    /// Deliver the message after this time; for a stream, or a list that hosts read with `--reliable`
+    ///
+    /// A running host then adds it to the queue.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
 
-    /// The message is dead-lettered unrun, as `expired`, if no handler has started it until then
+    /// Dead-letter the message as `expired`, if no handler has started it within this time
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     expires_in: Option<Duration>,
 
-    /// Print a line of JSON for each message; with `--lines`, the lines of stdin are JSON as well:
-    /// {"body":"text","headers":{"name":"value"}}, or what `hostler dlq export` prints
+    /// Print a line of JSON for each message; with `--lines`, read lines of JSON
+    ///
+    /// The lines are {"body":"text","headers":{"name":"value"}}, or the output of `hostler dlq export`.
     #[arg(long)]
     json: bool,
 
@@ -72,20 +80,22 @@ pub(super) struct Args {
     flags: Flags<ReachDestination>,
 }
 
-/// How messages are written where they go.
+/// How messages are written to their destination.
 #[derive(Debug, clap::Args)]
 struct Writing {
-    /// Trim the stream to about this many entries: the oldest go, read or not
+    /// Trim the stream to about this many entries: the oldest are deleted, read or unread
     #[arg(long, value_name = "N")]
     maxlen: Option<NonZeroU64>,
 
-    /// The list lapses so long after the last message published so: it is gone whole then, and
-    /// nothing of it is dead-lettered
+    /// Delete the whole list this long after the last message with `--ttl`
+    ///
+    /// Nothing of it is dead-lettered.
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     ttl: Option<Duration>,
 
-    /// How values of lists and channels are written; by default as the hosts of the configuration
-    /// read them, which is frames if nothing else is said
+    /// How values of lists and channels are written
+    ///
+    /// By default as the hosts of the configuration read them; without a configuration, frames.
     #[arg(long, value_enum, value_name = "CODEC")]
     codec: Option<Written>,
 }
@@ -97,25 +107,25 @@ enum Written {
     Frame,
     /// Headers and body in a readable JSON envelope
     Json,
-    /// The body alone; headers are refused
+    /// Only the body; headers are refused
     Raw,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let loaded = args.flags.collect(variables).redis_and_destination()?;
-    flags::warn(&loaded.warnings);
-    let (redis, destination) = loaded.value;
+    let (redis, destination) = args
+        .flags
+        .load(variables, Collected::redis_and_destination)?;
     let destination = args.writing.to(destination)?;
-    if args.delay.is_some_and(|delay| !delay.is_zero()) {
-        destination.takes_delays().map_err(|error| {
-            let refused = refused(&error);
-            match destination {
-                publish::Destination::List(_) => {
-                    refused.hint("`--reliable` says that hosts read the list so")
-                }
-                _ => refused,
+    if args.delay.is_some_and(|delay| !delay.is_zero())
+        && let Err(error) = destination.takes_delays()
+    {
+        let failure = Failure::from(error);
+        return Err(match destination {
+            publish::Destination::List(_) => {
+                failure.hint("give `--reliable` if hosts read the list so")
             }
-        })?;
+            _ => failure,
+        });
     }
     let body = args.body.read()?;
     if body.is_none() && !args.lines {
@@ -123,11 +133,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "there is nothing to publish").hint(hint));
     }
     let headers = headers(&args.headers);
-    ask(async {
-        let connected = Connected::new(&redis, "publish").await?;
-        let publisher = Publisher::new(&connected.connector, destination);
-        // Before anything is sent: afterwards nobody would know what a lost reply said.
-        patiently(redis.wait, async || publisher.reach().await).await?;
+    ask_at(&redis, "publish", async |session| {
+        let publisher = Publisher::new(&session.connector, destination);
+        // Retried only before anything is sent: a lost reply does not say whether Redis has the
+        // message.
+        session.retry(async || publisher.reach().await).await?;
         let print = |receipts: &[Receipt]| print(receipts, args.json);
         let every = Outgoing {
             headers,
@@ -135,25 +145,22 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             expires_in: args.expires_in,
             ..Outgoing::default()
         };
-        let published = match body {
+        match body {
             Some(body) => {
-                let receipt = publisher.publish(&Outgoing { body, ..every }).await;
-                receipt
-                    .map_err(|error| refused(&error))
-                    .and_then(|receipt| print(&[receipt]))
+                let receipt = publisher.publish(&Outgoing { body, ..every }).await?;
+                print(&[receipt])?;
             }
             None => {
                 let outgoing = move |line| outgoing(line, &every, args.json);
-                publish_lines(&publisher, outgoing, print).await
+                publish_lines(&publisher, outgoing, print).await?;
             }
-        };
-        connected.close().await;
-        published.map(|()| Exit::Ok)
+        }
+        Ok(Exit::Ok)
     })
 }
 
 impl Writing {
-    /// Where messages go, and how they are written there.
+    /// The destination of the settings, with these flags.
     fn to(&self, destination: Destination) -> Result<publish::Destination, Failure> {
         let usage = |what| Err(Failure::new(Exit::Usage, what));
         let written = |configured| match self.codec {
@@ -172,15 +179,12 @@ impl Writing {
             );
         }
         Ok(match destination {
-            Destination::Stream { key, body_field } => {
-                let body_field = body_field.into();
-                publish::Stream {
-                    key,
-                    body_field,
-                    max_len,
-                }
-                .into()
+            Destination::Stream { key, body_field } => publish::Stream {
+                key,
+                body_field: body_field.into(),
+                max_len,
             }
+            .into(),
             Destination::List {
                 key,
                 reliable,
@@ -206,17 +210,17 @@ impl Writing {
     }
 }
 
-/// A time to live: not none.
+/// A time to live, which is not zero.
 fn lifetime(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("a list cannot live for no time".to_owned()),
+        Ok(Duration::ZERO) => Err("a list must live longer than 0s".to_owned()),
         Ok(duration) => Ok(duration),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Publish what a thread reads from stdin: thousands of lines per round trip where they come fast,
-/// each at once where they come slowly.
+/// Publish the lines that a thread reads from stdin: thousands per round trip where they come fast,
+/// each line at once where they come slowly.
 async fn publish_lines(
     publisher: &Publisher,
     outgoing: impl Fn(Bytes) -> Result<Outgoing, String>,
@@ -234,12 +238,13 @@ async fn publish_lines(
             Err(what) => {
                 flush(&mut batch, &print, &progress).await?;
                 let what = format!("line {number} of stdin is {what}");
-                let hint = "the lines before it are published; without `--json` lines are bodies";
+                let hint =
+                    "the lines before it are published; without `--json`, each line is a body";
                 return Err(Failure::new(Exit::Usage, what).hint(hint));
             }
         };
         let receipts = batch.push(outgoing).await;
-        told(receipts, &print, &progress)?;
+        print_receipts(receipts, &print, &progress)?;
         if lines.is_empty() {
             flush(&mut batch, &print, &progress).await?;
         }
@@ -249,7 +254,7 @@ async fn publish_lines(
     Ok(())
 }
 
-/// The message that a line of stdin stands for; what `every` message has comes behind its own.
+/// The message of a line of stdin; the headers of `every` message come after its own.
 fn outgoing(line: Bytes, every: &Outgoing, json: bool) -> Result<Outgoing, String> {
     if !json {
         return Ok(Outgoing {
@@ -281,11 +286,11 @@ async fn flush(
     print: &impl Fn(&[Receipt]) -> Result<(), Failure>,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    told(batch.flush().await, print, progress)
+    print_receipts(batch.flush().await, print, progress)
 }
 
-/// Print what was published, also where the rest was not.
-fn told(
+/// Print the receipts, also of a batch of which only a part was published.
+fn print_receipts(
     receipts: Result<Vec<Receipt>, Incomplete>,
     print: &impl Fn(&[Receipt]) -> Result<(), Failure>,
     progress: &Progress,
@@ -297,60 +302,27 @@ fn told(
         }
         Err(incomplete) => {
             print(&incomplete.receipts)?;
-            let failure = refused(&incomplete.error);
             Err(Failure {
                 what: incomplete.to_string(),
-                ..failure
+                ..incomplete.error.into()
             })
         }
     }
 }
 
-fn refused(error: &Error) -> Failure {
-    match error {
-        Error::Redis(error) => error.failure(),
-        error => Failure::new(Exit::Usage, error),
-    }
-}
-
-#[derive(Default, Serialize)]
-struct Published<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    due_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    length: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receivers: Option<u64>,
-}
-
-impl<'a> From<&'a Receipt> for Published<'a> {
-    fn from(receipt: &'a Receipt) -> Self {
-        let mut published = Self::default();
-        match receipt {
-            Receipt::Entry(id) => published.id = Some(id),
-            Receipt::Length(length) => published.length = Some(*length),
-            Receipt::Receivers(receivers) => published.receivers = Some(*receivers),
-            Receipt::Scheduled { id, due_ms } => {
-                published.id = Some(id);
-                published.due_ms = Some(*due_ms);
-            }
-        }
-        published
+fn json_of(receipt: &Receipt) -> serde_json::Value {
+    match receipt {
+        Receipt::Entry(id) => json!({ "id": id }),
+        Receipt::Length(length) => json!({ "length": length }),
+        Receipt::Receivers(receivers) => json!({ "receivers": receivers }),
+        Receipt::Scheduled { id, due_ms } => json!({ "id": id, "due_ms": due_ms }),
     }
 }
 
 fn print(receipts: &[Receipt], json: bool) -> Result<(), Failure> {
-    let mut text = String::new();
-    for receipt in receipts {
-        if json {
-            let line = serde_json::to_string(&Published::from(receipt));
-            text.push_str(&line.map_err(|error| Failure::new(Exit::Bug, error))?);
-        } else {
-            text.push_str(&receipt.to_string());
-        }
-        text.push('\n');
-    }
-    output::data(text.as_bytes())
+    let line = |receipt: &Receipt| match json {
+        true => format!("{}\n", json_of(receipt)),
+        false => format!("{receipt}\n"),
+    };
+    output::data(receipts.iter().map(line).collect::<String>().as_bytes())
 }

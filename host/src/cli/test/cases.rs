@@ -1,4 +1,4 @@
-//! The table of a `hostler test`: messages, and what the handler must make of each.
+//! The table of a `hostler test`: messages, and the expected outcome of each.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -16,21 +16,21 @@ use crate::config::Value;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 
-/// A table is some pages of text: what is larger is something else.
+/// The largest table: it is a few pages of text.
 const FILE_MAX: u64 = 16 << 20;
 
-/// A table as it stands in its file.
+/// The table in its file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
     #[serde(default)]
-    case: Vec<Written>,
+    case: Vec<CaseToml>,
 }
 
-/// A case as it stands in its file.
+/// A case in its file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct CaseToml {
     name: String,
     body: Option<String>,
     body_base64: Option<String>,
@@ -44,7 +44,7 @@ struct Written {
     max_attempts: u32,
     #[serde(default)]
     enqueued_ms: u64,
-    outcome: Word,
+    outcome: OutcomeName,
     delay: Option<String>,
     reason: Option<String>,
     fault: Option<String>,
@@ -54,23 +54,23 @@ struct Written {
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "kebab-case")]
-enum Word {
+enum OutcomeName {
     Ack,
     NackRequeue,
     Drop,
     Fault,
 }
 
-/// A message, and what must become of it.
+/// A message and its expected outcome.
 #[derive(Debug)]
 pub(super) struct Case {
-    /// What people call it.
+    /// Its name.
     pub(super) name: String,
     /// The message.
     pub(super) message: Message,
-    /// Which attempt the handler is told that this is.
+    /// The number of the attempt, as the handler sees it.
     pub(super) attempt: u32,
-    /// The cap that the handler is told.
+    /// The most attempts, as the handler sees it.
     pub(super) max_attempts: u32,
     expected: Expected,
     /// Each must be part of a line that the handler writes.
@@ -88,13 +88,14 @@ enum Expected {
     Fault(Option<String>),
 }
 
-/// Read a table. Files that it names are looked for beside it.
+/// Read a table. Paths in it are relative to its folder.
 pub(super) fn read(path: &Path) -> Result<Vec<Case>, Failure> {
-    let text = text(path)?;
     let wrong =
         |what: String| Failure::new(Exit::Usage, format_args!("{}: {what}", path.display()));
+    let text = message::read(path, FILE_MAX)?;
+    let text = str::from_utf8(&text).map_err(|error| wrong(error.to_string()))?;
     let table: Table =
-        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+        toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
     if table.case.is_empty() {
         return Err(wrong("it has no [[case]]".to_owned()));
     }
@@ -117,29 +118,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<Case>, Failure> {
     })
 }
 
-fn text(path: &Path) -> Result<String, Failure> {
-    use std::io::Read;
-    let cannot = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text))
-        .map_err(cannot)?;
-    if text.len() as u64 > FILE_MAX {
-        let what = format!("{} is larger than {FILE_MAX} bytes", path.display());
-        return Err(Failure::new(Exit::Usage, what));
-    }
-    Ok(text)
-}
-
-impl Written {
+impl CaseToml {
     fn case(self, beside: &Path) -> Result<Case, String> {
-        let only = |field: &str, given: bool, word: Word| match given && self.outcome != word {
-            true => Err(format!("`{field}` says nothing about this outcome")),
+        let only = |field: &str, given: bool, word: OutcomeName| match given && self.outcome != word
+        {
+            true => Err(format!("`{field}` does not go with this outcome")),
             false => Ok(()),
         };
-        only("delay", self.delay.is_some(), Word::NackRequeue)?;
-        only("reason", self.reason.is_some(), Word::Drop)?;
-        only("fault", self.fault.is_some(), Word::Fault)?;
+        only("delay", self.delay.is_some(), OutcomeName::NackRequeue)?;
+        only("reason", self.reason.is_some(), OutcomeName::Drop)?;
+        only("fault", self.fault.is_some(), OutcomeName::Fault)?;
         let body = match (self.body, self.body_base64, self.body_file) {
             (None, None, None) => Bytes::new(),
             (Some(text), None, None) => text.into(),
@@ -147,22 +135,19 @@ impl Written {
                 .decode(text)
                 .map_err(|error| format!("`body_base64`: {error}"))?
                 .into(),
-            (None, None, Some(file)) => {
-                message::read(&beside.join(file)).map_err(|failure| failure.what)?
-            }
+            (None, None, Some(file)) => message::read(&beside.join(file), message::BODY_MAX)
+                .map_err(|failure| failure.what)?,
             _ => return Err("more than one body".to_owned()),
         };
         let expected = match self.outcome {
-            Word::Ack => Expected::Ack,
-            Word::NackRequeue => Expected::NackRequeue(match self.delay {
-                Some(delay) => Some(
-                    Duration::parse(&delay)
-                        .map_err(|invalid| format!("`delay`: {}", invalid.what))?,
-                ),
-                None => None,
-            }),
-            Word::Drop => Expected::Drop(self.reason),
-            Word::Fault => Expected::Fault(self.fault),
+            OutcomeName::Ack => Expected::Ack,
+            OutcomeName::NackRequeue => {
+                let delay = self.delay.map(|delay| Duration::parse(&delay));
+                let delay = delay.transpose();
+                Expected::NackRequeue(delay.map_err(|error| format!("`delay`: {}", error.what))?)
+            }
+            OutcomeName::Drop => Expected::Drop(self.reason),
+            OutcomeName::Fault => Expected::Fault(self.fault),
         };
         let mut headers = Headers::default();
         for (name, value) in self.headers {
@@ -186,7 +171,7 @@ impl Written {
 }
 
 impl Case {
-    /// What is wrong with this outcome and these lines of log; `None` = nothing.
+    /// The difference to this outcome and these lines of log; `None` = as expected.
     pub(super) fn objection(&self, outcome: &Outcome, lines: &[String]) -> Option<String> {
         let as_expected = match (&self.expected, outcome) {
             (Expected::Ack, Outcome::Ack) => true,

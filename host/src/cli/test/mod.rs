@@ -1,4 +1,4 @@
-//! `hostler test`: a component against a table of messages, without Redis.
+//! `hostler test`: run a component against a table of messages, without Redis.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,9 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tested};
 use crate::cli::invoke::Verdict;
-use crate::cli::{Variables, check, output};
+use crate::cli::session::block_on;
+use crate::cli::{Variables, output};
+use crate::host::component;
 use crate::sandbox::{Call, Capture, LogSink, Sandbox, Slot};
 
 mod cases;
@@ -53,41 +55,38 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let mut settings = args.flags.collect(variables).sandbox()?;
     settings.concurrency = 1;
     let cases = cases::read(&args.cases)?;
-    let sandbox = check::load(&args.file, &settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::io("cannot start", &error))?;
-    // One slot: with `--reuse` a case sees what those before it have left behind.
+    let sandbox = component::load(&args.file, &settings)?;
+    // One slot: with `--reuse`, a case sees the state that earlier cases have left.
     let mut slot = sandbox.slot();
-    let (mut passed, mut failed) = (0, 0);
-    for case in &cases {
-        let good = runtime.block_on(try_case(&sandbox, &mut slot, case, args.json))?;
-        *if good { &mut passed } else { &mut failed } += 1;
-    }
-    if args.json {
-        output::json(&Sum { passed, failed })?;
-    } else {
-        output::line(&format!("{passed} passed, {failed} failed"))?;
-    }
+    let (passed, failed) = block_on(async {
+        let (mut passed, mut failed) = (0, 0);
+        for case in &cases {
+            let good = try_case(&sandbox, &mut slot, case, args.json).await?;
+            *if good { &mut passed } else { &mut failed } += 1;
+        }
+        Ok((passed, failed))
+    })?;
+    output::either(args.json, &Totals { passed, failed }, |_| {
+        format!("{passed} passed, {failed} failed")
+    })?;
     Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
 }
 
 /// The last line of `--json`.
 #[derive(Serialize)]
-struct Sum {
+struct Totals {
     passed: usize,
     failed: usize,
 }
 
 /// The other lines.
 #[derive(Serialize)]
-struct Tried<'a> {
+struct CaseResult<'a> {
     name: &'a str,
     passed: bool,
-    /// What was wrong.
+    /// What is wrong.
     objection: Option<&'a str>,
-    /// What the handler made of it.
+    /// The outcome of the handler.
     outcome: &'a str,
     logs: &'a [String],
 }
@@ -112,25 +111,23 @@ async fn try_case(
     let outcome = Verdict::new(&report.outcome).to_string();
     let objection = case.objection(&report.outcome, &lines);
     let passed = objection.is_none();
-    if json {
-        output::json(&Tried {
-            name: &case.name,
-            passed,
-            objection: objection.as_deref(),
-            outcome: &outcome,
-            logs: &lines,
-        })?;
-    } else {
-        let mut text = match &objection {
-            None => format!("ok    {}", case.name),
-            Some(objection) => format!("FAIL  {}: {objection}, got {outcome}", case.name),
-        };
-        if objection.is_some() {
+    let result = CaseResult {
+        name: &case.name,
+        passed,
+        objection: objection.as_deref(),
+        outcome: &outcome,
+        logs: &lines,
+    };
+    output::either(json, &result, |_| match &objection {
+        None => format!("ok    {}", case.name),
+        Some(objection) => {
+            let name = &case.name;
+            let mut text = format!("FAIL  {name}: {objection}, got {outcome}");
             for line in &lines {
                 text.push_str(&format!("\n      | {line}"));
             }
+            text
         }
-        output::line(&text)?;
-    }
+    })?;
     Ok(passed)
 }

@@ -1,25 +1,24 @@
-//! The handler of `hostler dev`: the sandbox, and every attempt told on stdout.
+//! The handler of `hostler dev`: runs the sandbox, and prints every attempt on stdout.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::dlq::{line, shown};
 use crate::cli::invoke::Verdict;
 use crate::cli::output;
-use crate::delivery::millis::millis;
+use crate::cli::text::{micros, millis, one_line, short};
 use crate::rollout::versions::Versions;
 use crate::runtime::{Call, Handler, Report};
 use crate::sandbox::{self, Capture, LogSink};
 
-/// Runs the current version, and tells what came of it.
-pub(super) struct Told {
+/// Runs the current version, and prints each attempt.
+pub(super) struct TracingHandler {
     versions: Arc<Versions>,
     json: bool,
 }
 
-impl Told {
+impl TracingHandler {
     pub(super) fn new(versions: Arc<Versions>, json: bool) -> Self {
         Self { versions, json }
     }
@@ -41,7 +40,7 @@ struct Attempt<'a> {
     logs: Vec<&'a str>,
 }
 
-impl Handler for Told {
+impl Handler for TracingHandler {
     type Slot = sandbox::Slot;
 
     fn slot(&self) -> Self::Slot {
@@ -63,7 +62,7 @@ impl Handler for Told {
                 },
             )
             .await;
-        self.tell(&call, &report, &capture, sandbox.digest());
+        self.print(&call, &report, &capture, sandbox.digest());
         Report {
             outcome: report.outcome,
             digest: Arc::clone(sandbox.digest()),
@@ -88,40 +87,39 @@ impl Handler for Told {
     }
 }
 
-impl Told {
-    fn tell(&self, call: &Call<'_>, report: &sandbox::Report, capture: &Capture, digest: &str) {
+impl TracingHandler {
+    fn print(&self, call: &Call<'_>, report: &sandbox::Report, capture: &Capture, digest: &str) {
         let verdict = Verdict::new(&report.outcome);
         let lines = capture.take();
-        let body = shown(&String::from_utf8_lossy(&call.message.body));
-        let told = if self.json {
-            output::json(&Attempt {
-                id: &call.message.id,
-                queue: &call.message.queue,
-                attempt: call.attempt,
-                body: &body,
-                outcome: verdict.outcome,
-                delay_ms: verdict.delay.map(millis),
-                reason: verdict.reason,
-                fault: verdict.fault,
-                duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),
-                handler: digest,
-                logs: lines.iter().map(|line| line.text.as_str()).collect(),
-            })
-        } else {
+        let body = short(&String::from_utf8_lossy(&call.message.body));
+        let attempt = Attempt {
+            id: &call.message.id,
+            queue: &call.message.queue,
+            attempt: call.attempt,
+            body: &body,
+            outcome: verdict.outcome,
+            delay_ms: verdict.delay.map(millis),
+            reason: verdict.reason,
+            fault: verdict.fault,
+            duration_us: micros(report.duration),
+            handler: digest,
+            logs: lines.iter().map(|line| line.text.as_str()).collect(),
+        };
+        let printed = output::either(self.json, &attempt, |attempt| {
             let mut text = format!(
                 "{}  attempt {}  {body}\n  {}  ({:.1?})",
-                line(&call.message.id),
-                call.attempt,
-                line(&verdict.to_string()),
+                one_line(attempt.id),
+                attempt.attempt,
+                one_line(&verdict.to_string()),
                 report.duration
             );
-            for line in &lines {
-                text.push_str(&format!("\n  | {}", line.text));
+            for line in &attempt.logs {
+                text.push_str(&format!("\n  | {line}"));
             }
-            output::line(&text)
-        };
-        // Whoever read it has gone: the handler runs on.
-        if let Err(failure) = told {
+            text
+        });
+        // stdout cannot be written: the handler runs on.
+        if let Err(failure) = printed {
             tracing::warn!("{}", failure.what);
         }
     }

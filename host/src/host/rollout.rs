@@ -1,5 +1,5 @@
-//! How a host comes by new versions of its handler: from the file, and from deploys if it accepts
-//! them; and how it shows what it runs.
+//! New versions of a running host's handler: from its file, and from deploys if the host accepts
+//! them. Also shows what the host runs.
 
 use std::sync::Arc;
 
@@ -9,11 +9,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use crate::cli::compile_component;
-use crate::cli::connect::Connected;
-use crate::cli::exit::Failure;
 use crate::config::Config;
 use crate::file_watch::FileWatch;
+use crate::host::{Error, component};
+use crate::redis::connection::Connector;
 use crate::rollout::follower::{Follower, HostSeen, record, show};
 use crate::rollout::handler_file::watch_file;
 use crate::rollout::request::Reload;
@@ -25,84 +24,85 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::VersionsSeen;
 
-/// New versions of the handler that may wait to be looked at.
+/// How many version requests may wait to be verified.
 const REQUESTS_MAX: usize = 4;
 
-/// What takes new versions: runs for as long as the threads of attempts live.
-pub(super) struct Swapping {
+/// The tasks that take new versions. They run for as long as the threads of attempts.
+pub struct Rollout {
     seen: watch::Receiver<VersionsSeen>,
     verdicts: watch::Receiver<Option<Verdict>>,
     store: Arc<Store>,
 }
 
-impl Swapping {
-    /// Take new versions, the deployed one first: hashing and checking them must not keep the loop
-    /// from its leases, so all this is done on the threads of attempts.
-    pub(super) async fn start(
+impl Rollout {
+    /// Take the deployed version, if there is one, then follow the file and the deploys. `loaded` is
+    /// what the file held at the start.
+    ///
+    /// Versions are hashed and verified on the threads of attempts, so that the loop can renew its
+    /// leases meanwhile.
+    pub async fn start(
         config: &Config,
-        connected: &Connected,
+        connector: &Connector,
         versions: &Arc<Versions>,
         loaded: &[u8],
         metrics: &Arc<Metrics>,
         health: &Health,
         attempts: &Handle,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         let canary = config.swap.canary.as_ref();
         let settings = swap::Settings {
             sandbox: sandbox::Settings {
-                compiler: compile_component::compiler()?,
+                compiler: component::compiler()?,
                 ..config.sandbox.clone()
             },
             terms: config.swap.terms.clone(),
             canary: canary.map(|(share, _)| *share),
         };
         let max = config.sandbox.limits.component;
+        let (reload, reloads) = mpsc::channel(1);
         let mut swapper = Swapper::new(
             Arc::clone(versions),
             settings,
             Arc::clone(metrics),
             health.clone(),
-        );
+        )
+        .reloading(reload.clone());
         let seen = swapper.seen();
-        let link = connected.connector.link("versions");
-        let store = Arc::new(Store::new(link, config.queue.name()));
+        let store = Arc::new(Store::new(connector.link("versions"), config.queue.name()));
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
-        let (reload, reloads) = mpsc::channel(1);
-        swapper = swapper.reloading(reload.clone());
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
             let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
             match follower.first().await {
                 Ok(Some(request)) => swapper.begin_with(request).await,
                 Ok(None) => {}
-                // Asked again, while the version of the file runs.
-                Err(error) => warn!(%error, "could not look at what is deployed"),
+                // The follower asks again; meanwhile the version of the file runs.
+                Err(error) => warn!(%error, "could not read the deployed version"),
             }
             attempts.spawn(follower.run(requests.clone()));
         }
-        // What was loaded at the start is no change.
-        let watch = FileWatch::new(config.handler.file.clone(), max).knowing(loaded);
+        // The file as it was loaded at the start is not a change.
+        let file = FileWatch::new(config.handler.file.clone(), max).knowing(loaded);
         attempts.spawn(swapper.run(inbox));
-        attempts.spawn(watch_file(watch, requests, reloads));
-        let mut hangups = signal(SignalKind::hangup())
-            .map_err(|error| Failure::io("cannot wait for signals", &error))?;
+        attempts.spawn(watch_file(file, requests, reloads));
+        let mut hangups =
+            signal(SignalKind::hangup()).map_err(Error::system("cannot wait for signals"))?;
         tokio::spawn(async move {
             while hangups.recv().await.is_some() {
-                // One that is not heard yet stands for this one as well.
+                // If the channel is full, the reload that waits there serves this signal as well.
                 let _waiting = reload.try_send(Reload::Trial).is_err();
             }
         });
-        let verdicts = versions.verdicts();
         Ok(Self {
             seen,
-            verdicts,
+            verdicts: versions.verdicts(),
             store,
         })
     }
 
-    /// Show what this host runs, under its name in the queue, until `stop`; and record what it finds
-    /// out about what is deployed.
-    pub(super) fn show(
+    /// Show what this host runs, under its name in the queue, until `stop`; record its verdicts on
+    /// deployed versions.
+    pub fn show(
         &self,
         config: &Config,
         consumer: &str,

@@ -1,4 +1,4 @@
-//! The build command of a project: run in a shell, ended with us.
+//! The build command of a project: runs in a shell, and ends with this process.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use nix::unistd::Pid;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-/// What is kept of the output: its end.
+/// How much of the end of the output is kept.
 const OUTPUT_MAX: usize = 64 << 10;
 
 /// How a build ended.
 #[derive(Debug)]
-pub(super) enum Built {
-    /// In this time.
-    Well(Duration),
-    /// With this to say for itself: how it ended, and the end of its output.
-    Badly(String, String),
+pub(super) enum BuildResult {
+    /// It succeeded, in this time.
+    Built(Duration),
+    /// It failed: the exit status, and the end of its output.
+    Failed(String, String),
 }
 
-/// A build and all that it has started; ended when dropped.
+/// A build and all processes that it has started; dropping it ends them.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It may have ended a moment ago.
+        // The group may have ended already.
         let _gone = self
             .0
             .is_some_and(|group| killpg(group, Signal::SIGTERM).is_err());
@@ -33,11 +33,11 @@ impl Drop for Group {
 }
 
 /// Run a build to its end.
-pub(super) async fn build(command: &str) -> Built {
+pub(super) async fn build(command: &str) -> BuildResult {
     let began = Instant::now();
-    let badly = |error: std::io::Error| Built::Badly(error.to_string(), String::new());
+    let failed = |error: std::io::Error| BuildResult::Failed(error.to_string(), String::new());
     let spawned = Command::new("sh")
-        // One stream, as a terminal would show it.
+        // stderr goes where stdout goes, in order.
         .args(["-c", &format!("exec 2>&1\n{command}")])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -45,7 +45,7 @@ pub(super) async fn build(command: &str) -> Built {
         .spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => return badly(error),
+        Err(error) => return failed(error),
     };
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let mut group = Group(leader.map(Pid::from_raw));
@@ -56,19 +56,19 @@ pub(super) async fn build(command: &str) -> Built {
             match pipe.read(&mut chunk).await {
                 Ok(0) => break,
                 Ok(read) => keep_end(&mut output, &chunk[..read]),
-                Err(error) => return badly(error),
+                Err(error) => return failed(error),
             }
         }
     }
     let ended = child.wait().await;
     group.0 = None;
     match ended {
-        Ok(status) if status.success() => Built::Well(began.elapsed()),
-        Ok(status) => Built::Badly(
+        Ok(status) if status.success() => BuildResult::Built(began.elapsed()),
+        Ok(status) => BuildResult::Failed(
             status.to_string(),
             String::from_utf8_lossy(&output).into_owned(),
         ),
-        Err(error) => badly(error),
+        Err(error) => failed(error),
     }
 }
 
@@ -84,32 +84,32 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_build_ends_well_or_says_why_not() {
-        assert!(matches!(build("true").await, Built::Well(_)));
+    async fn a_failed_build_has_a_status_and_output() {
+        assert!(matches!(build("true").await, BuildResult::Built(_)));
         match build("echo one; echo two >&2; exit 3").await {
-            Built::Badly(how, output) => {
+            BuildResult::Failed(how, output) => {
                 assert_eq!(how, "exit status: 3");
                 assert_eq!(output, "one\ntwo\n");
             }
-            well => panic!("{well:?}"),
+            built => panic!("{built:?}"),
         }
     }
 
     #[tokio::test]
-    async fn of_much_output_the_end_is_kept() {
+    async fn only_the_end_of_a_long_output_is_kept() {
         let command =
             "i=0; while [ $i -lt 9000 ]; do echo line number $i of many; i=$((i+1)); done; false";
         match build(command).await {
-            Built::Badly(_, output) => {
+            BuildResult::Failed(_, output) => {
                 assert!(output.len() <= 2 * OUTPUT_MAX, "{}", output.len());
                 assert!(output.ends_with("line number 8999 of many\n"));
             }
-            well => panic!("{well:?}"),
+            built => panic!("{built:?}"),
         }
     }
 
     #[tokio::test]
-    async fn a_build_that_is_given_up_is_ended_with_all_it_started() {
+    async fn a_cancelled_build_ends_with_all_its_processes() {
         let dir = tempfile::tempdir().unwrap();
         let pid = dir.path().join("pid");
         let command = format!("sleep 1000 & echo $! > {}; wait", pid.display());
@@ -126,7 +126,7 @@ mod tests {
             built = build(&command) => panic!("{built:?}"),
             pid = written => Pid::from_raw(pid),
         };
-        // Nobody may be there to bury it: dead is what counts.
+        // A zombie counts as dead: nobody may be there to reap it.
         let is_alive = || {
             let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
             stat.rsplit_once(") ")

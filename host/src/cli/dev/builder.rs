@@ -1,0 +1,172 @@
+//! Builds the handler again and again: from the sources by the build command to the handler's file, and
+//! from there into the sandbox.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::build_command::{BuildResult, build};
+use super::say;
+use super::sources::{Snapshot, SourceFolder};
+use crate::cli::output;
+use crate::config::Config;
+use crate::host::component;
+use crate::rollout::versions::{Origin, Version, Versions};
+use crate::sandbox::Sandbox;
+
+/// How often the sources are scanned.
+const EVERY: Duration = Duration::from_millis(200);
+/// After this many builds in a row that only the build before had caused, the files that builds write
+/// are no longer watched.
+const ROUNDS: u32 = 4;
+
+/// Makes versions of the handler.
+pub(super) struct DevBuilder<'a> {
+    config: &'a Config,
+    sources: SourceFolder,
+    /// The sources at the beginning of the last build.
+    seen: Snapshot,
+    /// The files that changed during the last build.
+    during: BTreeSet<PathBuf>,
+    /// How many builds in a row were caused only by files that changed during the build before.
+    rounds: u32,
+    /// The digest of the last version.
+    last: Option<Arc<str>>,
+}
+
+impl<'a> DevBuilder<'a> {
+    pub(super) fn new(config: &'a Config) -> Self {
+        let file = &config.handler.file;
+        let development = &config.development;
+        let sources = match &development.build {
+            Some(_) => SourceFolder::new(&development.watch, file),
+            // Without a build command, only the handler's file is watched.
+            None => SourceFolder::file(file),
+        };
+        Self {
+            config,
+            sources,
+            seen: Snapshot::default(),
+            during: BTreeSet::new(),
+            rounds: 0,
+            last: None,
+        }
+    }
+
+    /// Build until there is a new version.
+    pub(super) async fn next(&mut self) -> Sandbox {
+        loop {
+            if let Some(sandbox) = self.make().await {
+                return sandbox;
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Switch to a new version whenever there is one.
+    pub(super) async fn follow(&mut self, versions: &Versions) -> Infallible {
+        loop {
+            self.changed().await;
+            if let Some(sandbox) = self.make().await {
+                let digest = Arc::clone(sandbox.digest());
+                let origin = Origin::File;
+                versions.switch(Version { sandbox, origin });
+                say(&format!("swapped, {digest} runs from now on"));
+            } else {
+                say(&format!("{} runs on", versions.digest()));
+            }
+        }
+    }
+
+    /// Wait until the sources differ from the last build, and two scans in a row find the same.
+    async fn changed(&mut self) {
+        loop {
+            sleep(EVERY).await;
+            let now = self.scan().await;
+            if now == self.seen {
+                continue;
+            }
+            sleep(EVERY).await;
+            if self.scan().await == now {
+                return;
+            }
+        }
+    }
+
+    async fn scan(&self) -> Snapshot {
+        let sources = self.sources.clone();
+        spawn_blocking(move || sources.scan())
+            .await
+            .unwrap_or_default()
+    }
+
+    /// Build and load once. Errors are printed.
+    async fn make(&mut self) -> Option<Sandbox> {
+        let before = self.scan().await;
+        let touched = before.changed_since(&self.seen);
+        self.seen = before;
+        let by_last_build = !touched.is_empty() && touched == self.during;
+        self.rounds = if by_last_build { self.rounds + 1 } else { 0 };
+        if let Some(command) = &self.config.development.build {
+            say(&format!("building: {command}"));
+            let built = build(command).await;
+            self.exclude_build_output().await;
+            match built {
+                BuildResult::Built(time) => say(&format!("built in {time:.1?}")),
+                BuildResult::Failed(how, output) => {
+                    output::people(&output);
+                    say(&format!("the build failed ({how})"));
+                    return None;
+                }
+            }
+        }
+        self.load().await
+    }
+
+    /// A file that changed during the build is a reason to build again. But a file that every build
+    /// writes is not a source, or the builds would never end.
+    async fn exclude_build_output(&mut self) {
+        let during = self.scan().await.changed_since(&self.seen);
+        if self.rounds >= ROUNDS && during == self.during {
+            let names: Vec<_> = during.iter().map(|path| path.to_string_lossy()).collect();
+            say(&format!(
+                "no longer watched, as every build writes it: {}",
+                names.join(", ")
+            ));
+            self.sources.exclude(during);
+            self.during.clear();
+            self.seen = self.scan().await;
+        } else {
+            self.during = during;
+        }
+    }
+
+    async fn load(&mut self) -> Option<Sandbox> {
+        let file = self.config.handler.file.clone();
+        let settings = self.config.sandbox.clone();
+        let loading = spawn_blocking(move || component::load(&file, &settings));
+        match loading.await {
+            Ok(Ok(sandbox)) if self.last.as_ref() == Some(sandbox.digest()) => {
+                say("the same component as before");
+                None
+            }
+            Ok(Ok(sandbox)) => {
+                self.last = Some(Arc::clone(sandbox.digest()));
+                Some(sandbox)
+            }
+            Ok(Err(error)) => {
+                output::failure(&error.into());
+                None
+            }
+            Err(error) => {
+                say(&format!("the component was not loaded: {error}"));
+                None
+            }
+        }
+    }
+}

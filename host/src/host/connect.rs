@@ -1,0 +1,104 @@
+//! From a configuration to a Redis that answers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::config::{Redis, Server, Value};
+use crate::delivery::backoff::Backoff;
+use crate::host::Error;
+use crate::redis::Class;
+use crate::redis::connection::Connector;
+use crate::redis::embedded::Embedded;
+use crate::redis::startup::StartError;
+use crate::redis::target::{PasswordSource, Target, TlsFiles};
+
+/// Where the embedded server keeps its data.
+const EMBEDDED_DIR: &str = ".hostler";
+/// The pauses between tries while the server does not answer.
+const PAUSES: Backoff = Backoff {
+    first: Duration::from_millis(50),
+    factor: 2.0,
+    max: Duration::from_secs(1),
+    jitter: 0.2,
+};
+
+/// The server of a configuration.
+pub struct Connected {
+    /// Opens connections to it.
+    pub connector: Connector,
+    embedded: Option<Embedded>,
+}
+
+impl Connected {
+    /// Prepare connections, named after the command. Starts the embedded server where the
+    /// configuration names it; sends nothing yet.
+    pub async fn new(redis: &Redis, command: &str) -> Result<Self, Error> {
+        let (target, embedded) = match &redis.server {
+            Server::At(target) => ((**target).clone(), None),
+            Server::Embedded => {
+                let embedded = Embedded::start(Path::new(EMBEDDED_DIR)).await?;
+                let url = embedded.url();
+                let target = Target::parse(url, PasswordSource::Url, TlsFiles::default())
+                    .map_err(Error::EmbeddedUrl)?;
+                (target, Some(embedded))
+            }
+        };
+        Ok(Self {
+            connector: Connector::new(target, &format!("hostler-{command}")),
+            embedded,
+        })
+    }
+
+    /// Leave the embedded server; wait until it has ended, unless other processes use it.
+    pub async fn close(self) {
+        if let Some(embedded) = self.embedded
+            && let Err(error) = embedded.stop().await
+        {
+            tracing::warn!(%error, "the embedded redis did not stop cleanly");
+        }
+    }
+}
+
+/// An error that may pass by itself.
+pub trait MayPass: std::fmt::Display {
+    /// Whether another try may succeed.
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for StartError {
+    fn may_pass(&self) -> bool {
+        Self::may_pass(self)
+    }
+}
+
+impl MayPass for crate::redis::Error {
+    fn may_pass(&self) -> bool {
+        matches!(self.class(), Class::Reconnect | Class::Retry)
+    }
+}
+
+/// Try until it works, until `wait` is over, or until the error cannot pass.
+pub async fn retry<T, E: MayPass>(
+    wait: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let deadline = Instant::now() + wait;
+    let mut tries = 0;
+    loop {
+        let error = match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if !error.may_pass() || left.is_zero() {
+            return Err(error);
+        }
+        if tries == 0 {
+            tracing::info!(%error, wait = wait.show(), "waiting for redis");
+        }
+        tries += 1;
+        sleep(PAUSES.delay(tries, fastrand::f64()).min(left)).await;
+    }
+}

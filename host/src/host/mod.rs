@@ -1,0 +1,31 @@
+//! From a configuration to a running host: open the queue, load the handler, run the loop, and follow
+//! changes of the configuration, of policies and of the handler.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`connect`] | connects to Redis, or starts the embedded server; waits until it answers |
+//! | [`component`] | reads, compiles and loads the handler's file |
+//! | [`settings`] | turns a [`crate::config::Config`] into the settings of the queue and of the loop |
+//! | [`serve`] | `hostler run`: all of this together, until the host drains |
+//! | [`config_watcher`] | live reload of the configuration file and of policies |
+//! | [`rollout`] | new versions of the handler: from its file, and from deploys |
+//! | [`signals`], [`threads`] | how the process is stopped, and on which threads it runs |
+//!
+//! This room prints nothing. Its errors say what is wrong, what to do, and of which class they are;
+//! `cli` turns classes into exit codes.
+
+pub mod component;
+pub mod config_watcher;
+pub mod connect;
+mod error;
+pub mod rollout;
+pub mod serve;
+pub mod settings;
+pub mod signals;
+pub mod threads;
+
+pub use connect::{Connected, MayPass, retry};
+pub use error::{Class, Error};
+pub use serve::{Ended, Served, drive, open_queue, serve};
+pub use signals::{StopSignal, StopSignals};
+pub use threads::Threads;

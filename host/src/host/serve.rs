@@ -1,0 +1,276 @@
+//! Serve one queue: everything between a checked configuration and the end of the loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use crate::admin;
+use crate::config::{Config, Sources, Value};
+use crate::host::Error;
+use crate::host::config_watcher::ConfigWatcher;
+use crate::host::connect::{Connected, retry};
+use crate::host::rollout::Rollout;
+use crate::host::settings::{live_rules, loop_settings, queue_options};
+use crate::host::signals::{StopSignal, StopSignals};
+use crate::queue::kind::QueueOptions;
+use crate::queue::{Guarantee, Queue};
+use crate::redis::startup::StartError;
+use crate::rollout::versions::{Origin, Versions};
+use crate::runtime::sandboxed::Sandboxed;
+use crate::runtime::{self, Control, Driver};
+use crate::sandbox::Sandbox;
+use crate::telemetry::health::{Cause, Health};
+use crate::telemetry::metrics::{Metrics, Summary};
+use crate::telemetry::status::{self, Status};
+
+/// How long a drained host waits until it has removed itself from the list of hosts.
+const UNLIST_MAX: Duration = Duration::from_millis(500);
+/// How many control messages may wait for the loop.
+const CONTROLS_MAX: usize = 4;
+
+/// How a host ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ended {
+    /// It drained, or the queue was empty, or it was stopped before it had read anything.
+    Done,
+    /// The time for draining, or for `until_empty`, was over.
+    TimedOut,
+    /// A second signal ended it at once.
+    Forced(StopSignal),
+}
+
+/// What a host did.
+#[derive(Debug)]
+pub struct Served {
+    /// How it ended.
+    pub ended: Ended,
+    /// What it counted; `None` = it was stopped before it had read anything.
+    pub summary: Option<Summary>,
+}
+
+impl Served {
+    const NOTHING: Self = Self {
+        ended: Ended::Done,
+        summary: None,
+    };
+}
+
+/// Serve the queue of this configuration until a signal or an empty queue ends
+/// it. `sources` are read again whenever the file or a policy changes.
+pub async fn serve(
+    config: Config,
+    sources: Sources,
+    handler: (Sandbox, Vec<u8>),
+    attempts: &Handle,
+) -> Result<Served, Error> {
+    let mut stops = StopSignals::listen()?;
+    let metrics = Arc::new(Metrics::new(config.queue.name(), config.queue.group()));
+    let health = Health::default();
+    let status = Status::default();
+    metrics.handler(Arc::clone(handler.0.digest()));
+    if let Some(address) = config.process.admin {
+        let bound = admin::bind(address).await?;
+        info!(address = %bound.address(), "serving /metrics, /live and /ready");
+        tokio::spawn(bound.serve(Arc::clone(&metrics), health.clone(), status.clone()));
+    }
+    let connected = Connected::new(&config.redis, "run").await?;
+    let host = Host {
+        connected: &connected,
+        metrics,
+        health,
+        status,
+        attempts,
+    };
+    let served = host.serve(config, sources, handler, &mut stops).await;
+    connected.close().await;
+    served
+}
+
+struct Host<'a> {
+    connected: &'a Connected,
+    metrics: Arc<Metrics>,
+    health: Health,
+    status: Status,
+    attempts: &'a Handle,
+}
+
+impl Host<'_> {
+    async fn serve(
+        self,
+        mut config: Config,
+        sources: Sources,
+        (sandbox, file): (Sandbox, Vec<u8>),
+        stops: &mut StopSignals,
+    ) -> Result<Served, Error> {
+        let connector = &self.connected.connector;
+        let options = queue_options(&config);
+        let opened = open_queue(
+            &config,
+            self.connected,
+            options.clone(),
+            &self.health,
+            stops,
+        );
+        let Some(queue) = opened.await? else {
+            return Ok(Served::NOTHING);
+        };
+        let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, &self.status);
+        if let Some(changed) = watcher.begin().await {
+            queue.adopt(live_rules(&changed, &queue_options(&changed)).queue);
+            config = changed;
+        }
+        announce(&config, &*queue, &sandbox);
+        self.status.handler(sandbox.digest());
+        self.status.serves(status::Served {
+            key: config.queue.name().to_string(),
+            group: config.queue.group().map(str::to_owned),
+            consumer: queue.consumer().to_owned(),
+        });
+        let versions = Arc::new(Versions::new(sandbox, Origin::File));
+        let rollout = Rollout::start(
+            &config,
+            connector,
+            &versions,
+            &file,
+            &self.metrics,
+            &self.health,
+            self.attempts,
+        );
+        let rollout = tokio::select! {
+            rollout = rollout => rollout?,
+            // Nothing has been read yet: there is nothing to drain.
+            _ = stops.next() => return Ok(Served::NOTHING),
+        };
+        let (drained, until_drained) = watch::channel(false);
+        let shown = rollout.show(&config, queue.consumer(), &self.health, until_drained);
+        let (control, commands) = mpsc::channel(CONTROLS_MAX);
+        self.attempts.spawn(watcher.run(control.clone()));
+        let driver = Driver::new(
+            queue,
+            &Arc::new(Sandboxed::of(versions).gathering(config.batching)),
+            loop_settings(&config),
+            Arc::clone(&self.metrics),
+            self.health,
+            self.attempts,
+        )
+        .showing(self.status);
+        let ended = drive(driver, control, commands, stops).await;
+        drained.send_replace(true);
+        // Where Redis does not answer, the entry in the list of hosts expires by itself.
+        let _ended = tokio::time::timeout(UNLIST_MAX, shown).await.is_ok();
+        Ok(Served {
+            ended,
+            summary: Some(self.metrics.summary()),
+        })
+    }
+}
+
+/// Check and open the queue, with the configured patience; `None` = a signal came first.
+pub async fn open_queue(
+    config: &Config,
+    connected: &Connected,
+    options: QueueOptions,
+    health: &Health,
+    stops: &mut StopSignals,
+) -> Result<Option<Arc<dyn Queue>>, Error> {
+    let connector = &connected.connector;
+    let try_once = async || {
+        let warnings = options.check(connector).await?;
+        let queue = options.clone().open(connector.clone()).await?;
+        Ok::<_, StartError>((queue, warnings))
+    };
+    let opened = retry(config.redis.wait, async || {
+        let opened = try_once().await;
+        match &opened {
+            Ok(_) => health.clear(Cause::RedisAway),
+            Err(error) => health.impede(Cause::RedisAway, error.to_string()),
+        };
+        opened
+    });
+    let (queue, warnings) = tokio::select! {
+        opened = opened => opened?,
+        // Nothing has been read yet: there is nothing to drain.
+        _ = stops.next() => return Ok(None),
+    };
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    Ok(Some(queue))
+}
+
+/// Run the loop until it ends. The first signal drains it, the second one ends it at once.
+pub async fn drive(
+    driver: Driver,
+    control: mpsc::Sender<Control>,
+    commands: mpsc::Receiver<Control>,
+    stops: &mut StopSignals,
+) -> Ended {
+    let running = driver.run(commands);
+    tokio::pin!(running);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            exit = &mut running => return match exit {
+                runtime::Exit::Drained => Ended::Done,
+                runtime::Exit::TimedOut { .. } | runtime::Exit::NotEmpty => Ended::TimedOut,
+            },
+            signal = stops.next() => {
+                if stopping {
+                    return Ended::Forced(signal);
+                }
+                stopping = true;
+                let control = control.clone();
+                tokio::spawn(async move {
+                    // The channel is closed when the loop is already stopping.
+                    if control.send(Control::Drain).await.is_err() {
+                        info!("already stopping");
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// What a queue without acknowledgements means for its handler.
+const AT_MOST_ONCE: &str = "at most once: nack-requeue, drop and faults cannot be honoured, their \
+                            messages are lost; so is what this host holds if it dies";
+
+/// Log the rules that apply from now on.
+fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
+    let policy = &config.policy;
+    let limits = &config.sandbox.limits;
+    let at_least_once = queue.guarantee() != Guarantee::AtMostOnce;
+    let guarantee = match at_least_once {
+        true => "at least once",
+        false => AT_MOST_ONCE,
+    };
+    // These settings mean nothing to a queue without acknowledgements.
+    let only_kept = |text: String| at_least_once.then_some(text);
+    let dead_letter = config.dead_letter.as_ref().filter(|_| at_least_once);
+    info!(
+        queue = %config.queue.name(),
+        kind = config.queue.kind(),
+        group = config.queue.group(),
+        consumer = queue.consumer(),
+        handler = %sandbox.digest(),
+        guarantee,
+        max_deliveries = policy.limit.cap.filter(|_| at_least_once),
+        on_cap = only_kept(policy.on_cap.show()),
+        on_fault = only_kept(policy.on_fault.show()),
+        dead_letter = dead_letter.map(|d| &*d.key),
+        dead_letter_max_len = dead_letter.map(|d| d.max_len.get()),
+        concurrency = config.sandbox.concurrency,
+        reuse = config.sandbox.reuse,
+        timeout = limits.wall.show(),
+        cpu = limits.cpu.show(),
+        memory = limits.memory,
+        min_idle = only_kept(config.min_idle.show()),
+        retention = only_kept(config.retention.show()),
+        drain_timeout = config.process.drain_timeout.show(),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving"
+    );
+}

@@ -1,0 +1,143 @@
+//! From a configuration to the settings of the queue and of the loop.
+
+use std::sync::Arc;
+
+use crate::config::{Config, PolicyValue};
+use crate::delivery::ledger;
+use crate::policies::{Found, Stored};
+use crate::queue::kind::QueueOptions;
+use crate::runtime::{self, Rules, UntilEmpty, gate};
+
+/// The queue of this configuration.
+pub fn queue_options(config: &Config) -> QueueOptions {
+    let consumer = config.consumer.clone().unwrap_or_else(host_name);
+    config.queue_options(&consumer)
+}
+
+/// The settings of the loop.
+pub fn loop_settings(config: &Config) -> runtime::Settings {
+    let defaults = runtime::Settings::new(config.policy.clone());
+    runtime::Settings {
+        ledger: ledger::Settings {
+            concurrency: config.sandbox.concurrency,
+            prefetch_max: config.prefetch.get() as usize,
+            min_idle: config.min_idle,
+            orphan_scan: config.orphan_scan,
+            due_scan: config.parked_scan,
+            ..defaults.ledger
+        },
+        gate: gate::Limits {
+            payload_max: config.max_payload.as_usize(),
+            group: config.queue.group().map(Arc::from),
+            ttl: config.ttl,
+            codec: config.codec,
+            required: config.require_headers.0.clone(),
+        },
+        drain_timeout: config.process.drain_timeout,
+        until_empty: config.process.until_empty.then_some(UntilEmpty {
+            timeout: config.process.until_empty_timeout,
+        }),
+        canary: config.swap.canary.map(|(_, rule)| rule),
+        breaker: config.swap.breaker,
+        on_break: config.swap.on_break,
+    }
+}
+
+/// The rules that may change under the running host.
+pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
+    Rules {
+        policy: config.policy.clone(),
+        ttl: config.ttl,
+        queue: options.rules(),
+    }
+}
+
+/// The policies that apply to a queue, as values of settings.
+pub fn policy_values(found: &Found) -> Vec<PolicyValue> {
+    found.effective().into_iter().map(policy_value).collect()
+}
+
+/// A stored policy, as the value of a setting.
+pub fn policy_value(stored: &Stored) -> PolicyValue {
+    PolicyValue {
+        key: stored.setting.clone(),
+        text: stored.text.clone(),
+        target: Arc::clone(stored.scope.text()),
+    }
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "hostler".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Collected, Input};
+    use crate::queue::list::ListOptions;
+    use crate::queue::pubsub::PubSubOptions;
+    use crate::queue::simple_list::SimpleListOptions;
+    use crate::queue::stream::StreamOptions;
+
+    fn config(queue: &[(&'static str, &str)]) -> Config {
+        let flags = [("redis", "redis://db"), ("handler", "h.wasm")];
+        let flags = flags.iter().chain(queue);
+        let input = Input {
+            flags: flags
+                .map(|(key, text)| (*key, (*text).to_owned()))
+                .collect(),
+            ..Input::default()
+        };
+        Collected::new(input).config().unwrap().value
+    }
+
+    #[test]
+    fn documented_defaults_are_the_defaults_of_the_loop() {
+        let config = config(&[("stream", "orders"), ("group", "g")]);
+        let mut defaults = runtime::Settings::new(config.policy.clone());
+        // The group has no default.
+        let settings = loop_settings(&config);
+        defaults.gate.group.clone_from(&settings.gate.group);
+        assert_eq!(format!("{settings:?}"), format!("{defaults:?}"));
+    }
+
+    #[test]
+    fn documented_defaults_are_the_defaults_of_the_queue() {
+        let consumer = host_name();
+        let stream = QueueOptions::Stream(StreamOptions {
+            consumer: consumer.clone(),
+            ..StreamOptions::new("orders", "g")
+        });
+        let list = QueueOptions::List(ListOptions {
+            consumer: consumer.clone(),
+            ..ListOptions::new("jobs")
+        });
+        let simple_list = QueueOptions::SimpleList(SimpleListOptions {
+            consumer: consumer.clone(),
+            ..SimpleListOptions::new("jobs")
+        });
+        let channel = QueueOptions::PubSub(PubSubOptions {
+            consumer,
+            ..PubSubOptions::new("news")
+        });
+        for (queue, expected) in [
+            (&[("stream", "orders"), ("group", "g")][..], stream),
+            (&[("list", "jobs"), ("reliable", "true")], list),
+            (&[("list", "jobs")], simple_list),
+            (&[("channel", "news")], channel),
+        ] {
+            let options = queue_options(&config(queue));
+            assert_eq!(format!("{options:?}"), format!("{expected:?}"));
+        }
+    }
+
+    #[test]
+    fn the_machine_has_a_name() {
+        assert!(!host_name().is_empty());
+    }
+}
