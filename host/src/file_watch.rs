@@ -1,12 +1,12 @@
-//! Noticing that a file has changed: its new content, once it is stable.
+//! Watches a file and returns its new content when it is stable.
 //!
-//! The file is looked at, not subscribed to. So an atomic rename, a write in place, the flip of a
-//! symbolic link anywhere in its path (how Kubernetes mounts configuration) and a network file
-//! system are all seen alike, at the cost of one `stat` per look. A file that is being written is
-//! waited for: it counts once two looks in a row and the reading in between find the same.
+//! The file is polled. So an atomic rename, a write in place, a changed symbolic link anywhere in the
+//! path (how Kubernetes mounts configuration) and a network file system all work, at the cost of one
+//! `stat` per poll. A file that is being written is not read: two polls in a row and the read must find
+//! the same state.
 //!
-//! What the reader makes of the content is its own affair; content that is the same as before is
-//! no change, however often it is written, and however long it was away.
+//! Content that equals the last content is not a change, even if the file was written again or was
+//! missing.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -19,48 +19,48 @@ use sha2::{Digest, Sha256};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
-/// Between two looks.
-const EVERY: Duration = Duration::from_millis(250);
-/// At how many looks a file must have been unreadable until that is told: a file that is replaced
-/// by hand is gone for a moment.
+/// The time between two polls.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+/// The number of failed polls before an error is returned: a file that is replaced by hand is missing
+/// for a moment.
 const MISSES: u32 = 8;
-/// A file that was changed so shortly before it was read may change again without a trace: the
-/// clocks of file systems are coarse. It is read again.
+/// A file that changed within this time before it was read is read again: the clocks of file systems
+/// are coarse, and a later change may have the same time.
 const COARSE: Duration = Duration::from_secs(1);
 
-/// What became of a watched file.
+/// A change of a watched file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// Its content is another one: this.
+    /// The file has this new content.
     Content(Vec<u8>),
-    /// It can be read again, which it could not, and its content is what it was.
+    /// The file is readable again, with the same content as before.
     Back,
-    /// It cannot be read, and why; told once, until it can be read again.
+    /// The file cannot be read, for this reason. Returned once until it is readable again.
     Unreadable(String),
-    /// It is larger than is read; told as often.
+    /// The file is too large, with the limit. Returned once until it is readable again.
     TooLarge(String),
 }
 
-/// A file that is watched.
+/// A watched file.
 #[derive(Debug)]
 pub struct FileWatch {
     path: PathBuf,
     max: u64,
     every: Duration,
-    /// The digest of the content that is known.
+    /// The digest of the last content.
     known: Option<[u8; 32]>,
-    /// What was found at the last reading, and whether a change since would show.
+    /// The state at the last read, and whether a later change would be visible.
     read: Option<(Stamp, bool)>,
-    /// What the last look found.
+    /// The state at the last poll.
     seen: Option<Stamp>,
     misses: u32,
-    /// When the next look is due.
+    /// The time of the next poll.
     due: Option<Instant>,
-    /// The look that is under way. There is never a second one, however long a file system takes.
-    looking: Option<JoinHandle<Look>>,
+    /// The current poll. There is only one at a time, even if the file system hangs.
+    polling: Option<JoinHandle<Poll>>,
 }
 
-/// What tells one state of a file from another, short of its content.
+/// The state of a file, without its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Stamp {
     device: u64,
@@ -70,145 +70,143 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// What a look found.
+/// The result of a poll.
 #[derive(Debug)]
-enum Look {
-    /// Nothing to report yet.
+enum Poll {
+    /// Nothing new.
     Nothing,
-    /// The content, read while nothing changed.
+    /// The content, read while the state did not change; whether a later change would be visible.
     Read(Stamp, bool, Vec<u8>),
-    /// It is not what it was at the last look.
-    Restless(Stamp),
-    /// There is nothing that can be taken: this is to be told.
+    /// The state differs from the last poll.
+    Unstable(Stamp),
+    /// The file cannot be read or is too large.
     Failed(Change),
 }
 
 impl FileWatch {
-    /// Watch the file of this path, of at most `max` bytes. Nothing of it is known yet: the first
-    /// change is what it holds.
+    /// Watch the file at this path, of at most `max` bytes. The first change is its current content.
     pub fn new(path: impl Into<PathBuf>, max: u64) -> Self {
         Self {
             path: path.into(),
             max,
-            every: EVERY,
+            every: POLL_EVERY,
             known: None,
             read: None,
             seen: None,
             misses: 0,
             due: None,
-            looking: None,
+            polling: None,
         }
     }
 
-    /// This content is known: it is no change.
+    /// Set the last content, which is not a change.
     #[must_use]
     pub fn knowing(mut self, content: &[u8]) -> Self {
         self.known = Some(Sha256::digest(content).into());
         self
     }
 
-    /// Look so often.
+    /// Set the time between two polls.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self
     }
 
-    /// Nothing of it is known any more: what it holds is a change.
+    /// Forget the last content: the current content is a change.
     pub fn forget(&mut self) {
         self.known = None;
         self.read = None;
         self.misses = 0;
     }
 
-    /// Wait for the next change. May be given up at any time, however often: nothing is missed, and
-    /// a look that is under way goes on.
+    /// Wait for the next change. Cancel safe.
     pub async fn changed(&mut self) -> Change {
         loop {
-            let looking = if let Some(looking) = &mut self.looking {
-                looking
+            let polling = if let Some(polling) = &mut self.polling {
+                polling
             } else {
                 let every = self.every;
                 sleep_until(*self.due.get_or_insert_with(|| Instant::now() + every)).await;
                 self.due = None;
                 let (path, max) = (self.path.clone(), self.max);
                 let (read, seen) = (self.read, self.seen);
-                // A file system may hang; nobody else waits for it.
-                let look = spawn_blocking(move || look(&path, max, read, seen));
-                self.looking.insert(look)
+                // A file system may hang, so poll on a blocking thread.
+                let poll = spawn_blocking(move || poll(&path, max, read, seen));
+                self.polling.insert(poll)
             };
-            let found = looking.await.unwrap_or_else(|error| unreadable(&error));
-            self.looking = None;
-            if let Some(change) = self.take(found) {
+            let found = polling.await.unwrap_or_else(|error| unreadable(&error));
+            self.polling = None;
+            if let Some(change) = self.on_poll(found) {
                 return change;
             }
         }
     }
 
-    fn take(&mut self, found: Look) -> Option<Change> {
+    fn on_poll(&mut self, found: Poll) -> Option<Change> {
         match found {
-            Look::Failed(change) => {
+            Poll::Failed(change) => {
                 self.seen = None;
                 self.read = None;
                 self.misses = self.misses.saturating_add(1);
                 return (self.misses == MISSES).then_some(change);
             }
-            Look::Nothing => {}
-            Look::Restless(stamp) => self.seen = Some(stamp),
-            Look::Read(stamp, settled, content) => {
+            Poll::Nothing => {}
+            Poll::Unstable(stamp) => self.seen = Some(stamp),
+            Poll::Read(stamp, settled, content) => {
                 self.seen = Some(stamp);
                 self.read = Some((stamp, settled));
                 let digest = Sha256::digest(&content).into();
-                let was_lost = std::mem::take(&mut self.misses) >= MISSES;
+                let was_missing = std::mem::take(&mut self.misses) >= MISSES;
                 if self.known != Some(digest) {
                     self.known = Some(digest);
                     return Some(Change::Content(content));
                 }
-                return was_lost.then_some(Change::Back);
+                return was_missing.then_some(Change::Back);
             }
         }
         None
     }
 }
 
-fn look(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>) -> Look {
+fn poll(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>) -> Poll {
     let stamp = match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => return unreadable(&"is no file"),
+        Ok(metadata) if !metadata.is_file() => return unreadable(&"is not a file"),
         Ok(metadata) => Stamp::of(&metadata),
         Err(error) => return unreadable(&error),
     };
     if read == Some((stamp, true)) {
-        return Look::Nothing;
+        return Poll::Nothing;
     }
-    // Not even opened: as long as it is that large, a look stays as cheap as any other.
+    // A file that is too large is not opened, so that each poll stays cheap.
     if stamp.size > max {
-        return Look::Failed(Change::TooLarge(too_large(max)));
+        return Poll::Failed(Change::TooLarge(too_large(max)));
     }
     if seen != Some(stamp) {
-        return Look::Restless(stamp);
+        return Poll::Unstable(stamp);
     }
     match load(path, max, stamp) {
-        Ok(Some((settled, content))) => Look::Read(stamp, settled, content),
-        Ok(None) => Look::Nothing,
+        Ok(Some((settled, content))) => Poll::Read(stamp, settled, content),
+        Ok(None) => Poll::Nothing,
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-            Look::Failed(Change::TooLarge(error.to_string()))
+            Poll::Failed(Change::TooLarge(error.to_string()))
         }
         Err(error) => unreadable(&error),
     }
 }
 
-fn unreadable(why: &dyn fmt::Display) -> Look {
-    Look::Failed(Change::Unreadable(why.to_string()))
+fn unreadable(why: &dyn fmt::Display) -> Poll {
+    Poll::Failed(Change::Unreadable(why.to_string()))
 }
 
 fn too_large(max: u64) -> String {
     format!("is larger than {max} bytes")
 }
 
-/// The content, and whether a change since would show; `None` if it changed meanwhile.
+/// The content, and whether a later change would be visible; `None` = the file changed meanwhile.
 fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>)>> {
     let file = File::open(path)?;
-    // What was opened may be another file already.
+    // The path may already name another file.
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
     }
@@ -223,7 +221,7 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
     }
-    // A time ahead of our clock says nothing: then the stamp must do.
+    // If the file's time is in the future, only the state counts.
     let age = began.map_or(i64::MAX, |now| {
         i64::try_from(now.as_secs())
             .unwrap_or(i64::MAX)
@@ -256,8 +254,8 @@ mod tests {
 
     use super::*;
 
-    /// A test that hangs says so.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    /// The time limit of a test.
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn watch(path: &Path) -> FileWatch {
         FileWatch::new(path, 1000).every(Duration::from_millis(5))
@@ -270,7 +268,7 @@ mod tests {
     }
 
     async fn next(watch: &mut FileWatch) -> Change {
-        timeout(PATIENCE, watch.changed()).await.unwrap()
+        timeout(TIMEOUT, watch.changed()).await.unwrap()
     }
 
     async fn content(watch: &mut FileWatch, expected: &[u8]) {
@@ -278,14 +276,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn writes_in_place_and_renames_are_seen() {
+    async fn writes_in_place_and_renames_are_changes() {
         let (dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path);
         content(&mut watch, b"one").await;
         fs::write(&path, "two").unwrap();
         content(&mut watch, b"two").await;
-        // The same length, at once.
+        // The same length, immediately.
         fs::write(&path, "tw0").unwrap();
         content(&mut watch, b"tw0").await;
         let other = dir.path().join("b.toml");
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_flip_of_a_link_is_seen_also_of_a_directory() {
+    async fn a_changed_link_to_a_directory_is_a_change() {
         let (dir, _) = place();
         let at = |name: &str| dir.path().join(name);
         for version in ["v1", "v2"] {
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_again_is_no_change() {
+    async fn the_same_content_is_not_a_change() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path).knowing(b"one");
@@ -326,26 +324,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_written_is_waited_for() {
+    fn a_file_that_is_being_written_is_not_read() {
         let (_dir, path) = place();
         let mut file = File::create(&path).unwrap();
         let mut watch = watch(&path);
         let step = |watch: &mut FileWatch| {
-            let found = look(&path, 1000, watch.read, watch.seen);
-            watch.take(found)
+            let found = poll(&path, 1000, watch.read, watch.seen);
+            watch.on_poll(found)
         };
-        // Each look finds it longer than the look before.
+        // The file grows between two polls.
         for n in 1..20_usize {
             file.write_all(b"x").unwrap();
             assert_eq!(step(&mut watch), None, "{n}");
         }
-        // A look that finds what the look before has found.
+        // Two polls in a row find the same state.
         let whole = vec![b'x'; 19];
         assert_eq!(step(&mut watch), Some(Change::Content(whole)));
     }
 
     #[tokio::test]
-    async fn a_file_that_is_gone_or_too_large_is_told_once() {
+    async fn a_missing_or_too_large_file_is_reported_once() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path).knowing(b"one");
@@ -353,14 +351,14 @@ mod tests {
         assert!(matches!(next(&mut watch).await, Change::Unreadable(_)));
         let waited = timeout(Duration::from_millis(60), watch.changed()).await;
         assert!(waited.is_err(), "{waited:?}");
-        // It is told that it is back; as it is what it was, that is no other content.
+        // The file is back with the same content.
         fs::write(&path, "one").unwrap();
         assert_eq!(next(&mut watch).await, Change::Back);
         let waited = timeout(Duration::from_millis(60), watch.changed()).await;
         assert!(waited.is_err(), "{waited:?}");
         fs::write(&path, vec![b'x'; 1001]).unwrap();
         let Change::TooLarge(reason) = next(&mut watch).await else {
-            panic!("it is too large");
+            panic!("the file is too large");
         };
         assert!(reason.contains("1000"), "{reason}");
         fs::remove_file(&path).unwrap();
@@ -371,18 +369,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_known_by_its_size_and_never_read() {
+    async fn a_too_large_file_is_never_read() {
         let (_dir, path) = place();
         File::create(&path).unwrap().set_len(1_001).unwrap();
         let mut watch = watch(&path);
-        // A file is read by the second look at the earliest.
+        // The second poll reads a file at the earliest.
         for _ in 0..2 {
-            let found = look(&path, 1_000, watch.read, watch.seen);
+            let found = poll(&path, 1_000, watch.read, watch.seen);
             assert!(
-                matches!(found, Look::Failed(Change::TooLarge(_))),
+                matches!(found, Poll::Failed(Change::TooLarge(_))),
                 "{found:?}"
             );
-            assert_eq!(watch.take(found), None);
+            assert_eq!(watch.on_poll(found), None);
         }
         assert!(matches!(next(&mut watch).await, Change::TooLarge(_)));
         fs::write(&path, "one").unwrap();
@@ -390,14 +388,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_waiting_time_and_again_misses_nothing() {
+    async fn a_cancelled_wait_misses_no_change() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path).knowing(b"one");
         fs::write(&path, "two").unwrap();
-        let found = timeout(PATIENCE, async {
+        let found = timeout(TIMEOUT, async {
             loop {
-                // Asked once, and given up at once.
+                // Polled once, and cancelled.
                 if let Ok(change) = timeout(Duration::ZERO, watch.changed()).await {
                     return change;
                 }
@@ -408,14 +406,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_lasts_is_the_only_one() {
+    async fn only_one_poll_runs_at_a_time() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path);
         let (end, hangs) = std::sync::mpsc::sync_channel::<()>(1);
-        watch.looking = Some(spawn_blocking(move || {
+        watch.polling = Some(spawn_blocking(move || {
             assert!(hangs.recv().is_err());
-            Look::Nothing
+            Poll::Nothing
         }));
         for _ in 0..10 {
             let waited = timeout(Duration::from_millis(10), watch.changed()).await;
@@ -426,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_forgotten_is_a_change_again() {
+    async fn forgotten_content_is_a_change() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
         let mut watch = watch(&path).knowing(b"one");

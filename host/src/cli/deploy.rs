@@ -8,7 +8,7 @@ use crate::cli::connect::{Connected, ask, patiently};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Deploying, Flags};
 use crate::cli::{Variables, check, flags, output, versions};
-use crate::rollout::store::{Done, Store};
+use crate::rollout::store::{ChangeResult, Store};
 use crate::rollout::verify;
 
 /// Store a component beside its queue, for every host that runs with `--accept-deploys`
@@ -77,7 +77,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         done.map(|done| (done, hosts))
     })?;
     let (done, hosts) = done;
-    let Done::Wanted(version) = done else {
+    let ChangeResult::Requested(version) = done else {
         let what = "redis lost what was uploaded before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };

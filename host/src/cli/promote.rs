@@ -5,7 +5,7 @@ use crate::cli::deploy::{nothing, token, whoever};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
-use crate::rollout::store::{Done, Store};
+use crate::rollout::store::{ChangeResult, Store};
 
 /// Let the canary take over, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         done
     })?;
     let queue = &args.queue_key;
-    if done == Done::Nothing {
+    if done == ChangeResult::NothingDeployed {
         return Err(nothing(queue));
     }
     output::line(&format!("the canary of {queue} takes over"))?;

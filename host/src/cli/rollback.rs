@@ -5,7 +5,7 @@ use crate::cli::deploy::{nothing, token, whoever};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
-use crate::rollout::store::{Done, Store};
+use crate::rollout::store::{ChangeResult, Store};
 
 /// Go back to the version before, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
@@ -55,21 +55,21 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })?;
     let queue = &args.queue_key;
     match done {
-        Done::Nothing => Err(nothing(queue)),
-        Done::Gone => {
+        ChangeResult::NothingDeployed => Err(nothing(queue)),
+        ChangeResult::Missing => {
             let what = format!("that version of {queue} is not stored");
             let hint = "`hostler versions` lists those that are";
             Err(Failure::new(Exit::Usage, what).hint(hint))
         }
-        Done::Wanted(version) if args.json => {
+        ChangeResult::Requested(version) if args.json => {
             output::json(&serde_json::json!({ "queue": queue, "version": version }))?;
             Ok(Exit::Ok)
         }
-        Done::Wanted(0) => {
+        ChangeResult::Requested(0) => {
             output::line(&format!("{queue} goes back to what each host ran before"))?;
             Ok(Exit::Ok)
         }
-        Done::Wanted(version) => {
+        ChangeResult::Requested(version) => {
             output::line(&format!("{queue} goes back to version {version}"))?;
             Ok(Exit::Ok)
         }

@@ -10,7 +10,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::{Variables, flags, output};
 use crate::rollout::follower::HostSeen;
-use crate::rollout::store::{Report, Store, Stored, Verdicts};
+use crate::rollout::store::{Store, Stored, StoredVersions, Verdicts};
 
 /// List the versions stored for a queue, and what each host runs
 #[derive(Debug, clap::Args)]
@@ -80,12 +80,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             at_ms: stored.at_ms,
             by: &stored.by,
             kept: verdicts.kept.as_deref(),
-            given_up: verdicts.given_up.as_deref(),
+            given_up: verdicts.rejected.as_deref(),
         });
         output::json(&Shown {
             queue: &args.queue_key,
-            wanted: known(report.wanted),
-            before: known(report.before),
+            wanted: known(report.requested),
+            before: known(report.previous),
             stored: stored.collect(),
             hosts: &hosts,
         })?;
@@ -103,7 +103,7 @@ pub(super) fn read(hosts: &[String]) -> Vec<HostSeen> {
         .collect()
 }
 
-fn text(report: &Report, verdicts: &[Verdicts], hosts: &[HostSeen]) -> String {
+fn text(report: &StoredVersions, verdicts: &[Verdicts], hosts: &[HostSeen]) -> String {
     let mut text = if report.stored.is_empty() {
         "nothing was deployed".to_owned()
     } else {
@@ -119,11 +119,11 @@ fn text(report: &Report, verdicts: &[Verdicts], hosts: &[HostSeen]) -> String {
     text
 }
 
-fn row(report: &Report, stored: &Stored, verdicts: &Verdicts) -> [String; 6] {
-    let is_wanted = (stored.number == report.wanted).then_some("wanted");
-    let is_before = (stored.number == report.before).then_some("before");
+fn row(report: &StoredVersions, stored: &Stored, verdicts: &Verdicts) -> [String; 6] {
+    let is_wanted = (stored.number == report.requested).then_some("wanted");
+    let is_before = (stored.number == report.previous).then_some("before");
     let mut what = Vec::from_iter(is_wanted.or(is_before).map(str::to_owned));
-    if let Some(given_up) = &verdicts.given_up {
+    if let Some(given_up) = &verdicts.rejected {
         what.push(format!("given up by {given_up}"));
     } else if let Some(kept) = &verdicts.kept {
         what.push(format!("kept by {kept}"));

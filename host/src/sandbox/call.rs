@@ -1,11 +1,11 @@
-//! One attempt: a message goes in, an outcome comes out, within the limits.
+//! One attempt: calls the handler with a message, within the limits, and returns the outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::error::{LoadError, said};
-use super::fault::{Circumstances, host_panic};
+use super::error::{LoadError, describe};
+use super::fault::{ErrorContext, host_panic};
 use super::host::Attempt;
 use super::instance::{Live, Slot};
 use super::load::Loaded;
@@ -17,53 +17,53 @@ use crate::delivery::batch::Pieces;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
 
-/// What an attempt is about.
+/// The input of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The message.
     pub message: &'a Message,
-    /// Which start this is, 1-based.
+    /// The number of this start, from 1.
     pub attempt: u32,
-    /// After how many starts the message is given up; 0 = never.
+    /// The delivery limit of the message, in starts; 0 = none.
     pub max_attempts: u32,
-    /// Set when the host stops and would like an answer soon: what `delivery.is-cancelled` says.
+    /// Set when the host stops; the guest reads it with `delivery.is-cancelled`.
     pub cancelled: &'a Arc<AtomicBool>,
-    /// Where the lines go that the guest writes.
+    /// The destination of the guest's output.
     pub logs: &'a LogSink,
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
-    /// What it produced.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it took, making the instance included.
+    /// The duration, making the instance included.
     pub duration: Duration,
-    /// Bytes of linear memory that the instance had in the end, which is the most it ever had.
+    /// Bytes of linear memory of the instance at the end; memory never shrinks.
     pub memory_bytes: usize,
-    /// Whether an instance was made for it (else one was reused).
+    /// Whether a new instance was made; false = one was reused.
     pub fresh: bool,
-    /// Bytes of its stdout and stderr that were dropped, as over the limits.
+    /// Bytes of stdout and stderr that exceeded the limits and were dropped.
     pub log_bytes_dropped: u64,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BatchReport {
-    /// As many outcomes as the handler gave, or the fault of the call.
+    /// The outcomes that the handler returned, or the fault of the call.
     pub answer: Result<Vec<Outcome>, Fault>,
-    /// As in [`Report`], of the whole call.
+    /// As in [`Report`], for the whole call.
     pub duration: Duration,
     /// As in [`Report`].
     pub memory_bytes: usize,
     /// As in [`Report`].
     pub fresh: bool,
-    /// As in [`Report`], of the whole call.
+    /// As in [`Report`], for the whole call.
     pub log_bytes_dropped: u64,
 }
 
-/// What a call came to.
-struct Asked {
+/// The result of a call of the handler's function.
+struct CallResult {
     answer: Result<Answers, Fault>,
     duration: Duration,
     memory_bytes: usize,
@@ -72,7 +72,7 @@ struct Asked {
 }
 
 impl Loaded {
-    /// Make one instance and throw it away: what can't start is found before the first message.
+    /// Make one instance and drop it, so that a component that cannot start is refused at load.
     pub(super) async fn trial(&self) -> Result<(), LoadError> {
         let meter = Arc::new(Meter::default());
         let deadline = Instant::now() + self.shared.limits.wall;
@@ -86,7 +86,7 @@ impl Loaded {
             .function(&mut live.store, &instance)
             .map_err(|error| LoadError::WrongType {
                 export: self.export.name(),
-                detail: said(&error),
+                detail: describe(&error),
             })?;
         drop_caught(live).map_err(|payload| LoadError::Start(host_panic(&*payload)))
     }
@@ -95,19 +95,21 @@ impl Loaded {
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
-        let asked = self.ask(slot, &call, std::slice::from_ref(&message)).await;
+        let result = self
+            .call_handler(slot, &call, std::slice::from_ref(&message))
+            .await;
         let text_max = self.shared.limits.outcome_text;
-        let outcome = match asked.answer {
+        let outcome = match result.answer {
             Ok(Answers::One(answer)) => answer.into_outcome(text_max),
-            Ok(Answers::Batch(answers)) => alone(answers, text_max),
+            Ok(Answers::Batch(answers)) => single_outcome(answers, text_max),
             Err(fault) => Outcome::Fault(fault),
         };
         Report {
             outcome,
-            duration: asked.duration,
-            memory_bytes: asked.memory_bytes,
-            fresh: asked.fresh,
-            log_bytes_dropped: asked.log_bytes_dropped,
+            duration: result.duration,
+            memory_bytes: result.memory_bytes,
+            fresh: result.fresh,
+            log_bytes_dropped: result.log_bytes_dropped,
         }
     }
 
@@ -122,20 +124,25 @@ impl Loaded {
             })
             .collect();
         let first = calls.first().expect("a batch has a message");
-        let asked = self.ask(slot, first, &messages).await;
+        let result = self.call_handler(slot, first, &messages).await;
         let text_max = self.shared.limits.outcome_text;
         BatchReport {
-            answer: asked.answer.map(|answers| answers.into_outcomes(text_max)),
-            duration: asked.duration,
-            memory_bytes: asked.memory_bytes,
-            fresh: asked.fresh,
-            log_bytes_dropped: asked.log_bytes_dropped,
+            answer: result.answer.map(|answers| answers.into_outcomes(text_max)),
+            duration: result.duration,
+            memory_bytes: result.memory_bytes,
+            fresh: result.fresh,
+            log_bytes_dropped: result.log_bytes_dropped,
         }
     }
 
-    /// Call the handler with these messages, of which `first` is the first.
-    async fn ask(&self, slot: &mut Slot, first: &Call<'_>, messages: &[MessageParam<'_>]) -> Asked {
-        slot.take_turns().await;
+    /// Call the handler with these messages. `first` is the call of the first one.
+    async fn call_handler(
+        &self,
+        slot: &mut Slot,
+        first: &Call<'_>,
+        messages: &[MessageParam<'_>],
+    ) -> CallResult {
+        slot.yield_if_due().await;
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(first, messages.len(), deadline);
@@ -158,22 +165,22 @@ impl Loaded {
         let log_bytes_dropped = live.store.data_mut().finish();
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let answered = self.conclude(end, &live);
-        // After a fault nothing of the instance is used again.
-        let closed = if answered.is_ok() && live.answered(messages.len(), memory_bytes, &self.reuse)
-        {
-            slot.keep(live);
-            Ok(())
-        } else {
-            drop_caught(live)
-        };
+        // An instance is dropped after a fault.
+        let closed =
+            if answered.is_ok() && live.record_answers(messages.len(), memory_bytes, &self.reuse) {
+                slot.keep(live);
+                Ok(())
+            } else {
+                drop_caught(live)
+            };
         let answer = match (answered, closed) {
             (_, Err(payload)) => Err(host_panic(&*payload)),
             (Err(fault), Ok(())) => Err(fault),
             (Ok(answers), Ok(())) => Ok(answers),
         };
         let duration = started.elapsed();
-        slot.kept(duration);
-        Asked {
+        slot.add_busy_time(duration);
+        CallResult {
             answer,
             duration,
             memory_bytes,
@@ -182,24 +189,24 @@ impl Loaded {
         }
     }
 
-    /// What an end means.
+    /// The value or the fault of an attempt.
     fn conclude<T>(&self, end: End<T>, live: &Live) -> Result<T, Fault> {
-        let circumstances = Circumstances {
+        let context = ErrorContext {
             limits: &self.shared.limits,
             denied: live.store.data().limiter.denied(),
             instantiated: live.is_made(),
         };
         match end {
             End::Returned(Ok(value)) => Ok(value),
-            End::Returned(Err(error)) => Err(circumstances.fault(&error)),
-            End::TimedOut => Err(circumstances.wall_timeout()),
+            End::Returned(Err(error)) => Err(context.fault(&error)),
+            End::TimedOut => Err(context.wall_timeout()),
             End::Panicked(payload) => Err(host_panic(&*payload)),
         }
     }
 }
 
-/// What a handler of batches said to one message: by the rule for any batch.
-fn alone(answers: Vec<Answer>, text_max: usize) -> Outcome {
+/// The outcome of one message that a batch handler got alone: the rules of any batch apply.
+fn single_outcome(answers: Vec<Answer>, text_max: usize) -> Outcome {
     let outcomes = Answers::Batch(answers).into_outcomes(text_max);
     Pieces::of(1)
         .judge(0..1, Ok(outcomes))
@@ -208,7 +215,7 @@ fn alone(answers: Vec<Answer>, text_max: usize) -> Outcome {
 }
 
 impl Attempt {
-    /// An attempt at a message, or at so many messages of which this is the first.
+    /// An attempt of `messages` messages; `call` is the first one.
     fn new(call: &Call<'_>, messages: usize, deadline: Instant) -> Self {
         let headers = &call.message.headers;
         Self {
@@ -223,7 +230,7 @@ impl Attempt {
         }
     }
 
-    /// No message at all: an instance is made, and nothing else.
+    /// An attempt without a message: it only makes an instance.
     fn trial(deadline: Instant) -> Self {
         Self {
             message_id: Arc::from(""),
@@ -238,7 +245,7 @@ impl Attempt {
     }
 }
 
-// Named here, so that a change that makes the future unsendable fails where it is made.
+// A change that makes the future not `Send` fails to compile here.
 #[expect(dead_code, reason = "checked by the compiler alone")]
 fn call_is_send(loaded: &Loaded, slot: &mut Slot, call: Call<'_>) -> impl Send {
     loaded.call(slot, call)

@@ -14,7 +14,7 @@ use crate::cli::connect::Connected;
 use crate::cli::exit::Failure;
 use crate::config::Config;
 use crate::file_watch::FileWatch;
-use crate::rollout::follower::{Follower, HostSeen, record, show};
+use crate::rollout::follower::{Follower, HostSeen, publish_host, record_verdicts};
 use crate::rollout::handler_file::watch_file;
 use crate::rollout::request::Reload;
 use crate::rollout::store::Store;
@@ -68,12 +68,12 @@ impl Swapping {
         let store = Arc::new(Store::new(link, config.queue.name()));
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let (reload, reloads) = mpsc::channel(1);
-        swapper = swapper.reloading(reload.clone());
+        swapper = swapper.with_reload(reload.clone());
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
             let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
-            match follower.first().await {
-                Ok(Some(request)) => swapper.begin_with(request).await,
+            match follower.initial_request().await {
+                Ok(Some(request)) => swapper.apply_first(request).await,
                 Ok(None) => {}
                 // Asked again, while the version of the file runs.
                 Err(error) => warn!(%error, "could not look at what is deployed"),
@@ -121,8 +121,14 @@ impl Swapping {
         let store = Arc::clone(&self.store);
         if config.swap.accept_deploys {
             let (name, verdicts) = (consumer.to_owned(), self.verdicts.clone());
-            tokio::spawn(record(Arc::clone(&store), name, verdicts));
+            tokio::spawn(record_verdicts(Arc::clone(&store), name, verdicts));
         }
-        tokio::spawn(show(store, host, health.clone(), self.seen.clone(), stop))
+        tokio::spawn(publish_host(
+            store,
+            host,
+            health.clone(),
+            self.seen.clone(),
+            stop,
+        ))
     }
 }
