@@ -327,7 +327,10 @@ async fn an_instance_that_needs_too_much_beside_its_memory_is_refused() {
         assert_eq!(outcome, Outcome::Ack);
         // 80 instances of 20,000 globals of 16 bytes.
         let refused = Sandbox::load_bytes(&crowd(80, 20_000), &settings).unwrap_err();
-        assert!(matches!(refused, LoadError::InstanceTooLarge { .. }), "{refused}");
+        assert!(
+            matches!(refused, LoadError::InstanceTooLarge { .. }),
+            "{refused}"
+        );
         let text = refused.to_string();
         assert!(text.contains("16777216 bytes"), "{text}");
         assert_eq!(Refusal::from(refused).step(), Step::Limits);

@@ -261,7 +261,7 @@ fn an_import_of_another_type_is_refused() {
     let name = "hostler:handler/delivery@1.0.0";
     let function = r#"(export "deadline-ms" (func (result string)))"#;
     let other = importing(&format!("(import \"{name}\" (instance {function}))"));
-    refused_with(&other, "imports an interface with another type than this host's: ", name);
+    refused_with(&other, "imports an interface of another type: ", name);
 }
 
 #[test]

@@ -558,7 +558,7 @@ async fn a_deploy_that_dies_leaves_no_partial_version() {
         command::run(arguments).ok();
     }
     runs(&host, &large).await;
-    assert!(said(&host, "a new version was refused; the current version keeps running").is_empty());
+    assert!(said(&host, "a new version was refused; the current one stays").is_empty());
     host.drained().await;
 }
 

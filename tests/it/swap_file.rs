@@ -140,7 +140,7 @@ async fn a_bad_file_never_replaces_the_running_version() {
     assert_eq!(refused["step"], "size");
     inspected(&scene, &refused).await;
     handles(&scene, &first).await;
-    let refusals = said(&host, "a new version was refused; the current version keeps running");
+    let refusals = said(&host, "a new version was refused; the current one stays");
     assert_eq!(refusals.len(), count + 1);
     for (step, times) in [
         ("format", 3),
@@ -189,7 +189,7 @@ async fn a_slow_compilation_and_a_missing_file_are_reported_as_refusals() {
         let series = format!("hostler_swaps_refused_total{{step=\"{step}\"}}");
         assert_eq!(host.metric(&series), 1, "{step}");
     }
-    let refusals = said(&host, "a new version was refused; the current version keeps running");
+    let refusals = said(&host, "a new version was refused; the current one stays");
     assert_eq!(refusals.len(), 2);
     host.drained().await;
 }

@@ -192,10 +192,7 @@ impl Store {
             .arg(bounded_name(by))
             .arg(keys::version(&self.key, ""))
             .arg(KEPT);
-        change_result(
-            Script::Deploy,
-            script::run(&self.link, Script::Deploy, &call).await?,
-        )
+        self.change(Script::Deploy, &call).await
     }
 
     /// Request the previous version, or version `to`.
@@ -229,10 +226,21 @@ impl Store {
     ) -> Result<ChangeResult, Error> {
         let mut call = Script::RequestVersion.on(&[&keys::versions(&self.key)]);
         call.arg(token).arg(action).arg(bounded_name(by)).arg(to);
-        change_result(
-            Script::RequestVersion,
-            script::run(&self.link, Script::RequestVersion, &call).await?,
-        )
+        self.change(Script::RequestVersion, &call).await
+    }
+
+    async fn change(&self, script: Script, call: &Cmd) -> Result<ChangeResult, Error> {
+        match script::run(&self.link, script, call).await? {
+            Value::Int(number) => Ok(ChangeResult::Requested(u64::try_from(number).unwrap_or(0))),
+            other => match &*reply::text(script.name(), other)? {
+                "gone" => Ok(ChangeResult::Missing),
+                "nothing" => Ok(ChangeResult::NothingDeployed),
+                _ => Err(Error::Reply {
+                    command: script.name(),
+                    detail: "the reply is unknown".to_owned(),
+                }),
+            },
+        }
     }
 
     /// The requested version; `None` = the queue never had a deploy.
@@ -499,20 +507,6 @@ impl Store {
             .arg(at)
             .arg(at + CHUNK as u64 - 1);
         reply::bytes("GETRANGE", self.link.call("GETRANGE", &cmd).await?)
-    }
-}
-
-fn change_result(script: Script, value: Value) -> Result<ChangeResult, Error> {
-    match value {
-        Value::Int(number) => Ok(ChangeResult::Requested(u64::try_from(number).unwrap_or(0))),
-        other => match &*reply::text(script.name(), other)? {
-            "gone" => Ok(ChangeResult::Missing),
-            "nothing" => Ok(ChangeResult::NothingDeployed),
-            _ => Err(Error::Reply {
-                command: script.name(),
-                detail: "the reply is unknown".to_owned(),
-            }),
-        },
     }
 }
 

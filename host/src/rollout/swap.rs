@@ -349,7 +349,7 @@ impl Swapper {
 
     fn refuse(&mut self, candidate: &Candidate, step: Step, reason: &str) {
         let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
-        error!(digest, %origin, step, reason, "a new version was refused; the current version keeps running");
+        error!(digest, %origin, step, reason, "a new version was refused; the current one stays");
         self.metrics.swap_refused(step);
         self.refusal_log
             .refused(candidate.request, digest, origin, step, reason);

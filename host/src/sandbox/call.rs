@@ -12,7 +12,7 @@ use super::load::Loaded;
 use super::log::LogSink;
 use super::meter::Meter;
 use super::supervise::{End, drop_caught, supervise};
-use super::world::{Answer, Answers, Headers, MessageParam};
+use super::world::{Answer, Headers, MessageParam};
 use crate::delivery::batch::Pieces;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
@@ -62,15 +62,6 @@ pub struct BatchReport {
     pub log_bytes_dropped: u64,
 }
 
-/// The result of a call of the handler's function.
-struct CallResult {
-    answer: Result<Answers, Fault>,
-    duration: Duration,
-    memory_bytes: usize,
-    fresh: bool,
-    log_bytes_dropped: u64,
-}
-
 impl Loaded {
     /// Make one instance and drop it, so that a component that cannot start is refused at load.
     pub(super) async fn trial(&self) -> Result<(), LoadError> {
@@ -95,21 +86,19 @@ impl Loaded {
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
-        let result = self
+        let report = self
             .call_handler(slot, &call, std::slice::from_ref(&message))
             .await;
-        let text_max = self.shared.limits.outcome_text;
-        let outcome = match result.answer {
-            Ok(Answers::One(answer)) => answer.into_outcome(text_max),
-            Ok(Answers::Batch(answers)) => single_outcome(answers, text_max),
-            Err(fault) => Outcome::Fault(fault),
-        };
+        // A batch handler may return a wrong number of outcomes.
+        let outcomes = Pieces::of(1).judge(0..1, report.answer);
         Report {
-            outcome,
-            duration: result.duration,
-            memory_bytes: result.memory_bytes,
-            fresh: result.fresh,
-            log_bytes_dropped: result.log_bytes_dropped,
+            outcome: outcomes
+                .and_then(|mut outcomes| outcomes.pop())
+                .expect("one message has one outcome"),
+            duration: report.duration,
+            memory_bytes: report.memory_bytes,
+            fresh: report.fresh,
+            log_bytes_dropped: report.log_bytes_dropped,
         }
     }
 
@@ -124,15 +113,7 @@ impl Loaded {
             })
             .collect();
         let first = calls.first().expect("a batch has a message");
-        let result = self.call_handler(slot, first, &messages).await;
-        let text_max = self.shared.limits.outcome_text;
-        BatchReport {
-            answer: result.answer.map(|answers| answers.into_outcomes(text_max)),
-            duration: result.duration,
-            memory_bytes: result.memory_bytes,
-            fresh: result.fresh,
-            log_bytes_dropped: result.log_bytes_dropped,
-        }
+        self.call_handler(slot, first, &messages).await
     }
 
     /// Call the handler with these messages. `first` is the call of the first one.
@@ -141,7 +122,7 @@ impl Loaded {
         slot: &mut Slot,
         first: &Call<'_>,
         messages: &[MessageParam<'_>],
-    ) -> CallResult {
+    ) -> BatchReport {
         slot.yield_if_due().await;
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
@@ -180,8 +161,10 @@ impl Loaded {
         };
         let duration = started.elapsed();
         slot.add_busy_time(duration);
-        CallResult {
-            answer,
+        let text_max = self.shared.limits.outcome_text;
+        let outcome = |answer: Answer| answer.into_outcome(text_max);
+        BatchReport {
+            answer: answer.map(|answers| answers.into_iter().map(outcome).collect()),
             duration,
             memory_bytes,
             fresh,
@@ -203,15 +186,6 @@ impl Loaded {
             End::Panicked(payload) => Err(host_panic(&*payload)),
         }
     }
-}
-
-/// The outcome of one message that a batch handler got alone: the rules of any batch apply.
-fn single_outcome(answers: Vec<Answer>, text_max: usize) -> Outcome {
-    let outcomes = Answers::Batch(answers).into_outcomes(text_max);
-    Pieces::of(1)
-        .judge(0..1, Ok(outcomes))
-        .and_then(|mut outcomes| outcomes.pop())
-        .expect("one message has one outcome")
 }
 
 impl Attempt {

@@ -152,9 +152,7 @@ pub enum LoadError {
     },
 
     /// An import has another type on this host.
-    #[error(
-        "imports an interface with another type than this host's: {detail}; rebuild it against hostler's WIT"
-    )]
+    #[error("imports an interface of another type: {detail}; rebuild it against hostler's WIT")]
     WrongImport {
         /// The difference.
         detail: String,

@@ -91,30 +91,23 @@ pub(super) enum Handle {
     Batch(Batch),
 }
 
-/// The answers of a handler.
-pub(super) enum Answers {
-    /// The answer to one message.
-    One(Answer),
-    /// The answers to a batch. The guest chooses their number.
-    Batch(Vec<Answer>),
-}
-
 impl Handle {
-    /// Call the function. A handler of single messages gets the first one.
+    /// Call the function. A handler of single messages gets the first one. A batch handler may return a
+    /// wrong number of answers.
     pub(super) async fn call<T: Send>(
         self,
         store: &mut Store<T>,
         messages: &[MessageParam<'_>],
-    ) -> wasmtime::Result<Answers> {
+    ) -> wasmtime::Result<Vec<Answer>> {
         match self {
             Self::One(handle) => {
                 let message = messages.first().expect("a call has a message");
                 let (answer,) = handle.call_async(store, (message,)).await?;
-                Ok(Answers::One(answer))
+                Ok(vec![answer])
             }
             Self::Batch(handle) => {
                 let (answers,) = handle.call_async(store, (messages,)).await?;
-                Ok(Answers::Batch(answers))
+                Ok(answers)
             }
         }
     }
@@ -190,19 +183,6 @@ impl Answer {
                 reason.shrink_to_fit();
                 reason
             })),
-        }
-    }
-}
-
-impl Answers {
-    /// The outcomes, in the order of the messages.
-    pub(super) fn into_outcomes(self, text_max: usize) -> Vec<Outcome> {
-        match self {
-            Self::One(answer) => vec![answer.into_outcome(text_max)],
-            Self::Batch(answers) => answers
-                .into_iter()
-                .map(|answer| answer.into_outcome(text_max))
-                .collect(),
         }
     }
 }
