@@ -1,9 +1,9 @@
-//! Policies: settings that operators keep in Redis, beside the queue or for all queues that a
-//! pattern names.
+//! Policies: settings that operators store in Redis, for one queue or for all queues that match a
+//! pattern.
 //!
-//! A queue's own are the hash `{orders}:policy` (setting -> text). Those by pattern are the hash
-//! [`POLICIES`], whose fields are a setting and a pattern with a blank between (no setting has one).
-//! Here they are texts; `config` reads and checks them.
+//! The policy of a queue is the hash `{orders}:policy` (setting -> text). Policies by pattern are the
+//! hash [`POLICIES`], whose fields are a setting, a blank and a pattern; settings contain no blank.
+//! Values are plain text here; `config` parses and checks them.
 //!
 //! Crash windows: none. A change is one command, and a host reads both hashes in one round trip.
 
@@ -19,22 +19,22 @@ use crate::redis::error::{Class, Error};
 use crate::redis::reply;
 use crate::wire::keys::{self, POLICIES};
 
-/// Most settings of one hash: policies are a page of text.
+/// The most settings of one hash.
 pub const SETTINGS_MAX: usize = 1000;
-/// The longest text of a setting, and the longest pattern, in bytes.
+/// The most bytes of a value or a pattern.
 pub const TEXT_MAX: usize = 4096;
 
-/// Which queues a policy is for.
+/// The queues of a policy.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Scope {
-    /// All whose key this pattern names: `*` is any text, `?` any one character.
+    /// All queues whose key matches this pattern: `*` is any text, `?` any character.
     Match(Arc<str>),
-    /// The one of this key.
+    /// The queue with this key.
     Queue(Arc<str>),
 }
 
 impl Scope {
-    /// Whether it is for the queue of this key.
+    /// Whether the policy applies to the queue with this key.
     pub fn names(&self, key: &str) -> bool {
         match self {
             Self::Queue(queue) => **queue == *key,
@@ -42,9 +42,8 @@ impl Scope {
         }
     }
 
-    /// How well it fits a queue that it names: the queue's own wins over any pattern, of two
-    /// patterns the one with more literal characters, and then the later in the
-    /// alphabet.
+    /// The precedence; the highest wins. The policy of the queue itself is highest, then the pattern
+    /// with more characters that are not wildcards, then the later pattern in the alphabet.
     fn rank(&self) -> (bool, usize, &str) {
         match self {
             Self::Queue(queue) => (true, 0, queue),
@@ -55,7 +54,7 @@ impl Scope {
         }
     }
 
-    /// The queue's key, or the pattern.
+    /// The key of the queue, or the pattern.
     pub fn text(&self) -> &Arc<str> {
         match self {
             Self::Queue(text) | Self::Match(text) => text,
@@ -86,26 +85,26 @@ impl fmt::Display for Scope {
 /// One setting of a policy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stored {
-    /// Which queues it is for.
+    /// The queues.
     pub scope: Scope,
-    /// The key of the setting.
+    /// The name of the setting.
     pub setting: String,
-    /// The text of its value.
+    /// The value.
     pub text: String,
 }
 
-/// What there is for one queue.
+/// The policies of one queue.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Every setting of its own policy, and of every pattern that names it.
+    /// All settings of its own policy and of each matching pattern.
     pub settings: Vec<Stored>,
-    /// Why policies by pattern could not be read, if they could not: this user may lack the right,
-    /// or they may be on another node of a cluster.
+    /// The error of reading policies by pattern: the user may lack the right, or another node of a
+    /// cluster may hold them.
     pub unseen: Option<Error>,
 }
 
 impl Found {
-    /// For each setting the one that counts.
+    /// The setting with the highest precedence, for each name.
     pub fn effective(&self) -> Vec<&Stored> {
         let mut best: BTreeMap<&str, &Stored> = BTreeMap::new();
         for stored in &self.settings {
@@ -130,15 +129,15 @@ impl fmt::Debug for Policies {
 }
 
 impl Policies {
-    /// Over this connection.
+    /// Use this connection.
     pub fn new(link: Link) -> Self {
         Self { link }
     }
 
-    /// What there is for the queue of this key.
+    /// The policies of the queue with this key.
     ///
     /// # Errors
-    /// Any of [`Error`], if the queue's own cannot be read.
+    /// Any of [`Error`], if the queue's own policy cannot be read.
     pub async fn of_queue(&self, key: &str) -> Result<Found, Error> {
         const COMMAND: &str = "HGETALL";
         let own = Scope::Queue(key.into());
@@ -166,7 +165,7 @@ impl Policies {
         Ok(found)
     }
 
-    /// Every policy by pattern.
+    /// All policies by pattern.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -177,7 +176,7 @@ impl Policies {
         by_pattern(self.link.call(COMMAND, &cmd).await?)
     }
 
-    /// Set these settings, all at once.
+    /// Set these settings in one step.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -191,7 +190,7 @@ impl Policies {
         self.link.call(COMMAND, &cmd).await.map(drop)
     }
 
-    /// Unset these settings. Returns how many of them were set.
+    /// Unset these settings. Returns the number that were set.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -205,7 +204,7 @@ impl Policies {
         reply::count(COMMAND, &self.link.call(COMMAND, &cmd).await?)
     }
 
-    /// What kind of queue this is, as Redis calls its key: `stream`, `list`, `none`, ...
+    /// The kind of a queue, as the Redis type of its key: `stream`, `list`, `none`, ...
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -214,7 +213,7 @@ impl Policies {
         if kind != "none" {
             return Ok(kind);
         }
-        // A list that is empty is not there; what its hosts keep beside it is.
+        // An empty list has no key, but its hosts keep a key beside it.
         match self.kind_of(&keys::instances(key)).await {
             Ok(beside) if beside == "zset" => Ok("list".to_owned()),
             Err(error) if !error.is_missing_right() => Err(error),
@@ -222,7 +221,7 @@ impl Policies {
         }
     }
 
-    /// The type of a key, as Redis names it.
+    /// The Redis type of a key.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -236,7 +235,7 @@ impl Policies {
 
 fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
     let stored = fields(value)?.into_iter().filter_map(|(field, text)| {
-        // Fields of other programs are ignored.
+        // Ignore fields that are not a setting and a pattern.
         let (setting, pattern) = field.split_once(' ')?;
         Some(Stored {
             scope: Scope::Match(pattern.into()),
@@ -247,8 +246,8 @@ fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
     Ok(stored.collect())
 }
 
-/// Fields and their texts, in the order of their names, at most [`SETTINGS_MAX`]. A field whose text is too
-/// long or not UTF-8 gets a name that no setting has.
+/// The fields and values, sorted by name, at most [`SETTINGS_MAX`]. A value that is not UTF-8 or too
+/// long is empty, and its name gets the prefix `unreadable:`, which no setting has.
 fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
     const COMMAND: &str = "HGETALL";
     let mut fields: Vec<(String, String)> = reply::fields(COMMAND, value)?
@@ -295,7 +294,7 @@ mod tests {
         ] {
             assert!(!matches(pattern, text), "{pattern} {text}");
         }
-        // No pattern takes for ever.
+        // The time is bounded.
         assert!(!matches(&"a*".repeat(500), &("a".repeat(499) + "b")));
     }
 
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closest_policy_counts_setting_by_setting() {
+    fn the_closest_policy_wins_for_each_setting() {
         let pattern = |pattern: &str| Scope::Match(pattern.into());
         let found = Found {
             settings: vec![

@@ -254,12 +254,12 @@ async fn an_idle_instance_is_dropped_after_the_idle_timeout() {
         reuse_idle: Duration::from_millis(100),
         ..Settings::default()
     });
-    assert_eq!(rig.slot.patience(), None);
+    assert_eq!(rig.slot.idle_timeout(), None);
     rig.run("ack").await;
-    assert_eq!(rig.slot.patience(), Some(Duration::from_millis(100)));
+    assert_eq!(rig.slot.idle_timeout(), Some(Duration::from_millis(100)));
     // The owner of the slot ends the idle instance; otherwise the next call does.
-    rig.slot.rest();
-    assert_eq!(rig.slot.patience(), None);
+    rig.slot.on_idle();
+    assert_eq!(rig.slot.idle_timeout(), None);
     assert!(rig.run("ack").await.fresh);
     tokio::time::sleep(Duration::from_millis(110)).await;
     assert!(rig.run("ack").await.fresh);
@@ -344,7 +344,7 @@ async fn a_panic_of_the_host_is_a_fault_of_the_attempt() {
     assert_eq!(rig.reason("count").await, "1");
     let fault = rig.fault("host-panic").await;
     assert_eq!(fault.kind, FaultKind::HostPanic);
-    assert_eq!(fault.detail, "a fault point was asked to panic");
+    assert_eq!(fault.detail, "a guest called the fault point");
     // The host and the slot go on; the instance is gone.
     assert_eq!(rig.reason("count").await, "1");
     assert_eq!(rig.reason("count").await, "2");

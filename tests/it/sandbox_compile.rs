@@ -200,7 +200,7 @@ fn a_compilation_that_takes_too_long_is_refused() {
     let violated = refusal(&bomb, &limited(Duration::from_millis(150)));
     assert_eq!(
         violated.to_string(),
-        "did not compile within 150ms (limit `compile_time`); raise the limit, or make it smaller"
+        "did not compile within 150ms (limit `compile_time`); raise the limit, or make the component smaller"
     );
 }
 
@@ -219,7 +219,7 @@ fn a_compilation_that_takes_too_much_memory_is_refused() {
     assert_eq!(
         violated.to_string(),
         "takes more than 335544320 bytes of memory to compile (limit `compile_memory`); raise the \
-         limit, or make it smaller"
+         limit, or make the component smaller"
     );
 }
 
@@ -256,7 +256,7 @@ fn a_broken_compiler_is_reported() {
     let short = "printf 'c\\0\\0\\0\\0\\0\\0\\0\\11shorter'";
     for text in ["printf c", short, "echo hello world"] {
         let text = said(&format!("cat >/dev/null; {text}"));
-        assert_eq!(text, format!("{crashed}exit status: 0: it said nothing"));
+        assert_eq!(text, format!("{crashed}exit status: 0: no message"));
     }
     // An answer that is too long, and an answer that never comes.
     let text = said("cat >/dev/null; printf 'c\\177\\0\\0\\0\\0\\0\\0\\0'; exec sleep 60");
@@ -294,7 +294,7 @@ fn the_compiler_command_refuses_other_callers() {
         .replace('\n', "");
     let ended = fed(["compile-component"], format!("{job}\n").as_bytes());
     assert_eq!(ended.code, 74, "{ended:?}");
-    assert!(ended.stderr.contains("the parent is gone"), "{ended:?}");
+    assert!(ended.stderr.contains("the parent has ended"), "{ended:?}");
 }
 
 /// The child processes of this process.

@@ -28,7 +28,7 @@ fn a_component_without_its_grant_is_refused() {
     let error = Sandbox::load(&guest("configured"), &Settings::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "imports what it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`)"
+        "imports interfaces that it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`)"
     );
 }
 

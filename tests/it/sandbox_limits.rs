@@ -139,7 +139,7 @@ async fn all_memories_share_one_limit() {
     assert_eq!(fault.kind, FaultKind::MemoryLimit);
     let (wanted, limit) = (1102 * (64 << 10), 64 * MIB);
     let detail =
-        format!("wanted {wanted} bytes of linear memory, may have {limit} (limit `memory`)");
+        format!("requested {wanted} bytes of linear memory, the limit is {limit} (limit `memory`)");
     assert_eq!(fault.detail, detail);
     let roomy = limited(Limits {
         memory: 128 * MIB,
@@ -168,7 +168,7 @@ async fn growing_past_the_table_limit_is_a_fault() {
     assert_eq!(fault.kind, FaultKind::MemoryLimit);
     assert_eq!(
         fault.detail,
-        "wanted 1001 table elements, may have 1000 (limit `table_elements`)"
+        "requested 1001 table elements, the limit is 1000 (limit `table_elements`)"
     );
 }
 
@@ -327,7 +327,10 @@ async fn an_instance_that_needs_too_much_beside_its_memory_is_refused() {
         assert_eq!(outcome, Outcome::Ack);
         // 80 instances of 20,000 globals of 16 bytes.
         let refused = Sandbox::load_bytes(&crowd(80, 20_000), &settings).unwrap_err();
-        assert!(matches!(refused, LoadError::TooMuch { .. }), "{refused}");
+        assert!(
+            matches!(refused, LoadError::InstanceTooLarge { .. }),
+            "{refused}"
+        );
         let text = refused.to_string();
         assert!(text.contains("16777216 bytes"), "{text}");
         assert_eq!(Refusal::from(refused).step(), Step::Limits);

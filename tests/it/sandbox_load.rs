@@ -85,8 +85,8 @@ fn a_file_that_is_not_wasm_is_refused() {
         (b"#!/bin/sh\n", "`23 21 2f 62 69 6e 2f 73`"),
         (b"\0asm\x0e\0\x01\0", "`00 61 73 6d 0e 00 01 00`"),
     ] {
-        let component = "a component with `00 61 73 6d 0d 00 01 00`";
-        let message = format!("is not WebAssembly: it starts with {begin}, {component}");
+        let component = "a component starts with `00 61 73 6d 0d 00 01 00`";
+        let message = format!("is not WebAssembly: it starts with {begin}; {component}");
         refused(bytes, &message);
     }
 }
@@ -105,10 +105,10 @@ fn a_truncated_file_is_refused_with_its_length() {
     let whole = fs::read(guest("scripted")).unwrap();
     refused(
         b"\0as",
-        "is truncated: a section ends at byte 8, the file at byte 3; copy it again",
+        "is truncated: a section ends at byte 8, the file ends at byte 3; copy it again",
     );
     for kept in [9, 10, 1000, whole.len() / 2, whole.len() - 1] {
-        let end = format!(", the file at byte {kept}; copy it again");
+        let end = format!(", the file ends at byte {kept}; copy it again");
         let begin = "is truncated: a section ends at byte ";
         refused_with(&whole[..kept], begin, &end);
     }
@@ -165,7 +165,7 @@ fn precompiled_code_is_refused() {
 fn a_component_without_a_handler_is_refused() {
     refused(
         &component("(component)"),
-        "exports no handler: found nothing, wanted hostler:handler/message-handler@1 or \
+        "exports no handler: found nothing, expected hostler:handler/message-handler@1 or \
          hostler:handler/batch-handler@1; build it against hostler's WIT, world `handler` or `batch`",
     );
     let other = r#"(component
@@ -177,7 +177,7 @@ fn a_component_without_a_handler_is_refused() {
         (export "other" (func $run)))"#;
     refused(
         &component(other),
-        "exports no handler: found wasi:cli/run@0.2.6, other, wanted \
+        "exports no handler: found wasi:cli/run@0.2.6, other, expected \
          hostler:handler/message-handler@1 or hostler:handler/batch-handler@1; build it against \
          hostler's WIT, world `handler` or `batch`",
     );
@@ -195,7 +195,7 @@ fn a_handler_of_another_major_version_is_refused() {
     ] {
         let wanted = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
         let remedy = "rebuild it against this host's WIT, or use the host it was made for";
-        let message = format!("exports hostler:handler/{name}, wanted {wanted}; {remedy}");
+        let message = format!("exports hostler:handler/{name}, expected {wanted}; {remedy}");
         refused(&bytes, &message);
     }
 }
@@ -248,7 +248,7 @@ fn imports_without_a_grant_are_refused_by_name() {
     refused_with(&lacking, "exports ", "the interface lacks the function");
     refused(
         &importing(imports),
-        "imports what it is not granted: \
+        "imports interfaces that it is not granted: \
          wasi:http/outgoing-handler@0.2.6 (needs the grant `http`, which this host does not have), \
          hostler:handler/delivery@2.0.0 (this host does not have it), \
          hostler:handler/publisher@1.0.0 (needs the grant `publisher`, which this host does not have), \
@@ -261,7 +261,7 @@ fn an_import_of_another_type_is_refused() {
     let name = "hostler:handler/delivery@1.0.0";
     let function = r#"(export "deadline-ms" (func (result string)))"#;
     let other = importing(&format!("(import \"{name}\" (instance {function}))"));
-    refused_with(&other, "imports what this host has in another form: ", name);
+    refused_with(&other, "imports an interface of another type: ", name);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_component_that_fails_at_start_is_refused() {
         ),
         (
             "(if (i32.eq (memory.grow $memory (i32.const 2000)) (i32.const -1)) (then unreachable))",
-            "instantiation: memory-limit: wanted 131137536 bytes of linear memory, may have \
+            "instantiation: memory-limit: requested 131137536 bytes of linear memory, the limit is \
              67108864 (limit `memory`)",
         ),
         (
@@ -342,7 +342,7 @@ fn a_component_that_fails_at_start_is_refused() {
     }
     // Each memory is within the limit; together they are not.
     let memories = handler(&"(memory 500)".repeat(3), "i32.const 0");
-    let begin = "does not start: instantiation: memory-limit: wanted ";
+    let begin = "does not start: instantiation: memory-limit: requested ";
     refused_with(&memories, begin, "");
 }
 

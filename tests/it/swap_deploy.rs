@@ -105,7 +105,7 @@ async fn a_rollback_takes_effect_without_compiling() {
     let swaps = host.metric("hostler_swaps_total");
     scene.deploy(&two);
     eventually("the host has seen the deploy", async || {
-        said(&host, "another version is wanted").len() == 5
+        said(&host, "another version is requested").len() == 5
     })
     .await;
     assert_eq!(host.metric("hostler_swaps_total"), swaps);
@@ -343,7 +343,7 @@ async fn a_rollback_of_the_only_deploy_does_not_affect_hosts_that_never_ran_it()
     scene.deploy(&good("deployed"));
     scene.command(&["rollback"]).ok();
     host.signal(Signal::SIGCONT);
-    host.logs("another version is wanted").await;
+    host.logs("another version is requested").await;
     // The host processes requests in order.
     let next = good("next");
     scene.deploy(&next);
@@ -486,11 +486,11 @@ async fn a_file_that_reappears_unchanged_does_not_end_a_canary() {
     scene.deploy(&next);
     host.logs("a canary begins").await;
     away_and_back(&scene, &host).await;
-    host.logs("the handler's file can be read again, and is what it was")
+    host.logs("the handler's file is readable again and has not changed")
         .await;
     scene.command(&["promote"]).ok();
     runs(&host, &next).await;
-    assert!(said(&host, "the canary was given up by hand").is_empty());
+    assert!(said(&host, "the canary was cancelled by hand").is_empty());
     assert_eq!(said(&host, "the canary was promoted by hand").len(), 1);
     host.drained().await;
 }
@@ -558,7 +558,7 @@ async fn a_deploy_that_dies_leaves_no_partial_version() {
         command::run(arguments).ok();
     }
     runs(&host, &large).await;
-    assert!(said(&host, "a new version was refused; what runs goes on").is_empty());
+    assert!(said(&host, "a new version was refused; the current one stays").is_empty());
     host.drained().await;
 }
 

@@ -75,7 +75,7 @@ async fn a_changed_file_is_taken_after_a_rename_a_write_or_a_new_link() {
     // The same content, written again: no swap.
     scene.put(&v1);
     host.signal(Signal::SIGHUP);
-    host.logs("told to look at the handler's file").await;
+    host.logs("reloading the handler's file").await;
     handles(&scene, &v1).await;
     assert_eq!(host.metric("hostler_swaps_total"), 5);
     let ended = host.drain().await;
@@ -140,7 +140,7 @@ async fn a_bad_file_never_replaces_the_running_version() {
     assert_eq!(refused["step"], "size");
     inspected(&scene, &refused).await;
     handles(&scene, &first).await;
-    let refusals = said(&host, "a new version was refused; what runs goes on");
+    let refusals = said(&host, "a new version was refused; the current one stays");
     assert_eq!(refusals.len(), count + 1);
     for (step, times) in [
         ("format", 3),
@@ -189,7 +189,7 @@ async fn a_slow_compilation_and_a_missing_file_are_reported_as_refusals() {
         let series = format!("hostler_swaps_refused_total{{step=\"{step}\"}}");
         assert_eq!(host.metric(&series), 1, "{step}");
     }
-    let refusals = said(&host, "a new version was refused; what runs goes on");
+    let refusals = said(&host, "a new version was refused; the current one stays");
     assert_eq!(refusals.len(), 2);
     host.drained().await;
 }

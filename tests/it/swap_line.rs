@@ -276,11 +276,11 @@ async fn a_version_that_was_loaded_when_requested_is_taken() {
     let scene = Scene::new(None);
     let sandbox = Sandbox::load_bytes(&good("one"), &sandbox::Settings::default()).unwrap();
     let origin = Origin::Deploy(3);
-    assert!(scene.versions.at_hand(sandbox.digest()).is_none());
+    assert!(scene.versions.loaded(sandbox.digest()).is_none());
     let version = Version { sandbox, origin };
     let trial = false;
     scene
-        .request(VersionRequest::AtHand { version, trial })
+        .request(VersionRequest::Loaded { version, trial })
         .await;
     scene.runs("one", 1).await;
     assert_eq!(scene.gate.begun(), 0);

@@ -163,14 +163,14 @@ async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
             _ => {
                 put(&current, by_file);
                 again += 1;
-                host.logs_times("that version runs already", again).await;
+                host.logs_times("this version already runs", again).await;
             }
         }
     }
     stop.store(true, Ordering::Relaxed);
     let published = publishing.await.unwrap();
     scene.emptied().await;
-    let refusals = said(&host, "a new version was refused; what runs goes on").len();
+    let refusals = said(&host, "a new version was refused; the current one stays").len();
     assert_eq!(refusals, refused);
     let ended = host.drain().await;
     let summary = ended.expect_code(0).json();
@@ -230,7 +230,7 @@ async fn hosts_never_run_a_partial_version_when_hosts_and_servers_die_during_dep
     let sayings = sayings(&ended);
     // The end of the log of a killed host is missing.
     check(&sayings, &known);
-    let wrong = |line: &&Line| line.message() == "a new version was refused; what runs goes on";
+    let wrong = |line: &&Line| line.message() == "a new version was refused; the current one stays";
     let refusals: usize = ended.iter().map(|ended| ended.count(wrong)).sum();
     assert_eq!(refusals, 0);
     let handled: BTreeSet<&String> = sayings.keys().map(|(id, _)| id).collect();

@@ -10,7 +10,7 @@ use crate::cli::session::ask_at;
 use crate::cli::{Variables, output, versions};
 use crate::config::Collected;
 use crate::host::{component, settings};
-use crate::rollout::store::{Done, Store};
+use crate::rollout::store::{ChangeResult, Store};
 use crate::rollout::verify;
 
 /// Store a component beside its queue, for every host that runs with `--accept-deploys`
@@ -97,7 +97,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         // A user who may deploy may lack the right to read the hosts.
         Ok((done, store.hosts().await.ok()))
     })?;
-    let Done::Wanted(version) = done else {
+    let ChangeResult::Requested(version) = done else {
         let what = "redis lost the uploaded component before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };

@@ -5,7 +5,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
 use crate::cli::{Variables, output};
-use crate::rollout::store::{Done, Store};
+use crate::rollout::store::{ChangeResult, Store};
 
 /// Let the canary take over, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             .retry(async || store.promote(&request.token, &by).await)
             .await
     })?;
-    if done == Done::Nothing {
+    if done == ChangeResult::NothingDeployed {
         return Err(nothing_deployed(queue));
     }
     output::line(&format!("the canary of {queue} takes over"))?;

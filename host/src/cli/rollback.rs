@@ -5,7 +5,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
 use crate::cli::{Variables, output};
-use crate::rollout::store::{Done, Store};
+use crate::rollout::store::{ChangeResult, Store};
 
 /// Go back to the version before, on every host that runs with `--accept-deploys`
 #[derive(Debug, clap::Args)]
@@ -47,12 +47,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         session.retry(asked).await
     })?;
     match done {
-        Done::Nothing => Err(nothing_deployed(queue)),
-        Done::Gone => {
+        ChangeResult::NothingDeployed => Err(nothing_deployed(queue)),
+        ChangeResult::Missing => {
             let what = format!("that version of {queue} is not stored");
             Err(Failure::new(Exit::Usage, what).hint("`hostler versions` lists the stored ones"))
         }
-        Done::Wanted(version) => {
+        ChangeResult::Requested(version) => {
             let json = serde_json::json!({ "queue": queue, "version": version });
             output::either(args.json, &json, |_| match version {
                 0 => format!("{queue} goes back to what each host ran before"),

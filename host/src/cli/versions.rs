@@ -11,7 +11,7 @@ use crate::cli::text::{short_digest, size};
 use crate::cli::{Variables, output};
 use crate::redis::Error;
 use crate::rollout::follower::HostSeen;
-use crate::rollout::store::{Report, Store, Verdicts};
+use crate::rollout::store::{Store, StoredVersions, Verdicts};
 
 /// List the versions stored for a queue, and what each host runs
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 
 fn shown<'a>(
     queue: &'a str,
-    report: &'a Report,
+    report: &'a StoredVersions,
     verdicts: &'a [Verdicts],
     hosts: &[String],
 ) -> Shown<'a> {
@@ -90,12 +90,12 @@ fn shown<'a>(
         at_ms: stored.at_ms,
         by: &stored.by,
         kept: verdicts.kept.as_deref(),
-        given_up: verdicts.given_up.as_deref(),
+        given_up: verdicts.rejected.as_deref(),
     });
     Shown {
         queue,
-        wanted: known(report.wanted),
-        before: known(report.before),
+        wanted: known(report.requested),
+        before: known(report.previous),
         stored: stored.collect(),
         hosts: parse_hosts(hosts),
     }

@@ -280,7 +280,7 @@ impl Collected {
             },
             canary: self.value(&swap::CANARY).map(|share| {
                 let max_excess: Share = self.or_default(&swap::CANARY_MAX_EXCESS);
-                let rule = canary::Rule {
+                let rule = canary::CanaryRule {
                     window: self.or_default(&swap::CANARY_WINDOW),
                     min: at_least(&swap::CANARY_MIN_MESSAGES).into(),
                     max_excess: max_excess.as_f64(),
@@ -289,7 +289,7 @@ impl Collected {
             }),
             breaker: match self.or_default(&swap::BREAKER) {
                 BreakAt::Off => None,
-                BreakAt::Share(share) => Some(breaker::Rule {
+                BreakAt::Share(share) => Some(breaker::BreakerRule {
                     window: self.or_default(&swap::BREAKER_WINDOW),
                     min: at_least(&swap::BREAKER_MIN_MESSAGES) as usize,
                     rate: share.as_f64(),

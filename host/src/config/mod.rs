@@ -313,9 +313,9 @@ pub struct Swap {
     /// The checks that a version must pass.
     pub terms: verify::Terms,
     /// The trial of a new version; `None` = it gets all messages at once.
-    pub canary: Option<(Share, canary::Rule)>,
+    pub canary: Option<(Share, canary::CanaryRule)>,
     /// When the breaker stops the queue; `None` = never.
-    pub breaker: Option<breaker::Rule>,
+    pub breaker: Option<breaker::BreakerRule>,
     /// What follows then.
     pub on_break: OnBreak,
 }

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::file_watch::FileWatch;
 use crate::host::{Error, component};
 use crate::redis::connection::Connector;
-use crate::rollout::follower::{Follower, HostSeen, record, show};
+use crate::rollout::follower::{Follower, HostSeen, publish_host, record_verdicts};
 use crate::rollout::handler_file::watch_file;
 use crate::rollout::request::Reload;
 use crate::rollout::store::Store;
@@ -66,15 +66,15 @@ impl Rollout {
             Arc::clone(metrics),
             health.clone(),
         )
-        .reloading(reload.clone());
+        .with_reload(reload.clone());
         let seen = swapper.seen();
         let store = Arc::new(Store::new(connector.link("versions"), config.queue.name()));
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
             let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
-            match follower.first().await {
-                Ok(Some(request)) => swapper.begin_with(request).await,
+            match follower.initial_request().await {
+                Ok(Some(request)) => swapper.apply_first(request).await,
                 Ok(None) => {}
                 // The follower asks again; meanwhile the version of the file runs.
                 Err(error) => warn!(%error, "could not read the deployed version"),
@@ -121,8 +121,14 @@ impl Rollout {
         let store = Arc::clone(&self.store);
         if config.swap.accept_deploys {
             let (name, verdicts) = (consumer.to_owned(), self.verdicts.clone());
-            tokio::spawn(record(Arc::clone(&store), name, verdicts));
+            tokio::spawn(record_verdicts(Arc::clone(&store), name, verdicts));
         }
-        tokio::spawn(show(store, host, health.clone(), self.seen.clone(), stop))
+        tokio::spawn(publish_host(
+            store,
+            host,
+            health.clone(),
+            self.seen.clone(),
+            stop,
+        ))
     }
 }

@@ -1,12 +1,11 @@
-//! The breaker: when a handler that faults on everything stops its queue, before it fills the
-//! dead-letter queue.
+//! The breaker: stops a queue whose handler faults on everything, before the dead-letter queue fills.
 //!
-//! It opens when, within a window of time, a share of all attempts faulted, and those of so many
-//! different messages: a few poisonous ones that come back time and again open nothing. An attempt
-//! that made no instance is none, and is not counted.
+//! The breaker opens when, within a time window, a share of all attempts faulted, on a minimum of
+//! different messages. A few poisonous messages that are retried again and again do not open it.
+//! Attempts that made no instance are not counted.
 //!
-//! A handler that hangs ends few attempts within any window: those that ran out of time are also
-//! counted by their number ([`Late`]).
+//! A handler that hangs ends few attempts within a window. So the breaker also counts the timeouts
+//! among the last attempts ([`TimeoutWindow`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -17,65 +16,64 @@ use crate::delivery::ledger::Time;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 
-/// The window moves in steps of this share of it.
+/// The number of steps in which the window moves.
 const STEPS: u32 = 10;
 
-/// When it opens.
+/// The condition to open the breaker.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
-    /// Over how long attempts are counted.
+pub struct BreakerRule {
+    /// The time window.
     pub window: Duration,
-    /// How many different messages must have faulted within it.
+    /// The minimum of different messages that faulted.
     pub min: usize,
-    /// Which share of the attempts must have faulted, from 0 to 1.
+    /// The minimum share of attempts that faulted, from 0 to 1.
     pub rate: f64,
-    /// How long an attempt may take.
+    /// The wall-clock limit of an attempt.
     pub timeout: Duration,
 }
 
-/// What happens when it opens.
+/// The action when the breaker opens.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnBreak {
     /// The queue stops.
     #[default]
     Stop,
-    /// The version before takes over, if there is one; else the queue stops.
+    /// The previous version takes over; without one, the queue stops.
     Rollback,
 }
 
-/// What opened it.
+/// The counts that opened the breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Broken {
-    /// Attempts within the window, or the last ones.
+    /// The attempts in the window.
     pub attempts: u64,
-    /// Those that faulted.
+    /// The attempts that faulted.
     pub faults: u64,
 }
 
-/// Counts the attempts of one version: see the module.
+/// Counts the attempts of one version.
 #[derive(Debug)]
 pub struct Breaker {
-    rule: Rule,
+    rule: BreakerRule,
     steps: VecDeque<Step>,
-    /// Messages that faulted, and when they last did; at most as many as are needed.
+    /// Messages that faulted, with the time of their last fault; at most `rule.min`.
     faulted: HashMap<DeliveryId, Time, FxBuildHasher>,
-    late: Late,
+    timeouts: TimeoutWindow,
 }
 
-/// The last attempts, as many as messages must have faulted, for a handler that hangs: it opens the
-/// breaker when the same share of them ran out of time. However few run at once, that takes no longer
-/// than they would one after the other, twice over; what took longer was no hang of the handler, but a
-/// queue with little to do. Retries of a few messages are most of what a slot sees then: a tenth of
-/// so many must differ, and [`FEW`] at least.
+/// The last `rule.min` attempts, for a handler that hangs. The breaker opens when `rule.rate` of them
+/// timed out, within twice the time that they need one after the other. If they took longer, the
+/// queue had little to do. A slot then sees mostly retries of a few messages, so only a tenth of
+/// `rule.min` must be different messages, and at least [`MESSAGES_MIN`].
 #[derive(Debug, Default)]
-struct Late {
-    /// When each ended; with the message, if it ran out of time.
+struct TimeoutWindow {
+    /// The end of each attempt; with the message, if the attempt timed out.
     ends: VecDeque<(Time, Option<DeliveryId>)>,
-    late: usize,
+    count: usize,
 }
 
-/// Fewer different messages open nothing, unless the rule says so.
-const FEW: usize = 5;
+/// The least number of different messages, unless `rule.min` is smaller.
+const MESSAGES_MIN: usize = 5;
 
 #[derive(Debug)]
 struct Step {
@@ -85,28 +83,28 @@ struct Step {
 }
 
 impl Breaker {
-    /// One that has seen nothing yet.
-    pub fn new(rule: Rule) -> Self {
+    /// A breaker without attempts.
+    pub fn new(rule: BreakerRule) -> Self {
         Self {
             rule,
             steps: VecDeque::new(),
             faulted: HashMap::default(),
-            late: Late::default(),
+            timeouts: TimeoutWindow::default(),
         }
     }
 
-    /// Forget everything: another version runs.
+    /// Forget all attempts, because another version runs.
     pub fn reset(&mut self) {
         self.steps.clear();
         self.faulted.clear();
-        self.late = Late::default();
+        self.timeouts = TimeoutWindow::default();
     }
 
-    /// An attempt at this message has ended. `id` is the same for all attempts at it. Says whether that opens it; it has forgotten
-    /// everything then.
+    /// Count an attempt of a message; all attempts of a message have the same `id`. If the breaker
+    /// opens, all attempts are forgotten.
     pub fn count(&mut self, now: Time, id: DeliveryId, outcome: &Outcome) -> Option<Broken> {
         let within = self.count_within(now, id, outcome);
-        let broken = self.late.count(&self.rule, now, id, outcome).or(within);
+        let broken = self.timeouts.count(&self.rule, now, id, outcome).or(within);
         if broken.is_some() {
             self.reset();
         }
@@ -114,7 +112,7 @@ impl Breaker {
     }
 
     fn count_within(&mut self, now: Time, id: DeliveryId, outcome: &Outcome) -> Option<Broken> {
-        self.turn(now);
+        self.advance(now);
         let faulted = matches!(outcome, Outcome::Fault(_));
         if let Some(step) = self.steps.back_mut() {
             step.attempts += 1;
@@ -135,8 +133,8 @@ impl Breaker {
         self.rule.opens_at(attempts, faults)
     }
 
-    /// Forget what is older than the window.
-    fn turn(&mut self, now: Time) {
+    /// Forget attempts that are older than the window.
+    fn advance(&mut self, now: Time) {
         let length = self.rule.window / STEPS;
         let current = self.steps.back().map(|step| step.since);
         if current.is_some_and(|since| now.saturating_sub(since) < length) {
@@ -156,7 +154,7 @@ impl Breaker {
     }
 }
 
-impl Rule {
+impl BreakerRule {
     fn opens_at(&self, attempts: u64, faults: u64) -> Option<Broken> {
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let rate = faults as f64 / attempts as f64;
@@ -164,30 +162,30 @@ impl Rule {
     }
 }
 
-impl Late {
+impl TimeoutWindow {
     fn count(
         &mut self,
-        rule: &Rule,
+        rule: &BreakerRule,
         now: Time,
         id: DeliveryId,
         outcome: &Outcome,
     ) -> Option<Broken> {
-        let is_late = matches!(
+        let is_timeout = matches!(
             outcome,
             Outcome::Fault(fault)
                 if matches!(fault.kind, FaultKind::WallTimeout | FaultKind::CpuTimeout)
         );
-        self.ends.push_back((now, is_late.then_some(id)));
-        self.late += usize::from(is_late);
+        self.ends.push_back((now, is_timeout.then_some(id)));
+        self.count += usize::from(is_timeout);
         if self.ends.len() > rule.min
             && let Some((_, Some(_))) = self.ends.pop_front()
         {
-            self.late -= 1;
+            self.count -= 1;
         }
-        if !is_late || self.ends.len() < rule.min {
+        if !is_timeout || self.ends.len() < rule.min {
             return None;
         }
-        let broken = rule.opens_at(self.ends.len() as u64, self.late as u64)?;
+        let broken = rule.opens_at(self.ends.len() as u64, self.count as u64)?;
         let since = self.ends.front().map_or(now, |(at, _)| *at);
         let min = u32::try_from(rule.min).unwrap_or(u32::MAX);
         if now.saturating_sub(since) > rule.timeout.saturating_mul(min).saturating_mul(2) {
@@ -196,7 +194,7 @@ impl Late {
         let mut messages: Vec<DeliveryId> = self.ends.iter().filter_map(|(_, id)| *id).collect();
         messages.sort_unstable();
         messages.dedup();
-        let few = (rule.min / 10).max(FEW.min(rule.min));
+        let few = (rule.min / 10).max(MESSAGES_MIN.min(rule.min));
         (messages.len() >= few).then_some(broken)
     }
 }
@@ -208,7 +206,7 @@ mod tests {
     use super::*;
     use crate::delivery::outcome::{Fault, FaultKind};
 
-    const RULE: Rule = Rule {
+    const RULE: BreakerRule = BreakerRule {
         window: Duration::from_secs(10),
         min: 20,
         rate: 0.95,
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_faults_on_everything_opens_it_at_the_minimum() {
+    fn a_handler_that_always_faults_opens_the_breaker_at_the_minimum() {
         let mut breaker = Breaker::new(RULE);
         for n in 0..RULE.min - 1 {
             assert_eq!(
@@ -235,7 +233,7 @@ mod tests {
         let broken = breaker.count(Time::from_millis(50), id(99), &fault());
         let (attempts, faults) = (20, 20);
         assert_eq!(broken, Some(Broken { attempts, faults }));
-        // It begins anew.
+        // The count starts again.
         assert_eq!(
             breaker.count(Time::from_millis(51), id(100), &fault()),
             None
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_poisonous_messages_never_do() {
+    fn a_few_poisonous_messages_do_not_open_the_breaker() {
         let mut breaker = Breaker::new(RULE);
         for n in 0..10_000 {
             let now = Time::from_micros(n as u64);
@@ -252,34 +250,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_does_not_count() {
+    fn faults_before_the_window_do_not_count() {
         let mut breaker = Breaker::new(RULE);
         for n in 0..10_000 {
-            // Nineteen in eleven seconds, whichever eleven.
+            // Nineteen in any eleven seconds.
             let now = RULE.window.mul_f64(1.1) / 19 * n as u32;
             assert_eq!(breaker.count(now, id(n), &fault()), None, "{n}");
         }
     }
 
     #[test]
-    fn it_stays_small() {
-        let rule = Rule { rate: 1.1, ..RULE };
+    fn memory_is_bounded() {
+        let rule = BreakerRule { rate: 1.1, ..RULE };
         let mut breaker = Breaker::new(rule);
         for n in 0..100_000 {
             breaker.count(Time::from_millis(n as u64), id(n), &fault());
             assert!(breaker.faulted.len() <= rule.min);
             assert!(breaker.steps.len() <= STEPS as usize + 1);
-            assert!(breaker.late.ends.len() <= rule.min);
+            assert!(breaker.timeouts.ends.len() <= rule.min);
         }
     }
 
-    /// Attempts that all run out of time, in so many slots, at messages that have so many attempts
-    /// each: how many until it opens, if it does.
-    fn hang(rule: Rule, slots: usize, cap: usize, timeouts: usize) -> Option<usize> {
+    /// Attempts that all time out, in `slots` slots, with `cap` attempts per message. Returns the
+    /// number of the attempt that opens the breaker.
+    fn hang(rule: BreakerRule, slots: usize, cap: usize, timeouts: usize) -> Option<usize> {
         let mut breaker = Breaker::new(rule);
         (0..timeouts).find(|n| {
             let (slot, turn) = (n % slots, n / slots);
-            // A little later than it should be.
+            // A little late.
             let now = (rule.timeout * turn as u32).mul_f64(1.2) + Time::from_millis(*n as u64 % 7);
             breaker
                 .count(now, id(turn / cap * slots + slot), &timeout())
@@ -292,15 +290,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_opens_it_however_few_run_at_once() {
-        let rule = Rule { min: 50, ..RULE };
+    fn a_handler_that_hangs_opens_the_breaker_with_any_number_of_slots() {
+        let rule = BreakerRule { min: 50, ..RULE };
         for slots in [1, 2, 5, 16, 49, 50, 64, 1_000] {
             for cap in [1, 2, 5, 10] {
                 let opened = hang(rule, slots, cap, 500);
                 assert_eq!(opened, Some(rule.min - 1), "{slots} slots, cap {cap}");
             }
         }
-        let slow = Rule {
+        let slow = BreakerRule {
             timeout: Duration::from_secs(86_400),
             min: 10_000,
             ..RULE
@@ -309,16 +307,19 @@ mod tests {
     }
 
     #[test]
-    fn a_few_messages_that_hang_never_do() {
+    fn a_few_messages_that_hang_do_not_open_the_breaker() {
         let mut breaker = Breaker::new(RULE);
         for n in 0..10_000 {
             let now = RULE.timeout / 16 * n as u32;
-            assert_eq!(breaker.count(now, id(n % (FEW - 1)), &timeout()), None);
+            assert_eq!(
+                breaker.count(now, id(n % (MESSAGES_MIN - 1)), &timeout()),
+                None
+            );
         }
     }
 
     #[test]
-    fn hangs_among_what_works_or_over_a_long_time_never_do() {
+    fn rare_timeouts_do_not_open_the_breaker() {
         let mut breaker = Breaker::new(RULE);
         for n in 0..10_000 {
             let outcome = if n % 10 == 0 { Outcome::Ack } else { timeout() };
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_begins_to_hang_opens_it_whatever_it_did_before() {
+    fn a_handler_that_starts_to_hang_opens_the_breaker() {
         let mut breaker = Breaker::new(RULE);
         for n in 0..100_000 {
             breaker.count(Time::from_micros(n as u64), id(n), &Outcome::Ack);
@@ -342,14 +343,14 @@ mod tests {
             let now = Time::from_secs(5) * (*n as u32).div_ceil(16);
             breaker.count(now, id(100_000 + n), &timeout()).is_some()
         });
-        // One in twenty of the last ones may still be a good one.
+        // One in twenty of the last attempts may succeed.
         assert_eq!(hung, Some(RULE.min - 1));
     }
 
     proptest! {
-        /// Whatever opens it was as bad as the rule says, over the window and one step.
+        /// Over the window and one step.
         #[test]
-        fn it_opens_only_for_a_reason(
+        fn the_breaker_opens_only_after_faults_of_enough_messages(
             ends in prop::collection::vec((0_u64..400, 0_usize..60, prop::bool::weighted(0.9)), 1..400),
         ) {
             let mut breaker = Breaker::new(RULE);
@@ -373,9 +374,8 @@ mod tests {
             }
         }
 
-        /// Below the rate it never opens.
         #[test]
-        fn one_that_works_now_and_then_is_left_alone(gap in 0_u64..200) {
+        fn a_fault_rate_below_the_limit_does_not_open_the_breaker(gap in 0_u64..200) {
             let mut breaker = Breaker::new(RULE);
             for n in 0..2_000 {
                 let outcome = if n % 10 == 0 { Outcome::Ack } else { fault() };

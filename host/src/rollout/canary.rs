@@ -1,5 +1,5 @@
-//! A canary: a new version that serves a share of the messages, until its faults and requeues,
-//! beside those of the version that serves the rest, say whether it is kept.
+//! A canary: a new version that serves a share of the messages. Its faults and requeues are compared
+//! with those of the current version, and it is promoted or rejected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,23 +10,23 @@ use rustc_hash::FxBuildHasher;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 
-/// A share of all messages, in hundredths of a percent.
+/// A share of all messages, in basis points (hundredths of a percent).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Share(u32);
 
 impl Share {
-    /// All of them.
+    /// All messages.
     pub const ALL: Self = Self(10_000);
-    /// None of them.
+    /// No messages.
     pub const NONE: Self = Self(0);
 
-    /// A share of so many hundredths of a percent; `None` if that is more than all.
+    /// A share in basis points; `None` if it is more than 10,000.
     pub fn from_basis_points(points: u32) -> Option<Self> {
         (points <= Self::ALL.0).then_some(Self(points))
     }
 
-    /// Whether the message with this id belongs to the share. The same on every host and for every
-    /// attempt; a larger share holds all of a smaller one.
+    /// Whether the message with this id belongs to the share. The answer is the same on every host and
+    /// for every attempt, and a larger share contains a smaller one.
     pub fn has(self, id: &str) -> bool {
         let place = mix(id.as_bytes()) % u64::from(Self::ALL.0);
         place < u64::from(self.0)
@@ -44,7 +44,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// FNV-1a, and the finalizer of MurmurHash3: ids that are alike end far apart.
+/// FNV-1a with the finalizer of MurmurHash3, which spreads similar ids.
 fn mix(bytes: &[u8]) -> u64 {
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -56,72 +56,70 @@ fn mix(bytes: &[u8]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// When a canary is kept, and when not.
+/// The condition to promote or reject a canary.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
-    /// How long it serves its share at least before it is kept.
+pub struct CanaryRule {
+    /// The least time before the canary is promoted.
     pub window: Duration,
-    /// How many messages must have been tried on it, and on the other version, before anything is
-    /// decided.
+    /// The least number of messages, on the canary and on the current version, for a decision.
     pub min: u64,
-    /// By how much its share of faults, of requeues, or of both together may exceed the other
+    /// The most by which the canary's rate of faults, of requeues, or of both may exceed the current
     /// version's, from 0 to 1.
     pub max_excess: f64,
 }
 
-/// How the messages of one version fared.
+/// The messages of one version, counted by result.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tally {
-    /// All of them.
+pub struct MessageCounts {
+    /// All messages.
     pub messages: u64,
-    /// Those with an attempt that faulted.
+    /// Messages with an attempt that faulted.
     pub faults: u64,
-    /// Those with an attempt that asked for another one, and none that faulted.
+    /// Messages with a requeue and without a fault.
     pub nacks: u64,
 }
 
-/// How bad an attempt was for its version.
+/// The result of an attempt, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Mark {
+enum Severity {
     Fine,
     Nack,
     Fault,
 }
 
-/// What one version came to during a trial. Each message counts once, by the worst of its attempts:
-/// one that comes back a thousand times a second weighs as much as any other.
+/// Counts the messages of one version during a trial. Each message counts once, by its worst attempt,
+/// so that frequent retries do not outweigh other messages.
 #[derive(Debug, Default)]
-pub struct Side {
-    tally: Tally,
-    /// The messages seen last, and those before them: what is forgotten has not been seen for
-    /// [`KNOWN_MAX`] others.
-    known: HashMap<DeliveryId, Mark, FxBuildHasher>,
-    known_before: HashMap<DeliveryId, Mark, FxBuildHasher>,
+pub struct MessageCounter {
+    counts: MessageCounts,
+    /// The latest messages, and the ones before. A message is forgotten after [`KNOWN_MAX`] others.
+    known: HashMap<DeliveryId, Severity, FxBuildHasher>,
+    known_before: HashMap<DeliveryId, Severity, FxBuildHasher>,
 }
 
-/// So many messages are remembered at least, and twice as many at most.
+/// The least number of messages that are remembered; the most is twice as many.
 const KNOWN_MAX: usize = 32_768;
 
-impl Side {
-    /// An attempt at this message has ended. `id` is the same for all attempts at it.
+impl MessageCounter {
+    /// Count an attempt of a message; all attempts of a message have the same `id`.
     pub fn count(&mut self, id: DeliveryId, outcome: &Outcome) {
         let mark = match outcome {
-            Outcome::Fault(_) => Mark::Fault,
-            Outcome::NackRequeue(_) => Mark::Nack,
-            Outcome::Ack | Outcome::Drop(_) => Mark::Fine,
+            Outcome::Fault(_) => Severity::Fault,
+            Outcome::NackRequeue(_) => Severity::Nack,
+            Outcome::Ack | Outcome::Drop(_) => Severity::Fine,
         };
         let known = self.known.get(&id).copied();
         let known = known.or_else(|| self.known_before.remove(&id));
         let worst = known.map_or(mark, |known| known.max(mark));
         match known {
             Some(known) => {
-                if let Some(count) = self.tally.of(known) {
+                if let Some(count) = self.counts.of(known) {
                     *count -= 1;
                 }
             }
-            None => self.tally.messages += 1,
+            None => self.counts.messages += 1,
         }
-        if let Some(count) = self.tally.of(worst) {
+        if let Some(count) = self.counts.of(worst) {
             *count += 1;
         }
         self.known.insert(id, worst);
@@ -130,18 +128,18 @@ impl Side {
         }
     }
 
-    /// What it came to.
-    pub fn tally(&self) -> Tally {
-        self.tally
+    /// The counts.
+    pub fn counts(&self) -> MessageCounts {
+        self.counts
     }
 }
 
-impl Tally {
-    fn of(&mut self, mark: Mark) -> Option<&mut u64> {
+impl MessageCounts {
+    fn of(&mut self, mark: Severity) -> Option<&mut u64> {
         match mark {
-            Mark::Fine => None,
-            Mark::Nack => Some(&mut self.nacks),
-            Mark::Fault => Some(&mut self.faults),
+            Severity::Fine => None,
+            Severity::Nack => Some(&mut self.nacks),
+            Severity::Fault => Some(&mut self.faults),
         }
     }
 
@@ -149,18 +147,17 @@ impl Tally {
         if self.messages == 0 {
             return 0.0;
         }
-        // Far below 2^52.
-        #[expect(clippy::cast_precision_loss, reason = "a count of messages")]
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let rate = count as f64 / self.messages as f64;
         rate
     }
 
-    /// The share that faulted.
+    /// The share of messages that faulted.
     pub fn fault_rate(&self) -> f64 {
         self.rate(self.faults)
     }
 
-    /// The share that wanted another attempt.
+    /// The share of messages that were requeued.
     pub fn nack_rate(&self) -> f64 {
         self.rate(self.nacks)
     }
@@ -169,19 +166,18 @@ impl Tally {
         self.rate(self.faults + self.nacks)
     }
 
-    /// The variance of its rate of failures, by chance.
+    /// The variance of the failure rate.
     fn variance(&self) -> f64 {
         let rate = self.failure_rate();
         rate * (1.0 - rate) * self.rate(1)
     }
 
-    /// How far the difference of two rates of failures may be from the truth, by chance: two standard
-    /// deviations.
-    fn noise_beside(&self, other: &Self) -> f64 {
+    /// Two standard deviations of the difference between two failure rates.
+    fn noise_with(&self, other: &Self) -> f64 {
         2.0 * (self.variance() + other.variance()).sqrt()
     }
 
-    /// By how much this one fails more often than another: the worst of faults, requeues, and both.
+    /// The excess of this failure rate over another: the largest of faults, requeues and both.
     pub fn excess_over(&self, other: &Self) -> f64 {
         let faults = self.fault_rate() - other.fault_rate();
         let nacks = self.nack_rate() - other.nack_rate();
@@ -190,28 +186,33 @@ impl Tally {
     }
 }
 
-/// What is to be done about a canary.
+/// The decision about a canary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
-    /// It goes on as it is.
+    /// The trial continues.
     Wait,
-    /// It serves everything from now on.
+    /// The canary becomes the current version.
     Promote,
-    /// It serves nothing from now on.
+    /// The canary is dropped.
     RollBack,
 }
 
-/// What these counts mean after so long. A canary that fails too often is given up as soon as
-/// there are enough messages on both sides to say so, and chance alone hardly explains it; at the
-/// end of the window the counts are taken as they are.
-pub fn decide(rule: &Rule, age: Duration, canary: &Tally, current: &Tally) -> Decision {
+/// Decide about a canary of this age. During the window, a canary is rejected when both versions have
+/// enough messages and the excess is larger than the limit and the noise. At the end of the window,
+/// only the limit counts.
+pub fn decide(
+    rule: &CanaryRule,
+    age: Duration,
+    canary: &MessageCounts,
+    current: &MessageCounts,
+) -> Decision {
     let excess = canary.excess_over(current);
     let is_over = age >= rule.window;
     if canary.messages.min(current.messages) < rule.min {
         Decision::Wait
     } else if is_over && excess <= rule.max_excess {
         Decision::Promote
-    } else if is_over || excess - canary.noise_beside(current) > rule.max_excess {
+    } else if is_over || excess - canary.noise_with(current) > rule.max_excess {
         Decision::RollBack
     } else {
         Decision::Wait
@@ -225,14 +226,14 @@ mod tests {
     use super::*;
     use crate::delivery::outcome::{Fault, FaultKind};
 
-    const RULE: Rule = Rule {
+    const RULE: CanaryRule = CanaryRule {
         window: Duration::from_secs(60),
         min: 100,
         max_excess: 0.05,
     };
 
-    fn tally() -> impl Strategy<Value = Tally> {
-        (0_u64..5_000, 0_u64..5_000, 0_u64..5_000).prop_map(|(faults, nacks, rest)| Tally {
+    fn counts() -> impl Strategy<Value = MessageCounts> {
+        (0_u64..5_000, 0_u64..5_000, 0_u64..5_000).prop_map(|(faults, nacks, rest)| MessageCounts {
             messages: faults + nacks + rest,
             faults,
             nacks,
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_what_it_says_whatever_the_ids_look_like() {
+    fn a_share_is_accurate_for_any_kind_of_id() {
         let share = Share::from_basis_points(1_000).unwrap();
         let stream = |i: u64| format!("{}-{}", 1_700_000_000_000 + i / 7, i % 7);
         let token = |i: u64| format!("{:032x}", i);
@@ -251,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_always_goes_as_soon_as_there_are_enough() {
-        let good = Tally {
+    fn a_canary_that_always_fails_is_rejected_at_the_minimum() {
+        let good = MessageCounts {
             messages: 900,
-            ..Tally::default()
+            ..MessageCounts::default()
         };
-        let mut bad = Tally {
+        let mut bad = MessageCounts {
             messages: 99,
             faults: 99,
             nacks: 0,
@@ -279,9 +280,9 @@ mod tests {
     }
 
     #[test]
-    fn one_poisonous_message_decides_nothing() {
+    fn one_poisonous_message_does_not_decide() {
         for outcome in [Outcome::NackRequeue(Some(Duration::ZERO)), fault()] {
-            let (mut canary, mut current) = (Side::default(), Side::default());
+            let (mut canary, mut current) = (MessageCounter::default(), MessageCounter::default());
             for n in 0..1_000 {
                 current.count(id(n), &Outcome::Ack);
             }
@@ -291,7 +292,7 @@ mod tests {
                     canary.count(id(1_000), &outcome);
                 }
             }
-            let (canary, current) = (canary.tally(), current.tally());
+            let (canary, current) = (canary.counts(), current.counts());
             assert_eq!((canary.messages, canary.faults + canary.nacks), (100, 1));
             let early = decide(&RULE, Duration::ZERO, &canary, &current);
             assert_eq!(early, Decision::Wait);
@@ -301,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn poison_of_the_version_that_serves_hides_nothing() {
-        let (mut canary, mut current) = (Side::default(), Side::default());
+    fn a_poisonous_message_of_the_current_version_hides_no_fault_of_the_canary() {
+        let (mut canary, mut current) = (MessageCounter::default(), MessageCounter::default());
         for n in 0..200 {
             current.count(id(n), &Outcome::Ack);
             canary.count(id(n), &fault());
@@ -310,51 +311,51 @@ mod tests {
         for _ in 0..100_000 {
             current.count(id(7), &fault());
         }
-        let decision = decide(&RULE, Duration::ZERO, &canary.tally(), &current.tally());
+        let decision = decide(&RULE, Duration::ZERO, &canary.counts(), &current.counts());
         assert_eq!(decision, Decision::RollBack);
     }
 
     #[test]
     fn a_message_counts_by_its_worst_attempt() {
-        let mut side = Side::default();
+        let mut counter = MessageCounter::default();
         let nack = Outcome::NackRequeue(None);
         for outcome in [&nack, &fault(), &nack, &Outcome::Ack] {
-            side.count(id(1), outcome);
+            counter.count(id(1), outcome);
         }
-        side.count(id(2), &nack);
-        side.count(id(3), &Outcome::Drop(None));
+        counter.count(id(2), &nack);
+        counter.count(id(3), &Outcome::Drop(None));
         let (messages, faults, nacks) = (3, 1, 1);
-        let tally = Tally {
+        let expected = MessageCounts {
             messages,
             faults,
             nacks,
         };
-        assert_eq!(side.tally(), tally);
+        assert_eq!(counter.counts(), expected);
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_what_comes_back_often_is_not_forgotten() {
-        let mut side = Side::default();
+    fn memory_is_bounded_and_frequent_messages_are_not_forgotten() {
+        let mut counter = MessageCounter::default();
         let all = 10 * KNOWN_MAX as u64;
         for n in 1..=all {
-            side.count(id(n), &Outcome::Ack);
+            counter.count(id(n), &Outcome::Ack);
             if n % 1_000 == 0 {
-                side.count(id(0), &fault());
+                counter.count(id(0), &fault());
             }
-            assert!(side.known.len() + side.known_before.len() <= 2 * KNOWN_MAX);
+            assert!(counter.known.len() + counter.known_before.len() <= 2 * KNOWN_MAX);
         }
-        assert_eq!(side.tally().messages, all + 1);
-        assert_eq!(side.tally().faults, 1);
+        assert_eq!(counter.counts().messages, all + 1);
+        assert_eq!(counter.counts().faults, 1);
     }
 
     #[test]
-    fn faults_are_not_made_good_by_fewer_requeues() {
-        let current = Tally {
+    fn fewer_requeues_do_not_compensate_faults() {
+        let current = MessageCounts {
             messages: 1_000,
             faults: 0,
             nacks: 100,
         };
-        let canary = Tally {
+        let canary = MessageCounts {
             messages: 1_000,
             faults: 100,
             nacks: 0,
@@ -367,19 +368,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn none_and_all_are_none_and_all(id in ".{0,40}") {
+        fn the_share_of_all_has_every_id_and_the_share_of_none_has_no_id(id in ".{0,40}") {
             prop_assert!(!Share::from_basis_points(0).unwrap().has(&id));
             prop_assert!(Share::ALL.has(&id));
         }
 
         #[test]
-        fn a_larger_share_holds_the_smaller(id in ".{0,40}", a in 0_u32..=10_000, b in 0_u32..=10_000) {
+        fn a_larger_share_contains_a_smaller_one(id in ".{0,40}", a in 0_u32..=10_000, b in 0_u32..=10_000) {
             let share = |points| Share::from_basis_points(points).unwrap();
             prop_assert!(!share(a.min(b)).has(&id) || share(a.max(b)).has(&id));
         }
 
         #[test]
-        fn nothing_is_decided_too_early(canary in tally(), current in tally(), secs in 0_u64..120) {
+        fn no_decision_is_too_early(canary in counts(), current in counts(), secs in 0_u64..120) {
             let age = Duration::from_secs(secs);
             let decision = decide(&RULE, age, &canary, &current);
             if canary.messages.min(current.messages) < RULE.min {
@@ -391,8 +392,8 @@ mod tests {
         }
 
         #[test]
-        fn one_that_is_no_worse_is_never_rolled_back(
-            canary in tally(), current in tally(), secs in 0_u64..120,
+        fn a_canary_that_is_not_worse_is_never_rejected(
+            canary in counts(), current in counts(), secs in 0_u64..120,
         ) {
             if decide(&RULE, Duration::from_secs(secs), &canary, &current) == Decision::RollBack {
                 prop_assert!(canary.excess_over(&current) > RULE.max_excess);
@@ -401,10 +402,10 @@ mod tests {
         }
 
         #[test]
-        fn one_that_fails_far_more_often_goes_before_the_window_is_over(
-            canary in tally(), current in tally(),
+        fn a_canary_that_fails_far_more_often_is_rejected_before_the_window_ends(
+            canary in counts(), current in counts(),
         ) {
-            // Two standard deviations of a hundred messages beside a hundred are less at most.
+            // Twice the standard deviation for a hundred messages each is less than this.
             let far = canary.excess_over(&current) > RULE.max_excess + 0.15;
             if far && canary.messages.min(current.messages) >= RULE.min {
                 let decision = decide(&RULE, Duration::ZERO, &canary, &current);
@@ -412,12 +413,11 @@ mod tests {
             }
         }
 
-        /// However often each message comes back, and in whatever order.
         #[test]
-        fn a_side_counts_messages_and_no_attempts(
+        fn the_counter_counts_messages_not_attempts(
             ends in prop::collection::vec((0_u64..40, 0_u8..3), 0..400),
         ) {
-            let mut side = Side::default();
+            let mut counter = MessageCounter::default();
             let mut worst = std::collections::BTreeMap::new();
             for (message, mark) in ends {
                 let outcome = match mark {
@@ -425,23 +425,23 @@ mod tests {
                     1 => Outcome::NackRequeue(None),
                     _ => fault(),
                 };
-                side.count(id(message), &outcome);
+                counter.count(id(message), &outcome);
                 let before = worst.entry(message).or_insert(0);
                 *before = mark.max(*before);
             }
-            let of = |wanted: u8| worst.values().filter(|mark| **mark == wanted).count() as u64;
-            let tally = Tally {
+            let of = |mark: u8| worst.values().filter(|worst| **worst == mark).count() as u64;
+            let expected = MessageCounts {
                 messages: worst.len() as u64,
                 faults: of(2),
                 nacks: of(1),
             };
-            prop_assert_eq!(side.tally(), tally);
+            prop_assert_eq!(counter.counts(), expected);
         }
 
         #[test]
-        fn failing_more_never_helps(canary in tally(), current in tally(), secs in 0_u64..120) {
+        fn more_faults_never_help(canary in counts(), current in counts(), secs in 0_u64..120) {
             let age = Duration::from_secs(secs);
-            let worse = Tally {
+            let worse = MessageCounts {
                 messages: canary.messages + 1,
                 faults: canary.faults + 1,
                 ..canary
@@ -452,8 +452,8 @@ mod tests {
         }
 
         #[test]
-        fn a_decision_comes_once_there_are_enough_and_the_window_is_over(
-            canary in tally(), current in tally(),
+        fn with_enough_messages_the_end_of_the_window_decides(
+            canary in counts(), current in counts(),
         ) {
             let decision = decide(&RULE, RULE.window, &canary, &current);
             let few = canary.messages.min(current.messages) < RULE.min;

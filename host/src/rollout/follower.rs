@@ -1,13 +1,12 @@
-//! What the host has to do with the versions stored beside its queue: it follows what is wanted, and
-//! says what it found out about it, if it accepts deploys; and it shows what it runs.
+//! Connects a host with the versions stored beside its queue. A host that accepts deploys follows the
+//! requested version and records its verdicts. Every host publishes the versions that it runs.
 //!
-//! All this only looks, or says what no message waits for: while Redis is away nothing is lost but
-//! news. A host that dies between a verdict and its record leaves a version that nobody has judged:
-//! the next one that starts tries it with a share, which is what it then does without a verdict.
+//! No message waits for any of this. While Redis is away, only news is delayed. If a host crashes
+//! between a verdict and its record, the version has no verdict, and the next host that starts tries
+//! it as a canary.
 //!
-//! What is wanted is a state, not a step from the one before: a host looks now and then, and may have
-//! been away, so it can miss any number of requests. Whatever the last one was, it then does what a
-//! host does that has heard them all.
+//! The requested version is a state, not a sequence of steps. A host polls it, and may miss any number
+//! of requests: the last one alone decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,42 +18,42 @@ use tracing::{debug, info, warn};
 
 use crate::redis::{Class, Error};
 use crate::rollout::request::VersionRequest;
-use crate::rollout::store::{Action, Fetched, Store, Verdicts, Wanted};
+use crate::rollout::store::{Action, Fetched, Requested, Store, Verdicts};
 use crate::rollout::verify::Step;
 use crate::rollout::versions::{Origin, Verdict, Version, Versions};
 use crate::telemetry::health::Health;
 use crate::telemetry::versions::VersionsSeen;
 use crate::telemetry::wall_clock_ms;
 
-/// Between two looks at what is wanted.
-const EVERY: Duration = Duration::from_millis(500);
-/// A deploy is noticed within this time by a host whose Redis answers: one look may have come just
-/// before it, and the next one is as much later as it takes to ask.
+/// The time between two polls of the requested version.
+const POLL_EVERY: Duration = Duration::from_millis(500);
+/// A host whose Redis answers notices a deploy within this time: one poll may come just before the
+/// deploy, and the next one may take as long again.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
-const _: () = assert!(2 * EVERY.as_millis() < NOTICED_WITHIN.as_millis());
-/// Between two times that a host shows itself, and for how long it then stands there.
-const SHOW_EVERY: Duration = Duration::from_secs(5);
-const SHOWN_FOR: Duration = Duration::from_secs(15);
-/// Changes that come together are shown together.
-const SHOW_PAUSE: Duration = Duration::from_millis(100);
+const _: () = assert!(2 * POLL_EVERY.as_millis() < NOTICED_WITHIN.as_millis());
+/// The time between two publications of a host's state, and the time until one expires.
+const PUBLISH_EVERY: Duration = Duration::from_secs(5);
+const PUBLISH_TTL: Duration = Duration::from_secs(15);
+/// Changes within this time are published together.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 
-/// Follows what is wanted.
+/// Follows the requested version.
 #[derive(Debug)]
 pub struct Follower {
     store: Arc<Store>,
     versions: Arc<Versions>,
     /// The largest component that is fetched, in bytes.
     max: u64,
-    /// For how long a canary lasts at least, if there is one.
+    /// The least duration of a canary's trial; `None` = no canaries.
     trial: Option<Duration>,
-    /// What was passed on last.
-    followed: Option<Wanted>,
+    /// The last request that was passed on.
+    last: Option<Requested>,
     refused: bool,
 }
 
 impl Follower {
-    /// Follow what is wanted of this queue. `trial` is how long a canary lasts at least, if there is
-    /// one.
+    /// Follow the requested version of this queue. `max` is the largest component in bytes. `trial` is the
+    /// least duration of a canary's trial; `None` = no canaries.
     pub fn new(
         store: Arc<Store>,
         versions: Arc<Versions>,
@@ -66,52 +65,52 @@ impl Follower {
             versions,
             max,
             trial,
-            followed: None,
+            last: None,
             refused: false,
         }
     }
 
-    /// What is wanted when a host starts, if that is a stored version: it wins over the file.
+    /// The request at the start of a host, if a stored version is requested. It wins over the file.
     ///
     /// # Errors
-    /// What Redis refuses: then nothing is known, and [`Follower::run`] asks again.
-    pub async fn first(&mut self) -> Result<Option<VersionRequest>, Error> {
-        let Some(wanted) = self.store.wanted().await? else {
+    /// Redis failed. [`Follower::run`] tries again.
+    pub async fn initial_request(&mut self) -> Result<Option<VersionRequest>, Error> {
+        let Some(requested) = self.store.requested().await? else {
             return Ok(None);
         };
-        let request = match wanted.number {
+        let request = match requested.number {
             0 => None,
             _ => {
-                let trial = self.is_on_trial(&wanted).await?;
-                Some(self.fetch(&wanted, trial).await?)
+                let trial = self.is_on_trial(&requested).await?;
+                Some(self.fetch(&requested, trial).await?)
             }
         };
-        self.followed = Some(wanted);
+        self.last = Some(requested);
         Ok(request)
     }
 
-    /// Whether a host that starts tries this version with a share first, if it tries any: until
-    /// somebody has promoted it, or gone back to it, or a host has kept it and none has given it up.
-    /// How long ago it was deployed says nothing about that, only that it is too early for it.
-    async fn is_on_trial(&self, wanted: &Wanted) -> Result<bool, Error> {
+    /// Whether a host that starts tries this version as a canary. It does until the version was promoted
+    /// or rolled back to, or a host has kept it and no host has rejected it. A version
+    /// that was deployed within the duration of a trial is always tried.
+    async fn is_on_trial(&self, requested: &Requested) -> Result<bool, Error> {
         let Some(trial) = self.trial else {
             return Ok(false);
         };
-        if wanted.action != Action::Deploy || wanted.age < trial {
-            return Ok(wanted.action == Action::Deploy);
+        if requested.action != Action::Deploy || requested.age < trial {
+            return Ok(requested.action == Action::Deploy);
         }
-        let Some(stored) = self.store.stored(wanted.number).await? else {
+        let Some(stored) = self.store.stored(requested.number).await? else {
             return Ok(false);
         };
         let verdicts = self.store.verdicts(&[stored]).await?;
         Ok(!verdicts.iter().any(Verdicts::is_proven))
     }
 
-    /// Pass on whatever is wanted, until nobody listens.
+    /// Pass on requests until the receiver is gone.
     pub async fn run(mut self, requests: mpsc::Sender<VersionRequest>) {
         loop {
-            sleep(EVERY).await;
-            match self.look().await {
+            sleep(POLL_EVERY).await;
+            match self.poll().await {
                 Ok(None) => self.refused = false,
                 Ok(Some(request)) => {
                     self.refused = false;
@@ -119,67 +118,66 @@ impl Follower {
                         return;
                     }
                 }
-                // It is asked again, and the loop tells that Redis is away.
+                // Tried again; the loop reports that Redis is away.
                 Err(error) if error.class() != Class::Configuration => {
-                    debug!(%error, "could not look at what is deployed");
+                    debug!(%error, "could not read the requested version");
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.refused, true) {
-                        warn!(%error, "deploys are accepted, but redis refuses a look at them");
+                        warn!(%error, "deploys are accepted, but redis refuses to read them");
                     }
                 }
             }
         }
     }
 
-    async fn look(&mut self) -> Result<Option<VersionRequest>, Error> {
-        let Some(wanted) = self.store.wanted().await? else {
-            // Lost with its Redis: what runs goes on.
-            self.followed = None;
+    async fn poll(&mut self) -> Result<Option<VersionRequest>, Error> {
+        let Some(requested) = self.store.requested().await? else {
+            // Redis has lost its data; the current version keeps running.
+            self.last = None;
             return Ok(None);
         };
-        let followed = self.followed.as_ref();
-        if followed.is_some_and(|followed| followed.token == wanted.token) {
+        let last = self.last.as_ref();
+        if last.is_some_and(|last| last.token == requested.token) {
             return Ok(None);
         }
-        let number = wanted.number;
-        info!(number, action = ?wanted.action, "another version is wanted");
-        let request = match wanted.action {
-            Action::Promote if self.means_the_file(&wanted) => VersionRequest::PromoteFile,
+        let number = requested.number;
+        info!(number, action = ?requested.action, "another version is requested");
+        let request = match requested.action {
+            Action::Promote if self.promotes_file_canary(&requested) => VersionRequest::PromoteFile,
             _ if number == 0 => VersionRequest::Withdraw,
-            // Its canary is kept; a host that has none takes the version all the same.
-            Action::Promote | Action::RollBack => self.fetch(&wanted, false).await?,
-            Action::Deploy => self.fetch(&wanted, true).await?,
+            // A host without this canary takes the version too.
+            Action::Promote | Action::RollBack => self.fetch(&requested, false).await?,
+            Action::Deploy => self.fetch(&requested, true).await?,
         };
-        self.followed = Some(wanted);
+        self.last = Some(requested);
         Ok(Some(request))
     }
 
-    /// Whether the canary to promote is one from the file: it came after the deploy, which this host
-    /// knows.
-    fn means_the_file(&self, wanted: &Wanted) -> bool {
+    /// Whether the canary to promote came from the file, after the deploy that this host knows.
+    fn promotes_file_canary(&self, requested: &Requested) -> bool {
         let active = self.versions.active();
         let canary = active.canary.as_ref().map(|canary| canary.version.origin);
-        let known = self.followed.as_ref().map_or(0, |known| known.number);
-        canary == Some(Origin::File) && [0, known].contains(&wanted.number)
+        let known = self.last.as_ref().map_or(0, |known| known.number);
+        canary == Some(Origin::File) && [0, known].contains(&requested.number)
     }
 
-    /// The request for a stored version: at once, if it is at hand.
-    async fn fetch(&self, wanted: &Wanted, trial: bool) -> Result<VersionRequest, Error> {
-        let origin = Origin::Deploy(wanted.number);
+    /// The request for a stored version. A version that is loaded is not fetched.
+    async fn fetch(&self, requested: &Requested, trial: bool) -> Result<VersionRequest, Error> {
+        let origin = Origin::Deploy(requested.number);
         let unusable = |digest: &str, step, reason| VersionRequest::Unusable {
             origin,
             digest: digest.into(),
             step,
             reason,
         };
-        let Some(stored) = self.store.stored(wanted.number).await? else {
-            let reason = "it is not stored any more".to_owned();
+        let Some(stored) = self.store.stored(requested.number).await? else {
+            let reason = "the version is no longer stored".to_owned();
             return Ok(unusable("", Step::Source, reason));
         };
-        if let Some(Version { sandbox, .. }) = self.versions.at_hand(&stored.digest) {
+        if let Some(Version { sandbox, .. }) = self.versions.loaded(&stored.digest) {
             let version = Version { sandbox, origin };
-            return Ok(VersionRequest::AtHand { version, trial });
+            return Ok(VersionRequest::Loaded { version, trial });
         }
         Ok(match self.store.fetch(&stored, self.max).await? {
             Fetched::Component(bytes) => VersionRequest::Component {
@@ -193,9 +191,9 @@ impl Follower {
     }
 }
 
-/// Record what this host, of this name in the queue, finds out about deployed versions, for as long as
-/// it can find out anything. What Redis does not take now is told again, or the next thing is.
-pub async fn record(
+/// Record the verdicts of this host about deployed versions, under its name in the queue, until the
+/// sender is gone. If Redis is away, the latest verdict is recorded later.
+pub async fn record_verdicts(
     store: Arc<Store>,
     name: String,
     mut verdicts: watch::Receiver<Option<Verdict>>,
@@ -206,50 +204,50 @@ pub async fn record(
             let Some(Verdict {
                 digest,
                 origin: Origin::Deploy(number),
-                given_up,
+                rejected,
             }) = verdict
             else {
                 break;
             };
-            let is_kept = given_up.is_none();
-            let words = match given_up {
+            let is_kept = rejected.is_none();
+            let text = match rejected {
                 None => name.clone(),
-                Some((rule, reason)) => format!("{name}: {}: {reason}", rule.label()),
+                Some((by, reason)) => format!("{name}: {}: {reason}", by.label()),
             };
-            match store.judge(number, &digest, is_kept, &words).await {
+            match store.record_verdict(number, &digest, is_kept, &text).await {
                 Ok(()) => break,
                 Err(error) if error.class() == Class::Configuration => {
-                    warn!(%error, number, "redis refuses what this host found out about a deploy");
+                    warn!(%error, number, "redis refuses to record the verdict about a deploy");
                     break;
                 }
-                Err(error) => debug!(%error, "could not record what this host found out"),
+                Err(error) => debug!(%error, "could not record the verdict about a deploy"),
             }
-            sleep(EVERY).await;
+            sleep(POLL_EVERY).await;
         }
     }
 }
 
-/// What a host says of itself: for `inspect` and `versions`.
+/// The published state of a host, for `inspect` and `versions`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct HostSeen {
-    /// Its name in the queue.
+    /// The name of the host in the queue.
     pub consumer: String,
-    /// The consumer group that it serves, if there are any.
+    /// The consumer group, if the queue has groups.
     pub group: Option<String>,
     /// The version of hostler.
     pub hostler: String,
-    /// When it said so, in epoch milliseconds.
+    /// The time of the publication, in epoch milliseconds.
     pub at_ms: u64,
-    /// Whether it takes deploys.
+    /// Whether the host accepts deploys.
     pub accepts_deploys: bool,
-    /// Why it is not ready; empty = it is.
+    /// The reasons why the host is not ready; empty = it is ready.
     pub not_ready: Vec<String>,
-    /// The versions of its handler.
+    /// The versions of the handler.
     pub handler: VersionsSeen,
 }
 
-/// Show what a host looks like, now and then and whenever its versions change, until `stop`.
-pub async fn show(
+/// Publish the state of a host regularly, and when its versions change, until `stop`.
+pub async fn publish_host(
     store: Arc<Store>,
     mut host: HostSeen,
     health: Health,
@@ -266,25 +264,31 @@ pub async fn show(
             .map(|reason| format!("{}: {}", reason.cause, reason.detail))
             .collect();
         let text = serde_json::to_string(&host).unwrap_or_default();
-        match store.show(&host.consumer, Some(&text), SHOWN_FOR).await {
+        match store
+            .publish_host(&host.consumer, Some(&text), PUBLISH_TTL)
+            .await
+        {
             Ok(()) => refused = false,
             Err(error) => {
                 if !std::mem::replace(&mut refused, true) {
-                    debug!(%error, "could not show what this host runs");
+                    debug!(%error, "could not publish the state of this host");
                 }
             }
         }
         tokio::select! {
             () = async { drop(stop.wait_for(|stop| *stop).await) } => break,
-            () = sleep(SHOW_EVERY) => {}
-            Ok(()) = seen.changed() => sleep(SHOW_PAUSE).await,
+            () = sleep(PUBLISH_EVERY) => {}
+            Ok(()) = seen.changed() => sleep(PUBLISH_PAUSE).await,
         }
     }
-    // It lapses anyway: a Redis that is away keeps nobody.
-    if timeout(SHOW_PAUSE * 5, store.show(&host.consumer, None, SHOWN_FOR))
-        .await
-        .is_err()
+    // The entry expires anyway, so do not wait long.
+    if timeout(
+        PUBLISH_PAUSE * 5,
+        store.publish_host(&host.consumer, None, PUBLISH_TTL),
+    )
+    .await
+    .is_err()
     {
-        debug!("could not say that this host has left");
+        debug!("could not remove the state of this host");
     }
 }

@@ -1,6 +1,6 @@
-//! The handler's file as a source of versions. Only a change of its content is a request: a file that
-//! was away for a while and comes back unchanged (a network file system, a renewed mount) does not
-//! undo a deploy.
+//! The handler's file as a source of versions. Only a change of its content is a request. A file that
+//! was missing and comes back unchanged (a network file system, a renewed mount) does not undo a
+//! deploy.
 
 use tokio::sync::mpsc;
 use tracing::info;
@@ -28,9 +28,9 @@ pub async fn watch_file(
     loop {
         let change = tokio::select! {
             change = watch.changed() => change,
-            Some(told) = reload.recv() => {
-                info!("told to look at the handler's file");
-                trial = told == Reload::Trial;
+            Some(reload) = reload.recv() => {
+                info!("reloading the handler's file");
+                trial = reload == Reload::Trial;
                 watch.forget();
                 continue;
             }

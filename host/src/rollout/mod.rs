@@ -1,11 +1,11 @@
-//! Versions of the handler: how a new one is found, verified, tried on a share of the messages, put in
-//! place for new attempts, and taken back.
+//! Versions of the handler: finds and verifies a new version, tries it as a canary, switches new
+//! attempts to it, and rolls back.
 //!
-//! - [`versions`]: which versions there are, and which one an attempt gets.
-//! - [`swap`]: from a new version that shows up to the switch. [`verify`]: every check before it.
-//! - [`canary`], [`breaker`]: pure rules: when a new version is kept or given up, when a queue stops.
-//! - [`request`]: what asks for another version. [`handler_file`]: the file as a source of them.
-//! - [`store`]: versions that are stored beside the queue. [`follower`]: this host follows them.
+//! - [`versions`]: the active versions, and the version of an attempt.
+//! - [`request`]: a version request. [`handler_file`]: requests from the file.
+//! - [`swap`]: carries out requests. [`verify`]: the checks before a switch.
+//! - [`canary`], [`breaker`]: pure rules that promote or reject a canary, and stop a queue.
+//! - [`store`]: versions stored beside the queue. [`follower`]: requests from that store.
 
 pub mod breaker;
 pub mod canary;

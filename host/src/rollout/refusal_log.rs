@@ -1,24 +1,25 @@
-//! The newest version that this host refused or gave up, and why, until another version is taken.
+//! The newest version that this host refused or rejected, with the reason, until a later request is
+//! fulfilled.
 
 use crate::delivery::text::truncate_utf8;
 use crate::rollout::versions::{Origin, Verdict};
 use crate::telemetry::versions::RefusedSeen;
 use crate::telemetry::wall_clock_ms;
 
-/// Bytes of a reason that are kept.
+/// Bytes of a reason.
 const REASON_MAX: usize = 1024;
 
 /// See the module. Each entry has the number of its request.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    /// The newest version that was refused or given up.
+    /// The newest version that was refused or rejected.
     refused: Option<(u64, RefusedSeen)>,
     /// The handler's file, while it cannot be read.
     unreadable: Option<(u64, RefusedSeen)>,
 }
 
 impl RefusalLog {
-    /// A version was refused at this step; an empty digest = it could not be read.
+    /// A version was refused at this step. An empty digest means that the version could not be read.
     pub(super) fn refused(
         &mut self,
         request: u64,
@@ -36,43 +37,38 @@ impl RefusalLog {
             reason,
             at_ms: wall_clock_ms(),
         };
-        let said = match origin {
+        let entry = match origin {
             Origin::File if digest.is_empty() => &mut self.unreadable,
             _ => &mut self.refused,
         };
-        *said = Some((request, seen));
+        *entry = Some((request, seen));
     }
 
-    /// This host has judged a version. A version that it gave up stays requested: this entry says why it
-    /// does not run.
-    pub(super) fn judged(&mut self, request: u64, verdict: &Verdict) {
-        if let Some((rule, reason)) = &verdict.given_up {
-            self.refused(
-                request,
-                &verdict.digest,
-                verdict.origin,
-                rule.label(),
-                reason,
-            );
+    /// Record a verdict of this host. A rejected version stays requested; the entry explains why it does
+    /// not run.
+    pub(super) fn on_verdict(&mut self, request: u64, verdict: &Verdict) {
+        if let Some((by, reason)) = &verdict.rejected {
+            self.refused(request, &verdict.digest, verdict.origin, by.label(), reason);
         }
     }
 
-    /// The file can be read again.
-    pub(super) fn readable(&mut self) {
+    /// The handler's file is readable again.
+    pub(super) fn on_readable(&mut self) {
         self.unreadable = None;
     }
 
-    /// A version was taken for this request: drop the entries of earlier requests.
-    pub(super) fn taken(&mut self, request: u64) {
-        for said in [&mut self.refused, &mut self.unreadable] {
-            said.take_if(|(refused, _)| *refused <= request);
+    /// This request is fulfilled: drop its entries and those of earlier requests.
+    pub(super) fn on_fulfilled(&mut self, request: u64) {
+        for entry in [&mut self.refused, &mut self.unreadable] {
+            entry.take_if(|(refused, _)| *refused <= request);
         }
     }
 
     /// The newest entry.
     pub(super) fn newest(&self) -> Option<&RefusedSeen> {
-        let said = [&self.refused, &self.unreadable].into_iter().flatten();
-        said.max_by_key(|(request, _)| *request)
+        let entries = [&self.refused, &self.unreadable].into_iter().flatten();
+        entries
+            .max_by_key(|(request, _)| *request)
             .map(|(_, seen)| seen)
     }
 }

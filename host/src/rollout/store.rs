@@ -1,48 +1,57 @@
-//! The versions of a handler that are stored beside its queue: for every host that accepts deploys.
+//! The versions of a handler that are stored beside its queue, for all hosts that accept deploys.
 //!
-//! | key | what it holds |
+//! | key | content |
 //! |---|---|
-//! | `{orders}:versions` | a hash: which version is wanted, since when, by whom; what each one is |
+//! | `{orders}:versions` | a hash: the requested version, its time and author; each stored version |
 //! | `{orders}:version:N` | the bytes of version N |
-//! | `{orders}:version:N:kept`, `:given-up` | what a host has found out about it ([`Verdicts`]) |
-//! | `{orders}:upload:TOKEN` | a component on its way; it lapses by itself |
-//! | `{orders}:hosts`, `{orders}:host:NAME` | what each host looks like: it lapses as well |
+//! | `{orders}:version:N:kept`, `:given-up` | verdicts of hosts ([`Verdicts`]) |
+//! | `{orders}:upload:TOKEN` | a component during its upload; the key expires |
+//! | `{orders}:hosts`, `{orders}:host:NAME` | the state of each host; the keys expire |
 //!
-//! A component is uploaded in chunks beside its place, read back and compared; one script then
-//! gives it a number, moves it there and wants it. So no host ever sees a part of one.
+//! A component is uploaded in chunks to a key of its own, read back and compared. Then one script
+//! numbers it, moves it to its key and requests it. So no host sees a part of a component.
 //!
-//! Crash windows: who dies while uploading leaves a key that lapses; who dies between the script
-//! and its reply has deployed, and may ask again with the same token. A Redis that loses what was
-//! uploaded (no persistence, a failover) makes the script find another length, or none. A host
-//! checks the digest of what it fetched, whatever is stored.
+//! Crash windows: a crash during the upload leaves a key that expires. After a crash between the script
+//! and its reply, the version is deployed, and the same deploy may be repeated with its token. If Redis
+//! loses the upload (no persistence, a failover), the script finds another length or no key. A host
+//! checks the digest of each component that it fetches.
+//!
+//! A host records its verdict about a stored version. Other hosts need not follow it: it decides
+//! whether a host that starts tries the version as a canary. A verdict starts with the digest of the
+//! version, because a number may be used again after Redis has lost its data.
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 use sha2::{Digest, Sha256};
 
 use crate::redis::connection::Link;
-use crate::redis::error::Error;
+use crate::redis::error::{Error, bounded_to};
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
+use crate::rollout::verify;
 use crate::wire::keys;
 
-mod verdicts;
-
-pub use verdicts::Verdicts;
-
-/// Bytes that are sent or fetched at once.
+/// Bytes of one upload or fetch.
 const CHUNK: usize = 1 << 20;
-/// For how long an upload is kept that nobody continues.
+/// The time until an unfinished upload expires.
 const UPLOAD_TTL: Duration = Duration::from_secs(10 * 60);
-/// How many versions are kept: the newest, what is wanted, and what was wanted before.
+/// The number of versions that are kept: the newest, the requested and the previous one among them.
 pub const KEPT: usize = 10;
-/// How many hosts are looked at.
+/// The most hosts that are read.
 const HOSTS_MAX: isize = 1_000;
-/// For how long the names of hosts are kept.
-const NAMES_KEPT: Duration = Duration::from_secs(60);
-/// Bytes of a name of who deployed.
-const WHO_MAX: usize = 128;
+/// The time until the name of a host expires.
+const HOST_NAME_TTL: Duration = Duration::from_secs(60);
+/// Bytes of the name of a deploy's author.
+const NAME_MAX: usize = 128;
+
+/// The time until a verdict expires. A verdict is removed with its version; a verdict about a removed
+/// version expires.
+const VERDICT_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// Bytes of the text of a verdict: the host and the reason.
+const TEXT_MAX: usize = 512;
+/// Bytes of a verdict that are read: the text and a digest.
+const READ_MAX: usize = TEXT_MAX + 128;
 
 const COMMAND: &str = "versions";
 
@@ -60,75 +69,91 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// What is wanted of the hosts.
+/// The version that hosts should run.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Wanted {
-    /// Tells this request from every other, also from those of a Redis that has lost its data since.
+pub struct Requested {
+    /// The unique id of the request, also across a loss of data.
     pub token: String,
-    /// The version; 0 = none that is stored.
+    /// The version; 0 = no stored version.
     pub number: u64,
-    /// How it came to be wanted.
+    /// The command that requested it.
     pub action: Action,
-    /// For how long it has been wanted.
+    /// The time since the request.
     pub age: Duration,
 }
 
-/// How a version came to be wanted.
+/// A command that requests a version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// It is new.
+    /// Deploy a new version.
     Deploy,
-    /// Back to it.
+    /// Go back to a version.
     RollBack,
-    /// It was a canary, and is kept.
+    /// Promote the canary.
     Promote,
 }
 
-/// A version that is stored.
+/// A stored version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stored {
-    /// Its number.
+    /// The number.
     pub number: u64,
-    /// Its digest.
+    /// The digest.
     pub digest: String,
     /// Bytes of the component.
     pub size: u64,
-    /// When it was deployed, in epoch milliseconds.
+    /// The time of the deploy, in epoch milliseconds.
     pub at_ms: u64,
-    /// By whom.
+    /// The author of the deploy.
     pub by: String,
 }
 
-/// All that is stored.
+/// All stored versions.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Report {
-    /// The version that is wanted; 0 = none that is stored.
-    pub wanted: u64,
-    /// What a rollback goes back to; 0 = what each host ran before.
-    pub before: u64,
-    /// What is stored, the newest first.
+pub struct StoredVersions {
+    /// The requested version; 0 = no stored version.
+    pub requested: u64,
+    /// The version that a rollback requests; 0 = the previous version of each host.
+    pub previous: u64,
+    /// The versions, the newest first.
     pub stored: Vec<Stored>,
 }
 
-/// What a deploy or a request came to.
+/// The verdicts of hosts about a version.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Verdicts {
+    /// The last host that kept the version after its trial.
+    pub kept: Option<String>,
+    /// The last host that rejected the version, with the reason.
+    pub rejected: Option<String>,
+}
+
+impl Verdicts {
+    /// Whether a host has kept the version and no host has rejected it.
+    pub fn is_proven(&self) -> bool {
+        self.kept.is_some() && self.rejected.is_none()
+    }
+}
+
+/// The result of a deploy, a rollback or a promotion.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Done {
-    /// This version is wanted now.
-    Wanted(u64),
-    /// Nothing was ever deployed to this queue.
+pub enum ChangeResult {
+    /// This version is requested now.
+    Requested(u64),
+    /// This queue never had a deploy.
     Nothing,
-    /// What was uploaded, or what was to go back to, is not there (any more).
+    /// The upload, or the version to go back to, does not exist.
     Gone,
 }
 
-/// What became of fetching a version.
+/// The result of fetching a version.
 #[derive(Debug)]
 pub enum Fetched {
-    /// All of it.
+    /// The component.
     Component(Vec<u8>),
-    /// None of it, as it is larger than wanted; in words.
+    /// The component is too large and was not fetched; the reason, for people.
     TooLarge(String),
-    /// It is not what was stored, and how.
+    /// The component does not have its digest; the reason, for people.
     Damaged(String),
 }
 
@@ -141,65 +166,89 @@ impl Store {
         }
     }
 
-    /// Store a component, and want it. `token` tells this deploy from every other.
+    /// Store a component and request it. `token` is the unique id of this deploy, which may be repeated.
     ///
     /// # Errors
-    /// What Redis refuses. The same deploy may be tried again.
-    pub async fn deploy(&self, token: &str, component: &[u8], by: &str) -> Result<Done, Error> {
+    /// Any error of Redis.
+    pub async fn deploy(
+        &self,
+        token: &str,
+        component: &[u8],
+        by: &str,
+    ) -> Result<ChangeResult, Error> {
         let upload = keys::upload(&self.key, token);
-        if !self.is_done(token).await? {
+        if !self.is_deployed(token).await? {
             self.upload(&upload, component).await?;
             let length = component.len() as u64;
-            let stored = self.hash(&upload, length).await?;
+            let stored = self.digest_of(&upload, length).await?;
             if stored != Some(Sha256::digest(component).into()) {
-                return Ok(Done::Gone);
+                return Ok(ChangeResult::Missing);
             }
         }
         let mut call = Script::Deploy.on(&[&keys::versions(&self.key), &upload]);
         call.arg(token)
             .arg(component.len())
-            .arg(hex(&Sha256::digest(component).into()))
-            .arg(who(by))
+            .arg(&*verify::digest(component))
+            .arg(bounded_name(by))
             .arg(keys::version(&self.key, ""))
             .arg(KEPT);
-        done(
-            Script::Deploy,
-            script::run(&self.link, Script::Deploy, &call).await?,
-        )
+        self.change(Script::Deploy, &call).await
     }
 
-    /// Go back to the version before, or to this one.
+    /// Request the previous version, or version `to`.
     ///
     /// # Errors
     /// As [`Store::deploy`].
-    pub async fn roll_back(&self, token: &str, by: &str, to: Option<u64>) -> Result<Done, Error> {
+    pub async fn roll_back(
+        &self,
+        token: &str,
+        by: &str,
+        to: Option<u64>,
+    ) -> Result<ChangeResult, Error> {
         let to = to.map_or(String::new(), |number| number.to_string());
         self.request(token, "rollback", by, &to).await
     }
 
-    /// Keep the canary.
+    /// Promote the canary on all hosts.
     ///
     /// # Errors
     /// As [`Store::deploy`].
-    pub async fn promote(&self, token: &str, by: &str) -> Result<Done, Error> {
+    pub async fn promote(&self, token: &str, by: &str) -> Result<ChangeResult, Error> {
         self.request(token, "promote", by, "").await
     }
 
-    async fn request(&self, token: &str, action: &str, by: &str, to: &str) -> Result<Done, Error> {
+    async fn request(
+        &self,
+        token: &str,
+        action: &str,
+        by: &str,
+        to: &str,
+    ) -> Result<ChangeResult, Error> {
         let mut call = Script::RequestVersion.on(&[&keys::versions(&self.key)]);
-        call.arg(token).arg(action).arg(who(by)).arg(to);
-        done(
-            Script::RequestVersion,
-            script::run(&self.link, Script::RequestVersion, &call).await?,
-        )
+        call.arg(token).arg(action).arg(bounded_name(by)).arg(to);
+        self.change(Script::RequestVersion, &call).await
     }
 
-    /// What is wanted now; `None` = nothing was ever deployed.
+    async fn change(&self, script: Script, call: &Cmd) -> Result<ChangeResult, Error> {
+        match script::run(&self.link, script, call).await? {
+            Value::Int(number) => Ok(ChangeResult::Requested(u64::try_from(number).unwrap_or(0))),
+            other => match &*reply::text(script.name(), other)? {
+                "gone" => Ok(ChangeResult::Missing),
+                "nothing" => Ok(ChangeResult::NothingDeployed),
+                _ => Err(Error::Reply {
+                    command: script.name(),
+                    detail: "the reply is unknown".to_owned(),
+                }),
+            },
+        }
+    }
+
+    /// The requested version; `None` = the queue never had a deploy.
     ///
     /// # Errors
-    /// What Redis refuses.
-    pub async fn wanted(&self) -> Result<Option<Wanted>, Error> {
-        let mut pipeline = redis::Pipeline::new();
+    /// Any error of Redis.
+    pub async fn requested(&self) -> Result<Option<Requested>, Error> {
+        let mut pipeline = Pipeline::new();
         let fields = ["token", "wanted", "action", "at"];
         pipeline
             .cmd("HMGET")
@@ -215,7 +264,7 @@ impl Store {
         let [seconds, _] = reply::tuple(COMMAND, reply::accepted(COMMAND, time)?)?;
         let now_ms = reply::count(COMMAND, &seconds)?.saturating_mul(1_000);
         let at_ms = reply::count(COMMAND, &at)?;
-        Ok(Some(Wanted {
+        Ok(Some(Requested {
             token: reply::text(COMMAND, token)?,
             number: reply::count(COMMAND, &number)?,
             action: match &*reply::text(COMMAND, action)? {
@@ -227,10 +276,10 @@ impl Store {
         }))
     }
 
-    /// What this version is; `None` = it is not stored.
+    /// The version with this number; `None` = it is not stored.
     ///
     /// # Errors
-    /// What Redis refuses.
+    /// Any error of Redis.
     pub async fn stored(&self, number: u64) -> Result<Option<Stored>, Error> {
         let mut cmd = Cmd::new();
         cmd.arg("HGET")
@@ -245,11 +294,11 @@ impl Store {
     /// Fetch a version, of at most `max` bytes, and check its digest.
     ///
     /// # Errors
-    /// What Redis refuses.
+    /// Any error of Redis.
     pub async fn fetch(&self, stored: &Stored, max: u64) -> Result<Fetched, Error> {
         if stored.size > max {
-            let what = format!("is {} bytes, more than the limit of {max}", stored.size);
-            return Ok(Fetched::TooLarge(what));
+            let reason = format!("is {} bytes, more than the limit of {max}", stored.size);
+            return Ok(Fetched::TooLarge(reason));
         }
         let key = keys::version(&self.key, &stored.number.to_string());
         let mut bytes = Vec::new();
@@ -263,30 +312,29 @@ impl Store {
                 break;
             }
         }
-        if bytes.len() as u64 != stored.size || hex(&Sha256::digest(&bytes).into()) != stored.digest
-        {
-            let what = format!(
-                "is damaged: {} bytes are stored that do not have its digest",
+        if bytes.len() as u64 != stored.size || *verify::digest(&bytes) != *stored.digest {
+            let reason = format!(
+                "is damaged: the {} stored bytes do not have its digest",
                 bytes.len()
             );
-            return Ok(Fetched::Damaged(what));
+            return Ok(Fetched::Damaged(reason));
         }
         Ok(Fetched::Component(bytes))
     }
 
-    /// All that is stored.
+    /// All stored versions.
     ///
     /// # Errors
-    /// What Redis refuses.
-    pub async fn report(&self) -> Result<Report, Error> {
+    /// Any error of Redis.
+    pub async fn report(&self) -> Result<StoredVersions, Error> {
         let mut cmd = Cmd::new();
         cmd.arg("HGETALL").arg(keys::versions(&self.key));
-        let mut report = Report::default();
+        let mut report = StoredVersions::default();
         for (field, value) in reply::pairs(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
             let field = reply::text(COMMAND, field)?;
             match &*field {
-                "wanted" => report.wanted = reply::count(COMMAND, &value)?,
-                "before" => report.before = reply::count(COMMAND, &value)?,
+                "wanted" => report.requested = reply::count(COMMAND, &value)?,
+                "before" => report.previous = reply::count(COMMAND, &value)?,
                 field => {
                     let number = field.strip_prefix("v:").and_then(|n| n.parse().ok());
                     if let Some(number) = number {
@@ -302,24 +350,29 @@ impl Store {
         Ok(report)
     }
 
-    /// Say what this host looks like; `None` = it leaves. Holds for `ttl`.
+    /// Publish the state of a host for `ttl`; `None` = remove it.
     ///
     /// # Errors
-    /// What Redis refuses.
-    pub async fn show(&self, name: &str, seen: Option<&str>, ttl: Duration) -> Result<(), Error> {
+    /// Any error of Redis.
+    pub async fn publish_host(
+        &self,
+        name: &str,
+        seen: Option<&str>,
+        ttl: Duration,
+    ) -> Result<(), Error> {
         let (hosts, host) = (keys::hosts(&self.key), keys::host(&self.key, name));
         let mut call = Script::Seen.on(&[&hosts, &host]);
         call.arg(name)
             .arg(seen.unwrap_or_default())
             .arg(ttl.as_millis().to_string())
-            .arg(NAMES_KEPT.as_millis().to_string());
+            .arg(HOST_NAME_TTL.as_millis().to_string());
         script::run(&self.link, Script::Seen, &call).await.map(drop)
     }
 
-    /// What the hosts of the queue look like, in their own words.
+    /// The published states of the hosts of the queue.
     ///
     /// # Errors
-    /// What Redis refuses.
+    /// Any error of Redis.
     pub async fn hosts(&self) -> Result<Vec<String>, Error> {
         let mut cmd = Cmd::new();
         cmd.arg("ZRANGE")
@@ -336,16 +389,78 @@ impl Store {
             cmd.arg(keys::host(&self.key, &reply::text(COMMAND, name)?));
         }
         let found = reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
-        let lapsed = |value: &Value| *value != Value::Nil;
+        let is_alive = |value: &Value| *value != Value::Nil;
         found
             .into_iter()
-            .filter(lapsed)
+            .filter(is_alive)
             .map(|value| reply::text(COMMAND, value))
             .collect()
     }
 
-    /// Whether this deploy was carried out already, and its reply was lost.
-    async fn is_done(&self, token: &str) -> Result<bool, Error> {
+    /// Record that a host has kept or rejected this version. `text` names the host and the reason.
+    ///
+    /// # Errors
+    /// Any error of Redis.
+    pub async fn record_verdict(
+        &self,
+        number: u64,
+        digest: &str,
+        is_kept: bool,
+        text: &str,
+    ) -> Result<(), Error> {
+        let text = bounded_to(text, TEXT_MAX);
+        let mut cmd = Cmd::new();
+        cmd.arg("SET")
+            .arg(self.verdict_key(number, is_kept))
+            .arg(format!("{digest} {text}"))
+            .arg("PX")
+            .arg(VERDICT_TTL.as_millis().to_string());
+        self.link.call(COMMAND, &cmd).await.map(drop)
+    }
+
+    /// The verdicts about each of these versions.
+    ///
+    /// # Errors
+    /// Any error of Redis.
+    pub async fn verdicts(&self, stored: &[Stored]) -> Result<Vec<Verdicts>, Error> {
+        if stored.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::new();
+        for stored in stored {
+            for is_kept in [true, false] {
+                pipeline
+                    .cmd("GETRANGE")
+                    .arg(self.verdict_key(stored.number, is_kept))
+                    .arg(0)
+                    .arg(READ_MAX - 1);
+            }
+        }
+        let found = self.link.pipeline(COMMAND, &pipeline).await?;
+        let mut found = found.into_iter();
+        let mut next = |stored: &Stored| {
+            let value = reply::accepted(COMMAND, found.next().unwrap_or(Value::Nil))?;
+            Ok::<_, Error>(match value {
+                Value::Nil => None,
+                value => parse_verdict(&reply::text(COMMAND, value)?, &stored.digest),
+            })
+        };
+        let verdicts = stored.iter().map(|stored| {
+            Ok(Verdicts {
+                kept: next(stored)?,
+                rejected: next(stored)?,
+            })
+        });
+        verdicts.collect()
+    }
+
+    fn verdict_key(&self, number: u64, is_kept: bool) -> String {
+        let word = if is_kept { "kept" } else { "given-up" };
+        keys::version(&self.key, &format!("{number}:{word}"))
+    }
+
+    /// Whether this deploy was carried out before and its reply was lost.
+    async fn is_deployed(&self, token: &str) -> Result<bool, Error> {
         let mut cmd = Cmd::new();
         cmd.arg("HGET").arg(keys::versions(&self.key)).arg("token");
         let found = self.link.call(COMMAND, &cmd).await?;
@@ -355,8 +470,8 @@ impl Store {
     async fn upload(&self, key: &str, component: &[u8]) -> Result<(), Error> {
         let mut at = 0;
         for chunk in component.chunks(CHUNK) {
-            // At its place, whatever an earlier try has written.
-            let mut pipeline = redis::Pipeline::new();
+            // Overwrites what an earlier try has written.
+            let mut pipeline = Pipeline::new();
             pipeline.cmd("SETRANGE").arg(key).arg(at).arg(chunk);
             pipeline
                 .cmd("PEXPIRE")
@@ -370,8 +485,8 @@ impl Store {
         Ok(())
     }
 
-    /// The digest of what stands there, if it has this length.
-    async fn hash(&self, key: &str, length: u64) -> Result<Option<[u8; 32]>, Error> {
+    /// The digest of the value of `key`, if the value has this length.
+    async fn digest_of(&self, key: &str, length: u64) -> Result<Option<[u8; 32]>, Error> {
         let mut state = Sha256::new();
         let mut at = 0;
         while at <= length {
@@ -395,20 +510,6 @@ impl Store {
     }
 }
 
-fn done(script: Script, value: Value) -> Result<Done, Error> {
-    match value {
-        Value::Int(number) => Ok(Done::Wanted(u64::try_from(number).unwrap_or(0))),
-        other => match &*reply::text(script.name(), other)? {
-            "gone" => Ok(Done::Gone),
-            "nothing" => Ok(Done::Nothing),
-            _ => Err(Error::Reply {
-                command: script.name(),
-                detail: "a word that we do not know".to_owned(),
-            }),
-        },
-    }
-}
-
 /// `DIGEST SIZE AT WHO`, as `deploy.lua` writes it.
 fn parse(number: u64, text: &str) -> Option<Stored> {
     let mut words = text.splitn(4, ' ');
@@ -421,14 +522,15 @@ fn parse(number: u64, text: &str) -> Option<Stored> {
     })
 }
 
-fn hex(digest: &[u8; 32]) -> String {
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+/// The text of a verdict, if it is about the version with this digest.
+fn parse_verdict(text: &str, digest: &str) -> Option<String> {
+    let (of, text) = text.split_once(' ')?;
+    (of == digest).then(|| text.to_owned())
 }
 
-/// A name on one line.
-fn who(by: &str) -> String {
-    crate::redis::error::bounded_to(by, WHO_MAX)
+/// A name on one line, of bounded length.
+fn bounded_name(by: &str) -> String {
+    bounded_to(by, NAME_MAX)
 }
 
 #[cfg(test)]
@@ -436,13 +538,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn stored_versions_are_parsed() {
         let text = "sha256:00 12 1700000000000 ann at build 7";
         let stored = parse(3, text).unwrap();
         assert_eq!(stored.by, "ann at build 7");
         assert_eq!((stored.number, stored.size), (3, 12));
         for bad in ["", "sha256:00 12", "sha256:00 x 1 ann"] {
             assert_eq!(parse(1, bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_applies_to_one_digest() {
+        assert_eq!(
+            parse_verdict("sha256:00 a: b", "sha256:00").as_deref(),
+            Some("a: b")
+        );
+        for other in ["", "sha256:00", "sha256:01 a: b", "sha256:000 a"] {
+            assert_eq!(parse_verdict(other, "sha256:00"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn one_rejection_is_enough() {
+        let host = |word: bool| word.then(|| "host".to_owned());
+        for (kept, rejected, proven) in [
+            (true, false, true),
+            (true, true, false),
+            (false, true, false),
+            (false, false, false),
+        ] {
+            let verdicts = Verdicts {
+                kept: host(kept),
+                rejected: host(rejected),
+            };
+            assert_eq!(verdicts.is_proven(), proven, "{verdicts:?}");
         }
     }
 }

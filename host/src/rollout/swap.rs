@@ -1,18 +1,18 @@
-//! Swapping the handler: from a new version that shows up to the one step that puts it in place.
+//! Swaps the handler: carries out version requests up to the switch.
 //!
 //! ```text
 //! file, SIGHUP, deploy -> VersionRequest -> verify (own thread, compiler in a child of low priority)
-//!                                   |-> refused: told, counted; what runs goes on
-//!                                   '-> Versions::switch, or try_out with a share
+//!                                   |-> refused: logged, counted; the current version keeps running
+//!                                   '-> Versions::switch, or Versions::try_out with a share
 //! ```
 //!
-//! One version is verified at a time, and what has begun is finished and taken; of those that show up
-//! meanwhile the newest is next ([`verify_queue`](crate::rollout::verify_queue)). A version that is at hand (what runs, what ran before,
-//! the canary) needs no verification, so going back waits for nothing.
+//! One version is verified at a time, and then taken. The newest of the versions requested meanwhile
+//! is next ([`verify_queue`](crate::rollout::verify_queue)). A loaded version (the current, the
+//! previous, the canary) needs no verification, so a rollback does not wait.
 //!
-//! Crash windows: a host that dies before the step has not swapped; one that dies behind it starts
-//! with the version that its file, or the queue's deploy, then is. Neither concerns a message: an
-//! attempt that its host died in is charged as any other.
+//! Crash windows: a host that crashes before the switch has not swapped. A host that crashes after it
+//! starts with the version in its file, or with the deployed version. No message is affected: an
+//! attempt during a crash is charged as any other.
 
 use std::sync::Arc;
 
@@ -32,18 +32,18 @@ use crate::rollout::refusal_log::RefusalLog;
 use crate::rollout::request::{Reload, VersionRequest};
 use crate::rollout::verify_queue::{Candidate, Found, Verified, VerifyQueue};
 
-/// How versions are taken.
+/// The settings of swaps.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How a component is run. It is compiled in the background, whatever stands there.
+    /// The settings of the sandbox. New versions are always compiled in the background.
     pub sandbox: sandbox::Settings,
-    /// What else it must stand.
+    /// Further checks of a version.
     pub terms: Terms,
-    /// The share of messages that a new version gets at first; `None` = all at once.
+    /// The share of messages of a canary; `None` = no canaries.
     pub canary: Option<Share>,
 }
 
-/// Swaps the versions of one host: see the module.
+/// Swaps the versions of one host.
 #[derive(Debug)]
 pub struct Swapper {
     versions: Arc<Versions>,
@@ -51,17 +51,17 @@ pub struct Swapper {
     metrics: Arc<Metrics>,
     health: Health,
     queue: VerifyQueue,
-    /// How many requests were heard: the number of the last one.
-    heard: u64,
+    /// The number of the last request.
+    last_request: u64,
     refusal_log: RefusalLog,
     verdicts: watch::Receiver<Option<Verdict>>,
-    /// Asks for what the file holds.
+    /// Requests the version in the file.
     reload: Option<mpsc::Sender<Reload>>,
     seen: watch::Sender<VersionsSeen>,
 }
 
 impl Swapper {
-    /// One for these versions.
+    /// A swapper of these versions.
     pub fn new(
         versions: Arc<Versions>,
         settings: Settings,
@@ -83,94 +83,94 @@ impl Swapper {
             metrics,
             health,
             queue: VerifyQueue::default(),
-            heard: 0,
+            last_request: 0,
             refusal_log: RefusalLog::default(),
             reload: None,
         };
-        swapper.show();
+        swapper.publish();
         swapper
     }
 
-    /// Ask here for what the file holds, if nothing of it is at hand any more.
+    /// Use `reload` to request the version in the file when it is not loaded.
     #[must_use]
-    pub fn reloading(mut self, reload: mpsc::Sender<Reload>) -> Self {
+    pub fn with_reload(mut self, reload: mpsc::Sender<Reload>) -> Self {
         self.reload = Some(reload);
         self
     }
 
-    /// What there is to see, as it changes.
+    /// The state of the versions, and its changes.
     pub fn seen(&self) -> watch::Receiver<VersionsSeen> {
         self.seen.subscribe()
     }
 
-    /// Carry out requests until nobody can have any.
+    /// Carry out requests until all senders are gone.
     pub async fn run(mut self, mut requests: mpsc::Receiver<VersionRequest>) {
         let mut changes = self.versions.changes();
         let mut verdicts = self.versions.verdicts();
         loop {
-            self.begin();
+            self.verify_next();
             tokio::select! {
                 request = requests.recv() => match request {
-                    Some(request) => self.hear(request).await,
+                    Some(request) => self.on_request(request).await,
                     None => return,
                 },
-                verified = self.queue.verified() => self.verified(verified),
-                Ok(()) = changes.changed() => self.show(),
-                Ok(()) = verdicts.changed() => self.judged(),
+                verified = self.queue.verified() => self.on_verified(verified),
+                Ok(()) = changes.changed() => self.publish(),
+                Ok(()) = verdicts.changed() => self.on_verdict(),
             }
         }
     }
 
-    /// Carry out this request, whatever it takes, before anything else.
-    pub async fn begin_with(&mut self, request: VersionRequest) {
-        self.hear(request).await;
-        self.begin();
+    /// Carry out this request to its end, before any other request.
+    pub async fn apply_first(&mut self, request: VersionRequest) {
+        self.on_request(request).await;
+        self.verify_next();
         if self.queue.is_busy() {
             let verified = self.queue.verified().await;
-            self.verified(verified);
+            self.on_verified(verified);
         }
     }
 
-    /// Verify what is next, if it is its turn.
-    fn begin(&mut self) {
+    /// Start the next verification, if one may start.
+    fn verify_next(&mut self) {
         self.queue
-            .begin(&self.settings.sandbox, &self.settings.terms);
+            .start_next(&self.settings.sandbox, &self.settings.terms);
     }
 
-    async fn hear(&mut self, request: VersionRequest) {
-        // What was found out before belongs to the request before.
-        self.judged();
-        self.heard += 1;
+    async fn on_request(&mut self, request: VersionRequest) {
+        // An earlier verdict belongs to the last request.
+        self.on_verdict();
+        self.last_request += 1;
         match request {
             VersionRequest::Component {
                 origin,
                 bytes,
                 trial,
             } => {
-                // Only beside another one does it matter whether it can do without a compiler.
+                // Only matters while another verification runs.
                 let settings = self.queue.is_busy().then(|| self.settings.sandbox.clone());
                 // Hashing takes a while for a large one.
-                let looked = spawn_blocking(move || {
-                    let is_kept =
-                        settings.is_some_and(|settings| verify::is_kept(&bytes, &settings));
-                    (verify::digest(&bytes), bytes, is_kept)
+                let hashed = spawn_blocking(move || {
+                    let is_cached =
+                        settings.is_some_and(|settings| verify::is_cached(&bytes, &settings));
+                    (verify::digest(&bytes), bytes, is_cached)
                 });
-                if let Ok((digest, bytes, is_kept)) = looked.await {
+                if let Ok((digest, bytes, is_cached)) = hashed.await {
                     let candidate = Candidate {
-                        request: self.heard,
+                        request: self.last_request,
                         origin,
                         digest,
                         trial,
                     };
-                    self.found(candidate, bytes, is_kept);
+                    self.on_component(candidate, bytes, is_cached);
                 }
             }
-            VersionRequest::AtHand { version, trial } => {
+            VersionRequest::Loaded { version, trial } => {
                 let digest = Arc::clone(version.digest());
-                if !self.take(version.origin, &digest, trial) {
-                    // Another one took its place since it was looked for.
-                    self.queue.forget();
-                    self.put(version, trial, self.heard);
+                if !self.use_loaded(version.origin, &digest, trial) {
+                    // Another version has replaced it since it was found.
+                    self.queue.clear();
+                    self.install(version, trial, self.last_request);
                 }
             }
             VersionRequest::Unusable {
@@ -180,7 +180,7 @@ impl Swapper {
                 reason,
             } => {
                 let candidate = Candidate {
-                    request: self.heard,
+                    request: self.last_request,
                     origin,
                     digest,
                     trial: false,
@@ -196,49 +196,49 @@ impl Swapper {
                 }
             }
             VersionRequest::Readable => {
-                self.refusal_log.readable();
-                info!("the handler's file can be read again, and is what it was");
-                self.show();
+                self.refusal_log.on_readable();
+                info!("the handler's file is readable again and has not changed");
+                self.publish();
             }
         }
     }
 
-    /// A version was found. What is at hand is taken at once.
-    fn found(&mut self, mut candidate: Candidate, bytes: Vec<u8>, is_kept: bool) {
-        if self.queue.is_at(&mut candidate) {
+    /// A component was found. A loaded version is taken at once, without verification.
+    fn on_component(&mut self, mut candidate: Candidate, bytes: Vec<u8>, is_cached: bool) {
+        if self.queue.join_running(&mut candidate) {
             return;
         }
         if let Err(refusal) = verify::accept(&candidate.digest, &self.settings.terms) {
             self.refuse(&candidate, refusal.step(), &refusal.to_string());
-        } else if !self.take(candidate.origin, &candidate.digest, candidate.trial) {
+        } else if !self.use_loaded(candidate.origin, &candidate.digest, candidate.trial) {
             self.queue.add(Found {
                 candidate,
                 bytes,
-                is_kept,
+                is_cached,
             });
         }
     }
 
-    /// Take a version that is at hand: whole, unless it may be tried. False = it is not at hand.
-    fn take(&mut self, origin: Origin, digest: &Arc<str>, trial: bool) -> bool {
+    /// Take a loaded version. Returns false if it is not loaded.
+    fn use_loaded(&mut self, origin: Origin, digest: &Arc<str>, trial: bool) -> bool {
         let active = self.versions.active();
         let canary = active.canary.as_ref().map(|canary| canary.version.digest());
         let previous = active.previous.as_ref().filter(|v| v.digest() == digest);
         if active.current.digest() == digest {
-            info!(digest = &**digest, %origin, "that version runs already");
-            self.queue.forget();
+            info!(digest = &**digest, %origin, "this version already runs");
+            self.queue.clear();
             self.drop_canary(&active);
-            self.taken(self.heard);
+            self.on_fulfilled(self.last_request);
         } else if canary == Some(digest) {
-            self.queue.forget();
+            self.queue.clear();
             if !trial {
                 self.promote(digest);
             }
-            self.taken(self.heard);
+            self.on_fulfilled(self.last_request);
         } else if let Some(previous) = previous {
-            self.queue.forget();
+            self.queue.clear();
             let sandbox = previous.sandbox.clone();
-            self.put(Version { sandbox, origin }, false, self.heard);
+            self.install(Version { sandbox, origin }, false, self.last_request);
         } else {
             return false;
         }
@@ -252,7 +252,7 @@ impl Swapper {
     }
 
     fn withdraw(&mut self) {
-        self.queue.forget();
+        self.queue.clear();
         let active = self.versions.active();
         let from = active.current.digest();
         let is_deploy = |version: &Version| version.origin != Origin::File;
@@ -265,29 +265,30 @@ impl Swapper {
                 self.drop_canary(&active);
             }
         } else if active.previous.as_ref().is_none_or(is_deploy) {
-            // It has followed several deploys, and not what was wanted in between.
-            let told = self
-                .reload
-                .as_ref()
-                .map(|reload| reload.try_send(Reload::Whole));
-            warn!(asked = told.is_some(), "what the file held is not at hand");
+            // Several deploys have replaced the version from the file.
+            let reload = self.reload.as_ref();
+            let sent = reload.map(|reload| reload.try_send(Reload::Whole));
+            warn!(
+                reload = sent.is_some(),
+                "the version from the file is no longer loaded"
+            );
         } else if self.versions.roll_back(from) {
             let to = self.versions.digest();
             info!(from = &**from, to = &*to, "rolled back by hand");
         }
-        self.taken(self.heard);
+        self.on_fulfilled(self.last_request);
     }
 
     fn drop_canary(&self, active: &ActiveVersions) {
         if let Some(canary) = &active.canary {
             let digest = canary.version.digest();
             if self.versions.drop_canary(digest) {
-                info!(digest = &**digest, "the canary was given up by hand");
+                info!(digest = &**digest, "the canary was cancelled by hand");
             }
         }
     }
 
-    fn verified(&mut self, verified: Option<Verified>) {
+    fn on_verified(&mut self, verified: Option<Verified>) {
         let Some(verified) = verified else {
             return;
         };
@@ -299,19 +300,19 @@ impl Swapper {
             Ok(sandbox) => {
                 let origin = candidate.origin;
                 let version = Version { sandbox, origin };
-                self.put(version, candidate.trial, candidate.request);
+                self.install(version, candidate.trial, candidate.request);
             }
             Err(refusal) => self.refuse(&candidate, refusal.step(), &refusal.to_string()),
         }
     }
 
-    /// Put a version in place, for this request: whole, or with a share if it may be tried.
-    fn put(&mut self, version: Version, trial: bool, request: u64) {
+    /// Take a version for this request: as a canary if `trial` allows it, else for all messages.
+    fn install(&mut self, version: Version, trial: bool, request: u64) {
         match self.settings.canary.filter(|_| trial) {
             Some(share) => self.try_out(version, share),
             None => self.switch(version),
         }
-        self.taken(request);
+        self.on_fulfilled(request);
     }
 
     fn switch(&self, version: Version) {
@@ -329,33 +330,33 @@ impl Swapper {
         }
     }
 
-    /// This request is fulfilled: what was refused before it is history.
-    fn taken(&mut self, request: u64) {
-        self.refusal_log.taken(request);
-        self.show();
+    /// This request is fulfilled: earlier refusals no longer matter.
+    fn on_fulfilled(&mut self, request: u64) {
+        self.refusal_log.on_fulfilled(request);
+        self.publish();
     }
 
-    /// This host may have found out what a version is.
-    fn judged(&mut self) {
+    /// Log a new verdict of this host, if there is one.
+    fn on_verdict(&mut self) {
         if !self.verdicts.has_changed().unwrap_or(false) {
             return;
         }
         if let Some(verdict) = &*self.verdicts.borrow_and_update() {
-            self.refusal_log.judged(self.heard, verdict);
+            self.refusal_log.on_verdict(self.last_request, verdict);
         }
-        self.show();
+        self.publish();
     }
 
     fn refuse(&mut self, candidate: &Candidate, step: Step, reason: &str) {
         let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
-        error!(digest, %origin, step, reason, "a new version was refused; what runs goes on");
+        error!(digest, %origin, step, reason, "a new version was refused; the current one stays");
         self.metrics.swap_refused(step);
         self.refusal_log
             .refused(candidate.request, digest, origin, step, reason);
-        self.show();
+        self.publish();
     }
 
-    fn show(&self) {
+    fn publish(&self) {
         let active = self.versions.active();
         let seen = |version: &Version| VersionSeen {
             digest: version.digest().to_string(),
@@ -372,9 +373,9 @@ impl Swapper {
             refused: self.refusal_log.newest().cloned(),
         };
         self.health.runs(now.clone());
-        self.seen.send_if_modified(|before| {
-            let differs = *before != now;
-            *before = now;
+        self.seen.send_if_modified(|previous| {
+            let differs = *previous != now;
+            *previous = now;
             differs
         });
     }
@@ -386,7 +387,7 @@ mod tests {
     use crate::telemetry::metrics::STEPS;
 
     #[test]
-    fn every_step_is_counted() {
+    fn the_metrics_have_every_step() {
         assert_eq!(Step::ALL.map(Step::label), STEPS);
     }
 }

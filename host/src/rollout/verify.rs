@@ -1,21 +1,20 @@
-//! From a file's bytes to a version that may replace another: every check comes before the switch.
+//! Verifies a new version: all checks before the switch.
 //!
-//! | step | what is found there |
+//! | step | the version is refused because |
 //! |---|---|
-//! | source | it could not be read, or not fetched whole |
-//! | size | the file is too large |
-//! | digest | `handler_digest` accepts another version only |
-//! | format | no component, truncated, invalid |
-//! | compile | its compiler took too long or too much, or did not survive it |
-//! | world | no handler, or one of another version or type |
+//! | source | it could not be read or fetched |
+//! | size | the component is too large |
+//! | digest | `handler_digest` accepts only another version |
+//! | format | it is not a component, or truncated, or invalid |
+//! | compile | the compiler exceeded its limits or crashed |
+//! | world | it exports no handler, or one of another version or type |
 //! | imports | it imports what it is not granted |
-//! | limits | an instance needs more than the pool has |
-//! | instance | no instance could be made of it |
-//! | selftest | a message of the configuration had another outcome than expected |
+//! | limits | an instance needs more than the limits |
+//! | instance | no instance could be made |
+//! | selftest | a self-test had another outcome than expected |
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -26,23 +25,23 @@ use crate::sandbox::error::LoadError;
 use crate::sandbox::fault::host_panic;
 use crate::sandbox::{Call, LogSink, Sandbox, Settings, load};
 
-/// What else a version must stand.
+/// Further checks of a version, from the configuration.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Terms {
-    /// The only digest that is accepted.
+    /// The only digest that is accepted; `None` = any.
     pub pin: Option<Arc<str>>,
-    /// Messages that it must handle as expected.
+    /// The self-tests.
     pub selftests: Vec<SelfTest>,
 }
 
-/// A message that every version must handle as expected before it gets a real one.
+/// A message that a version must handle as expected before it gets a real one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SelfTest {
     /// The body.
     pub body: Bytes,
     /// The headers.
     pub headers: Vec<(String, String)>,
-    /// What must come of it.
+    /// The expected outcome.
     pub expect: Expect,
 }
 
@@ -51,11 +50,11 @@ pub struct SelfTest {
 pub enum Expect {
     /// `ack`.
     Ack,
-    /// `nack-requeue`, with whatever delay.
+    /// `nack-requeue`, with any delay.
     NackRequeue,
-    /// `drop`, with whatever reason.
+    /// `drop`, with any reason.
     Drop,
-    /// Any answer: no fault.
+    /// Any outcome except a fault.
     Answer,
 }
 
@@ -81,33 +80,33 @@ impl Expect {
     }
 }
 
-/// The step at which a version was refused: a bounded set, it is a label.
+/// The step at which a version was refused; a label in metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// It could not be read, or not fetched whole.
+    /// The version could not be read or fetched.
     Source,
-    /// The file is too large.
+    /// The component is too large.
     Size,
-    /// Another version is pinned.
+    /// `handler_digest` accepts only another version.
     Digest,
-    /// It is no valid component.
+    /// The file is not a valid component.
     Format,
-    /// It could not be compiled within its limits.
+    /// The compiler exceeded its limits or crashed.
     Compile,
-    /// It is no handler.
+    /// The component is not a handler.
     World,
-    /// It imports what it is not granted.
+    /// The component imports interfaces that it is not granted.
     Imports,
-    /// It needs more than its limits from the start.
+    /// An instance needs more than the limits.
     Limits,
-    /// No instance could be made of it.
+    /// No instance could be made.
     Instance,
     /// A self-test failed.
     SelfTest,
 }
 
 impl Step {
-    /// Every step, for tables.
+    /// All steps, in order.
     pub const ALL: [Self; 10] = [
         Self::Source,
         Self::Size,
@@ -138,37 +137,37 @@ impl Step {
     }
 }
 
-/// Why a version does not run here. The version that runs is not touched.
+/// The reason to refuse a version.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// It is no component that this host runs.
+    /// The component could not be loaded.
     #[error("it {0}")]
     Load(#[from] LoadError),
-    /// Another version is pinned.
-    #[error("it is {found}, but `handler_digest` accepts only {wanted}")]
+    /// `handler_digest` accepts only another version.
+    #[error("it is {found}, but `handler_digest` accepts only {accepted}")]
     Pinned {
-        /// Its digest.
+        /// The digest of the version.
         found: Arc<str>,
         /// The digest that is accepted.
-        wanted: Arc<str>,
+        accepted: Arc<str>,
     },
     /// A self-test failed.
-    #[error("self-test {number} expected {expected}, and ended in {found}")]
+    #[error("self-test {number} expected {expected}, but the outcome was {found}")]
     SelfTest {
-        /// Which one, 1-based.
+        /// The number of the self-test, from 1.
         number: usize,
-        /// What it expected.
+        /// The expected outcome.
         expected: &'static str,
-        /// What came of it.
+        /// The outcome.
         found: String,
     },
-    /// The checks could not be carried out.
+    /// The checks could not be run.
     #[error("it could not be checked: {0}")]
     Unchecked(String),
 }
 
 impl Refusal {
-    /// At which step.
+    /// The step that refused the version.
     pub fn step(&self) -> Step {
         match self {
             Self::Load(error) => step(error),
@@ -197,7 +196,7 @@ fn step(error: &LoadError) -> Step {
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
         LoadError::NotGranted { .. } | LoadError::WrongImport { .. } => Step::Imports,
-        LoadError::NeedsMore { .. } | LoadError::TooMuch { .. } => Step::Limits,
+        LoadError::NeedsMore { .. } | LoadError::InstanceTooLarge { .. } => Step::Limits,
         LoadError::Start(_) | LoadError::Engine { .. } => Step::Instance,
     }
 }
@@ -207,17 +206,16 @@ pub fn digest(bytes: &[u8]) -> Arc<str> {
     load::name(&Sha256::digest(bytes).into())
 }
 
-/// Whether the code of this component is kept, so that verifying it takes no compiler: a look at
-/// what is there, not into it.
-pub fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
-    load::is_kept(bytes, settings)
+/// Whether the code of this component is cached, so that no compiler is needed. The cache entry is
+/// not checked.
+pub fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
+    load::is_cached(bytes, settings)
 }
 
-/// Every check, one after the other, up to the self-tests. Takes as long as compiling takes: call
-/// it on a thread that may block.
+/// Run all checks. Blocks while the component is compiled.
 ///
 /// # Errors
-/// The first check that failed.
+/// The first failed check.
 pub fn verify(bytes: &[u8], settings: &Settings, terms: &Terms) -> Result<Sandbox, Refusal> {
     accept(&digest(bytes), terms)?;
     let sandbox = Sandbox::load_bytes(bytes, settings)?;
@@ -225,53 +223,40 @@ pub fn verify(bytes: &[u8], settings: &Settings, terms: &Terms) -> Result<Sandbo
     Ok(sandbox)
 }
 
-/// Whether a version with this digest may run at all.
+/// Whether `handler_digest` accepts this version.
 ///
 /// # Errors
 /// [`Refusal::Pinned`].
 pub fn accept(digest: &Arc<str>, terms: &Terms) -> Result<(), Refusal> {
     match &terms.pin {
-        Some(wanted) if wanted != digest => Err(Refusal::Pinned {
+        Some(accepted) if accepted != digest => Err(Refusal::Pinned {
             found: Arc::clone(digest),
-            wanted: Arc::clone(wanted),
+            accepted: Arc::clone(accepted),
         }),
         _ => Ok(()),
     }
 }
 
-/// Let a version handle the messages of the configuration, each in a fresh instance, on a thread
-/// of their own: the caller's may belong to an async runtime.
+/// Run the self-tests, each in a fresh instance.
 ///
 /// # Errors
-/// The first one that had another outcome than expected.
+/// The first failed self-test.
 pub fn selftest(sandbox: &Sandbox, tests: &[SelfTest]) -> Result<(), Refusal> {
     if tests.is_empty() {
         return Ok(());
     }
-    let unchecked = |error: std::io::Error| Refusal::Unchecked(error.to_string());
-    let run = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(unchecked)?
-            .block_on(async {
-                for (place, test) in tests.iter().enumerate() {
-                    one(sandbox, place + 1, test).await?;
-                }
-                Ok(())
-            })
+    let run = async || {
+        for (place, test) in tests.iter().enumerate() {
+            run_selftest(sandbox, place + 1, test).await?;
+        }
+        Ok(())
     };
-    thread::scope(|scope| {
-        thread::Builder::new()
-            .name("selftest".to_owned())
-            .spawn_scoped(scope, run)
-            .map_err(unchecked)?
-            .join()
-            .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload)).into()))
-    })
+    load::on_own_thread("selftest", run)
+        .map_err(|error| Refusal::Unchecked(error.to_string()))?
+        .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload)).into()))
 }
 
-async fn one(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Result<(), Refusal> {
+async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Result<(), Refusal> {
     let headers = test.headers.iter();
     let headers = headers.map(|(name, value)| (name.clone().into(), value.clone().into()));
     let message = Message {
@@ -310,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_has_a_place_and_a_word_of_its_own() {
+    fn every_step_has_a_unique_label() {
         for (place, step) in Step::ALL.into_iter().enumerate() {
             assert_eq!(step as usize, place);
             assert!(Step::ALL[..place].iter().all(|s| s.label() != step.label()));
@@ -318,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_is_asked_before_anything_is_compiled() {
+    fn a_pin_is_checked_before_compilation() {
         let terms = Terms {
             pin: Some("sha256:00".into()),
             ..Terms::default()

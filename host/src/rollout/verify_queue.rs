@@ -16,24 +16,24 @@ use crate::sandbox::{self, Sandbox};
 
 type Verification = JoinHandle<Result<Sandbox, Refusal>>;
 
-/// A version on its way.
+/// A version to verify.
 #[derive(Debug)]
 pub(super) struct Candidate {
     /// The number of its request; later requests have higher numbers.
     pub(super) request: u64,
     pub(super) origin: Origin,
     pub(super) digest: Arc<str>,
-    /// Whether it may be tried with a share of the messages first. What is gone back to may not.
+    /// Whether the version may be tried as a canary. The version of a rollback may not.
     pub(super) trial: bool,
 }
 
-/// A version, found at its source.
+/// A version with its component.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) candidate: Candidate,
     pub(super) bytes: Vec<u8>,
     /// Whether its compiled code is cached.
-    pub(super) is_kept: bool,
+    pub(super) is_cached: bool,
 }
 
 /// A version that was verified.
@@ -41,7 +41,7 @@ pub(super) struct Found {
 pub(super) struct Verified {
     pub(super) candidate: Candidate,
     pub(super) result: Result<Sandbox, Refusal>,
-    /// Another version was requested meanwhile.
+    /// Whether another version was requested meanwhile.
     pub(super) is_stale: bool,
 }
 
@@ -57,23 +57,23 @@ struct Work {
 pub(super) struct VerifyQueue {
     work: Option<Work>,
     /// A verification that was superseded and still runs its compiler.
-    overtaken: Option<Verification>,
+    superseded_work: Option<Verification>,
     next: Option<Found>,
 }
 
 impl VerifyQueue {
     /// Whether anything is being verified.
     pub(super) fn is_busy(&self) -> bool {
-        self.work.is_some() || self.overtaken.is_some()
+        self.work.is_some() || self.superseded_work.is_some()
     }
 
-    /// Whether this version is being verified already: then it takes over the new request.
-    pub(super) fn is_at(&mut self, candidate: &mut Candidate) -> bool {
+    /// Whether this version is being verified. If so, the verification serves the new request.
+    pub(super) fn join_running(&mut self, candidate: &mut Candidate) -> bool {
         match &mut self.work {
             Some(work) if work.candidate.digest == candidate.digest => {
                 std::mem::swap(&mut work.candidate, candidate);
                 work.is_stale = false;
-                self.forget_next();
+                self.clear_next();
                 true
             }
             _ => false,
@@ -82,40 +82,40 @@ impl VerifyQueue {
 
     /// Make this version the next one.
     pub(super) fn add(&mut self, found: Found) {
-        self.forget_next();
+        self.clear_next();
         if !found.candidate.trial {
-            self.forget_work();
+            self.mark_stale();
         }
         self.next = Some(found);
     }
 
-    /// Earlier requests no longer count.
-    pub(super) fn forget(&mut self) {
-        self.forget_next();
-        self.forget_work();
+    /// Drop earlier requests.
+    pub(super) fn clear(&mut self) {
+        self.clear_next();
+        self.mark_stale();
     }
 
-    fn forget_next(&mut self) {
+    fn clear_next(&mut self) {
         if let Some(next) = self.next.take() {
             superseded(&next.candidate.digest);
         }
     }
 
-    fn forget_work(&mut self) {
+    fn mark_stale(&mut self) {
         if let Some(work) = &mut self.work {
             work.is_stale = true;
         }
     }
 
     /// Start the next verification, if one may start.
-    pub(super) fn begin(&mut self, settings: &sandbox::Settings, terms: &Terms) {
-        let is_turn = match (&self.work, &self.overtaken) {
+    pub(super) fn start_next(&mut self, settings: &sandbox::Settings, terms: &Terms) {
+        let may_start = match (&self.work, &self.superseded_work) {
             (None, None) => true,
             (Some(_), Some(_)) => false,
             // No compiler is free; a cached version needs none.
-            _ => self.next.as_ref().is_some_and(|next| next.is_kept),
+            _ => self.next.as_ref().is_some_and(|next| next.is_cached),
         };
-        if !is_turn {
+        if !may_start {
             return;
         }
         let Some(Found {
@@ -126,7 +126,7 @@ impl VerifyQueue {
         };
         if let Some(work) = self.work.take() {
             superseded(&work.candidate.digest);
-            self.overtaken = Some(work.done);
+            self.superseded_work = Some(work.done);
         }
         let (settings, terms) = (settings.clone(), terms.clone());
         info!(digest = &*candidate.digest, origin = %candidate.origin, "verifying a new version");
@@ -137,12 +137,12 @@ impl VerifyQueue {
         });
     }
 
-    /// Wait for the end of a verification; `None` = of a superseded one. Cancel safe.
+    /// Wait for the end of a verification; `None` = a superseded one has ended. Cancel safe.
     pub(super) async fn verified(&mut self) -> Option<Verified> {
         let result = tokio::select! {
-            result = end(self.work.as_mut().map(|work| &mut work.done)) => result,
-            _ = end(self.overtaken.as_mut()) => {
-                self.overtaken = None;
+            result = finished(self.work.as_mut().map(|work| &mut work.done)) => result,
+            _ = finished(self.superseded_work.as_mut()) => {
+                self.superseded_work = None;
                 return None;
             }
         };
@@ -160,7 +160,7 @@ pub(super) fn superseded(digest: &str) {
 }
 
 /// Wait for the end of this verification, if there is one.
-async fn end(verification: Option<&mut Verification>) -> Result<Sandbox, Refusal> {
+async fn finished(verification: Option<&mut Verification>) -> Result<Sandbox, Refusal> {
     match verification {
         Some(verification) => match verification.await {
             Ok(result) => result,

@@ -1,4 +1,4 @@
-//! Which versions of the handler there are, and which one an attempt gets: the one owner of that.
+//! The versions of the handler. Decides which version an attempt gets.
 //!
 //! ```text
 //!             switch, or promote                 roll_back
@@ -6,10 +6,10 @@
 //!    ^ try_out     | drop_canary
 //! ```
 //!
-//! An attempt picks its version once, when it starts, and ends on it, whatever happens meanwhile;
-//! so a change of the active is one step for all attempts that start after it. The one before the
-//! current one stays, compiled and with its pool, so that going back takes no more than that step.
-//! At most three versions are kept here; others live until their last attempt has ended.
+//! An attempt picks its version once, when it starts, and keeps it. So a change is one step for all
+//! attempts that start after it. The previous version stays loaded, with its pool, so that a rollback
+//! is one such step too. At most three versions are kept; others are dropped when their last attempt
+//! has ended.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::rollout::canary::Share;
 use crate::sandbox::{Sandbox, World};
 
-/// Where a version came from.
+/// The source of a version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Origin {
     /// The handler's file.
@@ -37,28 +37,28 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What this host has found out about a version by itself: never what somebody told it.
+/// A verdict of this host about a version. Actions of an operator are not verdicts.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// The version's digest.
+    /// The digest of the version.
     pub digest: Arc<str>,
-    /// Where it came from.
+    /// The source.
     pub origin: Origin,
-    /// By which rule it was given up, and why, in words; `None` = it was kept.
-    pub given_up: Option<(Rule, String)>,
+    /// The rule that rejected the version, and the reason; `None` = the version was kept.
+    pub rejected: Option<(RejectedBy, String)>,
 }
 
-/// What a version is given up by.
+/// The rule that rejected a version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Rule {
-    /// As a canary, it failed more often than the other version.
+pub enum RejectedBy {
+    /// The canary failed more often than the current version.
     Canary,
-    /// It faulted on everything, and another one took its place.
+    /// The version faulted on everything, and the previous version took over.
     Breaker,
 }
 
-impl Rule {
-    /// The word that stands where else the step of a verification does.
+impl RejectedBy {
+    /// The label, used in place of a verification step.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Canary => "canary",
@@ -67,41 +67,41 @@ impl Rule {
     }
 }
 
-/// A version that can be run. Clones share it.
+/// A loaded version. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// The component.
     pub sandbox: Sandbox,
-    /// Where it came from.
+    /// The source.
     pub origin: Origin,
 }
 
 impl Version {
-    /// Its digest: what makes it this version.
+    /// The digest, which identifies the version.
     pub fn digest(&self) -> &Arc<str> {
         self.sandbox.digest()
     }
 }
 
-/// A new version on trial.
+/// A version on trial.
 #[derive(Clone, Debug)]
 pub struct Canary {
     /// The version.
     pub version: Version,
-    /// The share of messages that it gets, by their ids.
+    /// The share of messages, by their ids.
     pub share: Share,
 }
 
-/// What runs at one moment.
+/// The versions that are active at one moment.
 #[derive(Clone, Debug)]
 pub struct ActiveVersions {
-    /// What runs.
+    /// The current version.
     pub current: Version,
-    /// What ran before: for going back at once.
+    /// The previous version, for a rollback.
     pub previous: Option<Version>,
-    /// What a share of the messages gets.
+    /// The canary, which gets a share of the messages.
     pub canary: Option<Canary>,
-    /// How often another version became the current one.
+    /// How often the current version was replaced.
     pub swaps: u64,
 }
 
@@ -120,17 +120,17 @@ impl ActiveVersions {
     }
 }
 
-/// The versions of one host: see the module.
+/// The versions of one host.
 #[derive(Debug)]
 pub struct Versions {
     active: RwLock<Arc<ActiveVersions>>,
     changes: watch::Sender<u64>,
-    /// The last one. They are minutes apart: who is late for one is late for one that is outdated.
+    /// The last verdict. Verdicts are minutes apart, and a new one makes the last one outdated.
     verdicts: watch::Sender<Option<Verdict>>,
 }
 
 impl Versions {
-    /// One version, and none before it.
+    /// Only this version, from this source.
     pub fn new(sandbox: Sandbox, origin: Origin) -> Self {
         let active = ActiveVersions {
             current: Version { sandbox, origin },
@@ -145,26 +145,26 @@ impl Versions {
         }
     }
 
-    /// What runs now. A snapshot: whoever asks it twice gets the same answer.
+    /// A snapshot of the active versions.
     pub fn active(&self) -> Arc<ActiveVersions> {
         let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&active)
     }
 
-    /// The version for an attempt that starts now, of the message with this id.
+    /// The version for a new attempt of the message with this id.
     pub fn pick(&self, id: &str) -> Sandbox {
         let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
         active.pick(id).sandbox.clone()
     }
 
-    /// Whether what runs now takes several messages at a time.
+    /// Whether the current version is a batch handler.
     pub fn takes_batches(&self) -> bool {
         let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
         active.current.sandbox.describe().world == World::Batch
     }
 
-    /// The version with this digest, if it can be run without being loaded.
-    pub fn at_hand(&self, digest: &str) -> Option<Version> {
+    /// The active version with this digest.
+    pub fn loaded(&self, digest: &str) -> Option<Version> {
         let active = self.active();
         let canary = active.canary.as_ref().map(|canary| &canary.version);
         [Some(&active.current), active.previous.as_ref(), canary]
@@ -174,22 +174,22 @@ impl Versions {
             .cloned()
     }
 
-    /// The digest of what runs now.
+    /// The digest of the current version.
     pub fn digest(&self) -> Arc<str> {
         Arc::clone(self.active().current.digest())
     }
 
-    /// Tells of every change, by its number.
+    /// The number of changes, and its changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What this host finds out about its versions, the last of it.
+    /// The last verdict, and its changes.
     pub fn verdicts(&self) -> watch::Receiver<Option<Verdict>> {
         self.verdicts.subscribe()
     }
 
-    /// Run this version from now on; a canary's trial is over. Returns whether anything changed.
+    /// Make this version the current one, and drop a canary. Returns whether anything changed.
     pub fn switch(&self, version: Version) -> bool {
         self.change(|active| {
             let ended = active.canary.take().is_some();
@@ -201,7 +201,7 @@ impl Versions {
         })
     }
 
-    /// Give this version a share of the messages. Returns whether anything changed.
+    /// Make this version the canary. Returns whether anything changed.
     pub fn try_out(&self, version: Version, share: Share) -> bool {
         self.change(|active| {
             let canary = active.canary.as_ref();
@@ -214,7 +214,8 @@ impl Versions {
         })
     }
 
-    /// Run the canary from now on, if it is still the one with this digest.
+    /// Make the canary the current version, if it still has this digest. Returns whether anything
+    /// changed.
     pub fn promote(&self, digest: &str) -> bool {
         self.change(|active| match active.canary.take() {
             Some(canary) if **canary.version.digest() == *digest => {
@@ -228,7 +229,7 @@ impl Versions {
         })
     }
 
-    /// Give up the canary, if it is still the one with this digest.
+    /// Drop the canary, if it still has this digest. Returns whether anything changed.
     pub fn drop_canary(&self, digest: &str) -> bool {
         self.change(|active| {
             let is_it = |canary: &mut Canary| **canary.version.digest() == *digest;
@@ -236,61 +237,66 @@ impl Versions {
         })
     }
 
-    /// Go back to the version before, if the current one is still the one with this digest. The
-    /// two change places, so that this can be taken back.
+    /// Exchange the current and the previous version, if the current one still has this digest. Run it
+    /// again to undo it. Returns whether anything changed.
     pub fn roll_back(&self, digest: &str) -> bool {
         self.change(|active| {
             if **active.current.digest() != *digest {
                 return false;
             }
             let previous = active.previous.take();
-            let went = previous.is_some();
+            let changed = previous.is_some();
             if let Some(previous) = previous {
                 active.canary = None;
                 active.replace(previous);
             }
-            went
+            changed
         })
     }
 
-    /// [`Versions::promote`], as this host has found the canary to be no worse.
-    pub fn keep(&self, digest: &str) -> bool {
+    /// [`Versions::promote`], with a verdict of this host.
+    pub fn accept_canary(&self, digest: &str) -> bool {
         let canary = self.active().canary.clone();
-        self.promote(digest) && self.judged(canary.map(|canary| canary.version), None)
+        self.promote(digest) && self.publish_verdict(canary.map(|canary| canary.version), None)
     }
 
-    /// [`Versions::drop_canary`], as this host has found it to be worse, and why.
-    pub fn give_up(&self, digest: &str, reason: &str) -> bool {
+    /// [`Versions::drop_canary`], with a verdict of this host and its reason.
+    pub fn reject_canary(&self, digest: &str, reason: &str) -> bool {
         let canary = self.active().canary.clone();
-        let given_up = Some((Rule::Canary, reason.to_owned()));
-        self.drop_canary(digest) && self.judged(canary.map(|canary| canary.version), given_up)
+        let rejected = Some((RejectedBy::Canary, reason.to_owned()));
+        self.drop_canary(digest)
+            && self.publish_verdict(canary.map(|canary| canary.version), rejected)
     }
 
-    /// [`Versions::roll_back`], as this host has found the version to be broken, and how.
+    /// [`Versions::roll_back`], with a verdict of this host and its reason.
     pub fn roll_back_on_break(&self, digest: &str, reason: &str) -> bool {
         let current = self.active().current.clone();
-        let given_up = Some((Rule::Breaker, reason.to_owned()));
-        self.roll_back(digest) && self.judged(Some(current), given_up)
+        let rejected = Some((RejectedBy::Breaker, reason.to_owned()));
+        self.roll_back(digest) && self.publish_verdict(Some(current), rejected)
     }
 
-    fn judged(&self, version: Option<Version>, given_up: Option<(Rule, String)>) -> bool {
+    fn publish_verdict(
+        &self,
+        version: Option<Version>,
+        rejected: Option<(RejectedBy, String)>,
+    ) -> bool {
         let verdict = version.map(|version| Verdict {
             digest: Arc::clone(version.digest()),
             origin: version.origin,
-            given_up,
+            rejected,
         });
         self.verdicts.send_replace(verdict);
         true
     }
 
-    /// One step: attempts see the active from before or the one from after.
+    /// Change the active versions in one step. Returns whether anything changed.
     fn change(&self, step: impl FnOnce(&mut ActiveVersions) -> bool) -> bool {
         let mut shared = self.active.write().unwrap_or_else(PoisonError::into_inner);
         let mut active = ActiveVersions::clone(&shared);
         let changed = step(&mut active);
         let before = changed.then(|| std::mem::replace(&mut *shared, Arc::new(active)));
         drop(shared);
-        // What nobody uses any more is unmapped here, while nobody waits for the lock.
+        // An unused version is unmapped here, after the lock was released.
         drop(before);
         if changed {
             self.changes.send_modify(|number| *number += 1);

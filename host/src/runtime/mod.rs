@@ -71,9 +71,9 @@ pub struct Settings {
     /// Stop when the queue holds nothing to do; with the time after which that is given up.
     pub until_empty: Option<UntilEmpty>,
     /// When a new version on trial is kept; without it, somebody decides by hand.
-    pub canary: Option<canary::Rule>,
+    pub canary: Option<canary::CanaryRule>,
     /// When a version that faults on everything stops the queue; `None` = never.
-    pub breaker: Option<breaker::Rule>,
+    pub breaker: Option<breaker::BreakerRule>,
     /// What happens then.
     pub on_break: OnBreak,
 }
@@ -132,7 +132,7 @@ impl Settings {
             drain_timeout: Duration::from_secs(25),
             until_empty: None,
             canary: None,
-            breaker: Some(breaker::Rule {
+            breaker: Some(breaker::BreakerRule {
                 window: Duration::from_secs(10),
                 min: 50,
                 rate: 0.95,

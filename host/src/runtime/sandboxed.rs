@@ -175,11 +175,11 @@ impl Handler for Sandboxed {
     }
 
     fn patience(&self, slot: &Self::Slot) -> Option<Duration> {
-        slot.patience()
+        slot.idle_timeout()
     }
 
     fn rest(&self, slot: &mut Self::Slot) {
-        slot.rest();
+        slot.on_idle();
     }
 
     fn digest(&self) -> Arc<str> {

@@ -1,78 +1,69 @@
-//! One attempt: a message goes in, an outcome comes out, within the limits.
+//! One attempt: calls the handler with a message, within the limits, and returns the outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::error::{LoadError, said};
-use super::fault::{Circumstances, host_panic};
+use super::error::{LoadError, describe};
+use super::fault::{ErrorContext, host_panic};
 use super::host::Attempt;
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
 use super::meter::Meter;
 use super::supervise::{End, drop_caught, supervise};
-use super::world::{Answer, Answers, Headers, MessageParam};
+use super::world::{Answer, Headers, MessageParam};
 use crate::delivery::batch::Pieces;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
 
-/// What an attempt is about.
+/// The input of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The message.
     pub message: &'a Message,
-    /// Which start this is, 1-based.
+    /// The number of this start, from 1.
     pub attempt: u32,
-    /// After how many starts the message is given up; 0 = never.
+    /// The delivery limit of the message, in starts; 0 = none.
     pub max_attempts: u32,
-    /// Set when the host stops and would like an answer soon: what `delivery.is-cancelled` says.
+    /// Set when the host stops; the guest reads it with `delivery.is-cancelled`.
     pub cancelled: &'a Arc<AtomicBool>,
-    /// Where the lines go that the guest writes.
+    /// The destination of the guest's output.
     pub logs: &'a LogSink,
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
-    /// What it produced.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it took, making the instance included.
+    /// The duration, making the instance included.
     pub duration: Duration,
-    /// Bytes of linear memory that the instance had in the end, which is the most it ever had.
+    /// Bytes of linear memory of the instance at the end; memory never shrinks.
     pub memory_bytes: usize,
-    /// Whether an instance was made for it (else one was reused).
+    /// Whether a new instance was made; false = one was reused.
     pub fresh: bool,
-    /// Bytes of its stdout and stderr that were dropped, as over the limits.
+    /// Bytes of stdout and stderr that exceeded the limits and were dropped.
     pub log_bytes_dropped: u64,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BatchReport {
-    /// As many outcomes as the handler gave, or the fault of the call.
+    /// The outcomes that the handler returned, or the fault of the call.
     pub answer: Result<Vec<Outcome>, Fault>,
-    /// As in [`Report`], of the whole call.
+    /// As in [`Report`], for the whole call.
     pub duration: Duration,
     /// As in [`Report`].
     pub memory_bytes: usize,
     /// As in [`Report`].
     pub fresh: bool,
-    /// As in [`Report`], of the whole call.
+    /// As in [`Report`], for the whole call.
     pub log_bytes_dropped: u64,
-}
-
-/// What a call came to.
-struct Asked {
-    answer: Result<Answers, Fault>,
-    duration: Duration,
-    memory_bytes: usize,
-    fresh: bool,
-    log_bytes_dropped: u64,
 }
 
 impl Loaded {
-    /// Make one instance and throw it away: what can't start is found before the first message.
+    /// Make one instance and drop it, so that a component that cannot start is refused at load.
     pub(super) async fn trial(&self) -> Result<(), LoadError> {
         let meter = Arc::new(Meter::default());
         let deadline = Instant::now() + self.shared.limits.wall;
@@ -86,7 +77,7 @@ impl Loaded {
             .function(&mut live.store, &instance)
             .map_err(|error| LoadError::WrongType {
                 export: self.export.name(),
-                detail: said(&error),
+                detail: describe(&error),
             })?;
         drop_caught(live).map_err(|payload| LoadError::Start(host_panic(&*payload)))
     }
@@ -95,19 +86,19 @@ impl Loaded {
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
-        let asked = self.ask(slot, &call, std::slice::from_ref(&message)).await;
-        let text_max = self.shared.limits.outcome_text;
-        let outcome = match asked.answer {
-            Ok(Answers::One(answer)) => answer.into_outcome(text_max),
-            Ok(Answers::Batch(answers)) => alone(answers, text_max),
-            Err(fault) => Outcome::Fault(fault),
-        };
+        let report = self
+            .call_handler(slot, &call, std::slice::from_ref(&message))
+            .await;
+        // A batch handler may return a wrong number of outcomes.
+        let outcomes = Pieces::of(1).judge(0..1, report.answer);
         Report {
-            outcome,
-            duration: asked.duration,
-            memory_bytes: asked.memory_bytes,
-            fresh: asked.fresh,
-            log_bytes_dropped: asked.log_bytes_dropped,
+            outcome: outcomes
+                .and_then(|mut outcomes| outcomes.pop())
+                .expect("one message has one outcome"),
+            duration: report.duration,
+            memory_bytes: report.memory_bytes,
+            fresh: report.fresh,
+            log_bytes_dropped: report.log_bytes_dropped,
         }
     }
 
@@ -122,20 +113,17 @@ impl Loaded {
             })
             .collect();
         let first = calls.first().expect("a batch has a message");
-        let asked = self.ask(slot, first, &messages).await;
-        let text_max = self.shared.limits.outcome_text;
-        BatchReport {
-            answer: asked.answer.map(|answers| answers.into_outcomes(text_max)),
-            duration: asked.duration,
-            memory_bytes: asked.memory_bytes,
-            fresh: asked.fresh,
-            log_bytes_dropped: asked.log_bytes_dropped,
-        }
+        self.call_handler(slot, first, &messages).await
     }
 
-    /// Call the handler with these messages, of which `first` is the first.
-    async fn ask(&self, slot: &mut Slot, first: &Call<'_>, messages: &[MessageParam<'_>]) -> Asked {
-        slot.take_turns().await;
+    /// Call the handler with these messages. `first` is the call of the first one.
+    async fn call_handler(
+        &self,
+        slot: &mut Slot,
+        first: &Call<'_>,
+        messages: &[MessageParam<'_>],
+    ) -> BatchReport {
+        slot.yield_if_due().await;
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(first, messages.len(), deadline);
@@ -158,23 +146,25 @@ impl Loaded {
         let log_bytes_dropped = live.store.data_mut().finish();
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let answered = self.conclude(end, &live);
-        // After a fault nothing of the instance is used again.
-        let closed = if answered.is_ok() && live.answered(messages.len(), memory_bytes, &self.reuse)
-        {
-            slot.keep(live);
-            Ok(())
-        } else {
-            drop_caught(live)
-        };
+        // An instance is dropped after a fault.
+        let closed =
+            if answered.is_ok() && live.record_answers(messages.len(), memory_bytes, &self.reuse) {
+                slot.keep(live);
+                Ok(())
+            } else {
+                drop_caught(live)
+            };
         let answer = match (answered, closed) {
             (_, Err(payload)) => Err(host_panic(&*payload)),
             (Err(fault), Ok(())) => Err(fault),
             (Ok(answers), Ok(())) => Ok(answers),
         };
         let duration = started.elapsed();
-        slot.kept(duration);
-        Asked {
-            answer,
+        slot.add_busy_time(duration);
+        let text_max = self.shared.limits.outcome_text;
+        let outcome = |answer: Answer| answer.into_outcome(text_max);
+        BatchReport {
+            answer: answer.map(|answers| answers.into_iter().map(outcome).collect()),
             duration,
             memory_bytes,
             fresh,
@@ -182,33 +172,24 @@ impl Loaded {
         }
     }
 
-    /// What an end means.
+    /// The value or the fault of an attempt.
     fn conclude<T>(&self, end: End<T>, live: &Live) -> Result<T, Fault> {
-        let circumstances = Circumstances {
+        let context = ErrorContext {
             limits: &self.shared.limits,
             denied: live.store.data().limiter.denied(),
             instantiated: live.is_made(),
         };
         match end {
             End::Returned(Ok(value)) => Ok(value),
-            End::Returned(Err(error)) => Err(circumstances.fault(&error)),
-            End::TimedOut => Err(circumstances.wall_timeout()),
+            End::Returned(Err(error)) => Err(context.fault(&error)),
+            End::TimedOut => Err(context.wall_timeout()),
             End::Panicked(payload) => Err(host_panic(&*payload)),
         }
     }
 }
 
-/// What a handler of batches said to one message: by the rule for any batch.
-fn alone(answers: Vec<Answer>, text_max: usize) -> Outcome {
-    let outcomes = Answers::Batch(answers).into_outcomes(text_max);
-    Pieces::of(1)
-        .judge(0..1, Ok(outcomes))
-        .and_then(|mut outcomes| outcomes.pop())
-        .expect("one message has one outcome")
-}
-
 impl Attempt {
-    /// An attempt at a message, or at so many messages of which this is the first.
+    /// An attempt of `messages` messages; `call` is the first one.
     fn new(call: &Call<'_>, messages: usize, deadline: Instant) -> Self {
         let headers = &call.message.headers;
         Self {
@@ -223,7 +204,7 @@ impl Attempt {
         }
     }
 
-    /// No message at all: an instance is made, and nothing else.
+    /// An attempt without a message: it only makes an instance.
     fn trial(deadline: Instant) -> Self {
         Self {
             message_id: Arc::from(""),
@@ -238,7 +219,7 @@ impl Attempt {
     }
 }
 
-// Named here, so that a change that makes the future unsendable fails where it is made.
+// A change that makes the future not `Send` fails to compile here.
 #[expect(dead_code, reason = "checked by the compiler alone")]
 fn call_is_send(loaded: &Loaded, slot: &mut Slot, call: Call<'_>) -> impl Send {
     loaded.call(slot, call)

@@ -1,4 +1,4 @@
-//! The engine: how guests are compiled, where their memory comes from, and what interrupts them.
+//! The wasmtime engine: compiler settings, memory allocation and interruption of guests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,49 +13,49 @@ use wasmtime::{
 use super::TICK;
 use super::settings::{Allocation, Settings, Variation};
 
-/// Bytes of an attempt's fiber that belong to the host functions the guest calls. A guest that
-/// overflows its own stack traps; a host function that overflows the fiber aborts the process.
+/// Bytes of an attempt's stack for host functions. A guest that overflows its own stack traps; a
+/// host function that overflows the stack aborts the process.
 const HOST_STACK: usize = 3 << 19;
 
-/// Instances beyond the slots: one that is being dropped, and the trial at load.
+/// Instances in addition to the slots: one that is being dropped, and the trial at load.
 const SPARE_SLOTS: u32 = 2;
 
-/// Bytes of a memory slot that are wiped and kept instead of given back to the kernel. Only
-/// written pages count, where the kernel can tell them (`PAGEMAP_SCAN`, Linux 6.7).
+/// Bytes of a memory slot that are zeroed and kept instead of returned to the kernel. Only written
+/// pages are zeroed, if the kernel reports them (`PAGEMAP_SCAN`, Linux 6.7).
 const MEMORY_KEEP_RESIDENT: usize = 32 << 20;
 
-/// The same without `PAGEMAP_SCAN`, where wiping means all of it: more costs more than it saves.
+/// The same without `PAGEMAP_SCAN`. All bytes are zeroed, so a larger value costs more than it saves.
 const MEMORY_KEEP_RESIDENT_BLIND: usize = 1 << 20;
 
 /// The same for tables.
 const TABLE_KEEP_RESIDENT: usize = 1 << 20;
 
-/// Bytes of wasmtime's own records of one instance: large interpreters need a few.
+/// Bytes of wasmtime's own data for one instance. Large interpreters need some MiB.
 const INSTANCE_SIZE_MAX: usize = 16 << 20;
 
-/// Bytes of a memory image that are mapped copy-on-write even if mostly zero.
+/// Bytes of a memory image that is mapped copy-on-write even if it is mostly zero.
 const IMAGE_MAX: u64 = 32 << 20;
 
-/// Frames of a trap's backtrace that are walked.
+/// The most frames in a trap's backtrace.
 const BACKTRACE_FRAMES: usize = 32;
 
-/// The address space that an on-demand memory may take, if its limit is smaller: where the pool
-/// found no room, four gibibytes for every instance are not there either.
+/// Bytes of the guard region of an on-demand memory. The default reserves 4 GiB for every instance,
+/// which does not fit if the pool did not fit.
 const ON_DEMAND_GUARD: u64 = 64 << 10;
 
-/// How often the epoch advances while guests are found running: each keeps the others of its thread
-/// waiting for so long, and a thread may have several. A turn costs some microseconds.
-const TURN: Duration = Duration::from_millis(2);
+/// The time between two epochs while guests run. A running guest delays the other tasks of its
+/// thread for this long. An epoch costs some microseconds.
+const BUSY_TICK: Duration = Duration::from_millis(2);
 
-/// An engine, how it allocates, and how fast its epoch advances.
+/// An engine that runs guests.
 pub(super) struct Built {
     pub(super) engine: Engine,
     pub(super) pooling: bool,
     pub(super) pace: Arc<Pace>,
 }
 
-/// Whether guests run for longer than a tick. Most hosts most of the time have none that do: for
-/// them a thread that wakes up often would be a waste.
+/// Whether a guest ran for longer than a tick. Usually none does, and then the epoch thread wakes up
+/// less often.
 #[derive(Debug, Default)]
 pub(super) struct Pace(AtomicBool);
 
@@ -65,29 +65,29 @@ impl Pace {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// How long until the next tick.
+    /// The time until the next tick.
     fn next(&self) -> Duration {
         if self.0.swap(false, Ordering::Relaxed) {
-            TURN
+            BUSY_TICK
         } else {
             TICK
         }
     }
 }
 
-/// What a compiled component depends on, other than its source: compiler, version and settings.
+/// The engine settings that compiled code depends on.
 fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config> {
     let limits = &settings.limits;
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
-        // No component-model async: plain fiber calls are several times cheaper without.
+        // Without component-model async, fiber calls are several times cheaper.
         .concurrency_support(false)
         .epoch_interruption(settings.variation != Some(Variation::NoEpochs))
         .memory_init_cow(settings.variation != Some(Variation::NoCopyOnWrite))
         .max_wasm_stack(limits.stack)
         .async_stack_size(limits.stack.saturating_add(HOST_STACK))
-        // One `memory.copy` can't be interrupted: 32-bit memories bound it.
+        // A `memory.copy` cannot be interrupted; 32-bit memories bound its duration.
         .wasm_memory64(false)
         .wasm_backtrace_max_frames(std::num::NonZero::new(BACKTRACE_FRAMES))
         .memory_guaranteed_dense_image_size(IMAGE_MAX)
@@ -103,12 +103,12 @@ fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config>
     Ok(config)
 }
 
-/// An engine to compile with: nothing runs on it.
+/// An engine that only compiles.
 pub(super) fn compiler(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Engine> {
     Engine::new(&base(settings, allocation)?)
 }
 
-/// An engine with room for `settings.concurrency` instances that need this.
+/// An engine for `settings.concurrency` instances that need `required`.
 pub(super) fn runner(
     settings: &Settings,
     allocation: Allocation,
@@ -131,8 +131,7 @@ pub(super) fn runner(
     })
 }
 
-/// An engine to load a component with, and nothing else: with a pool for one instance, for a
-/// component that was compiled to run without.
+/// An engine with a pool for one instance. It only checks a component that runs without a pool.
 pub(super) fn pool_of_one(
     settings: &Settings,
     allocation: Allocation,
@@ -147,7 +146,7 @@ pub(super) fn pool_of_one(
     Engine::new(&config)
 }
 
-/// The largest memory that can be: a 32-bit one has four gibibytes.
+/// The largest memory in bytes. A 32-bit memory has at most 4 GiB.
 fn memory_max(settings: &Settings) -> usize {
     settings.limits.memory.min(1 << 32)
 }
@@ -165,7 +164,7 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     };
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
-        // Only counted, not mapped: a component has as many core instances as it likes.
+        // Only counted, not mapped: the number of core instances is not limited here.
         .total_core_instances(u32::MAX)
         .max_component_instance_size(INSTANCE_SIZE_MAX)
         .max_core_instance_size(INSTANCE_SIZE_MAX)
@@ -183,8 +182,8 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     pool
 }
 
-/// One thread that makes the engine's epoch advance every [`TICK`], and every [`TURN`] while guests
-/// are found running, for as long as the engine lives.
+/// Start the thread that advances the engine's epoch every [`TICK`], or every [`BUSY_TICK`] while
+/// guests run. The thread ends when the engine is dropped.
 fn tick(engine: &Engine, pace: &Arc<Pace>) -> wasmtime::Result<()> {
     let engine = engine.weak();
     let pace = Arc::clone(pace);
@@ -193,7 +192,7 @@ fn tick(engine: &Engine, pace: &Arc<Pace>) -> wasmtime::Result<()> {
         .spawn(move || {
             while let Some(engine) = engine.upgrade() {
                 engine.increment_epoch();
-                // Not held while sleeping: dropping the last engine must not wait for us.
+                // Not held during the sleep, so that the last engine can be dropped meanwhile.
                 drop(engine);
                 thread::sleep(pace.next());
             }

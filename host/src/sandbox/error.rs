@@ -1,4 +1,4 @@
-//! Why a file is not run as a handler.
+//! The reasons to refuse a file as a handler.
 
 use std::io;
 use std::time::Duration;
@@ -7,15 +7,13 @@ use super::grants::Import;
 use crate::delivery::outcome::Fault;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
-/// What a component must export, for people: one of these.
-const WANTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
+/// The interfaces that a component may export, for error messages.
+const EXPECTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
 
-/// Bytes of a name that a component gives to something of its own.
+/// Bytes of a name from a component.
 const NAME_MAX: usize = 256;
 
-/// Why a file is not run as a handler: what was found, what was wanted, what to do.
-///
-/// The messages do not name the file: the caller knows it.
+/// A file was refused as a handler. The messages do not name the file: the caller adds it.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file can't be read.
@@ -33,12 +31,12 @@ pub enum LoadError {
         limit: u64,
     },
 
-    /// The file is no WebAssembly.
+    /// The file is not WebAssembly.
     #[error(
-        "is not WebAssembly: it starts with {found}, a component with `00 61 73 6d 0d 00 01 00`"
+        "is not WebAssembly: it starts with {found}; a component starts with `00 61 73 6d 0d 00 01 00`"
     )]
     NotWasm {
-        /// How the file starts, for people.
+        /// The first bytes, for people.
         found: String,
     },
 
@@ -49,158 +47,158 @@ pub enum LoadError {
     )]
     CoreModule,
 
-    /// The file is code that wasmtime has compiled already.
-    #[error("is precompiled code (.cwasm), which is never loaded; give the .wasm it was made from")]
+    /// The file is code that wasmtime has compiled.
+    #[error(
+        "is precompiled code (.cwasm), which is never loaded; use the .wasm file that it was made from"
+    )]
     Precompiled,
 
     /// The file ends too early.
     #[error(
-        "is truncated: a section ends at byte {wanted}, the file at byte {size}; copy it again"
+        "is truncated: a section ends at byte {section_end}, the file ends at byte {size}; copy it again"
     )]
     Truncated {
-        /// Where the section that is cut off would end.
-        wanted: u64,
+        /// The offset at which the truncated section should end.
+        section_end: u64,
         /// Bytes of the file.
         size: u64,
     },
 
-    /// The file is no valid component, or uses what this host does not offer.
+    /// The component is not valid, or uses a feature that this host does not have.
     #[error("is not a valid component: {detail}")]
     Invalid {
-        /// What the validator says.
+        /// The validator's message.
         detail: String,
     },
 
     /// Compiling takes too long.
     #[error(
-        "did not compile within {limit:?} (limit `compile_time`); raise the limit, or make it \
-         smaller"
+        "did not compile within {limit:?} (limit `compile_time`); raise the limit, or make the \
+         component smaller"
     )]
     CompileTime {
-        /// How long it may take.
+        /// The time limit.
         limit: Duration,
     },
 
     /// Compiling takes too much memory.
     #[error(
         "takes more than {limit} bytes of memory to compile (limit `compile_memory`); raise the \
-         limit, or make it smaller"
+         limit, or make the component smaller"
     )]
     CompileMemory {
-        /// Bytes of address space that the compiler may have.
+        /// Bytes of address space for the compiler.
         limit: u64,
     },
 
-    /// Its compiled code is far larger than a component of its size makes.
+    /// The compiled code is too large for the size of the component.
     #[error("compiles to more than {limit} bytes of code; make its functions smaller")]
     CodeTooLarge {
-        /// Bytes of code that a component of this size may have.
+        /// Bytes of code for a component of this size.
         limit: u64,
     },
 
-    /// The compiler did not survive it.
+    /// The compiler crashed.
     #[error("can't be compiled: the compiler ended with {detail}")]
     CompilerCrashed {
-        /// How it ended, and its last words.
+        /// The exit status and the last line of stderr.
         detail: String,
     },
 
-    /// The component exports no interface of a handler.
+    /// The component does not export a handler interface.
     #[error(
-        "exports no handler: found {}, wanted {}; build it against hostler's WIT, world `handler` or `batch`",
-        list(.found), WANTED
+        "exports no handler: found {}, expected {}; build it against hostler's WIT, world `handler` or `batch`",
+        list(.found), EXPECTED
     )]
     NoHandler {
-        /// What it exports.
+        /// The exports.
         found: Vec<String>,
     },
 
-    /// The component exports a handler of another major version only.
+    /// The component exports a handler interface of another major version.
     #[error(
-        "exports {}, wanted {}; rebuild it against this host's WIT, or use the host it was made for",
-        list(.found), WANTED
+        "exports {}, expected {}; rebuild it against this host's WIT, or use the host it was made for",
+        list(.found), EXPECTED
     )]
     OtherVersion {
         /// The handler interfaces it exports.
         found: Vec<String>,
     },
 
-    /// The component exports more than one handler.
+    /// The component exports more than one handler interface.
     #[error("exports more than one handler: {}; export exactly one", list(.found))]
     Ambiguous {
         /// The handler interfaces it exports.
         found: Vec<String>,
     },
 
-    /// The component's export has not the type that its name promises.
+    /// The handler's function has another type than its name promises.
     #[error(
         "exports {export} with another type than this host's: {detail}; rebuild it against hostler's WIT"
     )]
     WrongType {
         /// The function.
         export: String,
-        /// What differs.
+        /// The difference.
         detail: String,
     },
 
-    /// The component imports what it may not have.
-    #[error("imports what it is not granted: {}", list(.imports))]
+    /// The component imports interfaces that it is not granted.
+    #[error("imports interfaces that it is not granted: {}", list(.imports))]
     NotGranted {
-        /// Every such import.
+        /// The imports without a grant.
         imports: Vec<Import>,
     },
 
-    /// An import is there, but not as the component wants it.
-    #[error(
-        "imports what this host has in another form: {detail}; rebuild it against hostler's WIT"
-    )]
+    /// An import has another type on this host.
+    #[error("imports an interface of another type: {detail}; rebuild it against hostler's WIT")]
     WrongImport {
-        /// What differs.
+        /// The difference.
         detail: String,
     },
 
-    /// One instance needs more than the limits allow.
+    /// An instance needs more than the limits allow.
     #[error("needs {needs} {what}, the limit is {limit} (limit `{setting}`)")]
     NeedsMore {
-        /// Of what, with its unit.
+        /// The resource, with its unit.
         what: &'static str,
-        /// What an instance needs at its start.
+        /// The amount that an instance needs at its start.
         needs: u64,
-        /// What the limits allow.
+        /// The amount that is allowed.
         limit: u64,
-        /// The limit to raise.
+        /// The name of the limit.
         setting: &'static str,
     },
 
-    /// An instance of it takes more of the host beside its memories and tables than any may.
-    #[error("an instance takes more than any may: {detail}")]
-    TooMuch {
-        /// What, in wasmtime's words.
+    /// An instance needs too much memory of the host beside its memories and tables.
+    #[error("an instance is too large: {detail}")]
+    InstanceTooLarge {
+        /// wasmtime's message.
         detail: String,
     },
 
-    /// No instance could be made of it within the limits.
+    /// No instance could be made within the limits.
     #[error("does not start: {0}")]
     Start(Fault),
 
-    /// The sandbox itself could not be made on this machine.
+    /// The sandbox could not be made on this machine.
     #[error("can't be run here: {detail}")]
     Engine {
-        /// What failed.
+        /// The cause.
         detail: String,
     },
 }
 
-/// What wasmtime says about a component, for people. The component chooses some of the words: they are
-/// harmless, and bounded.
-pub(super) fn said(error: &wasmtime::Error) -> String {
+/// wasmtime's message, for people: bounded, and with control characters escaped, because a component
+/// chooses parts of it.
+pub(super) fn describe(error: &wasmtime::Error) -> String {
     let mut text = printable(&format!("{error:#}"));
     truncate_utf8(&mut text, DETAIL_MAX);
     text
 }
 
-/// A name of the component's choice, for people.
-pub(super) fn named(name: &str) -> String {
+/// A name from a component, for people: bounded and escaped.
+pub(super) fn display_name(name: &str) -> String {
     let mut text = printable(name);
     truncate_utf8(&mut text, NAME_MAX);
     text
@@ -210,7 +208,7 @@ fn list<T: ToString>(items: &[T]) -> String {
     if items.is_empty() {
         return "nothing".to_owned();
     }
-    // A component may have thousands of exports: the message stays readable.
+    // A component may have thousands of exports.
     const SHOWN: usize = 16;
     let mut text = items
         .iter()

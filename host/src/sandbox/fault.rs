@@ -1,4 +1,4 @@
-//! What an error of wasmtime means: the fault of an attempt.
+//! Turns an error of wasmtime into the fault of an attempt.
 
 use std::any::Any;
 
@@ -11,49 +11,49 @@ use super::limits::Limits;
 use crate::delivery::outcome::{Fault, FaultKind};
 use crate::delivery::text::{printable, truncate_utf8};
 
-/// Functions named in a fault's detail, innermost first.
+/// Function names in a fault's detail, innermost first.
 const FRAMES_NAMED: usize = 4;
 
 /// Bytes of a function's name in a fault's detail.
 const NAME_MAX: usize = 96;
 
-/// wasmtime says this with an error type that it does not export.
+/// A message of wasmtime, whose error type is private.
 const TRANSFER_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
 
-/// As above: more live handles than [`Limits::handles`].
+/// As above, for more handles than [`Limits::handles`].
 const HANDLES_EXHAUSTED: &str = "store handle limit exceeded";
 
-/// The guest ran out of its CPU time: what our epoch callback ends a call with.
+/// The guest used up its CPU time. The epoch callback ends a call with this error.
 #[derive(Debug, thiserror::Error)]
 #[error("out of CPU time")]
 pub(super) struct OutOfCpu;
 
-/// What happened around an error.
-pub(super) struct Circumstances<'a> {
+/// The state of the call in which an error occurred.
+pub(super) struct ErrorContext<'a> {
     pub(super) limits: &'a Limits,
-    /// What the instance was denied during the call.
+    /// The last request for memory that the limiter denied during the call.
     pub(super) denied: Option<Denied>,
-    /// Whether there was an instance yet. Without one nothing counts as an attempt.
+    /// Whether the instance was made. Before that, a fault does not count as an attempt.
     pub(super) instantiated: bool,
 }
 
-impl Circumstances<'_> {
-    /// The fault that ended a call with this error.
+impl ErrorContext<'_> {
+    /// The fault for this error.
     pub(super) fn fault(&self, error: &wasmtime::Error) -> Fault {
         let (kind, detail) = self.classify(error);
-        self.placed(kind, with_trace(printable(&detail), error))
+        self.build(kind, with_trace(printable(&detail), error))
     }
 
-    /// The fault of an attempt that took too long.
+    /// The fault of an attempt that exceeded the wall-clock limit.
     pub(super) fn wall_timeout(&self) -> Fault {
-        self.placed(
+        self.build(
             FaultKind::WallTimeout,
             format!("no answer within {:?} (limit `timeout`)", self.limits.wall),
         )
     }
 
-    /// What fails before there is an instance is no attempt, whatever it was.
-    fn placed(&self, kind: FaultKind, detail: String) -> Fault {
+    /// A fault of this kind; before the instance is made, it is an instantiation fault.
+    fn build(&self, kind: FaultKind, detail: String) -> Fault {
         if self.instantiated {
             Fault::new(kind, detail)
         } else {
@@ -112,10 +112,10 @@ impl Circumstances<'_> {
             return (FaultKind::MemoryLimit, denied.describe(limits));
         }
         if error.downcast_ref::<WasmBacktrace>().is_some() {
-            // An import refused what the guest asked for.
+            // An import returned an error to the guest.
             return (FaultKind::Trap, root);
         }
-        // No guest code was running: the call's values themselves were not what the type says.
+        // No guest code was running: the result does not have the type of the interface.
         (FaultKind::BadOutcome, root)
     }
 
@@ -127,8 +127,8 @@ impl Circumstances<'_> {
     }
 }
 
-/// The fault of a panic of our own. Charged even while there is no instance: what panics must
-/// not be tried for ever.
+/// The fault of a panic in the host. It counts as an attempt even before the instance is made, so
+/// that a message that always causes a panic is not retried for ever.
 pub(crate) fn host_panic(payload: &(dyn Any + Send)) -> Fault {
     let text = payload
         .downcast_ref::<&str>()
@@ -141,19 +141,19 @@ pub(crate) fn host_panic(payload: &(dyn Any + Send)) -> Fault {
 impl Denied {
     fn describe(self, limits: &Limits) -> String {
         match self {
-            Self::Memory { wanted } => format!(
-                "wanted {wanted} bytes of linear memory, may have {} (limit `memory`)",
+            Self::Memory { requested } => format!(
+                "requested {requested} bytes of linear memory, the limit is {} (limit `memory`)",
                 limits.memory
             ),
-            Self::Table { wanted } => format!(
-                "wanted {wanted} table elements, may have {} (limit `table_elements`)",
+            Self::Table { requested } => format!(
+                "requested {requested} table elements, the limit is {} (limit `table_elements`)",
                 limits.table_elements
             ),
         }
     }
 }
 
-/// Say where in the guest it happened, if the component has names.
+/// Append the innermost guest functions, if the component has names.
 fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
         return detail;
@@ -164,7 +164,7 @@ fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
         .filter_map(|frame| frame.func_name())
         .take(FRAMES_NAMED);
     for (position, name) in names.enumerate() {
-        // Names come from the component: no control characters, and bounded.
+        // The component chooses its names: escape and bound them.
         let mut name = printable(&format!("{:#}", rustc_demangle::demangle(name)));
         truncate_utf8(&mut name, NAME_MAX);
         detail.push_str(if position == 0 { ", in " } else { " < " });

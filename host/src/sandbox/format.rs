@@ -1,5 +1,4 @@
-//! What a file is, told by its first bytes and the lengths of its sections: enough to say what
-//! is wrong with it before a compiler sees it.
+//! Checks the first bytes of a file and the lengths of its sections, before it is compiled.
 
 use wasmtime::Engine;
 
@@ -10,7 +9,7 @@ const CORE_MODULE: &[u8] = &[1, 0, 0, 0];
 const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 const HEADER: usize = 8;
 
-/// Refuse what is not a component, or not all of one.
+/// Refuse a file that is not a component, or is truncated.
 pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     if Engine::detect_precompiled(bytes).is_some() {
         return Err(LoadError::Precompiled);
@@ -21,7 +20,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     match bytes.get(MAGIC.len()..HEADER) {
         None => {
             return Err(LoadError::Truncated {
-                wanted: HEADER as u64,
+                section_end: HEADER as u64,
                 size: bytes.len() as u64,
             });
         }
@@ -32,20 +31,20 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     let mut at = HEADER as u64;
     let size = bytes.len() as u64;
     while at < size {
-        // A section: its number, its length, its content.
-        let wanted = match length(bytes, at + 1) {
+        // A section: number, length, content.
+        let section_end = match length(bytes, at + 1) {
             Some((length, start)) => start.saturating_add(length),
             None => at + 2,
         };
-        if wanted > size {
-            return Err(LoadError::Truncated { wanted, size });
+        if section_end > size {
+            return Err(LoadError::Truncated { section_end, size });
         }
-        at = wanted;
+        at = section_end;
     }
     Ok(())
 }
 
-/// The LEB128 number at `at`, and where it ends.
+/// The LEB128 number at `at`, and the offset after it.
 fn length(bytes: &[u8], at: u64) -> Option<(u64, u64)> {
     const BYTES_MAX: usize = 5;
     let mut value = 0;

@@ -1,19 +1,19 @@
-//! Which imports a handler may have: the one place that decides. `imports` links what is granted.
+//! Decides which imports a handler may have. `imports` links them.
 //!
-//! An import without a grant is not linked: loading refuses the component and names the import.
+//! A component that imports an interface without a grant is refused at load.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What an operator grants beyond what every handler has. Nothing, by default.
+/// The operator's grants to a handler. None by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grants {
     /// `config`: the values of `wasi:config`.
     pub config: Option<Values>,
 }
 
-/// Names and values. Values may be secrets: `Debug` shows the names only.
+/// Names and values. Values may be secrets: `Debug` shows only the names.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
 
@@ -37,19 +37,19 @@ impl fmt::Debug for Values {
 
 /// One grant.
 struct Grant {
-    /// What operators call it.
+    /// The name in the configuration.
     name: &'static str,
-    /// The interfaces it is about: with their versions, or whole packages (`wasi:http`).
+    /// The interfaces: with a version, or a whole package (`wasi:http`).
     interfaces: &'static [&'static str],
     is_given: fn(&Grants) -> bool,
-    /// Whether this version of hostler implements them.
+    /// Whether this version of hostler has it.
     exists: bool,
 }
 
-/// The interfaces of the grant `config`. Other versions have other shapes: they are refused by name.
+/// The interfaces of the grant `config`. Other versions have other types, and are refused.
 pub(super) const CONFIG: &[&str] = &["wasi:config/store@0.2.0-rc.1"];
 
-/// The grants of this version, and those of later ones, so that a refusal can name them.
+/// The grants of this version, and planned grants, so that a refusal can name them.
 static GRANTS: [&Grant; 4] = [
     &Grant {
         name: "config",
@@ -80,27 +80,27 @@ impl Grant {
     }
 }
 
-/// What it takes to import an interface.
+/// The requirement for an import.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Need {
     /// Every handler has it.
     Nothing,
-    /// Every handler has it, but there is nothing behind it: no directory, no variable, no network.
+    /// Every handler has it, without content: no directory, no variable, no network.
     Inert,
-    /// The operator has to grant it, by this name.
+    /// The operator must give the grant with this name.
     Grant(&'static str),
-    /// There will be a grant of this name, but this host does not have it.
+    /// A planned grant, which this host does not have.
     LaterGrant(&'static str),
     /// This host does not have it.
     Unknown,
 }
 
-/// An interface that a component imports, and what that takes.
+/// An interface that a component imports.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Import {
-    /// Its full name, such as `wasi:clocks/wall-clock@0.2.6`.
+    /// The full name, such as `wasi:clocks/wall-clock@0.2.6`.
     pub name: String,
-    /// What it takes to import it.
+    /// The requirement.
     pub need: Need,
 }
 
@@ -112,7 +112,7 @@ impl Import {
         }
     }
 
-    /// Whether these grants satisfy it.
+    /// Whether these grants allow the import.
     pub fn granted(&self, grants: &Grants) -> bool {
         match self.need {
             Need::Nothing | Need::Inert => true,
@@ -139,12 +139,12 @@ impl fmt::Display for Import {
     }
 }
 
-/// An interface of builds for tests, which makes the host panic. Without its version.
+/// The interface that makes the host panic, without version; only in test builds.
 #[cfg(feature = "fault-points")]
 pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
 
-/// What it takes to import an interface. Versions count as the linker counts them: compatible
-/// versions (`@1.x`, `@0.2.x`) are one interface.
+/// The requirement for an import. As in the linker, compatible versions (`@1.x`, `@0.2.x`) are one
+/// interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
         return if grant.exists {

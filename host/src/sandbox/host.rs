@@ -1,4 +1,4 @@
-//! The data of a store: the attempt that a guest works on, its meters, and its WASI context.
+//! The data of a store: the current attempt, the meters and the WASI context.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,11 @@ use super::engine::Pace;
 use super::grants::Grants;
 use super::limiter::Limiter;
 use super::limits::Limits;
-use super::log::{Author, Journal, LogSink, Output, Rate, Stream};
+use super::log::{GuestLog, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
 use crate::delivery::trace::Trace;
 
-/// What all instances of a handler share.
+/// Data that all instances of a handler share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
@@ -26,11 +26,11 @@ pub(super) struct Shared {
     pub(super) grants: Grants,
 }
 
-/// The attempt that a guest is working on.
+/// The attempt that a guest works on.
 pub(super) struct Attempt {
     pub(super) message_id: Arc<str>,
     pub(super) number: u32,
-    /// How many messages the call has; `message_id` is the first one's.
+    /// The number of messages in the call; `message_id` and `number` belong to the first one.
     pub(super) messages: usize,
     pub(super) deadline: Instant,
     pub(super) cancelled: Arc<AtomicBool>,
@@ -46,13 +46,13 @@ pub(super) struct Host {
     shared: Arc<Shared>,
     pub(super) attempt: Attempt,
     table: ResourceTable,
-    /// Made when the guest first asks for anything of WASI: many never do.
+    /// Made at the guest's first use of WASI; many guests never use it.
     wasi: Option<Box<Wasi>>,
 }
 
 struct Wasi {
     context: WasiCtx,
-    journal: Arc<Mutex<Journal>>,
+    log: Arc<Mutex<GuestLog>>,
 }
 
 impl Host {
@@ -69,35 +69,34 @@ impl Host {
         }
     }
 
-    /// What the operator grants.
+    /// The operator's grants.
     pub(super) fn grants(&self) -> &Grants {
         &self.shared.grants
     }
 
-    /// A tick found it running. Returns whether it has held a core for as long as it may.
+    /// Count an epoch tick. Returns whether the CPU time is used up.
     pub(super) fn tick(&self) -> bool {
         self.shared.pace.found_running();
         self.meter.tick() >= self.shared.limits.cpu
     }
 
-    /// The same instance gets another message.
+    /// Start the next attempt on the same instance.
     pub(super) fn begin(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.limiter.begin_call();
         if let Some(wasi) = &self.wasi {
-            let author = author(&self.attempt, &self.shared);
-            wasi.journal
+            let context = log_context(&self.attempt, &self.shared);
+            wasi.log
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .begin(author, &self.shared.limits);
+                .begin(context, &self.shared.limits);
         }
     }
 
-    /// The attempt is over: write what it has begun to write. Returns the bytes of its output
-    /// that were dropped.
+    /// End the attempt: write its unfinished lines. Returns the bytes of output that were dropped.
     pub(super) fn finish(&mut self) -> u64 {
         self.wasi.as_ref().map_or(0, |wasi| {
-            wasi.journal
+            wasi.log
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .finish()
@@ -105,13 +104,13 @@ impl Host {
     }
 }
 
-fn author(attempt: &Attempt, shared: &Shared) -> Author {
-    // What a batch writes belongs to all of its messages, so to none of their traces.
+fn log_context(attempt: &Attempt, shared: &Shared) -> LogContext {
+    // The output of a batch belongs to all its messages, so it has no trace.
     let trace = attempt
         .traceparent
         .as_ref()
         .filter(|_| attempt.messages == 1);
-    Author {
+    LogContext {
         message_id: Arc::clone(&attempt.message_id),
         attempt: attempt.number,
         messages: attempt.messages,
@@ -122,16 +121,16 @@ fn author(attempt: &Attempt, shared: &Shared) -> Author {
 }
 
 impl Wasi {
-    /// No directory, argument, variable, input or network; real clocks and randomness.
+    /// Without directories, arguments, variables, input and network; with real clocks and randomness.
     fn new(attempt: &Attempt, shared: &Shared) -> Self {
-        let journal = Arc::new(Mutex::new(Journal::new(
-            author(attempt, shared),
+        let log = Arc::new(Mutex::new(GuestLog::new(
+            log_context(attempt, shared),
             &shared.limits,
             Arc::clone(&shared.rate),
         )));
         let output = |stream| Output {
             stream,
-            journal: Arc::clone(&journal),
+            log: Arc::clone(&log),
         };
         let context = WasiCtx::builder()
             .stdout(output(Stream::Stdout))
@@ -141,7 +140,7 @@ impl Wasi {
             .allow_udp(false)
             .allow_ip_name_lookup(false)
             .build();
-        Self { context, journal }
+        Self { context, log }
     }
 }
 

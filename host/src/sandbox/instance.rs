@@ -1,8 +1,8 @@
-//! Instances: how one is made, and how long it lasts.
+//! Makes, reuses and drops instances.
 //!
-//! An instance is thrown away after a fault, whatever it may serve else. One that answered serves
-//! the next message of its slot, unless it has served as many as it may, has grown too large, has
-//! waited for too long, or is one of another handler.
+//! An instance is dropped after a fault. Otherwise it serves the next message of its slot, unless it
+//! has reached its number of messages, has grown too large, was idle for too long, or belongs to
+//! another handler.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,21 +18,20 @@ use super::settings::Reuse;
 use super::supervise::drop_caught;
 use super::world::Handle;
 
-/// How long to wait for room in the pool before looking again. Only more slots than
-/// `Settings::concurrency` make anybody wait.
+/// The time between two tries to get an instance from a full pool. The pool is full only if there
+/// are more slots than `Settings::concurrency`.
 const POOL_RETRY: Duration = Duration::from_millis(1);
 
-/// How long the calls of a slot may keep a thread from other slots, one call after the other.
-const TURN: Duration = Duration::from_millis(1);
+/// The longest time that consecutive calls of a slot may block the other slots of the thread.
+const YIELD_AFTER: Duration = Duration::from_millis(1);
 
-/// One executor slot's part of the sandbox: runs one call at a time, and keeps the instance that
-/// the next call reuses.
+/// A slot of the executor: runs one call at a time, and keeps an instance for the next call.
 #[derive(Default)]
 pub struct Slot {
     live: Option<Live>,
     pub(super) meter: Arc<Meter>,
-    /// How long it may have kept its thread from other slots.
-    kept: Duration,
+    /// The time that calls took since the last yield, at most.
+    busy: Duration,
 }
 
 impl std::fmt::Debug for Slot {
@@ -44,40 +43,39 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// How long it may wait for its next message until [`Slot::rest`] is due; `None` = it keeps no
-    /// instance.
-    pub fn patience(&self) -> Option<Duration> {
+    /// The idle time after which [`Slot::on_idle`] must be called; `None` = the slot has no instance.
+    pub fn idle_timeout(&self) -> Option<Duration> {
         self.live.as_ref().map(|live| live.idle)
     }
 
-    /// Nothing has come for so long: let go of the instance, and of its memory.
-    pub fn rest(&mut self) {
+    /// Drop the instance and free its memory.
+    pub fn on_idle(&mut self) {
         if let Some(live) = self.live.take()
             && let Err(payload) = drop_caught(live)
         {
-            // No attempt runs: there is nobody to charge.
+            // No attempt runs, so no message is charged.
             tracing::error!(
                 detail = super::fault::host_panic(&*payload).detail,
-                "the host panicked while it dropped an instance",
+                "the host panicked while dropping an instance",
             );
         }
     }
 
-    /// Calls that never wait would keep their thread for as long as there are messages.
-    pub(super) async fn take_turns(&mut self) {
-        if self.kept >= TURN {
-            self.kept = Duration::ZERO;
+    /// Yield to the other slots of the thread: calls that never wait would block them.
+    pub(super) async fn yield_if_due(&mut self) {
+        if self.busy >= YIELD_AFTER {
+            self.busy = Duration::ZERO;
             tokio::task::yield_now().await;
         }
     }
 
-    /// A call has kept the thread for so long, at most.
-    pub(super) fn kept(&mut self, duration: Duration) {
-        self.kept += duration;
+    /// Add the duration of a call.
+    pub(super) fn add_busy_time(&mut self, duration: Duration) {
+        self.busy += duration;
     }
 
-    /// The instance that this call reuses. Out of the slot for the time of the call: if the call's
-    /// future is dropped, so is it.
+    /// Take the instance for the next call, if it can be reused. If the future of the call is dropped,
+    /// the instance is dropped too.
     pub(super) fn reusable(&mut self, loaded: &Loaded, now: Instant) -> Option<Live> {
         let fits = |live: &Live| {
             live.generation == loaded.generation && now.duration_since(live.used) < live.idle
@@ -85,30 +83,30 @@ impl Slot {
         if self.live.as_ref().is_some_and(fits) {
             return self.live.take();
         }
-        self.rest();
+        self.on_idle();
         None
     }
 
-    /// What has answered may serve again.
+    /// Keep the instance for the next call.
     pub(super) fn keep(&mut self, live: Live) {
         self.live = Some(live);
     }
 }
 
-/// An instance, being made or made.
+/// A store and its instance, which is made at the first call.
 pub(super) struct Live {
     pub(super) store: Store<Host>,
     handle: Option<Handle>,
-    /// Messages it has answered.
+    /// Messages that the instance has answered.
     served: u32,
-    /// Messages it may answer.
+    /// Messages that the instance may answer.
     lifetime: u32,
-    /// Bytes of linear memory after its first answer.
+    /// Bytes of linear memory after the first answer.
     memory_first: Option<usize>,
-    /// When it last answered.
+    /// The time of the last answer.
     used: Instant,
     idle: Duration,
-    /// Which handler it is an instance of: a swap must not reuse the old one's.
+    /// The handler's generation: another handler must not reuse the instance.
     generation: u64,
 }
 
@@ -132,12 +130,12 @@ impl Live {
         }
     }
 
-    /// Whether there is an instance yet.
+    /// Whether the instance is made.
     pub(super) fn is_made(&self) -> bool {
         self.handle.is_some()
     }
 
-    /// The handler's function, of an instance that is made now if there is none yet.
+    /// The handler's function. Makes the instance if necessary.
     pub(super) async fn handle(&mut self, loaded: &Loaded) -> wasmtime::Result<Handle> {
         if let Some(handle) = self.handle {
             return Ok(handle);
@@ -153,19 +151,20 @@ impl Live {
         Ok(handle)
     }
 
-    /// It has answered so many messages, and has so many bytes of memory: may it serve more?
-    pub(super) fn answered(&mut self, messages: usize, memory: usize, reuse: &Reuse) -> bool {
+    /// Record that `messages` were answered and that linear memory now has `memory` bytes. Returns
+    /// whether the instance may serve more messages.
+    pub(super) fn record_answers(&mut self, messages: usize, memory: usize, reuse: &Reuse) -> bool {
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
         self.served = self.served.saturating_add(messages);
         self.used = Instant::now();
-        // One that is large from its first message on is as large when it is new.
+        // A new instance would be as large if this one was large after its first message.
         let first = *self.memory_first.get_or_insert(memory);
         let has_grown = memory > reuse.memory && memory > first;
         self.served < self.lifetime && !has_grown
     }
 }
 
-/// A tick found the guest running: end it if it is out of CPU time, else let others run.
+/// Epoch callback: end a guest that has used up its CPU time, else yield to other tasks.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the signature of an epoch callback"
@@ -174,7 +173,7 @@ fn on_tick(store: StoreContextMut<'_, Host>) -> wasmtime::Result<UpdateDeadline>
     if store.data().tick() {
         return Err(OutOfCpu.into());
     }
-    // tokio's own yield lets the runtime look at timers and sockets before it polls us again.
+    // tokio's own yield lets the runtime poll timers and sockets first.
     Ok(UpdateDeadline::YieldCustom(
         1,
         Box::pin(tokio::task::yield_now()),

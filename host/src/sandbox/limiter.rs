@@ -1,23 +1,23 @@
-//! Counts what an instance holds, and remembers what it was denied.
+//! Limits the memory and tables of an instance, and records the last denied request.
 
 use wasmtime::ResourceLimiter;
 
 use super::limits::Limits;
 
-/// Core instances of one component. Interpreters and adapters have some dozen; each may cost the
+/// The most core instances of one component. Interpreters and adapters have some dozen. Each may use
 /// host memory that no other limit counts.
 pub(super) const CORE_INSTANCES: usize = 256;
 
-/// What an instance was denied during a call.
+/// A request that was denied during a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Denied {
-    /// Bytes of linear memory, in all.
-    Memory { wanted: usize },
-    /// Elements of tables, in all.
-    Table { wanted: usize },
+    /// Bytes of linear memory in total.
+    Memory { requested: usize },
+    /// Table elements in total.
+    Table { requested: usize },
 }
 
-/// One instance's memory and tables, all of them together.
+/// The total memory and tables of one instance.
 #[derive(Debug)]
 pub(super) struct Limiter {
     memory: Counter,
@@ -32,10 +32,10 @@ struct Counter {
 }
 
 impl Counter {
-    /// Whether it may grow from `current` to `desired`; else what that would make in all.
+    /// Whether growth from `current` to `desired` is allowed; `Err` = the total is over the limit.
     ///
-    /// A growth that fails in spite of our consent (the kernel has no memory) stays counted: that
-    /// errs on the safe side, and the instance is unlikely to outlive it.
+    /// Allowed growth that fails because the kernel has no memory stays counted: the instance is
+    /// unlikely to survive it.
     fn grow(
         &mut self,
         current: usize,
@@ -47,7 +47,7 @@ impl Counter {
             return Err(total);
         }
         if maximum.is_some_and(|maximum| desired > maximum) {
-            // The guest's own bound, not ours: it fails without being denied by us.
+            // The guest's own bound: the growth fails, but is not denied by a limit.
             return Ok(false);
         }
         self.used = total;
@@ -65,7 +65,7 @@ impl Limiter {
         }
     }
 
-    /// A new call begins: what was denied in the last one is forgotten.
+    /// Start a call: clear the denied request.
     pub(super) fn begin_call(&mut self) {
         self.denied = None;
     }
@@ -74,7 +74,7 @@ impl Limiter {
         self.denied
     }
 
-    /// Bytes of linear memory. They never shrink while the instance lives.
+    /// Bytes of linear memory. They never shrink.
     pub(super) fn memory_bytes(&self) -> usize {
         self.memory.used
     }
@@ -89,8 +89,8 @@ impl ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         self.memory
             .grow(current, desired, maximum)
-            .or_else(|wanted| {
-                self.denied = Some(Denied::Memory { wanted });
+            .or_else(|requested| {
+                self.denied = Some(Denied::Memory { requested });
                 Ok(false)
             })
     }
@@ -107,8 +107,8 @@ impl ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         self.tables
             .grow(current, desired, maximum)
-            .or_else(|wanted| {
-                self.denied = Some(Denied::Table { wanted });
+            .or_else(|requested| {
+                self.denied = Some(Denied::Table { requested });
                 Ok(false)
             })
     }

@@ -1,43 +1,42 @@
-//! What a handler may use. `docs/sandbox.md` publishes these with the fault that each produces.
+//! The limits of a handler. `docs/sandbox.md` lists them with the faults that they cause.
 
 use std::time::Duration;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// The bounds of one handler. `Default` is what the documentation publishes.
+/// The limits of one handler. The documentation lists the defaults.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// How long one attempt may take, waiting included.
+    /// The wall-clock time of one attempt, waiting included.
     pub wall: Duration,
-    /// How long one attempt may hold a core; checked every [`super::TICK`].
+    /// The CPU time of one attempt; checked every [`super::TICK`].
     pub cpu: Duration,
-    /// Bytes of linear memory, all memories of an instance together.
+    /// Bytes of all linear memories of an instance.
     pub memory: usize,
-    /// Elements of tables, all tables of an instance together.
+    /// Elements of all tables of an instance.
     pub table_elements: usize,
     /// Bytes of the guest's call stack.
     pub stack: usize,
-    /// Bytes that the guest may hand to the host in one call, its answer included.
+    /// Bytes that the guest may pass to the host in one call, its answer included.
     pub transfer: usize,
-    /// Bytes of an outcome's text that are kept; the rest is cut off.
+    /// Bytes of an outcome's text; the rest is dropped.
     pub outcome_text: usize,
-    /// Handles to resources (streams, pollables, ...) that an instance may hold at a time.
+    /// Resource handles (streams, pollables, ...) that an instance may hold at a time.
     pub handles: usize,
-    /// Random bytes that the guest may ask for in one call.
+    /// Random bytes that the guest may request in one call.
     pub random: u64,
-    /// Bytes of stdout and stderr per attempt; the rest is dropped and counted.
+    /// Bytes of stdout and stderr per attempt; excess is dropped and counted.
     pub log_attempt: usize,
-    /// Bytes per line of stdout and stderr; the rest of the line is dropped.
+    /// Bytes per line of stdout and stderr; excess is dropped and counted.
     pub log_line: usize,
-    /// Bytes of stdout and stderr per second, all attempts together; the rest is dropped and
-    /// counted.
+    /// Bytes of stdout and stderr per second, of all attempts; excess is dropped and counted.
     pub log_rate: usize,
     /// Bytes of the component's file.
     pub component: u64,
-    /// How long compiling it may take. Holds for [`Compiler::Child`](super::Compiler::Child).
+    /// The time to compile it. Applies to [`Compiler::Child`](super::Compiler::Child).
     pub compile_time: Duration,
-    /// Bytes of address space that compiling it may take. Holds for [`Compiler::Child`](super::Compiler::Child).
+    /// Bytes of address space to compile it. Applies to [`Compiler::Child`](super::Compiler::Child).
     pub compile_memory: u64,
 }
 

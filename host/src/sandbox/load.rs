@@ -1,7 +1,7 @@
-//! From a file to a handler that can be called; every step can refuse.
+//! Loads a handler: checks, compiles and links a component, and makes a trial instance.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::ResourcesRequired;
 use wasmtime::component::{Component, InstancePre};
 
-use super::error::{LoadError, named, said};
+use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
 use super::grants::Import;
 use super::host::{Host, Shared};
@@ -26,51 +26,51 @@ use super::{compile, engine, format};
 /// Bytes of a page of linear memory.
 const PAGE: u64 = 64 << 10;
 
-/// A handler, ready to be called.
+/// A handler that can be called.
 pub(super) struct Loaded {
     pub(super) engine: wasmtime::Engine,
     pub(super) pre: InstancePre<Host>,
     pub(super) export: Export,
     pub(super) shared: Arc<Shared>,
     pub(super) reuse: Reuse,
-    /// Unlike any other `Loaded` of this process.
+    /// Unique in this process.
     pub(super) generation: u64,
     pub(super) description: Description,
 }
 
-/// What a component is and needs.
+/// The properties of a component.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Description {
     /// The interface that the host calls, such as `hostler:handler/message-handler@1.0.0`.
     pub interface: String,
-    /// Whether it takes several messages at a time.
+    /// Whether the handler takes single messages or batches.
     pub world: World,
-    /// Everything it exports.
+    /// All exports.
     pub exports: Vec<String>,
-    /// Everything it imports, and what each import takes.
+    /// All imports, with their requirements.
     pub imports: Vec<Import>,
     /// Bytes of the file.
     pub size: u64,
-    /// How long it took to compile, or to read what was compiled before.
+    /// The time to compile, or to read the cached code.
     pub compile: Duration,
-    /// Whether it was compiled before.
+    /// Whether the code came from the cache.
     pub cached: bool,
     /// Linear memories of one instance.
     pub memories: u32,
-    /// Bytes of the largest of them at the start.
+    /// Initial bytes of the largest memory.
     pub memory_initial: u64,
     /// Tables of one instance.
     pub tables: u32,
-    /// Elements of the largest of them at the start.
+    /// Initial elements of the largest table.
     pub table_initial: u64,
-    /// Whether instances come from a pool (else from memory mapped for each).
+    /// Whether instances come from a pool; false = memory is mapped for each instance.
     pub pooling: bool,
 }
 
 /// Read a component's file, of at most `limit` bytes.
 ///
 /// # Errors
-/// It cannot be read, or is larger.
+/// The file cannot be read, or is larger than `limit`.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -100,11 +100,11 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
     build(bytes, settings, settings.allocation)
 }
 
-/// Whether its code is kept.
-pub(crate) fn is_kept(bytes: &[u8], settings: &Settings) -> bool {
+/// Whether the compiled code of this component is cached.
+pub(crate) fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     engine::compiler(settings, settings.allocation)
-        .is_ok_and(|compiler| compile::is_kept(&compiler, &digest, settings))
+        .is_ok_and(|compiler| compile::is_cached(&compiler, &digest, settings))
 }
 
 fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Loaded, LoadError> {
@@ -123,38 +123,41 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     let exports = component
         .component_type()
         .exports(&compiler)
-        .map(|(name, _)| named(name))
+        .map(|(name, _)| display_name(name))
         .collect();
     drop(component);
 
-    // The pool is made for this component, so its engine comes after a first look at it.
+    // The pool is sized for this component, so its engine is made after the checks.
     let built = match engine::runner(settings, allocation, &required) {
         Ok(built) => built,
-        // No room for a pool: without one it is slower, but it runs.
+        // Without a pool the handler is slower, but runs.
         Err(error) if allocation == Allocation::Auto => {
-            let reason = said(&error);
-            tracing::warn!(reason, "no pool for instances, memory is mapped for each");
+            let reason = describe(&error);
+            tracing::warn!(
+                reason,
+                "no room for an instance pool; memory is mapped for each instance"
+            );
             return build(bytes, settings, Allocation::OnDemand);
         }
         Err(error) => return Err(unusable(error)),
     };
-    let too_much = |error| LoadError::TooMuch {
-        detail: said(&error),
+    let too_large = |error| LoadError::InstanceTooLarge {
+        detail: describe(&error),
     };
     if !built.pooling {
-        // Only a pool looks at what an instance takes beside its memories and tables.
+        // Only a pool checks the other host memory of an instance.
         let one = engine::pool_of_one(settings, allocation, &required).map_err(unusable)?;
-        artifact.load(&one).map_err(too_much)?;
+        artifact.load(&one).map_err(too_large)?;
     }
-    let component = artifact.load(&built.engine).map_err(too_much)?;
-    // The export's index belongs to one loaded component.
+    let component = artifact.load(&built.engine).map_err(too_large)?;
+    // The index of an export is valid for one loaded component only.
     let export = world::probe(&built.engine, &component)
         .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
     let pre = linker(&built.engine, &settings.grants)
         .map_err(unusable)?
         .instantiate_pre(&component)
         .map_err(|error| LoadError::WrongImport {
-            detail: said(&error),
+            detail: describe(&error),
         })?;
     let loaded = Loaded {
         description: Description {
@@ -188,7 +191,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     Ok(loaded)
 }
 
-/// What the component imports, if it may.
+/// The imports of the component, if all are granted.
 fn imports(
     engine: &wasmtime::Engine,
     component: &Component,
@@ -197,7 +200,7 @@ fn imports(
     let imports: Vec<_> = component
         .component_type()
         .imports(engine)
-        .map(|(name, _)| Import::new(&named(name)))
+        .map(|(name, _)| Import::new(&display_name(name)))
         .collect();
     let refused: Vec<_> = imports
         .iter()
@@ -211,12 +214,12 @@ fn imports(
     }
 }
 
-/// What an instance needs at its start, if the limits allow it.
+/// The initial resources of an instance, if they are within the limits.
 fn required(component: &Component, limits: &Limits) -> Result<ResourcesRequired, LoadError> {
     let required = component
         .resources_required()
         .ok_or_else(|| LoadError::Invalid {
-            detail: "it imports core modules".to_owned(),
+            detail: "the component imports core modules".to_owned(),
         })?;
     let check = |needs: u64, limit: usize, what, setting| {
         if needs > limit as u64 {
@@ -247,29 +250,37 @@ fn required(component: &Component, limits: &Limits) -> Result<ResourcesRequired,
     Ok(required)
 }
 
-/// Make an instance on a thread of its own: the caller's may belong to an async runtime.
+/// Make a trial instance.
 fn trial(loaded: &Loaded) -> Result<(), LoadError> {
-    let unusable = |error: std::io::Error| LoadError::Engine {
-        detail: format!("the trial did not run: {error}"),
-    };
+    on_own_thread("trial", async || loaded.trial().await)
+        .map_err(|error| LoadError::Engine {
+            detail: format!("the trial did not run: {error}"),
+        })?
+        .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload))))
+}
+
+/// Run a future on a separate thread: the caller's thread may belong to an async runtime. The inner
+/// error is the payload of a panic.
+pub(crate) fn on_own_thread<T: Send>(
+    name: &str,
+    run: impl AsyncFnOnce() -> T + Send,
+) -> io::Result<thread::Result<T>> {
     let run = || {
-        tokio::runtime::Builder::new_current_thread()
+        let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
-            .build()
-            .map_err(unusable)?
-            .block_on(loaded.trial())
+            .build()?;
+        Ok(runtime.block_on(run()))
     };
     thread::scope(|scope| {
-        thread::Builder::new()
-            .name("trial".to_owned())
-            .spawn_scoped(scope, run)
-            .map_err(unusable)?
-            .join()
-            .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload))))
+        let thread = thread::Builder::new().name(name.to_owned());
+        match thread.spawn_scoped(scope, run)?.join() {
+            Ok(ran) => ran.map(Ok),
+            Err(payload) => Ok(Err(payload)),
+        }
     })
 }
 
-/// A digest as people see it.
+/// The text of a digest: `sha256:` and 64 hexadecimal digits.
 pub(crate) fn name(digest: &[u8; 32]) -> Arc<str> {
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}").into()

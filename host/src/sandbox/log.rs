@@ -1,4 +1,4 @@
-//! What handlers write to stdout and stderr: bounded lines, each a log event.
+//! Turns the stdout and stderr of handlers into bounded lines, one log event each.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,23 +13,23 @@ use super::limits::Limits;
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 
-/// What a short line counts against the limits: its event is larger than its text.
+/// The least number of bytes that a line counts: its event is larger than its text.
 const LINE_COST_MIN: usize = 64;
 
-/// Bytes that a guest may write at once.
+/// Bytes of one write by a guest.
 const WRITE_MAX: usize = 16 << 10;
 
-/// Which of its two outputs a guest wrote to.
+/// An output of a guest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stream {
     /// Standard output.
     Stdout,
-    /// Standard error: also where a Rust guest's panic message goes.
+    /// Standard error. A Rust guest writes its panic message to it.
     Stderr,
 }
 
 impl Stream {
-    /// Its name in log events and in `invoke --json`.
+    /// The name in log events and in `invoke --json`.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -38,25 +38,24 @@ impl Stream {
     }
 }
 
-/// One line that a guest wrote: UTF-8 (lossy), control characters escaped.
+/// A line of a guest: UTF-8 (lossy), with control characters escaped.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogLine {
-    /// Where it was written to.
+    /// The output.
     pub stream: Stream,
-    /// The line, without its end.
+    /// The line, without line end.
     pub text: String,
 }
 
-/// Where the lines of guests go.
+/// The destination of a guest's lines.
 #[derive(Clone, Debug, Default)]
 pub enum LogSink {
     /// Events of `tracing` with the target `guest`, level info, and the fields `stream`, `line`,
-    /// `message_id`, `attempt` and `handler`; of a message with a trace also `trace_id` and
-    /// `span_id`, of a call with several messages (`message_id` is the first one's) `batch`, their
-    /// number.
+    /// `message_id`, `attempt` and `handler`. A message with a trace adds `trace_id` and `span_id`. A
+    /// call with several messages adds `batch`, their number; `message_id` is that of the first one.
     #[default]
     Tracing,
-    /// Kept, for a caller that wants to show them.
+    /// Lines are kept for the caller.
     Capture(Capture),
 }
 
@@ -65,7 +64,7 @@ pub enum LogSink {
 pub struct Capture(Arc<Mutex<Vec<LogLine>>>);
 
 impl Capture {
-    /// Take what has been written since the last time.
+    /// Take the lines written since the last call.
     pub fn take(&self) -> Vec<LogLine> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -78,7 +77,7 @@ impl Capture {
     }
 }
 
-/// What all attempts together may write.
+/// The rate limit of all attempts together.
 #[derive(Debug)]
 pub(super) struct Rate {
     per_second: f64,
@@ -87,10 +86,10 @@ pub(super) struct Rate {
 
 #[derive(Debug)]
 struct RateState {
-    /// Bytes that may be written now: at most one second's worth.
+    /// Bytes that may be written now, at most those of one second.
     credit: f64,
     at: Instant,
-    /// Bytes dropped since the last note about it, and when that was.
+    /// Bytes dropped since the last log event about them, and the time of that event.
     dropped: u64,
     noted: Option<Instant>,
 }
@@ -123,7 +122,7 @@ impl Rate {
         granted
     }
 
-    /// Count what was dropped; tells how much to note in the log, at most once a second.
+    /// Count dropped bytes. Returns the number to log, at most once a second.
     fn note_dropped(&self, bytes: u64) -> Option<u64> {
         let mut state = self.lock();
         state.dropped += bytes;
@@ -142,12 +141,12 @@ impl Rate {
     }
 }
 
-/// Whose lines these are.
+/// The attempt that writes the lines.
 #[derive(Clone, Debug)]
-pub(super) struct Author {
+pub(super) struct LogContext {
     pub(super) message_id: Arc<str>,
     pub(super) attempt: u32,
-    /// Messages of the call; `message_id` and `attempt` are the first one's.
+    /// Messages in the call; `message_id` and `attempt` belong to the first one.
     pub(super) messages: usize,
     /// The message's trace.
     pub(super) trace: Option<Trace>,
@@ -155,42 +154,42 @@ pub(super) struct Author {
     pub(super) sink: LogSink,
 }
 
-/// What one attempt writes.
+/// The output of an attempt.
 #[derive(Debug)]
-pub(super) struct Journal {
-    author: Author,
+pub(super) struct GuestLog {
+    context: LogContext,
     rate: Arc<Rate>,
     line_max: usize,
-    /// Bytes that this attempt may still write.
+    /// Bytes that the attempt may still write.
     left: usize,
     dropped: u64,
-    stdout: Partial,
-    stderr: Partial,
+    stdout: PartialLine,
+    stderr: PartialLine,
 }
 
-/// A line that has no end yet.
+/// An unfinished line.
 #[derive(Debug, Default)]
-struct Partial {
+struct PartialLine {
     bytes: Vec<u8>,
     cut: bool,
 }
 
-impl Journal {
-    pub(super) fn new(author: Author, limits: &Limits, rate: Arc<Rate>) -> Self {
+impl GuestLog {
+    pub(super) fn new(context: LogContext, limits: &Limits, rate: Arc<Rate>) -> Self {
         Self {
-            author,
+            context,
             rate,
             line_max: limits.log_line,
             left: limits.log_attempt,
             dropped: 0,
-            stdout: Partial::default(),
-            stderr: Partial::default(),
+            stdout: PartialLine::default(),
+            stderr: PartialLine::default(),
         }
     }
 
-    /// The next attempt of the same instance.
-    pub(super) fn begin(&mut self, author: Author, limits: &Limits) {
-        self.author = author;
+    /// Start the next attempt on the same instance.
+    pub(super) fn begin(&mut self, context: LogContext, limits: &Limits) {
+        self.context = context;
         self.left = limits.log_attempt;
         self.dropped = 0;
     }
@@ -222,7 +221,7 @@ impl Journal {
         let cut = std::mem::take(&mut partial.cut);
         let cost = bytes.len().max(LINE_COST_MIN);
         if bytes.is_empty() {
-            // Says nothing, so it is not told, and costs nobody's share of the log.
+            // An empty line is not logged and costs nothing.
         } else if cost > self.left || !self.rate.take(cost) {
             self.dropped += bytes.len() as u64;
         } else {
@@ -235,7 +234,7 @@ impl Journal {
         self.partial(stream).bytes = bytes;
     }
 
-    /// The attempt is over: lines without an end are lines too. Returns the bytes dropped.
+    /// End the attempt: log its unfinished lines. Returns the bytes dropped.
     pub(super) fn finish(&mut self) -> u64 {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if !self.partial(stream).bytes.is_empty() {
@@ -249,14 +248,14 @@ impl Journal {
             tracing::warn!(
                 target: "guest",
                 bytes,
-                handler = %self.author.handler,
-                "guest output over its limits was dropped",
+                handler = %self.context.handler,
+                "guest output over the limits was dropped",
             );
         }
         dropped
     }
 
-    fn partial(&mut self, stream: Stream) -> &mut Partial {
+    fn partial(&mut self, stream: Stream) -> &mut PartialLine {
         match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
@@ -269,28 +268,28 @@ impl Journal {
         if cut {
             text.push_str(" [cut]");
         }
-        match &self.author.sink {
+        match &self.context.sink {
             LogSink::Tracing => tracing::info!(
                 target: "guest",
                 stream = stream.label(),
                 line = %text,
-                message_id = %printable(&self.author.message_id),
-                attempt = self.author.attempt,
-                batch = (self.author.messages > 1).then_some(self.author.messages),
-                handler = %self.author.handler,
-                trace_id = self.author.trace.as_ref().map(Trace::trace_id),
-                span_id = self.author.trace.as_ref().map(Trace::span_id),
+                message_id = %printable(&self.context.message_id),
+                attempt = self.context.attempt,
+                batch = (self.context.messages > 1).then_some(self.context.messages),
+                handler = %self.context.handler,
+                trace_id = self.context.trace.as_ref().map(Trace::trace_id),
+                span_id = self.context.trace.as_ref().map(Trace::span_id),
             ),
             LogSink::Capture(capture) => capture.push(LogLine { stream, text }),
         }
     }
 }
 
-/// What the guest sees of its journal: an output that is always ready.
+/// The guest's stdout or stderr. It is always ready.
 #[derive(Clone)]
 pub(super) struct Output {
     pub(super) stream: Stream,
-    pub(super) journal: Arc<Mutex<Journal>>,
+    pub(super) log: Arc<Mutex<GuestLog>>,
 }
 
 impl IsTerminal for Output {
@@ -317,7 +316,7 @@ impl Pollable for Output {
 
 impl OutputStream for Output {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.journal
+        self.log
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .write(self.stream, &bytes);
@@ -333,7 +332,7 @@ impl OutputStream for Output {
     }
 }
 
-/// A header or id as text: borrowed where it is UTF-8 already.
+/// A header or id as text: borrowed if it is UTF-8.
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

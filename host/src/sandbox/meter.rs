@@ -1,9 +1,8 @@
-//! How long an attempt holds a core.
+//! Measures the CPU time of an attempt.
 //!
-//! An attempt's future is polled in stretches, and an epoch tick ends a stretch that runs for
-//! long. The thread's CPU clock is read around every stretch but the first: reading it costs more
-//! than a short call, and the first stretch is at most about one tick, which is what the first
-//! tick in it charges.
+//! An epoch tick interrupts a long poll of an attempt's future. The thread's CPU clock is read before
+//! and after every poll except the first: reading it costs more than a short call. The first poll
+//! lasts at most about one tick, and its first tick charges one tick.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,29 +11,29 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::TICK;
 
-/// The CPU time of one attempt. Written by the task that polls the attempt, and by the guest's
-/// epoch callback, which runs inside of that poll: never at the same time.
+/// The CPU time of one attempt. The polling task and the epoch callback write it, never at the same
+/// time: the callback runs inside the poll.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Nanoseconds used before the current stretch.
+    /// Nanoseconds used before the current poll.
     used: AtomicU64,
-    /// The thread's CPU clock at the start of the current stretch, in nanoseconds; 0 = not read.
+    /// The thread's CPU clock at the start of the current poll, in nanoseconds; 0 = not read.
     since: AtomicU64,
 }
 
 impl Meter {
-    /// An attempt begins, and with it its first stretch.
+    /// An attempt and its first poll begin.
     pub(super) fn begin(&self) {
         self.used.store(0, Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
     }
 
-    /// A later stretch begins.
+    /// A later poll begins.
     pub(super) fn resume(&self) {
         self.since.store(thread_cpu(), Ordering::Relaxed);
     }
 
-    /// A stretch ends.
+    /// A poll ends.
     pub(super) fn pause(&self) {
         let since = self.since.swap(0, Ordering::Relaxed);
         if since != 0 {
@@ -43,7 +42,7 @@ impl Meter {
         }
     }
 
-    /// A tick found the guest running: the CPU time used so far.
+    /// A tick interrupted the guest. Returns the CPU time used so far.
     pub(super) fn tick(&self) -> Duration {
         let now = thread_cpu();
         let mut since = self.since.load(Ordering::Relaxed);

@@ -1,21 +1,21 @@
-//! The only room with wasmtime in it: load a component, call it within limits.
+//! Loads a component and calls it within limits. Only this module uses wasmtime.
 //!
-//! A [`Sandbox`] is one handler: a component that has passed every check and has an engine, with
-//! a pool made for it, of its own. A [`Slot`] runs one call at a time and keeps the instance that
-//! the next call may reuse; by default every call gets a fresh one. Whatever a guest does becomes
-//! an [`Outcome`](crate::delivery::outcome::Outcome), never an error: [`Sandbox::call`] has none.
+//! A [`Sandbox`] is one handler: a component that has passed every check, with its own engine and
+//! instance pool. A [`Slot`] runs one call at a time and keeps an instance for reuse; by default
+//! every call gets a fresh instance. A guest error becomes an
+//! [`Outcome`](crate::delivery::outcome::Outcome): [`Sandbox::call`] never fails.
 //!
-//! - `load`: from a file to a handler; refuses with a [`LoadError`]. `format` and `world` say what
-//!   a file and a component are.
-//! - [`compile`]: the only way to compiled code: from a child process, or from the cache.
-//! - `grants`: which imports a handler may have. `imports`: what is linked for them, a file for each.
-//! - `engine`, `limits`, `limiter`, `meter`: what it may use; `docs/sandbox.md` has the table.
-//! - `call`: one attempt, run by `supervise`. `instance`: what it runs in, and how long that lasts.
-//!   `host` is the data of its store, `log` takes its output.
-//! - `fault`: what an error of wasmtime means.
+//! - `load`: checks a file and makes a handler, or fails with a [`LoadError`]. `format` checks the
+//!   file, `world` the exports.
+//! - [`compile`]: gets compiled code from a child process or from the cache.
+//! - `grants`: the imports that a handler may have. `imports`: links them, one file each.
+//! - `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
+//! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
+//!   `host`: the data of a store. `log`: the guest's output.
+//! - `fault`: turns an error of wasmtime into a fault.
 //!
-//! Invariants: no store outlives a fault; no guest code runs without a deadline on its CPU and
-//! wall time; no code is run that this program did not compile.
+//! Invariants: a store is dropped after a fault; guest code always runs with a CPU and a wall-clock
+//! deadline; only code that this program compiled is run.
 
 mod call;
 pub mod compile;
@@ -54,17 +54,17 @@ pub use settings::Variation;
 pub use settings::{Allocation, Cache, Compiler, Settings};
 pub use world::World;
 
-/// The wasmtime that runs the guests. A test keeps it equal to the lock file's.
+/// The version of wasmtime. A test compares it with the lock file.
 pub const WASMTIME_VERSION: &str = "48.0.8";
 
-/// The package of the WIT that handlers are built against.
+/// The WIT package that handlers are built against.
 pub const WIT_PACKAGE: &str = "hostler:handler@1.0.0";
 
-/// How often a running guest is looked at, at least: the grain of CPU time, and the longest that it
-/// keeps others from its core.
+/// The longest time between two interruptions of a running guest. CPU time is measured in steps of
+/// this length, and other tasks of the thread wait at most this long.
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// One handler, ready to be called. Clones share it.
+/// A loaded handler. Clones share it.
 #[derive(Clone)]
 pub struct Sandbox(Arc<Loaded>);
 
@@ -77,55 +77,52 @@ impl std::fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Load a component from a file. Compiles, which takes seconds for large ones, and makes one
-    /// instance: call it on a thread that may block.
+    /// Load a component from a file: compile it and make one instance. Blocks, for seconds if the
+    /// component is large.
     ///
     /// # Errors
-    ///
-    /// A [`LoadError`] says what was found and what was wanted.
+    /// The file cannot be read, or the component fails a check.
     pub fn load(path: &Path, settings: &Settings) -> Result<Self, LoadError> {
         Self::load_bytes(&read(path, settings.limits.component)?, settings)
     }
 
-    /// As [`Sandbox::load`], of a component in memory.
+    /// As [`Sandbox::load`], from bytes in memory.
     ///
     /// # Errors
-    ///
     /// As [`Sandbox::load`].
     pub fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Self, LoadError> {
         load::load(bytes, settings).map(|loaded| Self(Arc::new(loaded)))
     }
 
-    /// The handler's version: `sha256:` and the hexadecimal digest of its file.
+    /// The version of the handler: `sha256:` and the hexadecimal digest of its file.
     pub fn digest(&self) -> &Arc<str> {
         &self.0.shared.digest
     }
 
-    /// What the component is and needs.
+    /// The properties of the component.
     pub fn describe(&self) -> &Description {
         &self.0.description
     }
 
-    /// A slot to call it in. There are as many in use as [`Settings::concurrency`] says: with
-    /// more, calls wait for instances.
+    /// A slot for calls. If more than [`Settings::concurrency`] slots are in use, calls wait for
+    /// instances.
     pub fn slot(&self) -> Slot {
         Slot::default()
     }
 
     /// Run one attempt. Needs a tokio runtime with its time driver.
     ///
-    /// Never fails and never panics: what goes wrong is a fault in the report's outcome. Dropping
-    /// the future ends the guest and drops its instance. A slot that served another handler before
-    /// makes a new instance.
+    /// Never fails and never panics: an error is a fault in the outcome. Dropping the future ends
+    /// the guest and drops its instance. A slot that served another handler makes a new instance.
     pub async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
         self.0.call(slot, call).await
     }
 
-    /// Run one attempt each of several messages, in one call of a handler of batches. Of any other
-    /// handler, only the first message is run.
+    /// Run one attempt of several messages in one call of a batch handler. A handler of single
+    /// messages gets only the first message.
     ///
-    /// As [`Sandbox::call`], but a fault is one of the call: which message has caused it, nobody
-    /// knows. There are as many outcomes as the handler gave, which may be the wrong number.
+    /// As [`Sandbox::call`], but a fault belongs to the whole call: the message that caused it is
+    /// unknown. The handler may return a wrong number of outcomes.
     pub async fn call_batch(&self, slot: &mut Slot, calls: &[Call<'_>]) -> BatchReport {
         self.0.call_batch(slot, calls).await
     }

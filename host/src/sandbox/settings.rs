@@ -1,4 +1,4 @@
-//! How a handler is run: its limits, its grants, who compiles it, and how long its instances last.
+//! The settings of a handler: limits, grants, compiler and reuse of instances.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,58 +6,56 @@ use std::time::Duration;
 use super::grants::Grants;
 use super::limits::Limits;
 
-/// How instances get their memory.
+/// The memory allocation of instances.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Allocation {
-    /// From a pool mapped once, if the address space has room for it; else as `OnDemand`.
+    /// A pool that is mapped once, if the address space has room; else `OnDemand`.
     #[default]
     Auto,
-    /// Mapped for every instance: slower, but needs no address space ahead.
+    /// Memory is mapped for every instance: slower, but reserves no address space.
     OnDemand,
 }
 
-/// One thing about the engine that is other than always: for benchmarks, which say what it makes.
-/// No setting leads here.
+/// A change to the engine, for benchmarks only.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Variation {
-    /// As on a kernel without `PAGEMAP_SCAN`.
+    /// Do not use `PAGEMAP_SCAN`.
     NoPagemapScan,
-    /// Every page that an instance has written goes back to the kernel.
+    /// Return every written page to the kernel.
     NothingResident,
-    /// An instance's memory is filled by copying, not mapped copy-on-write.
+    /// Copy the initial memory instead of mapping it copy-on-write.
     NoCopyOnWrite,
-    /// Nothing interrupts a guest: its CPU time has no limit.
+    /// Do not interrupt guests: CPU time has no limit.
     NoEpochs,
 }
 
-/// How a handler is run.
+/// The settings of a handler.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// The bounds of the handler.
+    /// The limits.
     pub limits: Limits,
-    /// How many attempts run at a time: the number of [`super::Slot`]s in use.
+    /// The number of attempts that run at a time, one per [`super::Slot`].
     pub concurrency: usize,
-    /// How many messages one instance serves at most; 1 = a fresh instance for every message. An
-    /// instance serves up to a fifth less, by chance.
+    /// The most messages that an instance serves; 1 = a fresh instance for every message. A random
+    /// part of up to a fifth is subtracted for each instance.
     pub reuse: u32,
-    /// Bytes of linear memory: an instance that has grown beyond them serves no more; `None` =
-    /// half of [`Limits::memory`].
+    /// Bytes of linear memory; an instance that has grown beyond them is dropped. `None` = half of
+    /// [`Limits::memory`].
     pub reuse_memory: Option<usize>,
-    /// How long an instance waits for its next message.
+    /// The longest idle time of an instance.
     pub reuse_idle: Duration,
-    /// What the handler may import beyond what every handler may.
+    /// The operator's grants.
     pub grants: Grants,
-    /// How instances get their memory.
+    /// The memory allocation of instances.
     pub allocation: Allocation,
-    /// Who compiles.
+    /// The compiler.
     pub compiler: Compiler,
-    /// Where compiled code is kept; `None` = nowhere.
+    /// The cache of compiled code.
     pub cache: Option<Cache>,
-    /// Compile at a low priority, because other things matter more. Holds for
-    /// [`Compiler::Child`].
+    /// Compile at a low priority. Applies to [`Compiler::Child`].
     pub background: bool,
-    /// For benchmarks. Holds for [`Compiler::InProcess`].
+    /// For benchmarks. Applies to [`Compiler::InProcess`].
     #[doc(hidden)]
     pub variation: Option<Variation>,
 }
@@ -80,37 +78,36 @@ impl Default for Settings {
     }
 }
 
-/// Who compiles.
+/// The process that compiles.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Compiler {
-    /// This process, without bounds on time and memory: for tests, and for components that one
-    /// has made oneself.
+    /// This process, without limits on time and memory: for tests and trusted components.
     #[default]
     InProcess,
     /// A child process, within [`Limits::compile_time`] and [`Limits::compile_memory`].
     Child {
-        /// The program: this very one. It is called with [`COMMAND`](super::compile::COMMAND).
+        /// This program. It is run with [`COMMAND`](super::compile::COMMAND).
         program: PathBuf,
     },
 }
 
-/// Where compiled code is kept.
+/// The cache of compiled code.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cache {
-    /// The directory: made if it is missing, not used unless it is this user's alone (0700).
+    /// The directory. It is made if it is missing, and must belong to this user only (mode 0700).
     pub dir: PathBuf,
-    /// Bytes of all files in it; what was not used for longest goes first.
+    /// Bytes of all files in the directory; the least recently used entry is removed first.
     pub max_bytes: u64,
 }
 
-/// How long an instance lasts.
+/// The reuse of instances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reuse {
-    /// Messages that it serves at most.
+    /// The most messages that an instance serves.
     pub(super) messages: u32,
-    /// Bytes of linear memory beyond which it must not have grown.
+    /// Bytes of linear memory; an instance that has grown beyond them is dropped.
     pub(super) memory: usize,
-    /// How long it waits for its next message.
+    /// The longest idle time of an instance.
     pub(super) idle: Duration,
 }
 
@@ -123,8 +120,8 @@ impl Reuse {
         }
     }
 
-    /// How many messages the next instance serves. Up to a fifth less than it may, so that slots
-    /// that started together do not all make new instances together, for ever.
+    /// The messages that the next instance serves: up to a fifth less than the maximum, so that slots
+    /// that start together do not keep making new instances at the same time.
     pub(super) fn lifetime(&self) -> u32 {
         self.messages - fastrand::u32(0..=self.messages / 5)
     }

@@ -1,4 +1,4 @@
-//! Running an attempt's future to its end: its result, its deadline, or a panic of the host.
+//! Runs the future of an attempt until it ends, its deadline passes, or the host panics.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -11,21 +11,21 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::meter::Meter;
 
-/// How an attempt's future ended.
+/// How the future of an attempt ended.
 pub(super) enum End<T> {
     Returned(wasmtime::Result<T>),
     TimedOut,
     Panicked(Box<dyn Any + Send>),
 }
 
-/// Run an attempt's future to its end: its result, the deadline, or a panic of the host.
+/// Run the future of an attempt until it ends, the deadline passes, or the host panics.
 pub(super) async fn supervise<T>(
     attempt: impl Future<Output = wasmtime::Result<T>>,
     meter: &Meter,
     deadline: Instant,
 ) -> End<T> {
     let mut attempt = pin!(Some(attempt));
-    // Made when the attempt first waits: most never do.
+    // Made when the attempt first waits; most attempts never wait.
     let mut timer = pin!(None::<Sleep>);
     let mut first = true;
     let end = poll_fn(|cx| {
@@ -48,14 +48,14 @@ pub(super) async fn supervise<T>(
         }
     })
     .await;
-    // What is dropped here unwinds the guest, which may panic as well.
+    // Dropping the attempt unwinds the guest, which may panic too.
     match catch_unwind(AssertUnwindSafe(|| attempt.set(None))) {
         Ok(()) => end,
         Err(payload) => End::Panicked(payload),
     }
 }
 
-/// Drop what may panic when it is dropped.
+/// Drop a value whose drop may panic.
 pub(super) fn drop_caught<T>(value: T) -> Result<(), Box<dyn Any + Send>> {
     catch_unwind(AssertUnwindSafe(|| drop(value)))
 }
@@ -67,6 +67,6 @@ fn poll_caught<F: Future>(
     let Some(future) = future.as_pin_mut() else {
         return Ok(Poll::Pending);
     };
-    // Whatever a panic leaves half-done is dropped with the store and never looked at again.
+    // After a panic the store is dropped, so its half-changed state is never read.
     catch_unwind(AssertUnwindSafe(|| future.poll(cx)))
 }

@@ -1,4 +1,4 @@
-//! The handler's side of the WIT, as wasmtime sees it, and how a component is probed for it.
+//! The WIT types of a handler, and the search for the handler's function in a component.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use wasmtime::component::{
 };
 use wasmtime::{AsContextMut, Engine, Store};
 
-use super::error::{LoadError, named};
+use super::error::{LoadError, display_name};
 use super::log::lossy;
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::text::{printable, truncate_utf8};
 
-/// The interfaces of handlers. A component exports exactly one of them.
+/// The handler interfaces. A component exports exactly one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum World {
     /// `handle`: one message per call.
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// The one whose interface has this name, whatever its version.
+    /// The world of an interface name. The version is ignored.
     fn of(name: &str) -> Option<Self> {
         let (interface, _) = name.split_once('@').unwrap_or((name, ""));
         Self::ALL
@@ -81,8 +81,8 @@ pub(super) enum Answer {
 type One = TypedFunc<(&'static MessageParam<'static>,), (Answer,)>;
 type Batch = TypedFunc<(&'static [MessageParam<'static>],), (Vec<Answer>,)>;
 
-/// A handler's function. Its parameters are covariant: one that takes `'static` ones takes borrowed
-/// ones.
+/// A handler's function. Its parameters are covariant: a function with `'static` parameters also
+/// takes borrowed ones.
 #[derive(Clone, Copy)]
 pub(super) enum Handle {
     /// `message-handler.handle`.
@@ -91,40 +91,33 @@ pub(super) enum Handle {
     Batch(Batch),
 }
 
-/// What a handler said.
-pub(super) enum Answers {
-    /// To one message.
-    One(Answer),
-    /// To several; how many there are is the guest's word.
-    Batch(Vec<Answer>),
-}
-
 impl Handle {
-    /// Call it. A handler of single messages gets the first one.
+    /// Call the function. A handler of single messages gets the first one. A batch handler may return a
+    /// wrong number of answers.
     pub(super) async fn call<T: Send>(
         self,
         store: &mut Store<T>,
         messages: &[MessageParam<'_>],
-    ) -> wasmtime::Result<Answers> {
+    ) -> wasmtime::Result<Vec<Answer>> {
         match self {
             Self::One(handle) => {
                 let message = messages.first().expect("a call has a message");
                 let (answer,) = handle.call_async(store, (message,)).await?;
-                Ok(Answers::One(answer))
+                Ok(vec![answer])
             }
             Self::Batch(handle) => {
                 let (answers,) = handle.call_async(store, (messages,)).await?;
-                Ok(Answers::Batch(answers))
+                Ok(answers)
             }
         }
     }
 }
 
-/// Headers as the guest sees them: names in lower case, UTF-8 (lossy), the first of a repeated
-/// name only. Borrowed where they are so already.
+/// The headers for the guest: names in lower case, UTF-8 (lossy), the first value of a repeated name.
+/// Borrowed where nothing changes.
 pub(super) struct Headers<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-/// Up to this many headers, looking through them is cheaper than a set.
+/// Up to this number of headers, a linear search is cheaper than a set.
 const FEW: usize = 16;
 
 impl<'a> Headers<'a> {
@@ -177,8 +170,8 @@ impl<'a> MessageParam<'a> {
 }
 
 impl Answer {
-    /// The outcome, its text cut to `text_max` bytes. That is for people, in logs and on terminals:
-    /// it is as harmless there as a line that the guest writes.
+    /// The outcome. Its text is cut to `text_max` bytes and escaped, because logs and terminals show
+    /// it.
     pub(super) fn into_outcome(self, text_max: usize) -> Outcome {
         match self {
             Self::Ack => Outcome::Ack,
@@ -194,23 +187,10 @@ impl Answer {
     }
 }
 
-impl Answers {
-    /// The outcomes, in the order of the messages.
-    pub(super) fn into_outcomes(self, text_max: usize) -> Vec<Outcome> {
-        match self {
-            Self::One(answer) => vec![answer.into_outcome(text_max)],
-            Self::Batch(answers) => answers
-                .into_iter()
-                .map(|answer| answer.into_outcome(text_max))
-                .collect(),
-        }
-    }
-}
-
-/// Where the handler's function is in a component.
+/// The handler's function in a component.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
-    /// Its interface's full name.
+    /// The full name of the interface.
     pub(super) interface: String,
     pub(super) world: World,
     index: ComponentExportIndex,
@@ -224,7 +204,7 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
         .iter()
         .filter_map(|name| Some((*name, World::of(name)?)))
         .collect();
-    let found = |names: &[&str]| names.iter().map(|name| named(name)).collect();
+    let found = |names: &[&str]| names.iter().map(|name| display_name(name)).collect();
     match *handlers {
         [] => Err(LoadError::NoHandler {
             found: found(&exports),
@@ -236,7 +216,7 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
             found: found(&[name]),
         }),
         ref several => Err(LoadError::Ambiguous {
-            found: several.iter().map(|(name, _)| named(name)).collect(),
+            found: several.iter().map(|(name, _)| display_name(name)).collect(),
         }),
     }
 }
@@ -249,32 +229,35 @@ fn export(
 ) -> Result<Export, LoadError> {
     let function = world.function();
     let wrong = |detail: &str| LoadError::WrongType {
-        export: format!("{}#{function}", named(interface)),
+        export: format!("{}#{function}", display_name(interface)),
         detail: detail.to_owned(),
     };
     let (item, instance) = component
         .get_export(None, interface)
-        .ok_or_else(|| wrong("it is gone"))?;
+        .ok_or_else(|| wrong("the export is missing"))?;
     let ComponentItem::ComponentInstance(instance_type) = item else {
-        return Err(wrong("it is no interface"));
+        return Err(wrong("the export is not an interface"));
     };
     match instance_type.get_export(engine, function).map(|e| e.ty) {
         Some(ComponentItem::ComponentFunc(_)) => {}
-        Some(_) => return Err(wrong("it is no function")),
+        Some(_) => return Err(wrong("the export is not a function")),
         None => return Err(wrong("the interface lacks the function")),
     }
     let index = component
         .get_export_index(Some(&instance), function)
         .ok_or_else(|| wrong("the interface lacks the function"))?;
     Ok(Export {
-        interface: named(interface),
+        interface: display_name(interface),
         world,
         index,
     })
 }
 
 impl Export {
-    /// The handler's function in an instance. Fails if it has not the type that we call it with.
+    /// The handler's function in an instance.
+    ///
+    /// # Errors
+    /// The function has another type than the WIT's.
     pub(super) fn function(
         &self,
         store: impl AsContextMut,
@@ -286,7 +269,7 @@ impl Export {
         })
     }
 
-    /// Its full name, for people.
+    /// The full name, for people.
     pub(super) fn name(&self) -> String {
         format!("{}#{}", self.interface, self.world.function())
     }

@@ -14,7 +14,7 @@ use crate::delivery::ledger::{Event, Key, Time};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::rollout::breaker::{Breaker, Broken, OnBreak};
-use crate::rollout::canary::{self, Decision, Side};
+use crate::rollout::canary::{self, Decision, MessageCounter};
 use crate::rollout::versions::{ActiveVersions, Versions};
 use crate::runtime::Settings;
 use crate::runtime::job::Job;
@@ -51,8 +51,8 @@ pub(super) struct Judge {
 struct Trial {
     digest: Arc<str>,
     since: Time,
-    canary: Side,
-    current: Side,
+    canary: MessageCounter,
+    current: MessageCounter,
     /// One that faults on everything goes, whatever the other version does.
     breaker: Option<Breaker>,
 }
@@ -102,8 +102,8 @@ impl Driver {
             judge.trial = canary.map(|digest| Trial {
                 digest: Arc::clone(digest),
                 since: now,
-                canary: Side::default(),
-                current: Side::default(),
+                canary: MessageCounter::default(),
+                current: MessageCounter::default(),
                 breaker: self.settings.breaker.map(Breaker::new),
             });
         }
@@ -192,7 +192,7 @@ impl Driver {
     /// The canary has shown that it cannot be kept, without any comparison.
     fn give_up(&mut self, now: Time, digest: &Arc<str>, why: &'static str) {
         if let Some(judge) = &self.judge
-            && judge.versions.give_up(digest, why)
+            && judge.versions.reject_canary(digest, why)
         {
             let digest = &**digest;
             warn!(digest, "the canary was rolled back: {why}");
@@ -267,14 +267,14 @@ impl Driver {
             return;
         };
         let age = now.saturating_sub(trial.since);
-        let (ours, theirs) = (&trial.canary.tally(), &trial.current.tally());
+        let (ours, theirs) = (&trial.canary.counts(), &trial.current.counts());
         let (digest, messages) = (&*trial.digest, ours.messages);
         let excess = ours.excess_over(theirs);
         let (faults, nacks) = (ours.fault_rate(), ours.nack_rate());
         match canary::decide(rule, age, ours, theirs) {
             Decision::Wait => return,
             Decision::Promote => {
-                if judge.versions.keep(digest) {
+                if judge.versions.accept_canary(digest) {
                     self.metrics.canary_decided(CanaryDecision::Promote);
                     info!(
                         digest,
@@ -284,7 +284,7 @@ impl Driver {
             }
             Decision::RollBack => {
                 let why = format!("it failed more often, by {:.1} %", excess * 100.0);
-                if judge.versions.give_up(digest, &why) {
+                if judge.versions.reject_canary(digest, &why) {
                     self.metrics.canary_decided(CanaryDecision::Rollback);
                     warn!(
                         digest,

@@ -1,12 +1,11 @@
-//! Compiled code on disk: what was compiled once is not compiled again.
+//! The cache of compiled code on disk.
 //!
-//! An entry is a file named by its [`Key`]: a magic, a digest over key and code, the code. It is
-//! written beside its place and renamed into it, so that a reader sees all of it or nothing,
-//! whoever else writes; and it is read whole and its digest checked in the very bytes that are run,
-//! so that what a disk, a crash or anything else did to it costs a compilation and no more.
+//! An entry is a file named by its [`Key`]: a magic number, a digest of key and code, and the code. An
+//! entry is written to a temporary file and renamed, so that a reader sees a whole entry or none. The
+//! digest is checked in the same bytes that are run, so that a damaged entry only costs a compilation.
 //!
-//! The digest is no secret: whoever can write here as this user can run code as this user anyway.
-//! So nothing of another user's is looked at, and nothing that others may write.
+//! The digest is not a secret: a process that can write here as this user can run code as this user
+//! anyway. Files of other users, and files that other users may write, are not read.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -29,40 +28,40 @@ const MAGIC: &[u8; 16] = b"hostler code 1\r\n";
 const DIGEST: usize = 32;
 const HEAD: usize = MAGIC.len() + DIGEST;
 
-/// How an entry's name ends.
+/// The suffix of an entry.
 const ENTRY: &str = ".code";
 
-/// How the name of an entry that is being written ends.
+/// The suffix of a temporary file.
 const PARTIAL: &str = ".partial";
 
-/// What was begun so long ago is not being written any more: its writer has died.
+/// The age at which a temporary file is removed: its writer has crashed.
 const PARTIAL_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// Why a directory is not used.
+/// A directory or file is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is no directory")]
+    #[error("it is not a directory")]
     NotADirectory,
-    #[error("it belongs to user {owner}, not to us ({us})")]
+    #[error("it belongs to user {owner}, but this process runs as user {us}")]
     Foreign { owner: u32, us: u32 },
-    #[error("others may use it (its mode is {mode:03o}): run `chmod 700` on it")]
+    #[error("other users have access to it (mode {mode:03o}): run `chmod 700` on it")]
     Open { mode: u32 },
 }
 
-/// What makes code the code that is wanted.
+/// The key of an entry.
 pub(super) struct Key([u8; DIGEST]);
 
 impl Key {
-    /// The component, who compiled it, for which CPU, with which settings.
+    /// The key of a component, compiler version, CPU and settings.
     pub(super) fn new(engine: &Engine, component: &[u8; DIGEST]) -> Self {
-        let mut state = Sha(Sha256::new());
+        let mut state = Sha256Hasher(Sha256::new());
         state.0.update(component);
         WASMTIME_VERSION.hash(&mut state);
         env!("CARGO_PKG_VERSION").hash(&mut state);
         std::env::consts::ARCH.hash(&mut state);
-        // The settings of the compiler, those of its target among them: the features of this CPU.
+        // The compiler's settings, the features of this CPU among them.
         engine.precompile_compatibility_hash().hash(&mut state);
         Self(state.0.finalize().into())
     }
@@ -74,10 +73,10 @@ impl Key {
     }
 }
 
-/// Feeds what is hashed to SHA-256.
-struct Sha(Sha256);
+/// A [`Hasher`] that feeds SHA-256.
+struct Sha256Hasher(Sha256);
 
-impl Hasher for Sha {
+impl Hasher for Sha256Hasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -87,7 +86,7 @@ impl Hasher for Sha {
     }
 }
 
-/// The directory, once it was found to be ours alone.
+/// A cache directory that only this user can access.
 pub(super) struct Dir {
     path: PathBuf,
     max_bytes: u64,
@@ -103,53 +102,57 @@ impl Dir {
         if !found.is_dir() {
             return Err(Error::NotADirectory);
         }
-        ours(&found)?;
+        check_owner(&found)?;
         Ok(Self {
             path: cache.dir.clone(),
             max_bytes: cache.max_bytes,
         })
     }
 
-    /// The entry of this key, if it is there, and whole, and not larger than code may be.
+    /// The entry of this key, if it exists, is valid, and has at most `code_max` bytes of code.
     pub(super) fn get(&self, key: &Key, code_max: u64) -> Option<Artifact> {
         let path = self.path.join(key.name());
         match read(&path, key, code_max.saturating_add(HEAD as u64)) {
             Ok(artifact) => Some(artifact),
-            Err(Refused::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(refused) => {
+            Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(unusable) => {
                 let path = path.display();
-                tracing::warn!(%path, reason = %refused, "kept code is not used: compiling again");
+                tracing::warn!(%path, reason = %unusable, "cached code is not used; compiling again");
                 None
             }
         }
     }
 
-    /// Whether there is an entry of this key, whatever is in it.
+    /// Whether an entry of this key exists. The entry is not checked.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.path.join(key.name()).is_file()
     }
 
-    /// Keep this code. That it could not be kept is told, and nothing more.
+    /// Store this code. An error is only logged.
     pub(super) fn put(&self, key: &Key, code: &[u8]) {
         let size = (HEAD as u64).saturating_add(code.len() as u64);
         if size > self.max_bytes {
-            tracing::debug!(size, max = self.max_bytes, "code is too large to be kept");
+            tracing::debug!(
+                size,
+                max = self.max_bytes,
+                "compiled code is too large for the cache"
+            );
             return;
         }
-        let kept = self
+        let written = self
             .evict(self.max_bytes - size)
             .and_then(|()| self.write(key, code))
-            // Others may have written at the same time.
+            // Other hosts may have written at the same time.
             .and_then(|()| self.evict(self.max_bytes));
-        if let Err(error) = kept {
+        if let Err(error) = written {
             let dir = self.path.display();
-            tracing::warn!(%dir, reason = %error, "compiled code is not kept");
+            tracing::warn!(%dir, reason = %error, "compiled code is not cached");
         }
     }
 
     fn write(&self, key: &Key, code: &[u8]) -> io::Result<()> {
         let name = key.name();
-        // Not by process ids: hosts in several containers may share a directory, and be 1 each.
+        // Not the process id: hosts in several containers may share a directory, each with id 1.
         let random = fastrand::u64(..);
         let partial = self.path.join(format!("{name}.{random:016x}{PARTIAL}"));
         let mut file = OpenOptions::new()
@@ -157,7 +160,7 @@ impl Dir {
             .create_new(true)
             .mode(0o600)
             .open(&partial)?;
-        // Not synced: what a crash leaves of it has another digest.
+        // Not synced: the digest of an entry that a crash damaged does not match.
         let written = file
             .write_all(MAGIC)
             .and_then(|()| file.write_all(&digest(key, code)))
@@ -169,7 +172,7 @@ impl Dir {
         written
     }
 
-    /// Remove what was not used for longest, until all files together have at most `most` bytes.
+    /// Remove the least recently used entries, until all files together have at most `most` bytes.
     fn evict(&self, most: u64) -> io::Result<()> {
         let now = SystemTime::now();
         let mut entries = Vec::new();
@@ -179,10 +182,10 @@ impl Dir {
             let name = entry.file_name();
             let is_partial = ends_with(&name, PARTIAL);
             if !is_partial && !ends_with(&name, ENTRY) {
-                // Not ours: neither counted nor touched.
+                // Other files are not counted and not removed.
                 continue;
             }
-            // Gone meanwhile: another host makes room, too.
+            // Another host may have removed the file meanwhile.
             let Ok(found) = entry.metadata() else {
                 continue;
             };
@@ -217,8 +220,8 @@ fn ends_with(name: &OsStr, end: &str) -> bool {
     name.as_encoded_bytes().ends_with(end.as_bytes())
 }
 
-/// Whether nobody else may have a hand in it.
-fn ours(found: &Metadata) -> Result<(), Error> {
+/// Check that only this user can access the file or directory.
+fn check_owner(found: &Metadata) -> Result<(), Error> {
     let us = geteuid().as_raw();
     if found.uid() != us {
         return Err(Error::Foreign {
@@ -233,12 +236,12 @@ fn ours(found: &Metadata) -> Result<(), Error> {
     Ok(())
 }
 
-/// Why an entry is not used.
+/// An entry is not used.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum Unusable {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is no file")]
+    #[error("it is not a file")]
     NotAFile,
     #[error("{0}")]
     NotOurs(#[from] Error),
@@ -246,33 +249,33 @@ enum Refused {
     Damaged,
 }
 
-fn read(path: &Path, key: &Key, most: u64) -> Result<Artifact, Refused> {
+fn read(path: &Path, key: &Key, most: u64) -> Result<Artifact, Unusable> {
     let mut file = OpenOptions::new()
         .read(true)
-        // Neither a way to somewhere else, nor a pipe that waits for a writer.
+        // Do not follow a link, and do not wait for the writer of a pipe.
         .custom_flags(O_NOFOLLOW | O_NONBLOCK)
         .open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(Refused::NotAFile);
+        return Err(Unusable::NotAFile);
     }
-    ours(&found)?;
-    let size = usize::try_from(found.len()).map_err(|_| Refused::Damaged)?;
+    check_owner(&found)?;
+    let size = usize::try_from(found.len()).map_err(|_| Unusable::Damaged)?;
     if found.len() > most || size < HEAD {
-        return Err(Refused::Damaged);
+        return Err(Unusable::Damaged);
     }
     let mut bytes = vec![0; size];
     file.read_exact(&mut bytes)?;
     let (head, code) = bytes.split_at(HEAD);
     if &head[..MAGIC.len()] != MAGIC || head[MAGIC.len()..] != digest(key, code) {
-        return Err(Refused::Damaged);
+        return Err(Unusable::Damaged);
     }
-    used(&file);
-    Artifact::new(bytes, HEAD..size).ok_or(Refused::Damaged)
+    touch(&file);
+    Artifact::new(bytes, HEAD..size).ok_or(Unusable::Damaged)
 }
 
-/// Say that an entry was used. If that fails it goes early, which costs a compilation.
-fn used(file: &File) {
+/// Mark an entry as used. If that fails, the entry is removed early, which costs a compilation.
+fn touch(file: &File) {
     drop(file.set_modified(SystemTime::now()));
 }
 

@@ -1,10 +1,9 @@
 //! The compiler as a child process: both ends of its pipes.
 //!
-//! The parent writes a line of JSON, the [`Job`], then the component, and closes. The child binds
-//! itself before it looks at the component: it loses its core dumps, its files, and whatever is
-//! beyond its share of time and memory; it dies with its parent. It answers with one byte that
-//! says what follows ([`Answer`]), eight that say how many bytes, and these. An answer that is not
-//! all there is none, however the child ended.
+//! The parent writes a line of JSON, the [`Job`], then the component, and closes the pipe. Before the
+//! child reads the component, it disables core dumps and writing files, limits its CPU time and
+//! memory, and makes the kernel end it with its parent. The answer is one byte for its kind
+//! ([`Answer`]), eight bytes for its length, and the text. An incomplete answer is discarded.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -24,53 +23,53 @@ use crate::sandbox::error::LoadError;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::settings::{Allocation, Settings};
 
-/// Bytes of the job: a line of JSON.
+/// Bytes of the job.
 const JOB_MAX: u64 = 4 << 10;
 
-/// Bytes of a complaint, in an answer or on stderr.
-const COMPLAINT_MAX: u64 = 64 << 10;
+/// Bytes of an error text, in an answer or on stderr.
+const ERROR_TEXT_MAX: u64 = 64 << 10;
 
-/// Bytes of a complaint that people get to see.
-const COMPLAINT_SHOWN: usize = 1 << 10;
+/// Bytes of an error text that are shown.
+const ERROR_TEXT_SHOWN: usize = 1 << 10;
 
-/// How often a child that has closed its pipes is asked whether it has ended.
+/// The time between two checks whether a child with closed pipes has ended.
 const END_POLL: Duration = Duration::from_millis(2);
 
-/// How much a compiler in the background leaves to others: of a core that both want, the kernel gives
-/// it a quarter. So the version that runs keeps most of its pace, and where it takes all cores there
-/// are, a large component still compiles within its time (at 19, a share of 1.5 %, none would).
+/// The priority of a compiler in the background. It gets a quarter of a busy core: the running version
+/// keeps most of its speed, and a large component still compiles within its time on busy cores (at
+/// 19, a share of 1.5 %, none would).
 const NICENESS: i32 = 5;
 
-/// What Rust's standard library says before it gives up for want of memory.
+/// The message of Rust's standard library before it aborts because memory is exhausted.
 const OUT_OF_MEMORY: &str = "memory allocation of ";
 
-/// What is to be compiled, and within what.
+/// The settings and limits of a compilation.
 #[derive(Debug, Deserialize, Serialize)]
 struct Job {
-    /// The parent, as a process id: the child does not outlive it.
+    /// The process id of the parent.
     parent: i32,
     /// Bytes of address space.
     address_space: u64,
-    /// Seconds of CPU time, all threads together.
+    /// Seconds of CPU time of all threads.
     cpu_seconds: u64,
     on_demand: bool,
     memory: usize,
     stack: usize,
-    /// Others come first.
+    /// Compile at a low priority.
     #[serde(default)]
     background: bool,
 }
 
-/// What a child has to say.
+/// The kind of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Answer {
-    /// The code follows.
+    /// The text is the code.
     Code = b'c' as isize,
-    /// The component is at fault; what follows says why.
+    /// The component is invalid; the text is the reason.
     Invalid = b'i' as isize,
-    /// The memory did not suffice.
+    /// The memory limit was reached; the text is empty.
     Memory = b'm' as isize,
-    /// The compiler could not be made; what follows says why.
+    /// The compiler could not be made; the text is the reason.
     Engine = b'e' as isize,
 }
 
@@ -82,7 +81,7 @@ impl Answer {
     }
 }
 
-/// Compile in a child.
+/// Compile in a child process.
 pub(super) fn compile(
     program: &Path,
     bytes: &[u8],
@@ -95,7 +94,7 @@ pub(super) fn compile(
     let job = Job {
         parent: nix::unistd::getpid().as_raw(),
         address_space: limits.compile_memory,
-        // The wall is what counts; this ends a child whose parent sleeps.
+        // The deadline below comes first; this ends a child whose parent is stopped.
         cpu_seconds: limits
             .compile_time
             .as_secs()
@@ -106,48 +105,48 @@ pub(super) fn compile(
         stack: limits.stack,
         background: settings.background,
     };
-    let mut line = serde_json::to_vec(&job).map_err(|error| cannot(&error))?;
+    let mut line = serde_json::to_vec(&job).map_err(|error| start_error(&error))?;
     line.push(b'\n');
     let deadline = Instant::now() + limits.compile_time;
     let mut child = Command::new(program)
         .arg0("hostler")
         .arg(COMMAND)
-        // Nothing of ours is its business: variables hold passwords.
+        // Variables may hold passwords.
         .env_clear()
-        // The memory limit is one of address space, of which glibc is wasteful.
+        // The limit counts address space, and each arena of glibc reserves much.
         .env("MALLOC_ARENA_MAX", "2")
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| cannot(&format_args!("{}: {error}", program.display())))?;
+        .map_err(|error| start_error(&format_args!("{}: {error}", program.display())))?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
         unreachable!("all three were asked for");
     };
     thread::scope(|scope| {
-        // A child that has ended reads no more: what it says, or that it says nothing, counts.
+        // A write error is ignored: the answer or the exit status of the child counts.
         scope.spawn(move || {
             drop(stdin.write_all(&line).and_then(|()| stdin.write_all(bytes)));
         });
-        let complaint = scope.spawn(move || {
+        let stderr_text = scope.spawn(move || {
             let mut text = Vec::new();
-            drop(stderr.take(COMPLAINT_MAX).read_to_end(&mut text));
+            drop(stderr.take(ERROR_TEXT_MAX).read_to_end(&mut text));
             String::from_utf8_lossy(&text).into_owned()
         });
         let (answered, answer) = mpsc::sync_channel(1);
         scope.spawn(move || {
-            // Nobody listens any more: the time is over.
+            // Fails after the deadline.
             drop(answered.send(read_answer(stdout, code_max)));
         });
         let answer = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         let status = match &answer {
-            // No whole answer: how it ended says why.
-            Ok(Err(Unanswered::Cut)) => ended(&mut child, deadline),
+            // Without a whole answer, the exit status says why.
+            Ok(Err(NoAnswer::Cut)) => wait_for_exit(&mut child, deadline),
             _ => None,
         };
-        // It has nothing more to do, whatever it does. Fails if it has ended.
+        // The child is not needed any more. Fails if it has ended.
         drop(child.kill());
         drop(child.wait());
         let timeout = || LoadError::CompileTime {
@@ -155,70 +154,67 @@ pub(super) fn compile(
         };
         match answer {
             Err(_) => Err(timeout()),
-            Ok(Ok(said)) => said.conclude(limits),
-            Ok(Err(Unanswered::TooLarge)) => Err(LoadError::CodeTooLarge { limit: code_max }),
-            Ok(Err(Unanswered::Cut)) => {
-                let complaint = complaint.join().unwrap_or_default();
+            Ok(Ok(full)) => full.conclude(limits),
+            Ok(Err(NoAnswer::TooLarge)) => Err(LoadError::CodeTooLarge { limit: code_max }),
+            Ok(Err(NoAnswer::Cut)) => {
+                let stderr_text = stderr_text.join().unwrap_or_default();
                 match status {
                     None => Err(timeout()),
-                    Some(status) => Err(died(status, &complaint, limits)),
+                    Some(status) => Err(exit_error(status, &stderr_text, limits)),
                 }
             }
         }
     })
 }
 
-fn cannot(error: &dyn std::fmt::Display) -> LoadError {
+fn start_error(error: &dyn std::fmt::Display) -> LoadError {
     LoadError::Engine {
         detail: format!("the compiler did not start: {error}"),
     }
 }
 
-/// Why there is no answer.
-enum Unanswered {
-    /// The child ended in the middle of it.
+/// A missing answer.
+enum NoAnswer {
+    /// The child ended before the answer was complete.
     Cut,
-    /// It has more to say than there is room for.
+    /// The answer is larger than allowed.
     TooLarge,
 }
 
-/// A whole answer.
-struct Said {
+/// A complete answer.
+struct FullAnswer {
     answer: Answer,
     text: Vec<u8>,
 }
 
-fn read_answer(mut stdout: impl Read, code_max: u64) -> Result<Said, Unanswered> {
+fn read_answer(mut stdout: impl Read, code_max: u64) -> Result<FullAnswer, NoAnswer> {
     let mut head = [0; 9];
-    stdout.read_exact(&mut head).map_err(|_| Unanswered::Cut)?;
+    stdout.read_exact(&mut head).map_err(|_| NoAnswer::Cut)?;
     let [tag, length @ ..] = head;
-    let answer = Answer::from_byte(tag).ok_or(Unanswered::Cut)?;
+    let answer = Answer::from_byte(tag).ok_or(NoAnswer::Cut)?;
     let length = u64::from_be_bytes(length);
     let max = match answer {
         Answer::Code => code_max,
-        Answer::Invalid | Answer::Memory | Answer::Engine => COMPLAINT_MAX,
+        Answer::Invalid | Answer::Memory | Answer::Engine => ERROR_TEXT_MAX,
     };
     if length > max {
-        return Err(Unanswered::TooLarge);
+        return Err(NoAnswer::TooLarge);
     }
-    let length = usize::try_from(length).map_err(|_| Unanswered::TooLarge)?;
+    let length = usize::try_from(length).map_err(|_| NoAnswer::TooLarge)?;
     let mut text = vec![0; length];
-    stdout.read_exact(&mut text).map_err(|_| Unanswered::Cut)?;
-    Ok(Said { answer, text })
+    stdout.read_exact(&mut text).map_err(|_| NoAnswer::Cut)?;
+    Ok(FullAnswer { answer, text })
 }
 
-impl Said {
+impl FullAnswer {
     fn conclude(self, limits: &Limits) -> Result<Artifact, LoadError> {
         let detail = || {
             let mut detail = printable(&String::from_utf8_lossy(&self.text));
-            truncate_utf8(&mut detail, COMPLAINT_SHOWN);
+            truncate_utf8(&mut detail, ERROR_TEXT_SHOWN);
             detail
         };
         match self.answer {
-            Answer::Code => {
-                let all = 0..self.text.len();
-                Ok(Artifact::new(self.text, all).expect("all of it is a part of it"))
-            }
+            Answer::Code => Ok(Artifact::whole(self.text)),
             Answer::Invalid => Err(LoadError::Invalid { detail: detail() }),
             Answer::Engine => Err(LoadError::Engine { detail: detail() }),
             Answer::Memory => Err(LoadError::CompileMemory {
@@ -228,8 +224,8 @@ impl Said {
     }
 }
 
-/// Wait for the end of a child that has closed its pipes.
-fn ended(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
+/// Wait until a child with closed pipes ends. `None` = not before the deadline.
+fn wait_for_exit(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
@@ -239,38 +235,36 @@ fn ended(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// Why a child ended without an answer.
-fn died(status: ExitStatus, complaint: &str, limits: &Limits) -> LoadError {
+/// The error of a child that ended without an answer.
+fn exit_error(status: ExitStatus, stderr_text: &str, limits: &Limits) -> LoadError {
     const SIGXCPU: i32 = nix::libc::SIGXCPU;
     if status.signal() == Some(SIGXCPU) {
         return LoadError::CompileTime {
             limit: limits.compile_time,
         };
     }
-    if complaint.contains(OUT_OF_MEMORY) {
+    if stderr_text.contains(OUT_OF_MEMORY) {
         return LoadError::CompileMemory {
             limit: limits.compile_memory,
         };
     }
-    let last = complaint.lines().rfind(|line| !line.trim().is_empty());
-    let mut detail = printable(&format!("{status}: {}", last.unwrap_or("it said nothing")));
-    truncate_utf8(&mut detail, COMPLAINT_SHOWN);
+    let last = stderr_text.lines().rfind(|line| !line.trim().is_empty());
+    let mut detail = printable(&format!("{status}: {}", last.unwrap_or("no message")));
+    truncate_utf8(&mut detail, ERROR_TEXT_SHOWN);
     LoadError::CompilerCrashed { detail }
 }
 
-/// The child's end: compile what `input` holds, and write the answer to `output`.
-///
-/// Binds this process for good: nothing else can be done in it.
+/// The child's side: compile the job from `input` and write the answer to `output`. The limits that
+/// this sets remain until the process ends.
 ///
 /// # Errors
-///
-/// The pipes, or the limits that could not be set.
+/// A pipe failed, or a limit could not be set.
 pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
     input.by_ref().take(JOB_MAX).read_until(b'\n', &mut line)?;
     let job: Job = serde_json::from_slice(&line)?;
-    bind(&job)?;
+    restrict_self(&job)?;
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
     let allocation = match job.on_demand {
@@ -283,12 +277,12 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
             Err(error) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
             Err(error) => {
                 let LoadError::Invalid { detail } = invalid(error) else {
-                    unreachable!("that is what it makes");
+                    unreachable!("`invalid` makes only this error");
                 };
-                (Answer::Invalid, complaint(detail))
+                (Answer::Invalid, bounded(detail))
             }
         },
-        Err(error) => (Answer::Engine, complaint(format!("{error:#}"))),
+        Err(error) => (Answer::Engine, bounded(format!("{error:#}"))),
     };
     output.write_all(&[answer as u8])?;
     output.write_all(&(text.len() as u64).to_be_bytes())?;
@@ -296,12 +290,12 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
     output.flush()
 }
 
-fn complaint(mut text: String) -> Vec<u8> {
-    truncate_utf8(&mut text, COMPLAINT_SHOWN);
+fn bounded(mut text: String) -> Vec<u8> {
+    truncate_utf8(&mut text, ERROR_TEXT_SHOWN);
     text.into_bytes()
 }
 
-/// Memory that wasmtime maps itself is refused with an error, not by ending the process.
+/// Whether wasmtime could not map memory. Unlike an allocation, this does not abort the process.
 fn is_out_of_memory(error: &wasmtime::Error) -> bool {
     error.chain().any(|cause| {
         cause
@@ -311,8 +305,8 @@ fn is_out_of_memory(error: &wasmtime::Error) -> bool {
     })
 }
 
-/// Give up what compiling does not need.
-fn bind(job: &Job) -> io::Result<()> {
+/// Set the limits of this process and drop rights that compiling does not need.
+fn restrict_self(job: &Job) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use nix::sys::prctl;
@@ -320,10 +314,10 @@ fn bind(job: &Job) -> io::Result<()> {
         prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     }
     if getppid().as_raw() != job.parent {
-        return Err(io::Error::other("the parent is gone"));
+        return Err(io::Error::other("the parent has ended"));
     }
     if job.background {
-        // All threads that it starts are as nice.
+        // Threads inherit the priority.
         rustix::process::nice(NICENESS)?;
     }
     limit(Resource::RLIMIT_CORE, 0)?;
@@ -332,12 +326,11 @@ fn bind(job: &Job) -> io::Result<()> {
     limit(Resource::RLIMIT_AS, job.address_space)
 }
 
-/// No more than this, and no more than there was before.
+/// Set a limit to `most`, or to the current hard limit if that is lower.
 fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let (_, hard) = getrlimit(resource)?;
     let most = most.min(hard);
-    // At the soft limit of CPU time comes a signal that can be told from others, at the hard one
-    // a kill.
+    // The kernel sends SIGXCPU at the soft limit of CPU time, and SIGKILL at the hard limit.
     let hard = match resource {
         Resource::RLIMIT_CPU => most.saturating_add(1).min(hard),
         _ => most,

@@ -1,8 +1,7 @@
-//! From a component to compiled code, within bounds, and at most once.
+//! Compiles components, within limits, and caches the code.
 //!
-//! A compiler is a large program that reads what a stranger wrote: it may take for ever, want all
-//! memory there is, or crash. So it runs in a child process of the same program ([`child`]), which
-//! the kernel and we hold to its limits, and what it made is kept on disk ([`cache`]).
+//! The compiler reads untrusted input: it may run for ever, use all memory, or crash. So it runs in a
+//! limited child process of the same program ([`child`]), and its code is cached on disk ([`cache`]).
 
 mod artifact;
 mod cache;
@@ -17,29 +16,29 @@ use cache::Key;
 pub use child::serve;
 
 use super::engine;
-use super::error::{LoadError, said};
+use super::error::{LoadError, describe};
 use super::limits::Limits;
 use super::settings::{Allocation, Compiler, Settings};
 
-/// The command of the program that compiles what it reads: [`serve`].
+/// The command of the program that calls [`serve`].
 pub const COMMAND: &str = "compile-component";
 
-/// Compiled code may have so many times the bytes of its component, and [`CODE_ROOM`].
+/// The most bytes of compiled code per byte of the component, in addition to [`CODE_ROOM`].
 const CODE_FACTOR: u64 = 16;
 
-/// Bytes of compiled code that any component may have.
+/// Bytes of compiled code that every component may have.
 const CODE_ROOM: u64 = 64 << 20;
 
-/// Code, and how it was come by.
+/// Compiled code.
 pub(super) struct Compiled {
     pub(super) artifact: Artifact,
-    /// How long that took.
+    /// The time to compile it or to read it from the cache.
     pub(super) time: Duration,
-    /// Whether it came from the cache.
+    /// Whether the code came from the cache.
     pub(super) cached: bool,
 }
 
-/// The code of a component with this digest: from the cache, or made now.
+/// The code of the component with this digest, from the cache or compiled now.
 pub(super) fn compiled(
     engine: &Engine,
     bytes: &[u8],
@@ -50,12 +49,12 @@ pub(super) fn compiled(
     let started = Instant::now();
     let code_max = code_max(bytes);
     let key = Key::new(engine, digest);
-    // A cache that can't be used is told, and never a reason not to start.
+    // A cache that cannot be used is only logged.
     let cache = settings.cache.as_ref().and_then(|cache| {
         cache::Dir::open(cache)
             .inspect_err(|error| {
                 let dir = cache.dir.display();
-                tracing::warn!(%dir, reason = %error, "compiled code is not kept");
+                tracing::warn!(%dir, reason = %error, "compiled code is not cached");
             })
             .ok()
     });
@@ -85,8 +84,8 @@ pub(super) fn compiled(
     })
 }
 
-/// Whether there is an entry for the code of a component with this digest.
-pub(super) fn is_kept(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
+/// Whether the cache has an entry for the component with this digest.
+pub(super) fn is_cached(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
     let cache = settings.cache.as_ref();
     let dir = cache.and_then(|cache| cache::Dir::open(cache).ok());
     dir.is_some_and(|dir| dir.has(&Key::new(engine, digest)))
@@ -100,17 +99,16 @@ fn code_max(bytes: &[u8]) -> u64 {
 
 fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Artifact, LoadError> {
     let code = engine.precompile_component(bytes).map_err(invalid)?;
-    let all = 0..code.len();
-    Ok(Artifact::new(code, all).expect("all of it is a part of it"))
+    Ok(Artifact::whole(code))
 }
 
 fn invalid(error: wasmtime::Error) -> LoadError {
     LoadError::Invalid {
-        detail: said(&error),
+        detail: describe(&error),
     }
 }
 
-/// The settings that a compiler needs to know: with equal ones, engines are compatible.
+/// An engine that only compiles. Its code runs on engines with the same memory, stack and allocation.
 fn compiler(memory: usize, stack: usize, allocation: Allocation) -> wasmtime::Result<Engine> {
     let settings = Settings {
         limits: Limits {

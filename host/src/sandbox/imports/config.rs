@@ -1,4 +1,4 @@
-//! `wasi:config`: the values that the operator wrote down for this handler.
+//! `wasi:config`: the values that the operator configured for this handler.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Linker, Lower};
@@ -6,7 +6,7 @@ use wasmtime::component::{ComponentType, Linker, Lower};
 use crate::sandbox::grants::CONFIG;
 use crate::sandbox::host::Host;
 
-/// `store.error`. No call fails: the values are in memory.
+/// `store.error`. Calls never fail, because the values are in memory.
 #[derive(ComponentType, Lower)]
 #[component(variant)]
 enum Error {

@@ -1,4 +1,4 @@
-//! The imports of a guest: what is linked for a handler with its grants, and nothing else.
+//! Links the imports of a handler: those that every handler has, and those that are granted.
 
 mod config;
 #[cfg(feature = "fault-points")]
@@ -15,7 +15,7 @@ use super::grants::Grants;
 use super::host::Host;
 use super::log::lossy;
 
-/// Everything that a handler with these grants may import.
+/// All imports of a handler with these grants.
 pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
@@ -45,7 +45,7 @@ fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
         let attempt = &store.data().attempt;
         if attempt.messages > 1 {
-            // Each message of a batch has its own, in its headers.
+            // Each message of a batch has its own trace, in its headers.
             return Ok(((None, None),));
         }
         let text = |value: &Option<Bytes>| value.as_ref().map(|v| lossy(v).into_owned());
