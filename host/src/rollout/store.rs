@@ -141,9 +141,9 @@ pub enum ChangeResult {
     /// This version is requested now.
     Requested(u64),
     /// This queue never had a deploy.
-    Nothing,
+    NothingDeployed,
     /// The upload, or the version to go back to, does not exist.
-    Gone,
+    Missing,
 }
 
 /// The result of fetching a version.
