@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use hostler::delivery::policy::Reason;
-use hostler::runtime::wall_clock_ms;
+use hostler::telemetry::wall_clock_ms;
 use hostler_tests::command::{Ended, fed};
 use serde_json::{Value, json};
 

@@ -312,7 +312,7 @@ impl Scene {
             rejection: &rejection,
             handler: "sha256:abc",
             now_ms: match letter.died_ms {
-                0 => hostler::runtime::wall_clock_ms(),
+                0 => hostler::telemetry::wall_clock_ms(),
                 died => died,
             },
             expires_at_ms: None,

@@ -64,6 +64,7 @@ async fn unusable_keys_are_refused_and_no_key_is_changed() {
         "--on-cap discard",
     )
     .await;
+    let flag = |name: &str, value: &str| host.clone().flag(name, value);
     refused(&flag("max-deliveries", "0"), 64, &["max-deliveries"], "").await;
     refused(&flag("group", ""), 64, &["group"], "").await;
     refused(&flag("min-idle", "0s"), 64, &["min-idle"], "100ms").await;

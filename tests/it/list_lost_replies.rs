@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Claim, Class, Queue, Reply};
+use hostler::queue::{Claim, Queue, Reply};
+use hostler::redis::Class;
 use hostler::redis::script::Script;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;

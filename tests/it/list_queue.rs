@@ -1,8 +1,7 @@
 //! The reliable list: the effect of claims, waiting and acknowledgements on its keys.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hostler::queue::list::ListQueue;
 use hostler::queue::{Origin, Queue, Reply};

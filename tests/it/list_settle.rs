@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::message::{DeliveryId, Headers};
-use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
+use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, SettleAction};
 use hostler::wire::frame;
@@ -16,7 +16,7 @@ use crate::list_scene::{
 };
 use crate::scene::{
     cluster, connector, dead_letter, discard, fetch, is_refused, orphaned, park, recorded, refused,
-    requeue, settle, settled, settlement,
+    requeue, settle, settled,
 };
 
 #[tokio::test]

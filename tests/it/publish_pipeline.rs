@@ -9,9 +9,7 @@ use hostler::publish::{
     BATCH_BYTES, BATCH_MESSAGES, Channel, Destination, Error, List, Outgoing, Publisher, Receipt,
     Stream,
 };
-use hostler::queue::{Class, Error as RedisError};
-use hostler::redis::connection::Connector;
-use hostler::redis::target::{PasswordSource, Target, TlsFiles};
+use hostler::redis::{Class, Error as RedisError};
 use hostler::wire::list::{self, Codec, Framing};
 use hostler_tests::redis::{RedisOptions, RedisServer};
 use redis::Value;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler::queue::stream::StreamQueue;
-use hostler::queue::{Claim, Class, Error, Queue, Reply};
+use hostler::queue::{Claim, Queue, Reply};
 use hostler::redis::connection::Connector;
 use hostler::redis::startup::StartError;
 use hostler::redis::target::{PasswordSource, Secret, Target, TlsFiles};
+use hostler::redis::{Class, Error};
 use hostler_tests::redis::{RedisOptions, TlsOptions, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -185,7 +186,7 @@ async fn a_host_continues_when_a_stopped_server_answers_again() {
 async fn a_killed_client_reconnects_on_the_next_call() {
     let (scene, host, claims) = Scene::reading(&["a"]).await;
     let host = Arc::new(host);
-    let opened = host.connections_opened();
+    let opened = host.contact().connections_opened;
     let waiting = waiting(&host, Duration::from_secs(15));
     scene.blocked(1).await;
     scene.raw.ask("CLIENT KILL TYPE normal SKIPME yes").await;
@@ -199,7 +200,7 @@ async fn a_killed_client_reconnects_on_the_next_call() {
     );
     assert!(one.is_ok() && two.is_ok() && three.is_ok());
     host.fetch(1, Duration::ZERO).await.unwrap();
-    assert_eq!(host.connections_opened(), opened + 2);
+    assert_eq!(host.contact().connections_opened, opened + 2);
 }
 
 #[tokio::test]

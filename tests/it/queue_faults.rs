@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
-use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
-use hostler::queue::{Claim, Class, Error, Queue, Reply, SettleAction};
+use hostler::queue::stream::{PARKED_CONSUMER, StreamQueue};
+use hostler::queue::{Claim, Queue, Reply, SettleAction};
+use hostler::redis::{Class, Error};
 
 use crate::queue_scene::{
-    DEAD, KEY, PARKED, Scene, connector, dead_letter, due, is_refused, options, park, settlements,
-    text,
+    DEAD, KEY, PARKED, Scene, connector, dead_letter, is_refused, options, park, text,
 };
 use crate::scene::{
     discard, holds_nothing, is_empty, orphaned, record, recorded, refused, requeue, settle,

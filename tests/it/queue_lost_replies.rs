@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::queue::stream::{PARKED_CONSUMER, StreamQueue};
-use hostler::queue::{Claim, Class, Queue, Reply, SettleAction};
+use hostler::queue::{Claim, Queue, Reply, SettleAction};
+use hostler::redis::Class;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
@@ -48,14 +49,14 @@ impl Cut {
     /// Take back a planned cut, and open both connections anew.
     async fn heal(&self) {
         self.proxy.cut_reply("no request contains this", 0);
-        let opened = self.host.connections_opened();
+        let opened = self.host.contact().connections_opened;
         self.proxy.cut();
         eventually("both connections are new", || async {
             let both = [
                 self.host.backlog().await.is_ok(),
                 self.host.fetch(1, Duration::ZERO).await.is_ok(),
             ];
-            both == [true, true] && self.host.connections_opened() >= opened + 2
+            both == [true, true] && self.host.contact().connections_opened >= opened + 2
         })
         .await;
     }

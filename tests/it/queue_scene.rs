@@ -129,7 +129,7 @@ pub(crate) fn options() -> StreamOptions {
 }
 
 pub(crate) fn text(id: DeliveryId) -> String {
-    hostler::queue::stream::entry_id(id)
+    hostler::wire::entry_id::entry_id(id)
 }
 
 pub(crate) fn body(claim: &Claim) -> &[u8] {

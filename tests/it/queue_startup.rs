@@ -1,8 +1,10 @@
 //! The checks at start: refusals and warnings.
 
+use hostler::queue::kind::QueueOptions;
 use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
 use hostler::queue::{Queue, Reply, SettleAction};
-use hostler::redis::startup::{StartError, StartWarning, check};
+use hostler::redis::connection::Connector;
+use hostler::redis::startup::{StartError, StartWarning};
 use hostler_tests::redis::RedisOptions;
 
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
@@ -42,6 +44,13 @@ fn trimming() -> StreamOptions {
         retention: Retention::Acked,
         ..options()
     }
+}
+
+async fn check(
+    connector: &Connector,
+    options: &StreamOptions,
+) -> Result<Vec<StartWarning>, StartError> {
+    QueueOptions::Stream(options.clone()).check(connector).await
 }
 
 async fn check_default(scene: &Scene) -> Result<Vec<StartWarning>, StartError> {

@@ -1,7 +1,7 @@
 //! The stream queue without faults: each operation, and its effect on the group.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hostler::delivery::message::{REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use hostler::delivery::policy::Reason;

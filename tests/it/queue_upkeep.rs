@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use hostler::queue::inspect::{self, Report};
 use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions, StreamQueue};
-use hostler::queue::{Backlog, Claim, Class, Queue, Repaired, Reply};
+use hostler::queue::{Backlog, Claim, Queue, Repaired, Reply};
+use hostler::redis::Class;
 
 use crate::queue_scene::{
     DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, park, text,

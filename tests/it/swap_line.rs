@@ -158,7 +158,7 @@ impl Scene {
             *self.versions.digest() == *wanted
         })
         .await;
-        assert_eq!(self.versions.lineup().swaps, swaps);
+        assert_eq!(self.versions.active().swaps, swaps);
     }
 }
 
@@ -227,13 +227,13 @@ async fn a_rollback_discards_the_waiting_versions() {
     scene.gate.pass();
     scene.deploy("three").await;
     scene.gate.begins(3).await;
-    assert_eq!(scene.versions.lineup().swaps, 2, "`two` was not taken");
+    assert_eq!(scene.versions.active().swaps, 2, "`two` was not taken");
     // A rollback to a version that must be compiled: `three` is not taken either.
     scene.found("four", false).await;
     scene.received("mark").await;
     scene.gate.pass();
     scene.gate.begins(4).await;
-    assert_eq!(scene.versions.lineup().swaps, 2, "`three` was not taken");
+    assert_eq!(scene.versions.active().swaps, 2, "`three` was not taken");
     scene.gate.pass();
     scene.runs("four", 3).await;
 }

@@ -159,15 +159,15 @@ async fn outdated_changes_of_the_active_versions_are_ignored() {
     assert!(!versions.drop_canary(a.digest()));
     assert!(versions.promote(c.digest()));
     assert_eq!(current(), *c.digest());
-    assert!(versions.lineup().canary.is_none());
-    let previous = versions.lineup().previous.clone();
+    assert!(versions.active().canary.is_none());
+    let previous = versions.active().previous.clone();
     assert_eq!(previous.unwrap().digest(), b.digest());
 
     assert!(versions.try_out(deployed(3, &a), Share::ALL));
     let ends_canary = versions.switch(deployed(4, &c));
     assert!(ends_canary, "the switch ends the canary `a`");
-    assert!(versions.lineup().canary.is_none());
-    assert_eq!(versions.lineup().swaps, 4);
+    assert!(versions.active().canary.is_none());
+    assert_eq!(versions.active().swaps, 4);
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
     assert!(!versions.switch(deployed(4, &c)));

@@ -20,8 +20,9 @@ use hostler::delivery::batch::{Pieces, starts_max};
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::delivery::policy::{
-    DELAY_MAX, DETAIL_MAX, DeadLetterRules, Disposition, OnCap, OnFault, Policy, Rejection, decide,
+    DELAY_MAX, DeadLetterRules, Disposition, OnCap, OnFault, Policy, Rejection, decide,
 };
+use hostler::delivery::text::DETAIL_MAX;
 use hostler::sandbox::{Call, Capture, Limits, LoadError, LogSink, Sandbox, Settings, Slot};
 use hostler::wire::dead_letter::{self, Context};
 use hostler::wire::stream;
