@@ -7,8 +7,8 @@ use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
 use crate::redis::error::Error;
 
-/// A text that `Debug` never shows. The types of the crate `secrecy` cannot be compared, and a wrapper around
-/// them is longer than this type.
+/// A text that `Debug` never shows. `SecretString` of the crate `secrecy` has no equality, which
+/// [`PasswordSource`] needs.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(String);
 
