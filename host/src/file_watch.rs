@@ -33,7 +33,7 @@ pub enum Change {
     /// The file has this new content.
     Content(Vec<u8>),
     /// The file can be read again, and has the same content as before.
-    Back,
+    Restored,
     /// The file cannot be read, and why. Reported once, until it can be read again.
     Unreadable(String),
     /// The file is too large to be read. Reported once, in the same way.
@@ -100,7 +100,7 @@ impl FileWatch {
 
     /// This content is known: it is not a change.
     #[must_use]
-    pub fn knowing(mut self, content: &[u8]) -> Self {
+    pub fn with_known_content(mut self, content: &[u8]) -> Self {
         self.known = Some(Sha256::digest(content).into());
         self
     }
@@ -137,13 +137,13 @@ impl FileWatch {
             };
             let found = polling.await.unwrap_or_else(|error| unreadable(&error));
             self.polling = None;
-            if let Some(change) = self.take(found) {
+            if let Some(change) = self.on_poll(found) {
                 return change;
             }
         }
     }
 
-    fn take(&mut self, found: Poll) -> Option<Change> {
+    fn on_poll(&mut self, found: Poll) -> Option<Change> {
         match found {
             Poll::Failed(change) => {
                 self.seen = None;
@@ -157,12 +157,12 @@ impl FileWatch {
                 self.seen = Some(stamp);
                 self.read = Some((stamp, settled));
                 let digest = Sha256::digest(&content).into();
-                let was_lost = std::mem::take(&mut self.misses) >= MISSES;
+                let was_missing = std::mem::take(&mut self.misses) >= MISSES;
                 if self.known != Some(digest) {
                     self.known = Some(digest);
                     return Some(Change::Content(content));
                 }
-                return was_lost.then_some(Change::Back);
+                return was_missing.then_some(Change::Restored);
             }
         }
         None
@@ -313,7 +313,7 @@ mod tests {
     async fn the_same_content_again_is_not_a_change() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
-        let mut watch = watch(&path).knowing(b"one");
+        let mut watch = watch(&path).with_known_content(b"one");
         for _ in 0..3 {
             fs::write(&path, "one").unwrap();
             let waited = timeout(Duration::from_millis(40), watch.changed()).await;
@@ -330,7 +330,7 @@ mod tests {
         let mut watch = watch(&path);
         let step = |watch: &mut FileWatch| {
             let found = poll(&path, 1000, watch.read, watch.seen);
-            watch.take(found)
+            watch.on_poll(found)
         };
         // Each poll finds it longer than the poll before.
         for n in 1..20_usize {
@@ -346,14 +346,14 @@ mod tests {
     async fn a_missing_or_too_large_file_is_reported_once() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
-        let mut watch = watch(&path).knowing(b"one");
+        let mut watch = watch(&path).with_known_content(b"one");
         fs::remove_file(&path).unwrap();
         assert!(matches!(next(&mut watch).await, Change::Unreadable(_)));
         let waited = timeout(Duration::from_millis(60), watch.changed()).await;
         assert!(waited.is_err(), "{waited:?}");
         // The file is back, with the same content.
         fs::write(&path, "one").unwrap();
-        assert_eq!(next(&mut watch).await, Change::Back);
+        assert_eq!(next(&mut watch).await, Change::Restored);
         let waited = timeout(Duration::from_millis(60), watch.changed()).await;
         assert!(waited.is_err(), "{waited:?}");
         fs::write(&path, vec![b'x'; 1001]).unwrap();
@@ -380,7 +380,7 @@ mod tests {
                 matches!(found, Poll::Failed(Change::TooLarge(_))),
                 "{found:?}"
             );
-            assert_eq!(watch.take(found), None);
+            assert_eq!(watch.on_poll(found), None);
         }
         assert!(matches!(next(&mut watch).await, Change::TooLarge(_)));
         fs::write(&path, "one").unwrap();
@@ -391,7 +391,7 @@ mod tests {
     async fn cancelled_waits_miss_no_change() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
-        let mut watch = watch(&path).knowing(b"one");
+        let mut watch = watch(&path).with_known_content(b"one");
         fs::write(&path, "two").unwrap();
         let found = timeout(TIMEOUT, async {
             loop {
@@ -427,7 +427,7 @@ mod tests {
     async fn a_forgotten_content_is_a_change_again() {
         let (_dir, path) = place();
         fs::write(&path, "one").unwrap();
-        let mut watch = watch(&path).knowing(b"one");
+        let mut watch = watch(&path).with_known_content(b"one");
         let waited = timeout(Duration::from_millis(60), watch.changed()).await;
         assert!(waited.is_err(), "{waited:?}");
         watch.forget();

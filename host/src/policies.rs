@@ -35,7 +35,7 @@ pub enum Scope {
 
 impl Scope {
     /// Whether the policy applies to the queue with this key.
-    pub fn names(&self, key: &str) -> bool {
+    pub fn matches(&self, key: &str) -> bool {
         match self {
             Self::Queue(queue) => **queue == *key,
             Self::Match(pattern) => WildMatch::new(pattern).matches(key),
@@ -95,15 +95,15 @@ pub struct Stored {
 
 /// The policies of one queue.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct QueuePolicies {
     /// All settings of its own policy and of each matching pattern.
     pub settings: Vec<Stored>,
     /// The error of reading policies by pattern: the user may lack the right, or another node of a
     /// cluster may hold them.
-    pub unseen: Option<Error>,
+    pub patterns_error: Option<Error>,
 }
 
-impl Found {
+impl QueuePolicies {
     /// The setting with the highest precedence, for each name.
     pub fn effective(&self) -> Vec<&Stored> {
         let mut best: BTreeMap<&str, &Stored> = BTreeMap::new();
@@ -138,7 +138,7 @@ impl Policies {
     ///
     /// # Errors
     /// Any of [`Error`], if the queue's own policy cannot be read.
-    pub async fn of_queue(&self, key: &str) -> Result<Found, Error> {
+    pub async fn of_queue(&self, key: &str) -> Result<QueuePolicies, Error> {
         const COMMAND: &str = "HGETALL";
         let own = Scope::Queue(key.into());
         let mut pipeline = Pipeline::new();
@@ -146,7 +146,7 @@ impl Policies {
         pipeline.cmd(COMMAND).arg(POLICIES);
         let mut replies = self.link.pipeline(COMMAND, &pipeline).await?.into_iter();
         let mut next = || reply::accepted(COMMAND, replies.next().unwrap_or_default());
-        let mut found = Found::default();
+        let mut found = QueuePolicies::default();
         for (setting, text) in fields(next()?)? {
             found.settings.push(Stored {
                 scope: own.clone(),
@@ -156,10 +156,14 @@ impl Policies {
         }
         match next().and_then(by_pattern) {
             Ok(stored) => {
-                let ours = stored.into_iter().filter(|stored| stored.scope.names(key));
+                let ours = stored
+                    .into_iter()
+                    .filter(|stored| stored.scope.matches(key));
                 found.settings.extend(ours);
             }
-            Err(error) if error.class() == Class::Configuration => found.unseen = Some(error),
+            Err(error) if error.class() == Class::Configuration => {
+                found.patterns_error = Some(error);
+            }
             Err(error) => return Err(error),
         }
         Ok(found)
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn patterns() {
-        let matches = |pattern: &str, text: &str| Scope::Match(pattern.into()).names(text);
+        let matches = |pattern: &str, text: &str| Scope::Match(pattern.into()).matches(text);
         for (pattern, text) in [
             ("orders.*", "orders."),
             ("orders.*", "orders.eu"),
@@ -309,7 +313,7 @@ mod tests {
     #[test]
     fn the_closest_policy_wins_for_each_setting() {
         let pattern = |pattern: &str| Scope::Match(pattern.into());
-        let found = Found {
+        let found = QueuePolicies {
             settings: vec![
                 stored(pattern("*"), "a", "any"),
                 stored(pattern("orders.*"), "a", "orders"),
@@ -317,7 +321,7 @@ mod tests {
                 stored(pattern("orders.eu"), "b", "pattern"),
                 stored(pattern("*"), "c", "any"),
             ],
-            unseen: None,
+            patterns_error: None,
         };
         let effective = found.effective();
         let texts: Vec<&str> = effective.iter().map(|s| &*s.text).collect();

@@ -44,7 +44,7 @@ impl LiveRules {
                 let with_policies = || sources.collect_with(None, values.clone());
                 match with_policies().rules(queue) {
                     Ok(dead_letter) => {
-                        let unseen = found.unseen.map(|error| error.to_string());
+                        let unseen = found.patterns_error.map(|error| error.to_string());
                         return Self::new(with_policies().effective(), unseen, dead_letter);
                     }
                     Err(error) => error.to_string(),

@@ -14,7 +14,7 @@ use crate::cli::{Variables, output};
 use crate::config::settings::{self, live_keys};
 use crate::config::{Collected, Input, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
 use crate::host::settings::{policy_value, policy_values};
-use crate::policies::{Found, Policies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
+use crate::policies::{Policies, QueuePolicies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
 
 /// Change rules of queues while their hosts run
 #[derive(Debug, clap::Args)]
@@ -173,9 +173,9 @@ fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
             let what = format!("a policy has at most {SETTINGS_MAX} rules");
             return Err(Failure::new(Exit::Usage, what).hint("remove some with `unset`"));
         }
-        let found = Found {
+        let found = QueuePolicies {
             settings: stored,
-            unseen: None,
+            patterns_error: None,
         };
         let kind = check(policies, &scope, &found).await?;
         check_targets(policies, kind, &found).await?;
@@ -230,7 +230,7 @@ fn check_isolated(policies: Vec<PolicyValue>, queue: Option<&QueueKind>) -> Resu
 async fn check(
     policies: &Policies,
     scope: &Scope,
-    found: &Found,
+    found: &QueuePolicies,
 ) -> Result<Option<&'static str>, Failure> {
     let values = policy_values(found);
     let Scope::Queue(key) = scope else {
@@ -246,7 +246,7 @@ async fn check(
 async fn check_targets(
     policies: &Policies,
     kind: Option<&'static str>,
-    found: &Found,
+    found: &QueuePolicies,
 ) -> Result<(), Failure> {
     let Some(kind) = kind else { return Ok(()) };
     for stored in found.effective() {
@@ -273,7 +273,7 @@ async fn check_targets(
 }
 
 /// Warn of rules that are right, and yet may be ignored.
-fn advise(found: &Found) {
+fn advise(found: &QueuePolicies) {
     let effective = found.effective();
     let text = |key: &str| {
         let stored = effective.iter().find(|stored| stored.setting == key);
@@ -297,9 +297,9 @@ fn get(args: Common, variables: Variables) -> Result<Exit, Failure> {
             Some(scope) => stored(policies, scope).await?,
             None => policies.by_pattern().await?,
         };
-        let found = Found {
+        let found = QueuePolicies {
             settings,
-            unseen: None,
+            patterns_error: None,
         };
         show(&found, scope.is_none(), args.json)
     })
@@ -321,9 +321,9 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
         if removed == 0 {
             output::warning("none of these settings was set", None);
         }
-        let found = Found {
+        let found = QueuePolicies {
             settings: stored(policies, &scope).await?,
-            unseen: None,
+            patterns_error: None,
         };
         show(&found, false, args.common.json)
     })
@@ -334,7 +334,7 @@ async fn stored(policies: &Policies, scope: &Scope) -> Result<Vec<Stored>, Failu
     match scope {
         Scope::Queue(key) => {
             let found = policies.of_queue(key).await?;
-            if let Some(error) = found.unseen {
+            if let Some(error) = found.patterns_error {
                 let what = format!("policies by pattern cannot be read: {error}");
                 output::warning(&what, None);
             }
@@ -349,7 +349,7 @@ async fn stored(policies: &Policies, scope: &Scope) -> Result<Vec<Stored>, Failu
 }
 
 /// Print policies. `all_apply`: they are for different queues, so that none overrides another.
-fn show(found: &Found, all_apply: bool, json: bool) -> Result<Exit, Failure> {
+fn show(found: &QueuePolicies, all_apply: bool, json: bool) -> Result<Exit, Failure> {
     let effective = found.effective();
     let mut rows: Vec<Row<'_>> = found
         .settings

@@ -153,7 +153,7 @@ impl ConfigWatcher {
                 }
                 Err(_) => "it is not UTF-8".to_owned(),
             },
-            Change::Back => {
+            Change::Restored => {
                 info!("the configuration file can be read again, and has not changed");
                 return false;
             }
@@ -182,7 +182,7 @@ impl ConfigWatcher {
                 return false;
             }
         };
-        match &found.unseen {
+        match &found.patterns_error {
             Some(error) => self.warn_unreadable(&error.to_string()),
             None => self.unreadable = None,
         }

@@ -82,7 +82,7 @@ impl Rollout {
             attempts.spawn(follower.run(requests.clone()));
         }
         // The file as it was loaded at the start is not a change.
-        let file = FileWatch::new(config.handler.file.clone(), max).knowing(loaded);
+        let file = FileWatch::new(config.handler.file.clone(), max).with_known_content(loaded);
         attempts.spawn(swapper.run(inbox));
         attempts.spawn(watch_file(file, requests, reloads));
         let mut hangups =

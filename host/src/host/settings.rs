@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, PolicyValue};
 use crate::delivery::ledger;
-use crate::policies::{Found, Stored};
+use crate::policies::{QueuePolicies, Stored};
 use crate::queue::kind::QueueOptions;
 use crate::runtime::{self, Rules, UntilEmpty, gate};
 
@@ -53,7 +53,7 @@ pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
 }
 
 /// The policies that apply to a queue, as values of settings.
-pub fn policy_values(found: &Found) -> Vec<PolicyValue> {
+pub fn policy_values(found: &QueuePolicies) -> Vec<PolicyValue> {
     found.effective().into_iter().map(policy_value).collect()
 }
 

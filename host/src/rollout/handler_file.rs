@@ -41,7 +41,7 @@ pub async fn watch_file(
                 bytes,
                 trial: std::mem::replace(&mut trial, true),
             },
-            Change::Back => VersionRequest::Readable,
+            Change::Restored => VersionRequest::Readable,
             Change::Unreadable(reason) => unusable(Step::Source, reason),
             Change::TooLarge(reason) => unusable(Step::Size, reason),
         };

@@ -8,7 +8,7 @@
 //! | format | it is not a component, or truncated, or invalid |
 //! | compile | the compiler exceeded its limits or crashed |
 //! | world | it exports no handler, or one of another version or type |
-//! | imports | it imports what it is not granted |
+//! | imports | it imports interfaces that it is not granted |
 //! | limits | an instance needs more than the limits |
 //! | instance | no instance could be made |
 //! | selftest | a self-test had another outcome than expected |
