@@ -4,7 +4,6 @@ use hostler_tests::command::{Ended, Host, end, fed, hostler, run_line};
 use hostler_tests::guests::guest;
 use hostler_tests::host::without_queue;
 use hostler_tests::redis::{PATIENCE, RedisOptions, RedisServer};
-use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
 use std::io::{Read, Write};
 
@@ -109,42 +108,6 @@ fn publish_prints_ids_and_keeps_bytes_and_headers() {
 }
 
 #[test]
-fn a_stop_drains_and_a_second_stop_ends_at_once() {
-    let redis = RedisServer::start();
-    publish(&redis, &["sleep:300"]);
-    let mut host = start(&redis, "--summary json");
-    host.guest_line("start ");
-    let ended = host.stop().ok();
-    let summary: Json = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(summary["acked"], 1, "the started attempt has ended");
-
-    publish(&redis, &["sleep:60000"]);
-    let mut host = start(&redis, "--timeout 2m --summary json");
-    host.guest_line("start ");
-    host.signal(Signal::SIGINT);
-    host.event("draining");
-    host.signal(Signal::SIGTERM);
-    assert_eq!(host.end().code, 143);
-}
-
-#[test]
-fn a_drain_that_takes_too_long_has_its_exit_code() {
-    let redis = RedisServer::start();
-    publish(&redis, &["sleep:60000"]);
-    let mut host = start(&redis, "--timeout 2m --drain-timeout 50ms");
-    host.guest_line("start ");
-    assert_eq!(host.stop().code, 75);
-}
-
-#[test]
-fn a_queue_that_is_not_empty_in_time_has_its_exit_code() {
-    let redis = RedisServer::start();
-    publish(&redis, &["nack:60000"]);
-    let ended = run_until_empty(&redis, "--until-empty-timeout 200ms");
-    assert_eq!(ended.code, 75, "{ended:?}");
-}
-
-#[test]
 fn a_missing_server_is_an_error_or_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("nobody.sock");
@@ -160,26 +123,6 @@ fn a_missing_server_is_an_error_or_is_waited_for() {
     waiting.event("waiting for redis");
     // The host has read nothing yet, so there is nothing to drain.
     assert_eq!(waiting.stop().code, 0);
-}
-
-#[test]
-fn a_host_waits_for_its_server() {
-    let mut redis = RedisServer::start();
-    publish(&redis, &["ack"]);
-    redis.kill();
-    let mut host = start(&redis, "--wait-redis 30s");
-    host.event("waiting for redis");
-    redis.restart();
-    host.until_ready();
-    assert_eq!(host.stop().code, 0);
-}
-
-#[test]
-fn a_key_of_another_type_is_refused() {
-    let redis = RedisServer::start();
-    ask(&redis, "SET orders 1");
-    let text = "error: the key `orders` holds a string, but the queue needs a stream";
-    refused(&start(&redis, "").end(), 64, text);
 }
 
 #[test]
@@ -381,44 +324,4 @@ fn a_handler_that_faults_cannot_be_measured() {
     let (url, handler) = (redis.url(), scripted());
     let bench = format!("bench --redis {url} --handler {handler} --messages 10 --repeat 1");
     refused(&run_line(&bench), 65, "error: the handler fails: trap");
-}
-
-#[test]
-fn no_output_contains_the_password_of_the_url() {
-    let redis = RedisOptions::default()
-        .tcp()
-        .user("app on >hunter2 ~* &* +@all")
-        .start();
-    let url = format!("redis://app:hunter2@127.0.0.1:{}", redis.port());
-    publish(&redis, &["ack", "drop:x"]);
-    let queue = format!("--redis {url} --stream orders --group g");
-    let flags = "--dead-letter dead --admin 127.0.0.1:0 --log-level debug --min-idle 200ms";
-    let line = format!("{queue} --handler {} {flags}", scripted());
-    let mut host = Host::start(line.split(' '));
-    let serving = host.event("serving /metrics, /live and /ready");
-    let address = serving["address"].as_str().unwrap().to_owned();
-    host.until_ready();
-    let mut seen = get(&address, "/metrics").1;
-    // The password changes and all clients are killed: the host logs these errors as well.
-    ask(&redis, "ACL SETUSER app resetpass >hunter3");
-    ask(&redis, "CLIENT KILL USER app");
-    host.event("redis is away");
-    seen += &get(&address, "/ready").1;
-    assert!(seen.contains("redis-"), "{seen}");
-    ask(&redis, "ACL SETUSER app >hunter2");
-    host.event("redis is back");
-    let ended = host.stop().ok();
-    seen += &ended.stderr;
-    seen += &ended.stdout;
-    for command in [
-        format!("inspect {queue}"),
-        format!("dlq peek --redis {url} dead"),
-        format!("check --json {queue} --handler h"),
-    ] {
-        let ended = run_line(&command).ok();
-        seen += &ended.stdout;
-        seen += &ended.stderr;
-    }
-    let secret = seen.lines().find(|line| line.contains("hunter2"));
-    assert_eq!(secret, None);
 }

@@ -36,7 +36,7 @@ async fn unusable_keys_are_refused_and_no_key_is_changed() {
     let scene = Scene::new().await;
     let host = scene.host();
     for (keys, said) in [
-        (&["orders", "orders:dead"][..], "the queue"),
+        (&["orders", "orders:dead"][..], "the queue needs a stream"),
         (&["orders:dead"], "the dead-letter queue"),
         (&["{orders}:parked:workers"], "parked deliveries"),
     ] {
@@ -265,15 +265,21 @@ async fn no_output_contains_a_password() {
     for dead in scene.look().await.dead {
         assert!(!format!("{:?}", dead.fields).contains(SECRET));
     }
+    // The other commands.
     let config = dir.path().join("check.toml");
-    std::fs::write(
-        &config,
-        format!(
-            "redis = \"{in_url}\"\nstream = \"s\"\ngroup = \"g\"\nhandler = \"{}\"\n",
-            guest("scripted").display()
-        ),
-    )
-    .unwrap();
-    let ended = command::run(["check", "--config", &config.display().to_string()]);
-    assert!(!format!("{ended:?}").contains(SECRET));
+    let handler = guest("scripted");
+    let handler = handler.display();
+    let text =
+        format!("redis = \"{in_url}\"\nstream = \"s\"\ngroup = \"g\"\nhandler = \"{handler}\"\n");
+    std::fs::write(&config, text).unwrap();
+    let queue = format!("--redis {in_url} --stream orders --group workers");
+    for line in [
+        format!("check --config {}", config.display()),
+        format!("check --json {queue} --handler h"),
+        format!("inspect {queue}"),
+        format!("dlq peek --redis {in_url} orders:dead"),
+    ] {
+        let ended = command::run_line(&line).ok();
+        assert!(!format!("{ended:?}").contains(SECRET), "{line}");
+    }
 }
