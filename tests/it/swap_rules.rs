@@ -57,8 +57,10 @@ async fn a_canary_that_fails_more_often_is_rolled_back_after_few_messages() {
             let is_of = |dead: &&_| of_handler(dead) == digest;
             dead.iter().filter(is_of).count()
         };
-        // Its dead letters are exactly the messages that it failed.
-        assert_eq!(of(&new) as u64, failed);
+        // Its dead letters are the messages that it failed. Attempts that end after the rollback are
+        // not counted for the canary.
+        let its = of(&new) as u64;
+        assert!((failed..=failed + HELD).contains(&its), "{its}, {failed}");
         assert!(failed <= MIN + HELD, "{failed} dead letters");
         // The old version fails one message in twenty.
         let its = of(&old);
