@@ -5,12 +5,10 @@ use std::time::Duration;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::sandbox::{BatchReport, Call, Limits, LogSink, Settings, World};
-use hostler_tests::guests::guest;
 use hostler_tests::rig::{Rig, message};
 
 fn rig(settings: &Settings) -> Rig {
-    let sandbox = hostler::sandbox::Sandbox::load(&guest("batch"), settings);
-    Rig::of(sandbox.expect("the guest loads"))
+    Rig::guest("batch", settings)
 }
 
 async fn batch(rig: &mut Rig, bodies: &[&str]) -> BatchReport {

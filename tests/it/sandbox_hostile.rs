@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Sandbox, Settings, TICK};
-use hostler_tests::guests::{guest, handler};
+use hostler_tests::guests::handler;
 use hostler_tests::rig::{Rig, message};
 
 /// Two honest guests, and three hostile ones for each thread. A computing guest yields every 2 ms,
@@ -204,8 +204,7 @@ async fn a_million_headers_are_handled_or_fault() {
 
 #[tokio::test]
 async fn too_many_outcomes_are_a_fault() {
-    let sandbox = Sandbox::load(&guest("batch"), &Settings::default()).unwrap();
-    let mut rig = Rig::of(sandbox);
+    let mut rig = Rig::guest("batch", &Settings::default());
     let fault = rig.fault("more:1000000").await;
     assert!(
         [FaultKind::OutputLimit, FaultKind::MemoryLimit].contains(&fault.kind),
