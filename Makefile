@@ -17,6 +17,7 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 # a lease. Tests in a module `measured` compare times or memory: they run alone, after the others.
 THREADS ?= $(shell echo $$((4 * $(CORES))))
 MEASURED := ::measured::
+# A `+` before cargo lets it share the jobs of make: `make -n` runs such a line, too.
 # The demo, the checks and the tests select the whole workspace, so that cargo chooses the same features
 # for each of them: the dependencies and the host are built once.
 WORKSPACE := --workspace --locked $(FEATURES)

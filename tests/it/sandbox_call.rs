@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Sandbox, Settings};
-use hostler_tests::guests::{guest, handler};
+use hostler_tests::guests::handler;
 use hostler_tests::rig::{Rig, fault, message};
 
 fn reused(reuse: u32) -> Settings {
