@@ -10,6 +10,17 @@ GUEST_BATCH := guest-examples/rust/target/wasm32-wasip2/release/orders_batch_han
 # seconds: `make test` has these, `make test-all` has all.
 LANGUAGES := rust rust-batch js ts python go c cpp zig
 QUICK := rust rust-batch js ts python go c
+# Those of QUICK that install tools into the same folder: built one after the other.
+TOOLED := $(filter-out rust rust-batch js ts,$(QUICK))
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# End-to-end tests that run at the same time: more than cores, because most of them wait for Redis or for
+# a lease. Tests in a module `measured` compare times or memory: they run alone, after the others.
+THREADS ?= $(shell echo $$((4 * $(CORES))))
+MEASURED := ::measured::
+# A `+` before cargo lets it share the jobs of make: `make -n` runs such a line, too.
+# The demo, the checks and the tests select the whole workspace, so that cargo chooses the same features
+# for each of them: the dependencies and the host are built once.
+WORKSPACE := --workspace --locked $(FEATURES)
 # How long each fuzz target runs, and which.
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
@@ -18,13 +29,16 @@ FUZZ_SANDBOX := component handler answer
 # Where the tools of the guests are installed, and cargo-fuzz.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
-.PHONY: help demo test test-all storm peer producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  guest guests guests-quick guests-test bench-guests bindings $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%)
+.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
+  producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  guest guests guests-quick guests-tooled guests-test bench-guests bindings \
+  $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%)
 
 help:
 	@echo "make demo    the main job on a batch of orders, against a private Redis"
+	@echo "make check   format, lints, unit tests, the model, one end-to-end pass: after every change"
 	@echo "make test    the test suite, with the example handlers in $(QUICK)"
-	@echo "make test-all  the same in $(LANGUAGES)"
+	@echo "make test-all  the same in $(LANGUAGES), with the long storms"
 	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
@@ -56,7 +70,7 @@ setup-node:
 
 # What users compile: each guest is a project of its own, built as they would build it.
 $(GUEST): $(wildcard guest-examples/rust/src/*.rs) guest-examples/rust/Cargo.toml wit/world.wit | setup-rust
-	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust/Cargo.toml
+	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust/Cargo.toml
 
 # Every shell has a LANG: only that of make's command line is ours, and nobody else's.
 ifeq ($(origin LANG),command line)
@@ -73,16 +87,21 @@ guests: $(LANGUAGES:%=guest-%)
 
 guests-quick: $(QUICK:%=guest-%)
 
+guests-tooled:
+	+@for language in $(TOOLED); do \
+	  $(MAKE) --no-print-directory guest-$$language test-guest-$$language || exit 1; \
+	done
+
 guest-rust: $(GUEST)
 
 guest-rust-batch: $(GUEST_BATCH)
 
 $(GUEST_BATCH): $(wildcard guest-examples/rust-batch/src/*.rs) guest-examples/rust-batch/Cargo.toml wit/world.wit | setup-rust
-	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-batch/Cargo.toml \
+	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-batch/Cargo.toml \
 	  --target-dir guest-examples/rust/target
 
 test-guest-rust test-guest-rust-batch: test-guest-%: setup-rust
-	$(CARGO) test --release --locked --manifest-path guest-examples/$*/Cargo.toml --target-dir guest-examples/rust/target
+	+$(CARGO) test --release --locked --manifest-path guest-examples/$*/Cargo.toml --target-dir guest-examples/rust/target
 
 guest-js guest-ts: guest-%: guest-examples/%/handler.wasm
 
@@ -116,38 +135,65 @@ bindings: | $(WIT_BINDGEN)
 	$(WIT_BINDGEN) c --world handler --out-dir guest-examples/c/bindings wit
 	$(WIT_BINDGEN) go --world handler --pkg-name orders-handler/bindings --out-dir guest-examples/go/bindings wit
 
+# In the same place as the examples in Rust: most of what is compiled is the same.
 guests-test: $(GUEST) | setup-rust
-	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml
+	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml \
+	  --target-dir guest-examples/rust/target
 
 # What tests of other frameworks talk to: a service of theirs, with dependencies of its own.
 peer: setup-rust
-	$(CARGO) build --locked --manifest-path tests/interop/Cargo.toml
+	+$(CARGO) build --locked --manifest-path tests/interop/Cargo.toml
 
 host: setup-rust
 	$(CARGO) build --release --locked -p hostler
 
 demo: setup $(GUEST)
-	$(CARGO) build --locked -p hostler
+	$(CARGO) build $(WORKSPACE) --bin hostler
 	@sh tests/demo/demo.sh target/debug/hostler $(GUEST)
 
-test: setup guests-test peer guests-quick $(QUICK:%=test-guest-%)
-	$(CARGO) build --workspace --locked --all-targets
-	$(CARGO) test --workspace --locked
-	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), and wit-bindgen; make test-all runs them"
+check: setup guests-test
+	+@sh tests/stages.sh "$(MAKE) --no-print-directory" lint build-tests unit-tests e2e-pass
 
-test-all: setup guests-test peer guests $(LANGUAGES:%=test-guest-%) | $(WIT_BINDGEN)
-	$(CARGO) build --workspace --locked --all-targets --features hostler-tests/all-languages
-	$(CARGO) test --workspace --locked --features hostler-tests/all-languages
+test: setup
+	+@sh tests/stages.sh "$(MAKE) --no-print-directory" build-all unit-tests e2e-tests measured-tests
+	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), wit-bindgen, and the long storms: make test-all"
+
+test-all: export HOSTLER_STORM := full
+test-all: setup | $(WIT_BINDGEN)
+	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FEATURES='--features hostler-tests/all-languages'" \
+	  build-all unit-tests e2e-tests measured-tests
+
+# Everything that the tests run, built at the same time: some of it waits for the network, and a build of
+# the host leaves a core idle for long. The tests of the examples run here, too.
+build-all:
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled \
+	  $(foreach language,$(filter-out $(TOOLED),$(QUICK)),guest-$(language) test-guest-$(language))
+
+build-tests: setup-rust
+	+$(CARGO) test $(WORKSPACE) --no-run
+
+unit-tests:
+	$(CARGO) test $(WORKSPACE) --lib
+	$(CARGO) test $(WORKSPACE) --doc
+
+e2e-pass:
+	$(CARGO) test $(WORKSPACE) --test it e2e_outcomes
+
+e2e-tests:
+	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED)
+
+measured-tests:
+	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(MEASURED)
 
 # The programs of docs/producers.md, each with the real client of its language: it needs python3, node,
 # go and java with mvn, and their registries.
 producers: setup guests-test
 	sh tests/producers/clients.sh "$(CURDIR)/target/producers"
-	HOSTLER_TEST_PRODUCERS="$(CURDIR)/target/producers" $(CARGO) test --locked -p hostler-tests --test it producers_docs
+	HOSTLER_TEST_PRODUCERS="$(CURDIR)/target/producers" $(CARGO) test $(WORKSPACE) --test it producers_docs
 
 # What `make test` runs a tenth of.
 storm: setup guests-test
-	HOSTLER_STORM=full $(CARGO) test --locked -p hostler-tests --test it a_storm_of_swaps
+	HOSTLER_STORM=full $(CARGO) test $(WORKSPACE) --test it a_storm_of_swaps
 
 # Fuzzing: coverage-guided, for a while; what it finds stands in tests/fuzz/artifacts. `make test` runs
 # the same bodies on generated bytes.
@@ -180,10 +226,10 @@ bench-guests: host setup-node
 
 lint: setup-rust
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked --features hostler-tests/benches -- -D warnings
 
 clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/*/node_modules \
-	  guest-examples/zig/.zig-cache tests/guests/target tests/interop/target \
+	  guest-examples/zig/.zig-cache tests/interop/target \
 	  tests/fuzz/target .hostler .toolchains

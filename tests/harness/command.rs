@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-use crate::host::binary;
+use crate::host::{binary, cache_home};
 use crate::redis::PATIENCE;
 
 /// The binary with these arguments, in an environment of its own: no variable of hostler's.
@@ -28,8 +28,7 @@ pub fn hostler<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Comm
     command
         .env("NO_COLOR", "1")
         .env_remove("RUST_BACKTRACE")
-        // Compiled components are kept here, not in the home directory of who runs the tests.
-        .env("XDG_CACHE_HOME", binary().with_file_name("test-cache"));
+        .env("XDG_CACHE_HOME", cache_home());
     command
 }
 

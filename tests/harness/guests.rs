@@ -2,22 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-/// The component of a guest of `tests/guests`, such as `scripted`.
+/// The component of a guest in Rust: one of `tests/guests`, such as `scripted`, or an example, such as
+/// `orders-handler`.
 ///
 /// # Panics
 ///
 /// If it has not been built.
 pub fn guest(name: &str) -> PathBuf {
-    built("guests", name)
-}
-
-/// The component of a guest of `guest-examples`: its folder, and its name in `Cargo.toml`.
-///
-/// # Panics
-///
-/// If it has not been built.
-pub fn example(folder: &str, name: &str) -> PathBuf {
-    built(&format!("../guest-examples/{folder}"), name)
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../guest-examples/rust/target/wasm32-wasip2/release")
+        .join(format!("{}.wasm", name.replace('-', "_")));
+    assert!(
+        path.is_file(),
+        "the guest `{name}` is not built ({} is missing): run `make guests-test`",
+        path.display(),
+    );
+    path
 }
 
 /// The example handler in a language, named as in `make guest LANG=...`.
@@ -27,8 +27,8 @@ pub fn example(folder: &str, name: &str) -> PathBuf {
 /// If it has not been built.
 pub fn language(name: &str) -> PathBuf {
     match name {
-        "rust" => return example("rust", "orders-handler"),
-        "rust-batch" => return example("rust", "orders-batch-handler"),
+        "rust" => return guest("orders-handler"),
+        "rust-batch" => return guest("orders-batch-handler"),
         _ => {}
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -38,19 +38,6 @@ pub fn language(name: &str) -> PathBuf {
     assert!(
         path.is_file(),
         "the example in `{name}` is not built ({} is missing): run `make guest LANG={name}`",
-        path.display(),
-    );
-    path
-}
-
-fn built(workspace: &str, name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(workspace)
-        .join("target/wasm32-wasip2/release")
-        .join(format!("{}.wasm", name.replace('-', "_")));
-    assert!(
-        path.is_file(),
-        "the guest `{name}` is not built ({} is missing): run `make guests-test`",
         path.display(),
     );
     path

@@ -37,10 +37,19 @@ pub fn binary() -> PathBuf {
     binary
 }
 
+/// The directory of the tests' compiled components, as `XDG_CACHE_HOME`. All tests and all runs share
+/// it, so each component is compiled once. It never is the user's own.
+pub fn cache_home() -> PathBuf {
+    binary().with_file_name("test-cache")
+}
+
 /// A command of hostler that has nothing of this process's environment but its path.
 fn hostler(directory: Option<&Path>) -> Command {
     let mut command = Command::new(binary());
-    command.arg0("hostler").env_clear();
+    command
+        .arg0("hostler")
+        .env_clear()
+        .env("XDG_CACHE_HOME", cache_home());
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }

@@ -1,5 +1,6 @@
 //! A handler and a slot to call it in, without any queue.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -7,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
-use hostler::sandbox::{Call, Capture, LogSink, Report, Sandbox, Settings, Slot};
+use hostler::sandbox::{Cache, Call, Capture, LogSink, Report, Sandbox, Settings, Slot};
 
 use crate::guests::guest;
+use crate::host::cache_home;
 
 /// A handler, a slot, and what it has written.
 #[derive(Debug)]
@@ -27,8 +29,25 @@ pub struct Rig {
 impl Rig {
     /// The guest `scripted`, with these settings.
     pub fn scripted(settings: &Settings) -> Self {
-        let sandbox = Sandbox::load(&guest("scripted"), settings);
-        Self::of(sandbox.expect("the guest loads"))
+        Self::guest("scripted", settings)
+    }
+
+    /// A guest of the tests, with these settings.
+    pub fn guest(name: &str, settings: &Settings) -> Self {
+        Self::file(&guest(name), settings)
+    }
+
+    /// A component in a file, with these settings. Its compiled code is shared by all tests.
+    pub fn file(path: &Path, settings: &Settings) -> Self {
+        let cache = Cache {
+            dir: cache_home().join("hostler"),
+            max_bytes: 1 << 30,
+        };
+        let settings = Settings {
+            cache: Some(cache),
+            ..settings.clone()
+        };
+        Self::of(Sandbox::load(path, &settings).expect("the component loads"))
     }
 
     /// A component in memory, with these settings.

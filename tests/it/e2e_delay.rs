@@ -153,7 +153,7 @@ async fn two_groups_of_one_stream_do_not_affect_each_other() {
     ids.extend(scene.publish_all("nack", 20).await);
     // The guest that only acks is the example's: each of these is an order that it refuses, and
     // without a dead-letter key that is the end of it.
-    let acking = hostler_tests::guests::example("rust", "orders-handler");
+    let acking = hostler_tests::guests::guest("orders-handler");
     let nacks = scene.host().cap(3).flag("backoff-first", "20ms");
     let acks = scene
         .host()

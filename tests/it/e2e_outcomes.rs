@@ -1,7 +1,7 @@
 //! The built binary on a stream: the effect of each outcome.
 
 use hostler_tests::checker::{DeadLetter, Look};
-use hostler_tests::guests::example;
+use hostler_tests::guests::guest;
 use hostler_tests::redis::eventually;
 use serde_json::json;
 
@@ -333,7 +333,7 @@ async fn entries_without_the_payload_field_are_messages() {
         .collect::<Vec<_>>();
     let binary: String = redis::from_redis_value(scene.raw.ask_words(&binary).await).unwrap();
     // The example's handler reads orders as JSON.
-    let shop = example("rust", "orders-handler").display().to_string();
+    let shop = guest("orders-handler").display().to_string();
     let host = scene
         .host()
         .flag("handler", &shop)

@@ -119,41 +119,45 @@ fn temp() -> (TempDir, PathBuf) {
     (temp, dir)
 }
 
-#[tokio::test]
-async fn data_outlives_the_server_and_its_directory_is_private() {
-    let (_temp, dir) = temp();
-    let embedded = Embedded::start(&dir).await.unwrap();
-    let mut connection = connect(embedded.url()).await;
-    let _: () = connection.set("k", "v").await.unwrap();
-    let settings: Vec<String> = redis::cmd("CONFIG")
-        .arg("GET")
-        .arg(&["appendonly", "port", "maxmemory-policy"])
-        .query_async(&mut connection)
-        .await
-        .unwrap();
-    for setting in [
-        ["appendonly", "yes"],
-        ["port", "0"],
-        ["maxmemory-policy", "noeviction"],
-    ] {
-        assert!(
-            settings.chunks(2).any(|pair| pair == setting),
-            "{settings:?}"
-        );
-    }
-    for private in [dir.clone(), dir.join("redis")] {
-        let mode = private.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700, "{}", private.display());
-    }
-    let server = server_pid(&mut connection).await;
-    embedded.stop().await.unwrap();
-    assert!(!is_running(server), "stop waits for the end");
-    assert_eq!(processes_of(&dir), []);
+mod measured {
+    use super::*;
 
-    let again = Embedded::start(&dir).await.unwrap();
-    let value: String = connect(again.url()).await.get("k").await.unwrap();
-    assert_eq!(value, "v");
-    again.stop().await.unwrap();
+    #[tokio::test]
+    async fn data_outlives_the_server_and_its_directory_is_private() {
+        let (_temp, dir) = temp();
+        let embedded = Embedded::start(&dir).await.unwrap();
+        let mut connection = connect(embedded.url()).await;
+        let _: () = connection.set("k", "v").await.unwrap();
+        let settings: Vec<String> = redis::cmd("CONFIG")
+            .arg("GET")
+            .arg(&["appendonly", "port", "maxmemory-policy"])
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        for setting in [
+            ["appendonly", "yes"],
+            ["port", "0"],
+            ["maxmemory-policy", "noeviction"],
+        ] {
+            assert!(
+                settings.chunks(2).any(|pair| pair == setting),
+                "{settings:?}"
+            );
+        }
+        for private in [dir.clone(), dir.join("redis")] {
+            let mode = private.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{}", private.display());
+        }
+        let server = server_pid(&mut connection).await;
+        embedded.stop().await.unwrap();
+        assert!(!is_running(server), "stop waits for the end");
+        assert_eq!(processes_of(&dir), []);
+
+        let again = Embedded::start(&dir).await.unwrap();
+        let value: String = connect(again.url()).await.get("k").await.unwrap();
+        assert_eq!(value, "v");
+        again.stop().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -7,9 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Cache, Call, Limits, LogSink, Sandbox, Settings};
+use hostler::sandbox::{Call, Limits, LogSink, Settings};
 use hostler_tests::guests::language;
-use hostler_tests::host::binary;
 use hostler_tests::rig::{Rig, message};
 
 use crate::language_table::{Answer, Row, for_every_language, rows};
@@ -78,13 +77,9 @@ fn rig(name: &str, reuse: u32) -> Rig {
             compile_time: Duration::from_secs(600),
             ..Limits::default()
         },
-        cache: Some(Cache {
-            dir: binary().with_file_name("test-cache"),
-            max_bytes: 1 << 30,
-        }),
         ..Settings::default()
     };
-    Rig::of(Sandbox::load(&language(name), &settings).unwrap())
+    Rig::file(&language(name), &settings)
 }
 
 fn message_of(row: &Row) -> Message {

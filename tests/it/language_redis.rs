@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use hostler_tests::guests::language;
-use hostler_tests::host::binary;
 
 use crate::e2e_scene::Scene;
 use crate::language_table::for_every_language;
@@ -76,10 +75,6 @@ async fn does_the_same_beside_redis(name: &str) {
         .host()
         .cap(CAP)
         .flag("handler", &language(name).display().to_string())
-        .flag(
-            "compile-cache",
-            &binary().with_file_name("test-cache").display().to_string(),
-        )
         .flags("limit-compile-time=10m timeout=50s cpu=50s");
     let ended = options.finish().await;
 

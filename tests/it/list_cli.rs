@@ -54,51 +54,55 @@ async fn a_host_empties_a_list_and_dead_letters_its_failures() {
     }
 }
 
-#[tokio::test]
-async fn when_one_of_several_hosts_is_killed_each_of_its_messages_runs_once_more() {
-    let scene = Scene::new().await;
-    let mut ids = Vec::new();
-    for n in 0..1_200 {
-        let id = format!("m{n}");
-        scene.publish([message(&id, "sleep:50")]).await;
-        ids.push(id);
+mod measured {
+    use super::*;
+
+    #[tokio::test]
+    async fn when_one_of_several_hosts_is_killed_each_of_its_messages_runs_once_more() {
+        let scene = Scene::new().await;
+        let mut ids = Vec::new();
+        for n in 0..1_200 {
+            let id = format!("m{n}");
+            scene.publish([message(&id, "sleep:50")]).await;
+            ids.push(id);
+        }
+        let options = |n: u32| {
+            recovering(&scene)
+                .flag("consumer", &format!("h{n}"))
+                .flags("concurrency=4 min-idle=4s orphan-scan=50ms")
+        };
+        // Three hosts under load, and two more that sweep.
+        let victim = options(0).ready().await;
+        let mut others = Vec::new();
+        for n in 1..5 {
+            others.push(options(n).ready().await);
+        }
+        victim.starts(8).await;
+        let instance = victim.consumer();
+        let victim = victim.kill().await;
+        // Long before another host may take them.
+        let orphans = i64::try_from(scene.list(&processing(&instance)).await.len()).unwrap();
+        assert!(orphans >= 1);
+        scene.emptied().await;
+        let mut ended = vec![victim];
+        let mut recovered = 0;
+        for host in others {
+            let host = host.drained().await;
+            recovered += host.json()["orphans_recovered"].as_i64().unwrap();
+            ended.push(host);
+        }
+        // Each orphan was taken once, by one of four sweepers.
+        assert_eq!(recovered, orphans);
+        let witness = Witness::of_all(&ended);
+        let mut again = 0;
+        for id in &ids {
+            let starts = witness.starts(id);
+            assert!((1..=2).contains(&starts), "{id}: {starts}");
+            again += i64::from(starts == 2);
+        }
+        assert!(again <= orphans, "{again} {orphans}");
+        assert!(scene.list(DEAD).await.is_empty());
     }
-    let options = |n: u32| {
-        recovering(&scene)
-            .flag("consumer", &format!("h{n}"))
-            .flags("concurrency=4 min-idle=4s orphan-scan=50ms")
-    };
-    // Three hosts under load, and two more that sweep.
-    let victim = options(0).ready().await;
-    let mut others = Vec::new();
-    for n in 1..5 {
-        others.push(options(n).ready().await);
-    }
-    victim.starts(8).await;
-    let instance = victim.consumer();
-    let victim = victim.kill().await;
-    // Long before another host may take them.
-    let orphans = i64::try_from(scene.list(&processing(&instance)).await.len()).unwrap();
-    assert!(orphans >= 1);
-    scene.emptied().await;
-    let mut ended = vec![victim];
-    let mut recovered = 0;
-    for host in others {
-        let host = host.drained().await;
-        recovered += host.json()["orphans_recovered"].as_i64().unwrap();
-        ended.push(host);
-    }
-    // Each orphan was taken once, by one of four sweepers.
-    assert_eq!(recovered, orphans);
-    let witness = Witness::of_all(&ended);
-    let mut again = 0;
-    for id in &ids {
-        let starts = witness.starts(id);
-        assert!((1..=2).contains(&starts), "{id}: {starts}");
-        again += i64::from(starts == 2);
-    }
-    assert!(again <= orphans, "{again} {orphans}");
-    assert!(scene.list(DEAD).await.is_empty());
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! The tests.
+//! The tests. `make test` runs more of them at the same time than there are cores. A test that compares times
+//! or memory is in a module `measured` of its file: `make test` runs those alone, one after the other.
 
 #[cfg(test)]
 mod architecture;

@@ -5,12 +5,10 @@ use std::time::Duration;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::sandbox::{BatchReport, Call, Limits, LogSink, Settings, World};
-use hostler_tests::guests::guest;
 use hostler_tests::rig::{Rig, message};
 
 fn rig(settings: &Settings) -> Rig {
-    let sandbox = hostler::sandbox::Sandbox::load(&guest("batch"), settings);
-    Rig::of(sandbox.expect("the guest loads"))
+    Rig::guest("batch", settings)
 }
 
 async fn batch(rig: &mut Rig, bodies: &[&str]) -> BatchReport {
@@ -100,34 +98,38 @@ async fn one_message_is_a_batch_of_one() {
     assert_eq!(answer.answer.unwrap(), [dropped("first")]);
 }
 
-#[tokio::test]
-async fn a_fault_fails_the_whole_batch() {
-    let mut rig = rig(&Settings {
-        reuse: 100,
-        limits: Limits {
-            wall: Duration::from_secs(2),
-            cpu: Duration::from_millis(400),
-            memory: 8 << 20,
-            ..Limits::default()
-        },
-        ..Settings::default()
-    });
-    let faults = [
-        ("trap", FaultKind::Trap),
-        ("exit:1", FaultKind::GuestExit),
-        ("loop", FaultKind::CpuTimeout),
-        ("sleep:60000", FaultKind::WallTimeout),
-        ("grow:9", FaultKind::MemoryLimit),
-        ("reply:2000000", FaultKind::OutputLimit),
-    ];
-    for (body, kind) in faults {
-        let fault = fault(&mut rig, &["ack", body, "ack"]).await;
-        assert_eq!(fault.kind, kind, "{body}: {}", fault.detail);
-        let after = batch(&mut rig, &["count"]).await;
-        assert_eq!(after.answer.unwrap(), [dropped("1")], "a new instance");
+mod measured {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fault_fails_the_whole_batch() {
+        let mut rig = rig(&Settings {
+            reuse: 100,
+            limits: Limits {
+                wall: Duration::from_secs(2),
+                cpu: Duration::from_millis(400),
+                memory: 8 << 20,
+                ..Limits::default()
+            },
+            ..Settings::default()
+        });
+        let faults = [
+            ("trap", FaultKind::Trap),
+            ("exit:1", FaultKind::GuestExit),
+            ("loop", FaultKind::CpuTimeout),
+            ("sleep:60000", FaultKind::WallTimeout),
+            ("grow:9", FaultKind::MemoryLimit),
+            ("reply:2000000", FaultKind::OutputLimit),
+        ];
+        for (body, kind) in faults {
+            let fault = fault(&mut rig, &["ack", body, "ack"]).await;
+            assert_eq!(fault.kind, kind, "{body}: {}", fault.detail);
+            let after = batch(&mut rig, &["count"]).await;
+            assert_eq!(after.answer.unwrap(), [dropped("1")], "a new instance");
+        }
+        let count = batch(&mut rig, &["ack", "count"]).await;
+        assert_eq!(count.answer.unwrap()[1], dropped("3"));
     }
-    let count = batch(&mut rig, &["ack", "count"]).await;
-    assert_eq!(count.answer.unwrap()[1], dropped("3"));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Sandbox, Settings};
-use hostler_tests::guests::{guest, handler};
+use hostler_tests::guests::handler;
 use hostler_tests::rig::{Rig, fault, message};
 
 fn reused(reuse: u32) -> Settings {
@@ -339,8 +339,7 @@ async fn dropping_a_call_ends_its_busy_loop() {
 
 #[tokio::test]
 async fn a_panic_of_the_host_is_a_fault_of_the_attempt() {
-    let sandbox = Sandbox::load(&guest("saboteur"), &reused(100)).unwrap();
-    let mut rig = Rig::of(sandbox);
+    let mut rig = Rig::guest("saboteur", &reused(100));
     assert_eq!(rig.reason("count").await, "1");
     let fault = rig.fault("host-panic").await;
     assert_eq!(fault.kind, FaultKind::HostPanic);
@@ -391,7 +390,7 @@ async fn a_slot_can_change_its_handler() {
     let mut rig = Rig::scripted(&settings);
     assert_eq!(rig.reason("count").await, "1");
     assert_eq!(rig.reason("count").await, "2");
-    rig.sandbox = Sandbox::load(&guest("saboteur"), &settings).unwrap();
+    rig.sandbox = Rig::guest("saboteur", &settings).sandbox;
     assert_eq!(rig.reason("count").await, "1");
     assert_eq!(rig.reason("count").await, "2");
 }

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Sandbox, Settings};
-use hostler_tests::guests::example;
+use hostler::sandbox::Settings;
 use hostler_tests::rig::{Rig, fault, message};
 
 #[tokio::test]
 async fn the_rust_orders_handler_gives_the_documented_outcomes() {
-    let path = example("rust", "orders-handler");
-    let mut rig = Rig::of(Sandbox::load(&path, &Settings::default()).unwrap());
+    let mut rig = Rig::guest("orders-handler", &Settings::default());
 
     let good = rig.run(r#"{"id":"o-1","amount":42.5}"#).await;
     assert_eq!(good.outcome, Outcome::Ack);

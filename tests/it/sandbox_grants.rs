@@ -20,7 +20,7 @@ fn granted(values: &[(&str, &str)]) -> Settings {
 }
 
 fn rig(settings: &Settings) -> Rig {
-    Rig::of(Sandbox::load(&guest("configured"), settings).expect("the guest loads"))
+    Rig::guest("configured", settings)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Sandbox, Settings, TICK};
-use hostler_tests::guests::{guest, handler};
+use hostler_tests::guests::handler;
 use hostler_tests::rig::{Rig, message};
 
 /// Two honest guests, and three hostile ones for each thread. A computing guest yields every 2 ms,
@@ -112,66 +112,70 @@ fn resident() -> u64 {
     kib.expect("a number of kB") << 10
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_guests_do_not_slow_down_honest_ones() {
-    let sandbox = Rig::scripted(&settings()).sandbox;
-    let before = resident();
-    let mut seen = Vec::new();
-    // Other tests may use the cores, so three tries are allowed: a defect of the sandbox would fail
-    // each.
-    for _ in 0..3 {
-        let stop = Arc::new(AtomicBool::new(false));
-        let quiet = async {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            stop.store(true, Ordering::Relaxed);
-        };
-        let (alone, ()) = tokio::join!(honest(&sandbox, &stop), quiet);
-        let stop = Arc::new(AtomicBool::new(false));
-        let storm = async {
-            hostilities(&sandbox).await;
-            stop.store(true, Ordering::Relaxed);
-        };
-        let (beside, ()) = tokio::join!(honest(&sandbox, &stop), storm);
-        assert!(alone.len() > 5 && beside.len() > 5);
-        let (alone, beside) = (p99(alone), p99(beside));
-        println!("{alone:?} alone, {beside:?} beside hostile ones");
-        if beside <= 3 * alone {
-            // The pool keeps the memory that it has mapped: the memory of each slot, and no more.
-            let grown = resident().saturating_sub(before);
-            let bound = (SLOTS as u64 + 2) * (16 << 20) + (256 << 20);
-            assert!(grown < bound, "{grown} bytes more");
-            return;
-        }
-        seen.push((alone, beside));
-    }
-    panic!("p99 of honest messages alone and beside hostile ones: {seen:?}");
-}
+mod measured {
+    use super::*;
 
-/// The time between two yields of a computing guest delays each step of the other guests of its
-/// thread.
-#[tokio::test]
-async fn a_computing_guest_yields_more_often_than_once_per_tick() {
-    let mut rig = Rig::scripted(&Settings::default());
-    let mut seen = Vec::new();
-    for _ in 0..10 {
-        let began = Instant::now();
-        let mut turns = 0;
-        let mut running = Box::pin(rig.run("spin:300"));
-        let report = poll_fn(|cx| {
-            turns += 1;
-            running.as_mut().poll(cx)
-        });
-        assert_eq!(report.await.outcome, Outcome::Ack);
-        drop(running);
-        let ticks = began.elapsed().as_millis() / TICK.as_millis();
-        // The ticks alone would give one turn each. On a busy machine both the guest and the clock
-        // get fewer turns.
-        if turns > 2 * ticks {
-            return;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn hostile_guests_do_not_slow_down_honest_ones() {
+        let sandbox = Rig::scripted(&settings()).sandbox;
+        let before = resident();
+        let mut seen = Vec::new();
+        // Other tests may use the cores, so three tries are allowed: a defect of the sandbox would fail
+        // each.
+        for _ in 0..3 {
+            let stop = Arc::new(AtomicBool::new(false));
+            let quiet = async {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                stop.store(true, Ordering::Relaxed);
+            };
+            let (alone, ()) = tokio::join!(honest(&sandbox, &stop), quiet);
+            let stop = Arc::new(AtomicBool::new(false));
+            let storm = async {
+                hostilities(&sandbox).await;
+                stop.store(true, Ordering::Relaxed);
+            };
+            let (beside, ()) = tokio::join!(honest(&sandbox, &stop), storm);
+            assert!(alone.len() > 5 && beside.len() > 5);
+            let (alone, beside) = (p99(alone), p99(beside));
+            println!("{alone:?} alone, {beside:?} beside hostile ones");
+            if beside <= 3 * alone {
+                // The pool keeps the memory that it has mapped: the memory of each slot, and no more.
+                let grown = resident().saturating_sub(before);
+                let bound = (SLOTS as u64 + 2) * (16 << 20) + (256 << 20);
+                assert!(grown < bound, "{grown} bytes more");
+                return;
+            }
+            seen.push((alone, beside));
         }
-        seen.push((turns, ticks));
+        panic!("p99 of honest messages alone and beside hostile ones: {seen:?}");
     }
-    panic!("turns, and ticks: {seen:?}");
+
+    /// The time between two yields of a computing guest delays each step of the other guests of its
+    /// thread.
+    #[tokio::test]
+    async fn a_computing_guest_yields_more_often_than_once_per_tick() {
+        let mut rig = Rig::scripted(&Settings::default());
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            let began = Instant::now();
+            let mut turns = 0;
+            let mut running = Box::pin(rig.run("spin:300"));
+            let report = poll_fn(|cx| {
+                turns += 1;
+                running.as_mut().poll(cx)
+            });
+            assert_eq!(report.await.outcome, Outcome::Ack);
+            drop(running);
+            let ticks = began.elapsed().as_millis() / TICK.as_millis();
+            // The ticks alone would give one turn each. On a busy machine both the guest and the clock
+            // get fewer turns.
+            if turns > 2 * ticks {
+                return;
+            }
+            seen.push((turns, ticks));
+        }
+        panic!("turns, and ticks: {seen:?}");
+    }
 }
 
 #[tokio::test]
@@ -204,8 +208,7 @@ async fn a_million_headers_are_handled_or_fault() {
 
 #[tokio::test]
 async fn too_many_outcomes_are_a_fault() {
-    let sandbox = Sandbox::load(&guest("batch"), &Settings::default()).unwrap();
-    let mut rig = Rig::of(sandbox);
+    let mut rig = Rig::guest("batch", &Settings::default());
     let fault = rig.fault("more:1000000").await;
     assert!(
         [FaultKind::OutputLimit, FaultKind::MemoryLimit].contains(&fault.kind),

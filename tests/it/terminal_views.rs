@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::dlq_scene::{Kind, Scene, on_both};
 
 on_both! {
-    the_progress_of_a_replay_is_drawn_only_on_a_terminal
     watch_redraws_the_queue_until_a_key_ends_it
     watch_shows_the_reports_of_hosts
     watch_restores_the_terminal_when_it_is_stopped
@@ -20,34 +19,42 @@ on_both! {
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
-async fn the_progress_of_a_replay_is_drawn_only_on_a_terminal(kind: Kind) {
-    let scene = Scene::new(kind).await;
-    for n in 0..60 {
-        scene.letter(&n.to_string(), Reason::Trap).await;
-    }
-    let words = scene.words("replay", &["--rate", "20/s", "--limit", "30"]);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("stdout");
-    let file = std::fs::File::create(&path).unwrap();
-    let mut terminal = Terminal::spawn_into(hostler(&words), file);
-    // The progress is drawn before the end of the replay.
-    terminal.until("a part of the progress", |text| {
-        let drawn = text.match_indices(" of 30 replayed");
-        let counts = drawn.filter_map(|(at, _)| text[..at].rsplit(' ').next()?.parse().ok());
-        counts
-            .into_iter()
-            .any(|count: u32| (1..30).contains(&count))
-    });
-    assert_eq!(terminal.end(), 0, "{}", terminal.text());
-    // Standard output holds only data, and the bar is erased.
-    let stdout = std::fs::read_to_string(&path).unwrap();
-    let key = scene.key();
-    assert_eq!(stdout, format!("replayed 30\n\nto {key}  30\n"));
-    assert!(terminal.raw().ends_with("\u{1b}[2K") || terminal.raw().ends_with('\r'));
+mod measured {
+    use super::*;
 
-    let plain = run(&words).ok();
-    assert_eq!(plain.stderr, "", "without a terminal there is no bar");
-    assert_eq!(plain.stdout, format!("replayed 30\n\nto {key}  30\n"));
+    on_both! {
+        the_progress_of_a_replay_is_drawn_only_on_a_terminal
+    }
+
+    async fn the_progress_of_a_replay_is_drawn_only_on_a_terminal(kind: Kind) {
+        let scene = Scene::new(kind).await;
+        for n in 0..60 {
+            scene.letter(&n.to_string(), Reason::Trap).await;
+        }
+        let words = scene.words("replay", &["--rate", "20/s", "--limit", "30"]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout");
+        let file = std::fs::File::create(&path).unwrap();
+        let mut terminal = Terminal::spawn_into(hostler(&words), file);
+        // The progress is drawn before the end of the replay.
+        terminal.until("a part of the progress", |text| {
+            let drawn = text.match_indices(" of 30 replayed");
+            let counts = drawn.filter_map(|(at, _)| text[..at].rsplit(' ').next()?.parse().ok());
+            counts
+                .into_iter()
+                .any(|count: u32| (1..30).contains(&count))
+        });
+        assert_eq!(terminal.end(), 0, "{}", terminal.text());
+        // Standard output holds only data, and the bar is erased.
+        let stdout = std::fs::read_to_string(&path).unwrap();
+        let key = scene.key();
+        assert_eq!(stdout, format!("replayed 30\n\nto {key}  30\n"));
+        assert!(terminal.raw().ends_with("\u{1b}[2K") || terminal.raw().ends_with('\r'));
+
+        let plain = run(&words).ok();
+        assert_eq!(plain.stderr, "", "without a terminal there is no bar");
+        assert_eq!(plain.stdout, format!("replayed 30\n\nto {key}  30\n"));
+    }
 }
 
 fn watch(scene: &Scene, more: &[&str]) -> Vec<String> {

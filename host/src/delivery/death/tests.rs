@@ -58,6 +58,12 @@ fn follow(past: &[Event]) -> History {
     history
 }
 
+/// Text of up to so many characters, of every width. A part of it repeats: to draw each character
+/// takes most of a test's time.
+pub(crate) fn text(most: usize) -> impl Strategy<Value = String> {
+    (".{0,20}", 0..=most / 20).prop_map(|(part, times)| part.repeat(times))
+}
+
 proptest! {
     #[test]
     fn the_merged_history_answers_as_the_whole_one_would(past in prop::collection::vec(event(6), 0..60)) {
@@ -97,8 +103,8 @@ proptest! {
 
     #[test]
     fn bounded_whatever_is_written(
-        written in prop::collection::vec((".{0,2000}", ".{0,100}", any::<[u64; 3]>(), any::<bool>()), 0..80),
-        queue in ".{0,3000}",
+        written in prop::collection::vec((text(2000), text(100), any::<[u64; 3]>(), any::<bool>()), 0..80),
+        queue in text(3000),
     ) {
         let mut history = History::new(written.into_iter().map(|(queue, reason, n, unrejected)| Death {
             queue,

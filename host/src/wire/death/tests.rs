@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::delivery::death::tests::text;
 use crate::delivery::policy::{Reason, Rejection};
 
 fn headers(value: impl Into<Bytes>) -> Headers {
@@ -25,7 +26,7 @@ fn history(deaths: &[(String, bool)]) -> History {
 
 proptest! {
     #[test]
-    fn a_written_history_reads_back_and_fits(deaths in prop::collection::vec((".{0,1500}", any::<bool>()), 1..50)) {
+    fn a_written_history_reads_back_and_fits(deaths in prop::collection::vec((text(1500), any::<bool>()), 1..50)) {
         let mut history = history(&deaths);
         let written = write(&history);
         prop_assert!(written.len() <= BYTES_MAX);
