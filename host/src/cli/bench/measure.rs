@@ -14,8 +14,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::through::Through;
 use super::timed::{SENT, Timed, Times};
 use crate::cli::exit::{Exit, Failure};
-use crate::delivery::attempt::DeliveryLimit;
-use crate::delivery::backoff::Backoff;
 use crate::delivery::ledger;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
 use crate::queue::publish::{BATCH_MESSAGES, Outgoing, Publisher};
@@ -217,12 +215,9 @@ impl Bench<'_> {
 
     fn settings(&self) -> runtime::Settings {
         let defaults = runtime::Settings::new(Policy {
-            limit: DeliveryLimit::default(),
             on_cap: OnCap::DeadLetter,
             on_fault: OnFault::Requeue,
-            has_dead_letter: false,
-            dead_letters: crate::delivery::policy::DeadLetterRules::default(),
-            backoff: Backoff::default(),
+            ..Policy::default()
         });
         runtime::Settings {
             ledger: ledger::Settings {
