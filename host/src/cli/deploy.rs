@@ -108,7 +108,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     };
     if hosts.is_some_and(|hosts| !accepts(hosts)) {
         output::people(&format!(
-            "no running host of {queue} accepts deploys: start hosts with `--accept-deploys`\n"
+            "no host of {queue} takes deploys now: start hosts with `--accept-deploys`\n"
         ));
     }
     let deployed = Deployed {

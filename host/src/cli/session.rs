@@ -1,4 +1,4 @@
-//! What every command that asks Redis does first and last: read its settings, show their warnings,
+//! The first and last steps of every command that asks Redis: read the settings, show their warnings,
 //! connect, wait until the server answers, and close.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Small texts for people: numbers, times, and text that somebody else wrote.
+//! Small texts for people: numbers, times, and text that other programs wrote.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -234,7 +234,7 @@ pub async fn drive(
     }
 }
 
-/// What a queue without acknowledgements means for its handler.
+/// The guarantee of a queue without acknowledgements, for its handler.
 const AT_MOST_ONCE: &str = "at most once: nack-requeue, drop and faults cannot be honoured, their \
                             messages are lost; so is what this host holds if it dies";
 

@@ -34,7 +34,7 @@ const PACE: Duration = Duration::from_millis(1);
 /// buffer of a subscription.
 const AHEAD_MAX: u64 = 4096;
 
-/// What is measured.
+/// The load of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     /// The kind of queue.
@@ -241,7 +241,7 @@ struct Running {
 }
 
 impl Running {
-    /// Wait until so many messages are acknowledged.
+    /// Wait until this many messages are acknowledged.
     async fn until_done(&self, messages: u64) -> Result<Duration, Failure> {
         let mut last = (0, Instant::now());
         loop {

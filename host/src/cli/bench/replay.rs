@@ -23,7 +23,7 @@ use crate::telemetry::wall_clock_ms;
 use crate::wire::dead_letter::{Context, stream_fields};
 use crate::wire::stream;
 
-/// What is measured.
+/// The load of a measurement.
 pub(super) struct Load {
     pub(super) entries: NonZeroU64,
     pub(super) body: Bytes,
