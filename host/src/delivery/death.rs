@@ -196,4 +196,4 @@ fn cut_name(name: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
