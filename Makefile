@@ -89,7 +89,7 @@ guests-quick: $(QUICK:%=guest-%)
 
 guests-tooled:
 	+@for language in $(TOOLED); do \
-	  $(MAKE) --no-print-directory guest-$$language test-guest-$$language || exit 1; \
+	  $(MAKE) --no-print-directory guest-$$language && $(MAKE) --no-print-directory test-guest-$$language || exit 1; \
 	done
 
 guest-rust: $(GUEST)

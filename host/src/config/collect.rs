@@ -238,18 +238,18 @@ impl Collected {
         let (key, facts) = (setting.key(), setting.facts());
         let missing = |other: &&'static dyn Definition| self.source(*other).is_none();
         let idle = facts.idle_without.filter(missing);
-        if let Some(other) = facts.only_with.filter(missing).map(|other| other.key()) {
+        if let (Some(kinds), Some(kind)) = (facts.kinds, kind)
+            && !kinds.kinds.contains(&kind)
+        {
+            let what = format!("`{key}` {}", kinds.otherwise);
+            self.conflict(Some(&source), what, kinds.hint);
+        } else if let Some(other) = facts.only_with.filter(missing).map(|other| other.key()) {
             let what = format!("`{key}` means nothing without `{other}`");
             let hint = format!("set `{other}` as well, or neither");
             self.conflict(Some(&source), what, hint);
         } else if let Some(other) = idle.map(|other| other.key()) {
             let what = format!("`{key}` does nothing without `{other}`");
             self.warn(source, what, None);
-        } else if let (Some(kinds), Some(kind)) = (facts.kinds, kind)
-            && !kinds.kinds.contains(&kind)
-        {
-            let what = format!("`{key}` {}", kinds.otherwise);
-            self.conflict(Some(&source), what, kinds.hint);
         }
     }
 

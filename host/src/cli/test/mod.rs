@@ -27,7 +27,7 @@ Examples:
 A table has one [[case]] for each message:
   [[case]]
   name = \"a payment that times out\"
-  body = '{\"id\":1}'             or body_base64, or body_file; without any it is empty
+  body = '{\"id\":1}'             or body_base64, or body_file; else empty
   headers = { tenant = \"7\" }    and id, queue, attempt, max_attempts, enqueued_ms
   outcome = \"nack-requeue\"      ack, nack-requeue, drop or fault
   delay = \"200ms\"               of a nack-requeue; reason = \"...\" of a drop, fault = \"trap\"
