@@ -204,11 +204,11 @@ impl Handler for Keeper {
         }
     }
 
-    fn patience(&self, slot: &bool) -> Option<Duration> {
+    fn idle_timeout(&self, slot: &bool) -> Option<Duration> {
         slot.then_some(Duration::from_millis(20))
     }
 
-    fn rest(&self, slot: &mut bool) {
+    fn on_idle(&self, slot: &mut bool) {
         assert!(std::mem::take(slot), "a slot idles once");
         self.idled.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,161 +1,52 @@
-//! The slots in which handlers run: one task per slot, on all cores.
+//! The slots in which handlers run: one task for each slot, on all cores.
 //!
-//! A slot takes a ticket, asks the driver for leave where a start must be recorded first (it keeps
-//! the slot meanwhile, so that nothing comes between the record and the start), passes the gate
-//! once more, calls the handler, and tells the outcome. A panic of the host inside a call is
-//! caught: it is a fault of that attempt. For a handler of batches it gathers several tickets
-//! first, and goes the same way with all of them.
+//! A slot takes a ticket and asks the gate. If the start must be recorded first, the slot asks the driver
+//! and waits, so that nothing comes between the record and the start. Then it calls the handler and
+//! reports the outcome. A panic of the host in a call is caught: it is a fault of that attempt. For a
+//! handler of batches, a slot gathers several tickets and does the same with all of them.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::delivery::ledger::{Key, Time};
-use crate::delivery::message::Message;
-use crate::delivery::outcome::{Fault, FaultKind, Outcome};
-use crate::delivery::policy::Reason;
+use crate::delivery::ledger::{Event, Time};
 use crate::delivery::rules::Rule;
-use crate::redis::ServerTime;
-use crate::rollout::versions::Versions;
+use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
-use crate::runtime::gather::{Batching, Counter, Verdicts};
+use crate::runtime::gate::Gate;
+use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
 use crate::runtime::job::Ticket;
-use crate::runtime::{Clock, gate};
+use crate::runtime::ticket_queue::TicketQueue;
+use crate::sandbox::LogSink;
 
-/// One call of a handler.
-#[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
-    /// The message.
-    pub message: &'a Message,
-    /// Which start this is, 1-based.
-    pub attempt: u32,
-    /// After how many starts the message is given up; 0 = never.
-    pub max_attempts: u32,
-    /// Says that the host stops and would like an answer soon.
-    pub cancelled: &'a Arc<AtomicBool>,
-}
-
-/// What a call produced.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The outcome: what a guest does wrong is one, never an error.
-    pub outcome: Outcome,
-    /// The digest of the handler that ran.
-    pub digest: Arc<str>,
-    /// Bytes of what the guest wrote that were dropped, as over the limits.
-    pub log_bytes_dropped: u64,
-}
-
-/// Whatever can handle messages: the sandbox, or the native no-op that it is measured against.
-pub trait Handler: Send + Sync + 'static {
-    /// What one slot keeps between calls (an instance to reuse, say).
-    type Slot: Send;
-
-    /// The state of a new slot.
-    fn slot(&self) -> Self::Slot;
-
-    /// Handle one message.
-    fn run<'a>(
-        &'a self,
-        slot: &'a mut Self::Slot,
-        call: Call<'a>,
-    ) -> impl Future<Output = Report> + Send + 'a;
-
-    /// How messages are gathered for a call now; `None` = each has a call of its own.
-    fn batching(&self) -> Option<Batching> {
-        None
-    }
-
-    /// Handle several messages, and tell a verdict on each. Only called while there is
-    /// [`Handler::batching`].
-    ///
-    /// A panic of the host in a call is a fault of that call: whoever calls for several messages
-    /// catches it.
-    fn run_batch<'a>(
-        &'a self,
-        slot: &'a mut Self::Slot,
-        calls: &'a [Call<'a>],
-        verdicts: &'a mut Verdicts,
-    ) -> impl Future<Output = ()> + Send + 'a {
-        async move {
-            for (place, call) in calls.iter().enumerate() {
-                let report = self.run(slot, *call).await;
-                verdicts.tell(place, report).await;
-            }
-        }
-    }
-
-    /// For how long a slot without a message may keep what it keeps; `None` = it keeps nothing.
-    fn patience(&self, _slot: &Self::Slot) -> Option<Duration> {
-        None
-    }
-
-    /// No message has come for so long.
-    fn rest(&self, _slot: &mut Self::Slot) {}
-
-    /// The digest of the handler that would run now.
-    fn digest(&self) -> Arc<str>;
-
-    /// Its versions, if it can be swapped.
-    fn versions(&self) -> Option<&Arc<Versions>> {
-        None
-    }
-}
-
-/// What a slot tells the driver.
-#[derive(Debug)]
-pub enum Word {
-    /// It holds this ticket, and may not start it without leave.
-    Ready(Key),
-    /// It was given leave, and then its lease was too old to start it.
-    Unstarted(Key),
-    /// The gate turned it away.
-    TurnedAway(Key, Reason, String),
-    /// An attempt has ended.
-    Finished {
-        /// Whose.
-        key: Key,
-        /// What it produced.
-        report: Report,
-        /// How long the call took.
-        took: Duration,
-    },
-}
-
-/// What the slots share.
+/// State that the slots and the driver share.
 #[derive(Debug)]
 pub struct Shared {
     /// Says that the host stops.
     pub cancelled: Arc<AtomicBool>,
-    /// `max_deliveries`, as guests are told; 0 = no cap.
+    /// `max_deliveries`, as guests see it; 0 = no cap.
     pub max_attempts: AtomicU32,
-    /// Handlers running now.
+    /// Handlers that run now.
     pub running: AtomicUsize,
     /// Calls with gathered messages, since the driver last counted them.
     pub batches: AtomicU64,
-    /// How often a batch, or a piece of one, was run again in halves; counted likewise.
+    /// How often a batch, or a piece of one, ran again in halves, since the driver last counted.
     pub splits: AtomicU64,
     /// How long a lease lasts without renewal.
     pub min_idle: Time,
     /// The driver's clock.
     pub clock: Clock,
-    /// The time of day that messages expire by.
-    pub time: Arc<ServerTime>,
-    /// What no handler may see.
-    pub gate: gate::Limits,
-}
-
-/// What a panic of the host in a call is.
-pub(super) fn panicked() -> Fault {
-    let detail = "the host panicked while it ran the handler";
-    Fault::new(FaultKind::HostPanic, detail)
+    /// Asked before each start.
+    pub gate: Gate,
+    /// The output of guests goes here.
+    pub logs: LogSink,
 }
 
 /// Start `concurrency` slots on `attempts`. They end when `tickets` closes.
@@ -163,51 +54,56 @@ pub fn start<H: Handler>(
     handler: &Arc<H>,
     concurrency: usize,
     shared: &Arc<Shared>,
-    tickets: &async_channel::Receiver<Arc<Ticket>>,
-    words: &mpsc::Sender<Word>,
+    tickets: async_channel::Receiver<Arc<Ticket>>,
+    events: &mpsc::Sender<SlotEvent>,
     attempts: &tokio::runtime::Handle,
 ) -> JoinSet<()> {
     let mut slots = JoinSet::new();
-    let counter = Counter::new(tickets.clone());
+    let queue = TicketQueue::new(tickets);
     for _ in 0..concurrency {
         let slot = Slot {
             state: handler.slot(),
             handler: Arc::clone(handler),
             shared: Arc::clone(shared),
-            words: words.clone(),
+            events: events.clone(),
         };
-        slots.spawn_on(slot.serve(counter.clone()), attempts);
+        slots.spawn_on(slot.serve(queue.clone()), attempts);
     }
     slots
 }
 
 impl Shared {
-    /// Rule 12: nothing starts on a lease that was not confirmed within `min_idle`. One that is
-    /// too old asks the driver, whose record confirms it.
+    /// The attempt of a ticket whose slot need not ask the driver. Rule 12: nothing starts unless its
+    /// lease was confirmed within `min_idle`. With an older lease the slot asks; the record confirms it.
+    fn sure_attempt(&self, ticket: &Ticket) -> Option<u32> {
+        ticket.attempt.filter(|_| self.has_lease(ticket))
+    }
+
     fn has_lease(&self, ticket: &Ticket) -> bool {
         let age = self.clock.now().saturating_sub(ticket.leased());
         age < self.min_idle || !Rule::LeaseBeforeStart.holds()
     }
 
-    /// The word to the driver, if its body is not what the queue declares. Parsed once.
-    fn undecodable(&self, ticket: &Ticket) -> Option<Word> {
-        let job = &ticket.job;
-        if job.is_decoded.load(Ordering::Relaxed) {
-            return None;
-        }
-        let turned_away = gate::undecodable(&job.claim, &self.gate);
-        if let Some((reason, detail)) = turned_away {
-            return Some(Word::TurnedAway(ticket.key, reason, detail));
-        }
-        job.is_decoded.store(true, Ordering::Relaxed);
-        None
+    /// The event of a ticket that the gate turns away.
+    fn turned_away(&self, ticket: &Ticket) -> Option<SlotEvent> {
+        let (reason, detail) = self.gate.at_start(&ticket.job)?;
+        Some(SlotEvent::Ledger(Event::TurnedAway {
+            key: ticket.key,
+            reason,
+            detail,
+        }))
     }
 
-    /// The word to the driver, if its time has passed since it was claimed.
-    fn turned_away(&self, ticket: &Ticket) -> Option<Word> {
-        let expires_at_ms = ticket.job.expires_at_ms?;
-        let (reason, detail) = gate::expired(expires_at_ms, self.time.now_ms())?;
-        Some(Word::TurnedAway(ticket.key, reason, detail))
+    fn call<'a>(&'a self, ticket: &'a Ticket, attempt: u32) -> Call<'a> {
+        let message = &ticket.job.claim.message;
+        fault_point::reach(Point::Start, message);
+        Call {
+            message,
+            attempt,
+            max_attempts: self.max_attempts.load(Ordering::Relaxed),
+            cancelled: &self.cancelled,
+            logs: &self.logs,
+        }
     }
 }
 
@@ -215,15 +111,15 @@ struct Slot<H: Handler> {
     handler: Arc<H>,
     state: H::Slot,
     shared: Arc<Shared>,
-    words: mpsc::Sender<Word>,
+    events: mpsc::Sender<SlotEvent>,
 }
 
 impl<H: Handler> Slot<H> {
-    async fn serve(mut self, counter: Counter) {
+    async fn serve(mut self, queue: TicketQueue) {
         loop {
             let goes_on = match self.handler.batching() {
-                Some(batching) => self.serve_batch(&counter, &batching).await,
-                None => self.serve_one(&counter).await,
+                Some(batching) => self.serve_batch(&queue, &batching).await,
+                None => self.serve_one(&queue).await,
             };
             if goes_on.is_none() {
                 return;
@@ -233,97 +129,80 @@ impl<H: Handler> Slot<H> {
         }
     }
 
-    /// One message. `None`: the host is ending.
-    async fn serve_one(&mut self, counter: &Counter) -> Option<()> {
-        let ticket = match counter.try_one() {
+    /// Serve one message. `None`: the host is ending.
+    async fn serve_one(&mut self, queue: &TicketQueue) -> Option<()> {
+        let ticket = match queue.try_one() {
             Some(ticket) => ticket,
-            None => self.patiently(counter.one()).await?,
+            None => self.wait(queue.one()).await?,
         };
         match self.attempt(&ticket).await {
-            Some(word) => self.words.send(word).await.ok(),
+            Some(event) => self.events.send(event).await.ok(),
             None => Some(()),
         }
     }
 
-    /// Wait for something to do. While there is nothing, what the slot keeps is kept for so long.
-    async fn patiently<T>(&mut self, coming: impl Future<Output = T>) -> T {
-        let mut coming = pin!(coming);
-        if let Some(patience) = self.handler.patience(&self.state) {
-            match tokio::time::timeout(patience, &mut coming).await {
-                Ok(come) => return come,
-                Err(_) => self.handler.rest(&mut self.state),
+    /// Wait for something to do. After the idle timeout the slot releases its state.
+    async fn wait<T>(&mut self, next: impl Future<Output = T>) -> T {
+        let mut next = pin!(next);
+        if let Some(idle) = self.handler.idle_timeout(&self.state) {
+            match tokio::time::timeout(idle, &mut next).await {
+                Ok(next) => return next,
+                Err(_) => self.handler.on_idle(&mut self.state),
             }
         }
-        coming.await
+        next.await
     }
 
-    /// Several messages in one call. `None`: the host is ending.
+    /// Serve several messages in one call. `None`: the host is ending.
     ///
-    /// Where the host dies: as for one message, for each of them. A start is written down before
-    /// the call, and between the two nothing is waited for but the other records of this batch. A
-    /// batch that is being split has one attempt of each message under way, however often its
-    /// pieces are run: who dies meanwhile charges each of its messages once.
-    async fn serve_batch(&mut self, counter: &Counter, batching: &Batching) -> Option<()> {
-        let first = self.patiently(counter.first()).await?;
+    /// A crash charges each message as it would charge a single one: its start is recorded before the
+    /// call, and in between the slot waits only for the other records of this batch. While a batch is
+    /// being split, each of its messages has one attempt under way, no matter how often its piece runs. A
+    /// crash then charges each message once.
+    async fn serve_batch(&mut self, queue: &TicketQueue, batching: &Batching) -> Option<()> {
+        let first = self.wait(queue.first()).await?;
         let tickets = first.gather(batching).await;
         let admitted = self.admit(tickets).await?;
         if admitted.is_empty() {
             return Some(());
         }
+        let shared = &self.shared;
         let (tickets, attempts): (Vec<_>, Vec<_>) = admitted.into_iter().unzip();
-        let max_attempts = self.shared.max_attempts.load(Ordering::Relaxed);
-        let calls: Vec<Call<'_>> = tickets
-            .iter()
-            .zip(attempts)
-            .map(|(ticket, attempt)| Call {
-                message: &ticket.job.claim.message,
-                attempt,
-                max_attempts,
-                cancelled: &self.shared.cancelled,
-            })
+        let started = tickets.iter().zip(attempts);
+        let calls: Vec<Call<'_>> = started
+            .map(|(t, attempt)| shared.call(t, attempt))
             .collect();
-        for call in &calls {
-            fault_point::reach(Point::Start, call.message);
-        }
-        let mut verdicts = Verdicts {
-            tickets: tickets.clone(),
-            words: self.words.clone(),
-            began: Instant::now(),
-            splits: 0,
-            log_bytes_dropped: 0,
-        };
-        let running = &self.shared.running;
-        running.fetch_add(calls.len(), Ordering::Relaxed);
+        let mut verdicts = Verdicts::new(tickets.clone(), self.events.clone());
+        shared.running.fetch_add(calls.len(), Ordering::Relaxed);
         self.handler
             .run_batch(&mut self.state, &calls, &mut verdicts)
             .await;
-        let splits = verdicts.splits;
-        running.fetch_sub(calls.len(), Ordering::Relaxed);
-        self.shared.batches.fetch_add(1, Ordering::Relaxed);
-        self.shared.splits.fetch_add(splits, Ordering::Relaxed);
+        shared.running.fetch_sub(calls.len(), Ordering::Relaxed);
+        shared.batches.fetch_add(1, Ordering::Relaxed);
+        shared.splits.fetch_add(verdicts.splits, Ordering::Relaxed);
         Some(())
     }
 
-    /// Which of these may start, and as which attempt; the driver hears of the others. `None`: the
+    /// The tickets that may start, each with its attempt. The driver hears of the others. `None`: the
     /// host is ending.
     async fn admit(&mut self, tickets: Vec<Arc<Ticket>>) -> Option<Vec<(Arc<Ticket>, u32)>> {
         let shared = Arc::clone(&self.shared);
-        let mut decoded = Vec::with_capacity(tickets.len());
-        for ticket in tickets {
-            match shared.undecodable(&ticket) {
-                Some(word) => self.words.send(word).await.ok()?,
-                None => decoded.push(ticket),
-            }
-        }
-        let is_sure = |ticket: &Arc<Ticket>| ticket.attempt.is_some() && shared.has_lease(ticket);
-        let (mut sure, mut asking): (Vec<_>, Vec<_>) = decoded.into_iter().partition(is_sure);
+        let is_sure = |ticket: &Arc<Ticket>| shared.sure_attempt(ticket).is_some();
+        let (mut sure, mut asking): (Vec<_>, Vec<_>) = tickets.into_iter().partition(is_sure);
         let mut granted = Vec::new();
-        // Their records go together; meanwhile other leases grow old.
+        // The records of a batch go together. Meanwhile other leases grow old.
         while !asking.is_empty() {
-            for ticket in &asking {
-                self.words.send(Word::Ready(ticket.key)).await.ok()?;
-            }
+            let mut asked = Vec::with_capacity(asking.len());
             for ticket in asking {
+                match shared.turned_away(&ticket) {
+                    Some(event) => self.events.send(event).await.ok()?,
+                    None => {
+                        self.events.send(ready(&ticket)).await.ok()?;
+                        asked.push(ticket);
+                    }
+                }
+            }
+            for ticket in asked {
                 if let Some(attempt) = ticket.decision().await {
                     granted.push((ticket, attempt));
                 }
@@ -333,7 +212,7 @@ impl<H: Handler> Slot<H> {
         let mut admitted = Vec::with_capacity(sure.len() + granted.len());
         for ticket in sure {
             match (shared.turned_away(&ticket), ticket.attempt) {
-                (Some(word), _) => self.words.send(word).await.ok()?,
+                (Some(event), _) => self.events.send(event).await.ok()?,
                 (None, Some(attempt)) => admitted.push((ticket, attempt)),
                 (None, None) => {}
             }
@@ -342,65 +221,54 @@ impl<H: Handler> Slot<H> {
             if shared.has_lease(&ticket) {
                 admitted.push((ticket, attempt));
             } else {
-                self.words.send(Word::Unstarted(ticket.key)).await.ok()?;
+                let event = SlotEvent::Ledger(Event::Unstarted(ticket.key));
+                self.events.send(event).await.ok()?;
             }
         }
         Some(admitted)
     }
 
-    /// One ticket. `None`: it was taken back, and the driver knows.
-    async fn attempt(&mut self, ticket: &Ticket) -> Option<Word> {
+    /// Serve one ticket. `None`: the driver has taken it back.
+    async fn attempt(&mut self, ticket: &Ticket) -> Option<SlotEvent> {
         if !ticket.take() {
             return None;
         }
-        let job = &ticket.job;
-        if let Some(word) = self.shared.undecodable(ticket) {
-            return Some(word);
+        let shared = &self.shared;
+        if let Some(event) = shared.turned_away(ticket) {
+            return Some(event);
         }
-        let attempt = match ticket.attempt.filter(|_| self.shared.has_lease(ticket)) {
-            Some(attempt) => {
-                if let Some(word) = self.shared.turned_away(ticket) {
-                    return Some(word);
-                }
-                attempt
-            }
-            // The driver asks the gate before it gives leave.
+        let attempt = match shared.sure_attempt(ticket) {
+            Some(attempt) => attempt,
             None => {
-                self.words.send(Word::Ready(ticket.key)).await.ok()?;
+                self.events.send(ready(ticket)).await.ok()?;
                 ticket.decision().await?
             }
         };
-        let message = &job.claim.message;
-        let call = Call {
-            message,
-            attempt,
-            max_attempts: self.shared.max_attempts.load(Ordering::Relaxed),
-            cancelled: &self.shared.cancelled,
-        };
-        fault_point::reach(Point::Start, message);
+        let call = shared.call(ticket, attempt);
         let began = Instant::now();
         let run = AssertUnwindSafe(self.handler.run(&mut self.state, call));
-        self.shared.running.fetch_add(1, Ordering::Relaxed);
+        shared.running.fetch_add(1, Ordering::Relaxed);
         let ran = run.catch_unwind().await;
-        self.shared.running.fetch_sub(1, Ordering::Relaxed);
+        shared.running.fetch_sub(1, Ordering::Relaxed);
         let report = match ran {
             Ok(report) => report,
             Err(_) => {
-                // Whatever the slot kept may be half-changed.
+                // The state of the slot may be half-changed.
                 self.state = self.handler.slot();
-                Report {
-                    outcome: Outcome::Fault(panicked()),
-                    digest: self.handler.digest(),
-                    log_bytes_dropped: 0,
-                }
+                Report::panicked(self.handler.digest())
             }
         };
         let took = began.elapsed();
-        fault_point::reach(Point::Verdict, message);
-        Some(Word::Finished {
+        fault_point::reach(Point::Verdict, call.message);
+        Some(SlotEvent::Finished {
             key: ticket.key,
             report,
             took,
         })
     }
+}
+
+/// The slot has this ticket, and asks whether it may start it.
+fn ready(ticket: &Ticket) -> SlotEvent {
+    SlotEvent::Ledger(Event::SlotReady(ticket.key))
 }

@@ -1,18 +1,18 @@
-//! Points at which a test may bring the host down. Without the feature `fault-points` there are
-//! none: the check compiles to nothing.
+//! Points at which a test can abort the host. Without the feature `fault-points` the check compiles to
+//! nothing.
 
 use crate::delivery::message::Message;
 
-/// Where the host can be brought down.
+/// A point at which the host can abort.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Point {
     /// A slot is about to call the handler.
     Start,
-    /// The handler has answered, and nobody knows it yet.
+    /// The handler has answered, and the slot has not reported it yet.
     Verdict,
 }
 
-/// The header that names the point at which this message brings its host down.
+/// The header that names the point at which the message aborts its host.
 pub const HEADER: &str = "x-hostler-test-abort";
 
 /// Abort the process if the message says so.
@@ -27,6 +27,6 @@ pub fn reach(point: Point, message: &Message) {
     }
 }
 
-/// Nothing: the feature `fault-points` is off.
+/// Does nothing: the feature `fault-points` is off.
 #[cfg(not(feature = "fault-points"))]
 pub fn reach(_: Point, _: &Message) {}

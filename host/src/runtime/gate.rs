@@ -1,27 +1,31 @@
-//! The gate: what no handler may see, and why.
+//! The gate: which messages no handler may see, and why.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::delivery::ledger::TurnedAway;
+use crate::delivery::ledger::{Delivery, TurnedAway};
 use crate::delivery::message::EXPIRES_AT;
 use crate::delivery::millis::millis;
 use crate::delivery::policy::Reason;
 use crate::queue::Claim;
+use crate::redis::ServerTime;
+use crate::runtime::job::Job;
 use crate::wire::codec::BodyCodec;
 use crate::wire::dead_letter::only_group;
 
-/// What the gate turns away.
+/// The limits of the gate.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The largest body, in bytes.
     pub payload_max: usize,
-    /// The consumer group that is served: what was replayed for another one is not ours.
+    /// The consumer group that this host serves. Messages that were replayed for another group are
+    /// turned away.
     pub group: Option<Arc<str>>,
-    /// How long after it was enqueued a message is worth handling; the earlier of this and the
-    /// header counts.
+    /// How long after its enqueueing a message is worth handling. The earlier of this and the header
+    /// counts.
     pub ttl: Option<Duration>,
-    /// What every body must parse as.
+    /// Every body must parse as this.
     pub codec: Option<BodyCodec>,
     /// The headers that every message must have, in lower case.
     pub required: Vec<String>,
@@ -39,61 +43,90 @@ impl Default for Limits {
     }
 }
 
-/// Whether a handler may see this delivery; if not, why. Asked at the claim; the time to live is
-/// asked again just before the start ([`expired`]).
-pub fn check(claim: &Claim, limits: &Limits, now_ms: u64) -> Option<TurnedAway> {
-    if let Some(group) = &limits.group
-        && only_group(&claim.message.headers).is_some_and(|only| *only != **group)
-    {
-        return Some(TurnedAway::OtherGroup);
-    }
-    rejected(claim, limits, now_ms).map(|(reason, detail)| TurnedAway::Rejected(reason, detail))
+/// See the module. The driver asks [`Gate::at_claim`], and a slot asks [`Gate::at_start`].
+#[derive(Clone, Debug)]
+pub struct Gate {
+    pub(super) limits: Limits,
+    time: Arc<ServerTime>,
 }
 
-fn rejected(claim: &Claim, limits: &Limits, now_ms: u64) -> Option<(Reason, String)> {
-    if let Some(defect) = &claim.defect {
-        return Some((defect.reason, defect.detail.clone()));
+impl Gate {
+    /// A gate with these limits. Messages expire by this time of day.
+    pub fn new(limits: Limits, time: Arc<ServerTime>) -> Self {
+        Self { limits, time }
     }
-    let size = claim.message.body.len();
-    if size > limits.payload_max {
-        let detail = format!(
-            "the body has {size} bytes, {} are allowed",
-            limits.payload_max
-        );
-        return Some((Reason::Oversize, detail));
+
+    /// The time of day that messages expire by, in epoch milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.time.now_ms()
     }
-    let headers = &claim.message.headers;
-    if let Some(missing) = limits.required.iter().find(|n| headers.find(n).is_none()) {
+
+    /// The delivery of a claim at this time, and whether it is turned away.
+    pub fn at_claim(&self, claim: Claim, now_ms: u64) -> Delivery<Arc<Job>> {
+        let expires_at_ms = self.expires_at_ms(&claim);
+        let is_for_others = self.limits.group.as_ref().is_some_and(|group| {
+            only_group(&claim.message.headers).is_some_and(|only| *only != **group)
+        });
+        let turned_away = if is_for_others {
+            Some(TurnedAway::OtherGroup)
+        } else {
+            self.defect(&claim)
+                .or_else(|| expired(expires_at_ms, now_ms))
+                .map(|(reason, detail)| TurnedAway::Rejected(reason, detail))
+        };
+        Delivery {
+            id: claim.id,
+            origin: claim.origin,
+            header: claim.header,
+            native: claim.native,
+            turned_away,
+            job: Arc::new(Job::new(claim, expires_at_ms)),
+        }
+    }
+
+    /// Why a delivery must not start now, if so. A slot asks before the start is recorded.
+    ///
+    /// Decoding takes time in proportion to the body, so it happens here, on any core, and once.
+    pub fn at_start(&self, job: &Job) -> Option<(Reason, String)> {
+        if let Some(codec) = self.limits.codec
+            && !job.is_decoded.load(Ordering::Relaxed)
+        {
+            if let Err(failure) = codec.check(&job.claim.message.body) {
+                return Some((Reason::DecodeFailed, failure));
+            }
+            job.is_decoded.store(true, Ordering::Relaxed);
+        }
+        expired(job.expires_at_ms, self.now_ms())
+    }
+
+    fn defect(&self, claim: &Claim) -> Option<(Reason, String)> {
+        if let Some(defect) = &claim.defect {
+            return Some((defect.reason, defect.detail.clone()));
+        }
+        let (size, most) = (claim.message.body.len(), self.limits.payload_max);
+        if size > most {
+            let detail = format!("the body has {size} bytes, {most} are allowed");
+            return Some((Reason::Oversize, detail));
+        }
+        let headers = &claim.message.headers;
+        let mut required = self.limits.required.iter();
+        let missing = required.find(|name| headers.find(name).is_none())?;
         let detail = format!("the header `{missing}` is missing");
-        return Some((Reason::Malformed, detail));
+        Some((Reason::Malformed, detail))
     }
-    let expires_at = expires_at_ms(claim, limits)?;
-    expired(expires_at, now_ms)
+
+    /// When the message stops being worth handling, in epoch milliseconds.
+    fn expires_at_ms(&self, claim: &Claim) -> Option<u64> {
+        let message = &claim.message;
+        let by_header = message.headers.find_number(EXPIRES_AT);
+        let ttl = self.limits.ttl.filter(|_| message.enqueued_ms > 0);
+        let by_queue = ttl.map(|ttl| message.enqueued_ms.saturating_add(millis(ttl)));
+        let all = [by_header, by_queue, claim.expires_at_ms];
+        all.into_iter().flatten().min()
+    }
 }
 
-/// Whether the body parses as the codec that the queue declares. Apart from the rest, because it
-/// costs as much as the body is long: asked in a slot, on any core.
-pub fn undecodable(claim: &Claim, limits: &Limits) -> Option<(Reason, String)> {
-    let failure = limits.codec?.check(&claim.message.body).err()?;
-    Some((Reason::DecodeFailed, failure))
-}
-
-/// When the message stops being worth handling, in epoch milliseconds.
-pub fn expires_at_ms(claim: &Claim, limits: &Limits) -> Option<u64> {
-    let message = &claim.message;
-    let by_header = message.headers.find_number(EXPIRES_AT);
-    let by_queue = limits.ttl.filter(|_| message.enqueued_ms > 0).map(|ttl| {
-        let ttl = millis(ttl);
-        message.enqueued_ms.saturating_add(ttl)
-    });
-    let by_claim = claim.expires_at_ms;
-    [by_header, by_queue, by_claim].into_iter().flatten().min()
-}
-
-/// Whether its time has passed.
-pub fn expired(expires_at_ms: u64, now_ms: u64) -> Option<(Reason, String)> {
-    (now_ms >= expires_at_ms).then(|| {
-        let detail = format!("expired {} ms ago", now_ms - expires_at_ms);
-        (Reason::Expired, detail)
-    })
+fn expired(expires_at_ms: Option<u64>, now_ms: u64) -> Option<(Reason, String)> {
+    let ago = now_ms.checked_sub(expires_at_ms?)?;
+    Some((Reason::Expired, format!("expired {ago} ms ago")))
 }

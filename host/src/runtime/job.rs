@@ -7,27 +7,26 @@ use tokio::sync::Notify;
 
 use crate::delivery::ledger::{Key, Time};
 use crate::queue::Claim;
-use crate::runtime::gate;
 
-/// A claimed delivery: what the ledger keeps as its cargo.
+/// A claimed delivery, as the ledger keeps it.
 #[derive(Debug)]
 pub struct Job {
     /// The delivery.
     pub claim: Arc<Claim>,
     /// When it stops being worth handling, in epoch milliseconds.
     pub expires_at_ms: Option<u64>,
-    /// The gate has seen that its body parses.
+    /// The gate knows that its body parses.
     pub is_decoded: AtomicBool,
-    /// The handler of its last attempt: for the dead letter, if it becomes one.
+    /// The handler of its last attempt. A dead letter names it.
     handler: Mutex<Option<Arc<str>>>,
 }
 
 impl Job {
     /// A job for this claim.
-    pub fn new(claim: Claim, limits: &gate::Limits) -> Self {
+    pub fn new(claim: Claim, expires_at_ms: Option<u64>) -> Self {
         Self {
-            expires_at_ms: gate::expires_at_ms(&claim, limits),
-            is_decoded: AtomicBool::new(limits.codec.is_none()),
+            expires_at_ms,
+            is_decoded: AtomicBool::new(false),
             claim: Arc::new(claim),
             handler: Mutex::new(None),
         }
@@ -47,13 +46,13 @@ impl Job {
     }
 }
 
-/// One release of a job to the executor. Whoever moves it out of `QUEUED` first has it: the slot
-/// that starts it, or the driver that takes it back.
+/// One release of a job to the executor. The first to move it out of `QUEUED` has it: the slot that
+/// starts it, or the driver that takes it back.
 #[derive(Debug)]
 pub struct Ticket {
-    /// Whose.
+    /// Its delivery.
     pub key: Key,
-    /// What is to be run.
+    /// What to run.
     pub job: Arc<Job>,
     /// The attempt, if a slot may start it without asking.
     pub attempt: Option<u32>,
@@ -72,7 +71,7 @@ const DENIED: u32 = 3;
 const GRANTED: u32 = 3;
 
 impl Ticket {
-    /// A ticket that nobody has taken.
+    /// A ticket that no slot has taken.
     pub fn new(key: Key, job: Arc<Job>, attempt: Option<u32>, leased: Time) -> Self {
         Self {
             key,
@@ -84,12 +83,12 @@ impl Ticket {
         }
     }
 
-    /// The slot takes it; false if it was revoked meanwhile.
+    /// The slot takes it. False if the driver has taken it back.
     pub fn take(&self) -> bool {
         self.leave_queue(TAKEN)
     }
 
-    /// The driver takes it back; false if a slot was first.
+    /// The driver takes it back. False if a slot has it.
     pub fn revoke(&self) -> bool {
         self.leave_queue(REVOKED)
     }
@@ -117,7 +116,7 @@ impl Ticket {
         self.decided.notify_one();
     }
 
-    /// The slot waits for the driver's word: the attempt to start, or none.
+    /// The slot waits for the driver's decision: the attempt to start, or `None`.
     pub async fn decision(&self) -> Option<u32> {
         loop {
             match self.state.load(Ordering::Acquire) {

@@ -1,36 +1,39 @@
 //! The loop around the ledger: it claims, runs, settles, renews and drains.
 //!
-//! - [`driver`]: the loop. One task owns the [`Ledger`](crate::delivery::ledger::Ledger); nobody
-//!   else changes what happens to a delivery.
-//! - [`executor`]: the slots in which handlers run, on all cores.
-//! - [`errands`]: the conversations with the queue, at most one of each kind at a time.
-//! - [`gate`]: what no handler may see.
-//! - [`sandboxed`], [`native`]: what a slot can call: the sandbox, or a no-op to measure it against.
-//! - [`versions`]: which version of the handler an attempt gets. [`swap`]: how a new one gets there.
-//! - [`gather`]: messages for one call of a handler that takes several.
-//! - [`job`]: a delivery as the driver and a slot share it.
-//! - [`deploys`]: the versions stored beside the queue, and what this host shows of its own.
-//! - [`watch`]: noticing that a file has changed.
+//! - [`driver`]: the loop. One task owns the [`Ledger`](crate::delivery::ledger::Ledger), and only this
+//!   task changes the state of a delivery.
+//! - [`workers`]: the requests to the queue, at most one of each kind at a time.
+//! - [`executor`]: the slots in which handlers run, on all cores. [`job`]: a delivery as the driver and a
+//!   slot share it. `ticket_queue`: the slots take their messages from it.
+//! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to
+//!   measure it against.
+//! - [`gate`]: which messages no handler may see.
+//! - `connection`: whether Redis is there. `rollout_monitor`: how the versions of the handler do.
+//!   `reporter`: counts, logs and status.
 //!
 //! ```text
-//!            Event                     Ticket
-//! errands ----------> driver/ledger -----------> slots
-//!         <----------                <----------
-//!            Action                     Word
+//! workers --completion--> driver  --event-->  ledger
+//! workers <---request---- (one    <--action-- (pure)
+//! slots   --slot event--> task)
+//! slots   <----ticket----
 //! ```
 //!
-//! Every channel is bounded, and the driver never waits for one: what an errand is too busy to
-//! take stays with the driver, bounded by what the ledger holds.
+//! Every channel is bounded, and the driver never waits for one. Requests that wait for their worker stay
+//! with the driver; the deliveries that the ledger holds bound their number.
 
+mod connection;
 pub mod driver;
-pub mod errands;
 pub mod executor;
 pub mod fault_point;
 pub mod gate;
-pub mod gather;
+pub mod handler;
 pub mod job;
 pub mod native;
+mod reporter;
+mod rollout_monitor;
 pub mod sandboxed;
+mod ticket_queue;
+pub mod workers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,18 +41,17 @@ use std::time::{Duration, Instant};
 use crate::delivery::ledger::{Settings as LedgerSettings, Time};
 use crate::delivery::policy::Policy;
 use crate::queue::{self, Guarantee};
-use crate::rollout::breaker::{self, OnBreak};
-use crate::rollout::canary;
+use crate::rollout::breaker::{BreakerRule, OnBreak};
+use crate::rollout::canary::CanaryRule;
 
 pub use driver::{Control, Driver, Exit};
-pub use executor::{Call, Handler, Report};
-pub use gather::{Batching, Verdicts};
+pub use handler::{Batching, Call, Handler, Report, Verdicts};
 
 /// Longer than any host lives, and short enough to be added to any time.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Policy {
-    /// What is left of these rules on a queue with this guarantee.
+    /// These rules on a queue with this guarantee.
     #[must_use]
     fn on(self, guarantee: Guarantee) -> Self {
         match guarantee {
@@ -59,31 +61,32 @@ impl Policy {
     }
 }
 
-/// What a host goes by.
+/// The settings of a host.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Attempts, prefetch, leases.
     pub ledger: LedgerSettings,
-    /// What the gate turns away.
+    /// The limits of the gate.
     pub gate: gate::Limits,
-    /// How long what has started may take to end, once the host stops.
+    /// How long started attempts may take to end after the host begins to stop.
     pub drain_timeout: Duration,
-    /// Stop when the queue holds nothing to do; with the time after which that is given up.
+    /// Stop when the queue holds nothing to do.
     pub until_empty: Option<UntilEmpty>,
-    /// When a new version on trial is kept; without it, somebody decides by hand.
-    pub canary: Option<canary::CanaryRule>,
-    /// When a version that faults on everything stops the queue; `None` = never.
-    pub breaker: Option<breaker::BreakerRule>,
-    /// What happens then.
+    /// When a canary is kept or rolled back; `None` = an operator decides.
+    pub canary: Option<CanaryRule>,
+    /// When a version counts as one that faults on everything; `None` = never.
+    pub breaker: Option<BreakerRule>,
+    /// The reaction to a version that faults on everything.
     pub on_break: OnBreak,
 }
 
-/// What may change under a running host.
+/// Rules that can change while a host runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// What an outcome leads to.
+    /// What to do after an outcome.
     pub policy: Policy,
-    /// How long after it was enqueued a message is worth handling: for what is claimed from now on.
+    /// How long after its enqueueing a message is worth handling, for messages that are claimed from now
+    /// on.
     pub ttl: Option<Duration>,
     /// Where dead letters go, how long the queue may be.
     pub queue: queue::Rules,
@@ -97,8 +100,8 @@ pub struct UntilEmpty {
 }
 
 impl Settings {
-    /// What is left of them on a queue with this guarantee: where nothing goes back, no lease runs
-    /// out, nobody leaves orphans, and nothing is ever due.
+    /// These settings on a queue with this guarantee. In an at-most-once queue, no lease ends, and there
+    /// are no orphans and no due deliveries.
     #[must_use]
     fn on(self, guarantee: Guarantee) -> Self {
         match guarantee {
@@ -132,7 +135,7 @@ impl Settings {
             drain_timeout: Duration::from_secs(25),
             until_empty: None,
             canary: None,
-            breaker: Some(breaker::BreakerRule {
+            breaker: Some(BreakerRule {
                 window: Duration::from_secs(10),
                 min: 50,
                 rate: 0.95,
@@ -163,7 +166,7 @@ impl Clock {
     }
 }
 
-/// The digest that stands for "no handler ran".
+/// The digest for "no handler ran".
 pub fn no_digest() -> Arc<str> {
     Arc::from("")
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::delivery::outcome::Outcome;
-use crate::runtime::executor::{Call, Handler, Report};
+use crate::runtime::handler::{Call, Handler, Report};
 
 /// Acknowledges everything, at once.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The sandbox as a [`Handler`]: where the loop and wasmtime's room meet.
+//! The sandbox as a [`Handler`].
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,31 +8,28 @@ use futures_util::FutureExt;
 use tracing::info;
 
 use crate::delivery::batch::Pieces;
-use crate::delivery::outcome::{Fault, Outcome};
+use crate::delivery::outcome::Fault;
 use crate::rollout::versions::{Origin, Versions};
-use crate::runtime::executor::{Call, Handler, Report, panicked};
-use crate::runtime::gather::{Batching, Verdicts};
-use crate::sandbox::{self, LogSink, Sandbox, World};
+use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
+use crate::sandbox::{self, Sandbox, World};
 
-/// The handler in its versions: each attempt is called in the one that it picks at its start.
+/// The handler with its versions. Each attempt picks its version at its start.
 #[derive(Debug)]
 pub struct Sandboxed {
     versions: Arc<Versions>,
-    logs: LogSink,
     batching: Batching,
 }
 
 impl Sandboxed {
-    /// Run this component, and no other.
+    /// Run only this component.
     pub fn new(sandbox: Sandbox) -> Self {
         Self::of(Arc::new(Versions::new(sandbox, Origin::File)))
     }
 
-    /// Run what these versions say; stdout and stderr become log events.
+    /// Run these versions; stdout and stderr become log events.
     pub fn of(versions: Arc<Versions>) -> Self {
         Self {
             versions,
-            logs: LogSink::Tracing,
             batching: Batching {
                 size: 1,
                 wait: Duration::ZERO,
@@ -46,41 +43,31 @@ impl Sandboxed {
         Self { batching, ..self }
     }
 
-    fn call<'a>(&'a self, call: &Call<'a>) -> sandbox::Call<'a> {
-        sandbox::Call {
-            message: call.message,
-            attempt: call.attempt,
-            max_attempts: call.max_attempts,
-            cancelled: call.cancelled,
-            logs: &self.logs,
-        }
-    }
-
-    /// Run a message on one version. A panic of the host is caught here, where it is known which one
-    /// it was.
-    async fn run_on(&self, sandbox: &Sandbox, slot: &mut sandbox::Slot, call: &Call<'_>) -> Report {
-        let ran = AssertUnwindSafe(sandbox.call(slot, self.call(call)));
-        let (outcome, log_bytes_dropped) = match ran.catch_unwind().await {
-            Ok(report) => (report.outcome, report.log_bytes_dropped),
+    /// Run a message on one version. A panic of the host is caught here, because only here its version is
+    /// known.
+    async fn run_on(&self, sandbox: &Sandbox, slot: &mut sandbox::Slot, call: Call<'_>) -> Report {
+        let digest = Arc::clone(sandbox.digest());
+        let ran = AssertUnwindSafe(sandbox.call(slot, call));
+        match ran.catch_unwind().await {
+            Ok(report) => Report {
+                outcome: report.outcome,
+                digest,
+                log_bytes_dropped: report.log_bytes_dropped,
+            },
             Err(_) => {
-                // Whatever the slot kept may be half-changed.
+                // The state of the slot may be half-changed.
                 *slot = sandbox::Slot::default();
-                (Outcome::Fault(panicked()), 0)
+                Report::panicked(digest)
             }
-        };
-        Report {
-            outcome,
-            digest: Arc::clone(sandbox.digest()),
-            log_bytes_dropped,
         }
     }
 
-    /// Run a batch on one version: whole, and in ever smaller pieces if it faults.
+    /// Run a batch on one version. If it faults, it runs again in smaller pieces.
     async fn run_pieces(
         &self,
         sandbox: &Sandbox,
         slot: &mut sandbox::Slot,
-        calls: &[(usize, sandbox::Call<'_>)],
+        calls: &[(usize, Call<'_>)],
         verdicts: &mut Verdicts,
     ) {
         let digest = sandbox.digest();
@@ -91,9 +78,9 @@ impl Sandboxed {
             let (answer, mut log_bytes_dropped) = match call.catch_unwind().await {
                 Ok(report) => (report.answer, report.log_bytes_dropped),
                 Err(_) => {
-                    // Whatever the slot kept may be half-changed.
+                    // The state of the slot may be half-changed.
                     *slot = sandbox::Slot::default();
-                    (Err(panicked()), 0)
+                    (Err(host_panic()), 0)
                 }
             };
             let fault = answer.as_ref().err().cloned();
@@ -103,10 +90,10 @@ impl Sandboxed {
                         let report = Report {
                             outcome,
                             digest: Arc::clone(digest),
-                            // Of the whole call: counted once.
+                            // The bytes of the whole call count once.
                             log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
                         };
-                        verdicts.tell(*place, report).await;
+                        verdicts.give(*place, report).await;
                     }
                 }
                 None => {
@@ -133,9 +120,9 @@ impl Handler for Sandboxed {
     }
 
     async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
-        // Picked once: whatever changes meanwhile, this attempt ends on the version it began with.
+        // Picked once: the attempt ends on the version on which it began.
         let sandbox = self.versions.pick(&call.message.id);
-        self.run_on(&sandbox, slot, &call).await
+        self.run_on(&sandbox, slot, call).await
     }
 
     fn batching(&self) -> Option<Batching> {
@@ -148,11 +135,11 @@ impl Handler for Sandboxed {
         calls: &'a [Call<'a>],
         verdicts: &'a mut Verdicts,
     ) {
-        // A batch never mixes versions: what a canary gets goes in calls of its own.
-        let mut groups: Vec<(Sandbox, Vec<(usize, sandbox::Call<'_>)>)> = Vec::new();
+        // A batch never mixes versions: a canary gets its messages in calls of its own.
+        let mut groups: Vec<(Sandbox, Vec<(usize, Call<'a>)>)> = Vec::new();
         for (place, call) in calls.iter().enumerate() {
             let sandbox = self.versions.pick(&call.message.id);
-            let member = (place, self.call(call));
+            let member = (place, *call);
             match groups
                 .iter_mut()
                 .find(|(s, _)| s.digest() == sandbox.digest())
@@ -165,20 +152,20 @@ impl Handler for Sandboxed {
             match sandbox.describe().world {
                 World::Batch => self.run_pieces(&sandbox, slot, &group, verdicts).await,
                 World::Message => {
-                    for (place, _) in group {
-                        let report = self.run_on(&sandbox, slot, &calls[place]).await;
-                        verdicts.tell(place, report).await;
+                    for (place, call) in group {
+                        let report = self.run_on(&sandbox, slot, call).await;
+                        verdicts.give(place, report).await;
                     }
                 }
             }
         }
     }
 
-    fn patience(&self, slot: &Self::Slot) -> Option<Duration> {
+    fn idle_timeout(&self, slot: &Self::Slot) -> Option<Duration> {
         slot.idle_timeout()
     }
 
-    fn rest(&self, slot: &mut Self::Slot) {
+    fn on_idle(&self, slot: &mut Self::Slot) {
         slot.on_idle();
     }
 

@@ -104,12 +104,12 @@ impl<H: Handler> Handler for Timed<H> {
         }
     }
 
-    fn patience(&self, slot: &Self::Slot) -> Option<Duration> {
-        self.handler.patience(&slot.slot)
+    fn idle_timeout(&self, slot: &Self::Slot) -> Option<Duration> {
+        self.handler.idle_timeout(&slot.slot)
     }
 
-    fn rest(&self, slot: &mut Self::Slot) {
-        self.handler.rest(&mut slot.slot);
+    fn on_idle(&self, slot: &mut Self::Slot) {
+        self.handler.on_idle(&mut slot.slot);
     }
 
     fn digest(&self) -> Arc<str> {

@@ -53,12 +53,9 @@ impl Handler for TracingHandler {
         let report = sandbox
             .call(
                 slot,
-                sandbox::Call {
-                    message: call.message,
-                    attempt: call.attempt,
-                    max_attempts: call.max_attempts,
-                    cancelled: call.cancelled,
+                Call {
                     logs: &LogSink::Capture(capture.clone()),
+                    ..call
                 },
             )
             .await;
@@ -70,11 +67,11 @@ impl Handler for TracingHandler {
         }
     }
 
-    fn patience(&self, slot: &Self::Slot) -> Option<Duration> {
+    fn idle_timeout(&self, slot: &Self::Slot) -> Option<Duration> {
         slot.idle_timeout()
     }
 
-    fn rest(&self, slot: &mut Self::Slot) {
+    fn on_idle(&self, slot: &mut Self::Slot) {
         slot.on_idle();
     }
 

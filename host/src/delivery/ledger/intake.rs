@@ -11,7 +11,8 @@ const SCAN_MAX: usize = 100;
 #[derive(Debug)]
 pub(super) struct Intake {
     offline_since: Option<Time>,
-    pub(super) fetching: bool,
+    /// How many messages a fetch asked for, until the answer comes.
+    pub(super) fetching: Option<usize>,
     pub(super) taking_due: bool,
     /// How many orphans were asked for, until the answer comes.
     pub(super) taking_orphans: Option<usize>,
@@ -37,7 +38,7 @@ impl Intake {
     pub(super) fn new(now: Time, settings: &Settings) -> Self {
         Self {
             offline_since: None,
-            fetching: false,
+            fetching: None,
             taking_due: false,
             taking_orphans: None,
             renewing: false,
@@ -60,12 +61,12 @@ impl Intake {
 
     /// No answer is outstanding that could bring a delivery.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.fetching && !self.taking_due && self.taking_orphans.is_none()
+        self.fetching.is_none() && !self.taking_due && self.taking_orphans.is_none()
     }
 
-    pub(super) fn fetched(&mut self, asked: usize, got: usize) {
-        self.fetching = false;
-        self.caught_up = got < asked;
+    pub(super) fn fetched(&mut self, got: usize) {
+        let asked = self.fetching.take();
+        self.caught_up = asked.is_some_and(|asked| got < asked);
     }
 
     pub(super) fn due_taken(&mut self, now: Time, next: Option<Time>) {

@@ -233,12 +233,8 @@ impl<J> Ledger<J> {
     /// Take in what happened. [`Ledger::poll`] returns what follows from it.
     pub fn apply(&mut self, now: Time, event: Event<J>) {
         match event {
-            Event::Fetched {
-                asked,
-                leased,
-                deliveries,
-            } => {
-                self.intake.fetched(asked, deliveries.len());
+            Event::Fetched { leased, deliveries } => {
+                self.intake.fetched(deliveries.len());
                 if self.leftovers == Leftovers::Asked {
                     self.leftovers = match deliveries.is_empty() {
                         true => Leftovers::None,
@@ -380,11 +376,11 @@ impl<J> Ledger<J> {
         let target = self.target();
         let work = self.work();
         let settling = self.holdings.counts().settling;
-        if !self.intake.fetching && settling < SETTLING_MAX && !self.is_stopped() {
+        if self.intake.fetching.is_none() && settling < SETTLING_MAX && !self.is_stopped() {
             let want = target.saturating_sub(work);
             // For a free slot the host asks at once; with work at hand it waits for a larger batch.
             if want > 0 && (work < self.capacity() || want >= target / 2) {
-                self.intake.fetching = true;
+                self.intake.fetching = Some(want);
                 // The first fetch must not wait: whether there is normal traffic decides when a
                 // suspect may run.
                 let wait = self.intake.caught_up;
@@ -406,9 +402,9 @@ impl<J> Ledger<J> {
     /// Take what the queue took off the server before it stopped. This needs no server.
     fn take_leftovers(&mut self) {
         let want = self.target().saturating_sub(self.work());
-        if self.leftovers == Leftovers::Unknown && !self.intake.fetching && want > 0 {
+        if self.leftovers == Leftovers::Unknown && self.intake.fetching.is_none() && want > 0 {
             self.leftovers = Leftovers::Asked;
-            self.intake.fetching = true;
+            self.intake.fetching = Some(want);
             self.out.push(Action::Fetch { want, wait: false });
         }
     }
@@ -513,7 +509,7 @@ impl<J> Ledger<J> {
         }
         if self.mode == Mode::Normal && self.is_open() && self.has_suspect() {
             self.mode = Mode::Quiescing { since: now };
-            if self.intake.fetching {
+            if self.intake.fetching.is_some() {
                 self.out.push(Action::Interrupt);
             }
         }

@@ -634,7 +634,7 @@ impl<J> Ledger<J> {
                 *again = Time::ZERO;
             }
         }
-        if self.intake.fetching {
+        if self.intake.fetching.is_some() {
             self.out.push(Action::Interrupt);
         }
         if self.hands_back() {

@@ -65,7 +65,6 @@ fn fetched(ids: Range<u128>) -> Event<()> {
         job: (),
     });
     Event::Fetched {
-        asked: 16,
         leased: NOW,
         deliveries: deliveries.collect(),
     }

@@ -118,8 +118,6 @@ impl SettleAction {
 pub enum Event<J> {
     /// A fetch has ended.
     Fetched {
-        /// How many it had asked for.
-        asked: usize,
         /// When it was sent. No lease is older.
         leased: Time,
         /// What it brought; empty if it failed.
@@ -355,6 +353,19 @@ pub enum Note {
     },
     /// The handler can be run again.
     Resumed,
+}
+
+impl Note {
+    /// The delivery that the note is about.
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            Self::SettlementRefused { key, .. }
+            | Self::LeaseLost(key)
+            | Self::IsolatedRunBegan(key)
+            | Self::IsolatedRunEnded { key, .. } => Some(*key),
+            _ => None,
+        }
+    }
 }
 
 /// Why a handler cannot be run.

@@ -1,49 +1,45 @@
-//! The loop: it feeds the ledger with what happened, and carries out what the ledger says.
+//! The loop: it feeds the ledger with events, and carries out the actions of the ledger.
 //!
-//! `act` carries out actions, `hear` takes in what slots and errands say, `send` sends errands off,
-//! `away` waits for a Redis that is gone, `swapped` follows the versions of the handler.
+//! One task owns the [`Ledger`]. `exchange` is the traffic between the ledger, the slots and the request
+//! workers.
 
-mod act;
-mod away;
-mod hear;
-mod send;
-mod swapped;
+mod exchange;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustc_hash::FxBuildHasher;
+use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
-use crate::queue::{Claim, Guarantee, Queue, Record, Settlement};
-use crate::runtime::errands::{Errands, Told};
-use crate::runtime::executor::{self, Handler, Shared, Word};
+use crate::queue::{Guarantee, Queue};
+use crate::runtime::connection::Connection;
+use crate::runtime::executor::{self, Shared};
+use crate::runtime::gate::Gate;
+use crate::runtime::handler::{Handler, SlotEvent};
 use crate::runtime::job::{Job, Ticket};
+use crate::runtime::reporter::Reporter;
+use crate::runtime::rollout_monitor::{Host, RolloutMonitor};
+use crate::runtime::workers::{Completion, Workers};
 use crate::runtime::{Clock, Rules, Settings};
+use crate::sandbox::LogSink;
 use crate::telemetry::health::{Cause, Health};
-use crate::telemetry::logging::Throttle;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::status::Status;
+use exchange::Outbox;
 
-/// How many words of slots are taken in one turn.
-const WORDS_PER_TURN: usize = 1024;
-/// Lines that tell of single faults, of each kind in a second: the others are only counted.
-const FAULT_LINES: u32 = 100;
+/// The most slot events in one turn.
+const EVENTS_PER_TURN: usize = 1024;
+/// The longest turn without events.
+const TURN_MAX: Time = Time::from_secs(1);
 
-/// So many different messages that make the host panic stop the queue.
-const PANICS_MAX: usize = 3;
-/// Same-kind log lines are this far apart.
-const LOG_EVERY: Time = Time::from_secs(1);
-
-/// What an operator asks of a running host.
+/// A request of the operator to a running host.
 #[derive(Clone, Debug)]
 pub enum Control {
-    /// Stop reading, end what has started, hand back the rest.
+    /// Stop reading, finish started attempts, hand back the rest.
     Drain,
     /// Other rules hold.
     Rules(Box<Rules>),
@@ -52,14 +48,14 @@ pub enum Control {
 /// How a host ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exit {
-    /// Everything it held is settled or handed back.
+    /// All deliveries are settled or handed back.
     Drained,
-    /// The drain deadline passed; this many deliveries stay pending, and are found as orphans.
+    /// The drain deadline passed. Some deliveries stay pending, and are found as orphans.
     TimedOut {
         /// How many.
         unfinished: usize,
     },
-    /// `--until-empty` was given up: the queue still held something.
+    /// `--until-empty` timed out: the queue still held something.
     NotEmpty,
 }
 
@@ -68,64 +64,31 @@ pub struct Driver {
     queue: Arc<dyn Queue>,
     settings: Settings,
     clock: Clock,
-    metrics: Arc<Metrics>,
-    health: Health,
+    gate: Gate,
     ledger: Ledger<Arc<Job>>,
-    /// How the versions of the handler do, if it has any.
-    judge: Option<swapped::Judge>,
-    /// How many messages one call takes now.
-    batch: Box<dyn Fn() -> usize + Send + Sync>,
-    errands: Errands,
-    /// Released and not finished, by holding.
-    tickets: HashMap<Key, Arc<Ticket>, FxBuildHasher>,
+    reporter: Reporter,
+    connection: Connection,
+    monitor: RolloutMonitor,
+    workers: Workers,
+    completions: mpsc::Receiver<Completion>,
+    outbox: Outbox,
+    slots: JoinSet<()>,
+    slot_events: mpsc::Receiver<SlotEvent>,
     executor: async_channel::Sender<Arc<Ticket>>,
     shared: Arc<Shared>,
-    slots: JoinSet<()>,
-    words: mpsc::Receiver<Word>,
-    told: mpsc::Receiver<Told>,
-    online: watch::Sender<bool>,
-    away: away::Away,
-    fetch: Option<(usize, bool)>,
-    due: Option<usize>,
-    orphans: Option<usize>,
-    renew: Option<Vec<Key>>,
-    records: Vec<(Key, Record)>,
-    acknowledgements: Vec<(Key, Arc<Claim>)>,
-    settlements: Vec<(Key, Settlement)>,
+    /// The tickets of released deliveries.
+    tickets: FxHashMap<Key, Arc<Ticket>>,
     next_maintenance: Time,
     next_observation: Time,
-    empty: Emptiness,
     drain_deadline: Option<Time>,
-    refusal_logged: Option<Time>,
-    refusals_unlogged: u64,
-    /// Redis has refused a settlement that is not carried out yet.
-    refusing: bool,
-    /// Redis refuses housekeeping: said once.
-    house_refused: bool,
-    /// Different messages that made the host panic in a call, and on which version: at most
-    /// [`PANICS_MAX`] for each of those that run now.
-    panicked: Vec<(Arc<str>, Arc<str>)>,
-    /// What happens to many deliveries at once is said once a second.
-    throttle: Throttle,
-    /// Of what is told of each fault.
-    faults: Throttle,
-    /// What people see of this host.
-    status: Status,
-    /// Retention is held back by what is unread or pending: said once.
-    held_back: bool,
-    /// Messages that a full buffer dropped, and that no line has told of yet.
-    dropped_unlogged: u64,
-}
-
-/// Whether the queue holds nothing to do, for `--until-empty`.
-#[derive(Debug, Default)]
-struct Emptiness {
-    deadline: Option<Time>,
-    gave_up: bool,
+    /// When `--until-empty` times out.
+    empty_deadline: Option<Time>,
+    /// `--until-empty` has timed out.
+    timed_out: bool,
 }
 
 impl Driver {
-    /// A host of this queue: its slots run on `attempts`, everything else on the caller's runtime.
+    /// A host of this queue. Its slots run on `attempts`, everything else on the caller's runtime.
     pub fn new<H: Handler>(
         queue: Arc<dyn Queue>,
         handler: &Arc<H>,
@@ -137,12 +100,13 @@ impl Driver {
         let mut settings = settings.on(queue.guarantee());
         let clock = Clock::start();
         let concurrency = settings.ledger.concurrency;
-        // What the ledger releases at once is bounded by the prefetch and a few reserved places.
+        // The prefetch and a few reserved places bound what the ledger releases at once.
         let released_max = 2 * (settings.ledger.prefetch_max + concurrency) + 64;
         let (executor, tickets) = async_channel::bounded(released_max);
-        let (words_tx, words) = mpsc::channel(WORDS_PER_TURN.max(2 * concurrency));
-        let (told_tx, told) = mpsc::channel(64);
-        let (online, online_rx) = watch::channel(true);
+        let (events, slot_events) = mpsc::channel(EVENTS_PER_TURN.max(2 * concurrency));
+        let (completed, completions) = mpsc::channel(64);
+        let (online, online_seen) = watch::channel(true);
+        let gate = Gate::new(settings.gate.clone(), queue.time());
         let shared = Arc::new(Shared {
             cancelled: Arc::new(AtomicBool::new(false)),
             max_attempts: AtomicU32::new(settings.ledger.policy.limit.starts_max()),
@@ -151,81 +115,57 @@ impl Driver {
             splits: AtomicU64::new(0),
             min_idle: settings.ledger.min_idle,
             clock,
-            time: queue.time(),
-            gate: settings.gate.clone(),
+            gate: gate.clone(),
+            logs: LogSink::Tracing,
         });
         metrics.handler(handler.digest());
-        let slots = executor::start(handler, concurrency, &shared, &tickets, &words_tx, attempts);
-        let versions = handler.versions();
-        let judge = versions.map(|versions| swapped::Judge::new(versions, &settings));
-        let deadline = settings.until_empty.and_then(|until| until.timeout);
-        let handler = Arc::clone(handler);
-        let batch: Box<dyn Fn() -> usize + Send + Sync> =
-            Box::new(move || handler.batching().map_or(1, |batching| batching.size));
-        settings.ledger.batch = batch();
+        let slots = executor::start(handler, concurrency, &shared, tickets, &events, attempts);
+        let monitor = RolloutMonitor::new(handler, &settings);
+        settings.ledger.batch = monitor.batch();
+        let timeout = settings.until_empty.and_then(|until| until.timeout);
         Self {
             ledger: Ledger::new(clock.now(), settings.ledger.clone()),
-            batch,
-            errands: Errands::start(&queue, clock, &told_tx, &online_rx),
-            empty: Emptiness {
-                deadline: deadline.map(|after| clock.now() + after),
-                gave_up: false,
-            },
-            away: away::Away::new(queue.contact()),
+            reporter: Reporter::new(metrics, health, queue.guarantee(), queue.contact()),
+            connection: Connection::new(online),
+            workers: Workers::start(&queue, clock, &completed, &online_seen),
+            empty_deadline: timeout.map(|after| clock.now() + after),
             queue,
             settings,
             clock,
-            metrics,
-            health,
-            judge,
-            tickets: HashMap::default(),
+            gate,
+            monitor,
+            completions,
+            outbox: Outbox::default(),
+            slots,
+            slot_events,
             executor,
             shared,
-            slots,
-            words,
-            told,
-            online,
-            fetch: None,
-            due: None,
-            orphans: None,
-            renew: None,
-            records: Vec::new(),
-            acknowledgements: Vec::new(),
-            settlements: Vec::new(),
+            tickets: FxHashMap::default(),
             next_maintenance: Time::ZERO,
             next_observation: Time::ZERO,
             drain_deadline: None,
-            refusal_logged: None,
-            refusals_unlogged: 0,
-            refusing: false,
-            house_refused: false,
-            panicked: Vec::new(),
-            throttle: Throttle::default(),
-            faults: Throttle::bursts(Duration::from_secs(1), FAULT_LINES),
-            held_back: false,
-            dropped_unlogged: 0,
-            status: Status::default(),
+            timed_out: false,
         }
     }
 
-    /// Show here what people may want to see of this host.
+    /// Show the state of this host here.
     #[must_use]
     pub fn showing(mut self, status: Status) -> Self {
-        self.status = status;
+        self.reporter.status = status;
         self
     }
 
-    /// Run until told to drain, or until the queue is empty if that was asked for.
+    /// Run until [`Control::Drain`], or until the queue is empty if the settings say so.
     pub async fn run(mut self, mut control: mpsc::Receiver<Control>) -> Exit {
-        let mut words = Vec::with_capacity(WORDS_PER_TURN);
+        let mut slot_events = Vec::with_capacity(EVENTS_PER_TURN);
         let mut actions = Vec::new();
         let mut control_open = true;
-        let mut swaps = self.swaps();
-        // What came before that is heard of now: a canary of the start is on trial as any other.
-        self.swapped(self.clock.now());
+        let mut changes = self.monitor.changes();
+        // Take in the changes from before: a canary of the start is on trial like any other.
+        self.monitored(self.clock.now(), RolloutMonitor::on_change);
         loop {
             let now = self.clock.now();
-            // Carrying out an action can make another (a revoked delivery is handed back).
+            // An action can lead to another one: a revoked delivery is handed back.
             self.ledger.poll(now, &mut actions);
             while !actions.is_empty() {
                 for action in actions.drain(..) {
@@ -233,8 +173,8 @@ impl Driver {
                 }
                 self.ledger.poll(now, &mut actions);
             }
-            self.send_errands(now);
-            self.health.beat(Instant::now());
+            self.send_requests(now);
+            self.reporter.health.beat(Instant::now());
             if self.ledger.is_drained() {
                 break;
             }
@@ -248,51 +188,52 @@ impl Driver {
                     Some(command) => self.command(command),
                     None => control_open = false,
                 },
-                () = swaps.next() => self.swapped(self.clock.now()),
-                Some(told) = self.told.recv() => self.hear(told),
-                _ = self.words.recv_many(&mut words, WORDS_PER_TURN) => {}
+                () = changes.next() => self.monitored(self.clock.now(), RolloutMonitor::on_change),
+                Some(completion) = self.completions.recv() => self.on_completion(completion),
+                _ = self.slot_events.recv_many(&mut slot_events, EVENTS_PER_TURN) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
-            // Whatever else has come meanwhile belongs to the same turn.
-            while let Ok(told) = self.told.try_recv() {
-                self.hear(told);
+            // Other completions that are here belong to the same turn.
+            while let Ok(completion) = self.completions.try_recv() {
+                self.on_completion(completion);
             }
             let now = self.clock.now();
-            for word in words.drain(..) {
-                self.take_word(now, word);
+            for event in slot_events.drain(..) {
+                self.on_slot_event(now, event);
             }
-            self.weigh(now);
-            self.count_contact();
-            self.metrics.in_flight.set(
-                i64::try_from(self.shared.running.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
-            );
-            let counted = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-            self.metrics.batches.inc_by(counted(&self.shared.batches));
-            self.metrics
-                .batch_splits
-                .inc_by(counted(&self.shared.splits));
-            self.metrics
-                .held
-                .set(i64::try_from(self.ledger.len()).unwrap_or(i64::MAX));
+            self.monitored(now, RolloutMonitor::evaluate);
+            self.reporter.contact(self.queue.contact());
+            let running = self.shared.running.load(Ordering::Relaxed);
+            let batches = self.shared.batches.swap(0, Ordering::Relaxed);
+            let splits = self.shared.splits.swap(0, Ordering::Relaxed);
+            self.reporter
+                .turn(running, batches, splits, self.ledger.len());
         }
         self.leave().await
     }
 
+    /// Let the rollout monitor act on the ledger.
+    fn monitored(&mut self, now: Time, act: impl FnOnce(&mut RolloutMonitor, &mut Host<'_>)) {
+        let mut host = Host {
+            now,
+            ledger: &mut self.ledger,
+            reporter: &self.reporter,
+        };
+        act(&mut self.monitor, &mut host);
+    }
+
     fn deadline(&self, now: Time) -> Time {
-        let looking = self.settings.until_empty.is_some() && self.drain_deadline.is_none();
-        let empty = self.empty.deadline.filter(|_| looking);
-        [
+        let deadlines = [
             self.ledger.next_deadline(),
             Some(self.next_maintenance),
             Some(self.next_observation),
             self.drain_deadline,
-            empty,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-        // Never in the past for long: a deadline that cannot be acted on must not spin.
-        .map_or(now + LOG_EVERY, |at| at.max(now + Time::from_micros(200)))
+            self.empty_deadline
+                .filter(|_| self.drain_deadline.is_none()),
+        ];
+        // A deadline that the host cannot act on must not make the loop spin.
+        let next = deadlines.into_iter().flatten().min();
+        next.map_or(now + TURN_MAX, |at| at.max(now + Time::from_micros(200)))
     }
 
     fn command(&mut self, command: Control) {
@@ -302,15 +243,14 @@ impl Driver {
                 let Rules { policy, ttl, queue } = *rules;
                 let policy = policy.on(self.queue.guarantee());
                 let starts_max = policy.limit.starts_max();
-                self.shared
-                    .max_attempts
-                    .store(starts_max, Ordering::Relaxed);
-                self.settings.gate.ttl = ttl;
-                // Where a dead letter goes before it is decided that there is one.
+                let max_attempts = &self.shared.max_attempts;
+                max_attempts.store(starts_max, Ordering::Relaxed);
+                self.gate.limits.ttl = ttl;
+                // The queue must know where dead letters go before the ledger decides on one.
                 self.queue.adopt(queue);
                 self.ledger
                     .apply(self.clock.now(), Event::PolicyChanged(Box::new(policy)));
-                // A length limit is kept by the housekeeping.
+                // Housekeeping enforces a length limit.
                 self.next_maintenance = Time::ZERO;
             }
         }
@@ -322,7 +262,7 @@ impl Driver {
         }
         let now = self.clock.now();
         self.drain_deadline = Some(now + self.settings.drain_timeout);
-        self.health.impede(Cause::Draining, why);
+        self.reporter.health.impede(Cause::Draining, why);
         self.shared.cancelled.store(true, Ordering::Relaxed);
         info!(why, held = self.ledger.len(), "draining");
         self.queue.stop_taking();
@@ -350,7 +290,7 @@ impl Driver {
         if let Err(error) = self.queue.leave().await {
             debug!(%error, "could not remove this host's consumer; others will");
         }
-        if self.empty.gave_up {
+        if self.timed_out {
             return Exit::NotEmpty;
         }
         info!("drained");

@@ -549,11 +549,9 @@ impl World<'_> {
         let (host, leased) = (call.host, call.sent);
         let Some(answer) = call.answer else { return };
         let event = match (call.command, answer) {
-            (Command::Fetch { want, .. }, Answer::Claims { deliveries, .. }) => Event::Fetched {
-                asked: want,
-                leased,
-                deliveries,
-            },
+            (Command::Fetch { .. }, Answer::Claims { deliveries, .. }) => {
+                Event::Fetched { leased, deliveries }
+            }
             (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
                 leased,
                 deliveries,
@@ -629,8 +627,7 @@ impl World<'_> {
     fn fail(&mut self, host: HostId, command: Command) {
         let leased = self.now;
         let event = match command {
-            Command::Fetch { want, .. } => Event::Fetched {
-                asked: want,
+            Command::Fetch { .. } => Event::Fetched {
                 leased,
                 deliveries: Vec::new(),
             },

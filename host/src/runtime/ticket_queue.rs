@@ -1,39 +1,25 @@
-//! Gathering messages for one call of a handler that takes several.
+//! The queue of tickets from which the slots take their messages.
 //!
-//! One slot gathers at a time, so that messages which come together go together: with all slots at
-//! the counter, each would get one. A message waits for others from the moment it is taken, for
-//! [`Batching::wait`] at most; what has come before is taken without waiting.
+//! For a handler of batches, one slot at a time gathers messages. So messages that come together go
+//! together; otherwise each slot would get one of them. A message waits for others from the moment it is
+//! taken, for [`Batching::wait`] at most. The slot takes messages that are already here without waiting.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::delivery::ledger::Key;
-use crate::runtime::executor::{Report, Word};
-use crate::runtime::fault_point::{self, Point};
+use crate::runtime::handler::Batching;
 use crate::runtime::job::Ticket;
 
-/// How messages are gathered.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Batching {
-    /// The most messages of a call.
-    pub size: usize,
-    /// How long the first one waits for others.
-    pub wait: Duration,
-    /// Bytes of bodies: with so many, no further message is waited for.
-    pub bytes: usize,
-}
-
-/// Where slots take tickets. Clones are one.
+/// See the module. Clones share one queue.
 #[derive(Clone, Debug)]
-pub(super) struct Counter {
+pub(super) struct TicketQueue {
     tickets: async_channel::Receiver<Arc<Ticket>>,
     gathering: Arc<Mutex<()>>,
 }
 
-impl Counter {
+impl TicketQueue {
     pub(super) fn new(tickets: async_channel::Receiver<Arc<Ticket>>) -> Self {
         Self {
             tickets,
@@ -46,7 +32,7 @@ impl Counter {
         self.tickets.try_recv().ok()
     }
 
-    /// The next ticket; `None` = there are no more. Nothing is lost if this is not waited for.
+    /// The next ticket; `None` = the host is ending. Dropping the future loses nothing.
     pub(super) async fn one(&self) -> Option<Arc<Ticket>> {
         self.tickets.recv().await.ok()
     }
@@ -56,7 +42,7 @@ impl Counter {
         let turn = self.gathering.lock().await;
         let ticket = self.one().await?;
         Some(First {
-            counter: self,
+            queue: self,
             ticket,
             turn,
         })
@@ -66,14 +52,14 @@ impl Counter {
 /// The first ticket of a batch, and the turn to gather the others.
 #[derive(Debug)]
 pub(super) struct First<'a> {
-    counter: &'a Counter,
+    queue: &'a TicketQueue,
     ticket: Arc<Ticket>,
     #[expect(dead_code, reason = "held until all are gathered")]
     turn: tokio::sync::MutexGuard<'a, ()>,
 }
 
 impl First<'_> {
-    /// The tickets of a batch, all taken. None, if the driver took them all back.
+    /// The tickets of a batch, all taken. Empty if the driver took them all back.
     pub(super) async fn gather(self, batching: &Batching) -> Vec<Arc<Ticket>> {
         let deadline = Instant::now() + batching.wait;
         let mut gathered = Vec::new();
@@ -88,67 +74,25 @@ impl First<'_> {
             if gathered.len() >= batching.size || bytes >= batching.bytes {
                 break;
             }
-            next = match self.counter.try_one() {
+            next = match self.queue.try_one() {
                 Some(ticket) => Some(ticket),
-                // What waits already is let go at its time, what is still to be taken waits.
+                // Without a ticket nothing waits: end the turn.
                 None if gathered.is_empty() => break,
-                None => timeout_at(deadline, self.counter.one())
-                    .await
-                    .ok()
-                    .flatten(),
+                None => timeout_at(deadline, self.queue.one()).await.ok().flatten(),
             };
         }
         gathered
     }
 }
 
-/// Where the verdicts on the messages of a batch go, each as soon as it is known.
-#[derive(Debug)]
-pub struct Verdicts {
-    pub(super) tickets: Vec<Arc<Ticket>>,
-    pub(super) words: mpsc::Sender<Word>,
-    pub(super) began: std::time::Instant,
-    /// How often pieces of the batch had to be run again.
-    pub(super) splits: u64,
-    /// Of pieces that had to be run again: bytes of what the guest wrote that were dropped.
-    pub(super) log_bytes_dropped: u64,
-}
-
-impl Verdicts {
-    /// What became of the message at this place of the batch. Once for each.
-    pub async fn tell(&mut self, place: usize, mut report: Report) {
-        report.log_bytes_dropped += std::mem::take(&mut self.log_bytes_dropped);
-        let ticket = &self.tickets[place];
-        fault_point::reach(Point::Verdict, &ticket.job.claim.message);
-        let word = Word::Finished {
-            key: self.key(place),
-            report,
-            took: self.began.elapsed(),
-        };
-        // Without a driver nobody settles anything: the host is ending.
-        drop(self.words.send(word).await);
-    }
-
-    /// A piece of the batch faulted, and its halves are run next.
-    pub fn split(&mut self, log_bytes_dropped: u64) {
-        self.splits += 1;
-        self.log_bytes_dropped += log_bytes_dropped;
-    }
-
-    fn key(&self, place: usize) -> Key {
-        self.tickets[place].key
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::delivery::ledger::Origin;
+    use crate::delivery::ledger::{Key, Origin};
     use crate::delivery::message::{DeliveryId, Headers, Message};
     use crate::queue::Claim;
-    use crate::runtime::gate;
     use crate::runtime::job::Job;
     use crate::wire::Raw;
 
@@ -176,13 +120,13 @@ mod tests {
             raw: Raw::Value(bytes::Bytes::new()),
             defect: None,
         };
-        let job = Job::new(claim, &gate::Limits::default());
+        let job = Job::new(claim, None);
         Arc::new(Ticket::new(key, Arc::new(job), Some(1), Duration::ZERO))
     }
 
-    fn counter() -> (async_channel::Sender<Arc<Ticket>>, Counter) {
+    fn queue() -> (async_channel::Sender<Arc<Ticket>>, TicketQueue) {
         let (sender, tickets) = async_channel::bounded(64);
-        (sender, Counter::new(tickets))
+        (sender, TicketQueue::new(tickets))
     }
 
     fn batching(size: usize, wait: Duration) -> Batching {
@@ -193,30 +137,30 @@ mod tests {
         }
     }
 
-    async fn gather(counter: &Counter, batching: &Batching) -> Vec<u128> {
-        let first = counter.first().await.unwrap();
+    async fn gather(queue: &TicketQueue, batching: &Batching) -> Vec<u128> {
+        let first = queue.first().await.unwrap();
         let gathered = first.gather(batching).await;
         gathered.iter().map(|ticket| ticket.key.id.0).collect()
     }
 
     #[tokio::test]
     async fn a_full_batch_waits_for_nothing() {
-        let (sender, counter) = counter();
+        let (sender, queue) = queue();
         for id in 1..=5 {
             sender.try_send(ticket(id, b"")).unwrap();
         }
         let batching = batching(2, LONG);
-        assert_eq!(gather(&counter, &batching).await, [1, 2]);
-        assert_eq!(gather(&counter, &batching).await, [3, 4]);
-        // What never comes is not waited for where the host is ending.
+        assert_eq!(gather(&queue, &batching).await, [1, 2]);
+        assert_eq!(gather(&queue, &batching).await, [3, 4]);
+        // A host that is ending waits for nothing.
         sender.close();
-        assert_eq!(gather(&counter, &batching).await, [5]);
-        assert!(counter.first().await.is_none());
+        assert_eq!(gather(&queue, &batching).await, [5]);
+        assert!(queue.first().await.is_none());
     }
 
     #[tokio::test]
-    async fn a_lone_message_waits_so_long_and_no_longer() {
-        let (sender, counter) = counter();
+    async fn a_single_message_waits_for_others_until_the_deadline() {
+        let (sender, queue) = queue();
         sender.try_send(ticket(1, b"")).unwrap();
         let wait = Duration::from_millis(50);
         let batching = batching(2, wait);
@@ -226,35 +170,35 @@ mod tests {
             sender.try_send(ticket(2, b"")).unwrap();
         };
         let first = async {
-            let gathered = gather(&counter, &batching).await;
+            let gathered = gather(&queue, &batching).await;
             (gathered, began.elapsed())
         };
         let ((gathered, waited), ()) = tokio::join!(first, late);
         assert_eq!(gathered, [1]);
         assert!(waited >= wait);
-        assert_eq!(gather(&counter, &batching).await, [2]);
+        assert_eq!(gather(&queue, &batching).await, [2]);
     }
 
     #[tokio::test]
-    async fn what_comes_meanwhile_goes_with_it() {
-        let (sender, counter) = counter();
+    async fn a_message_that_comes_while_a_batch_waits_joins_it() {
+        let (sender, queue) = queue();
         sender.try_send(ticket(1, b"")).unwrap();
         let batching = batching(2, LONG);
         let later = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             sender.try_send(ticket(2, b"")).unwrap();
         };
-        let (gathered, ()) = tokio::join!(gather(&counter, &batching), later);
+        let (gathered, ()) = tokio::join!(gather(&queue, &batching), later);
         assert_eq!(gathered, [1, 2]);
     }
 
     #[tokio::test]
-    async fn slots_take_turns_so_that_what_comes_together_goes_together() {
-        let (sender, counter) = counter();
+    async fn slots_gather_in_turns_so_that_batches_are_full() {
+        let (sender, queue) = queue();
         let batching = batching(8, LONG);
         let slots = [(); 4].map(|()| {
-            let counter = counter.clone();
-            tokio::spawn(async move { gather(&counter, &batching).await })
+            let queue = queue.clone();
+            tokio::spawn(async move { gather(&queue, &batching).await })
         });
         for id in 0..32 {
             tokio::task::yield_now().await;
@@ -266,27 +210,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_driver_takes_back_is_no_part_of_it() {
-        let (sender, counter) = counter();
+    async fn a_batch_leaves_out_revoked_tickets() {
+        let (sender, queue) = queue();
         let revoked = ticket(1, b"");
         sender.try_send(Arc::clone(&revoked)).unwrap();
         sender.try_send(ticket(2, b"")).unwrap();
         sender.try_send(ticket(3, b"")).unwrap();
         assert!(revoked.revoke());
-        assert_eq!(gather(&counter, &batching(2, LONG)).await, [2, 3]);
-        // Nothing but that: the turn ends at once, and nobody waits for others.
+        assert_eq!(gather(&queue, &batching(2, LONG)).await, [2, 3]);
+        // Only revoked tickets: the turn ends at once.
         let revoked = ticket(4, b"");
         sender.try_send(Arc::clone(&revoked)).unwrap();
         assert!(revoked.revoke());
-        assert!(gather(&counter, &batching(2, LONG)).await.is_empty());
+        assert!(gather(&queue, &batching(2, LONG)).await.is_empty());
     }
 
     #[tokio::test]
-    async fn many_bytes_are_enough() {
-        let (sender, counter) = counter();
+    async fn a_batch_ends_at_its_bytes() {
+        let (sender, queue) = queue();
         for id in 1..=4 {
             sender.try_send(ticket(id, &[0; 60])).unwrap();
         }
-        assert_eq!(gather(&counter, &batching(16, LONG)).await, [1, 2]);
+        assert_eq!(gather(&queue, &batching(16, LONG)).await, [1, 2]);
     }
 }

@@ -1,0 +1,472 @@
+//! The traffic between the ledger, the slots and the request workers.
+//!
+//! Actions of the ledger go to the slots as tickets, and to the request workers through the outbox. The
+//! outbox leaves as soon as a worker is free: so batches grow with the load, and a single message waits
+//! for nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info};
+
+use super::Driver;
+use crate::delivery::ledger::{Action, Delivery, Event, Key, Reply, SettleAction, Time};
+use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::queue::{Claim, Guarantee, Record, Repair, Settlement};
+use crate::redis::{Class, Error};
+use crate::runtime::handler::{Report, SlotEvent};
+use crate::runtime::job::{Job, Ticket};
+use crate::runtime::no_digest;
+use crate::runtime::workers::{Answer, Completion, Kind, Request};
+use crate::telemetry::health::Cause;
+
+/// How long a fetch waits at most. A short wait does not hold up a host that stops although its fetch
+/// cannot be interrupted, and a lease is never much older than its claim.
+const FETCH_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often housekeeping runs.
+const MAINTAIN_EVERY: Time = Time::from_secs(5);
+/// How often the gauges are updated.
+const OBSERVE_EVERY: Time = Time::from_secs(5);
+/// How often `--until-empty` looks at the backlog.
+const BACKLOG_EVERY: Duration = Duration::from_millis(20);
+/// The most records or settlements in one request.
+const BATCH_MAX: usize = 512;
+
+/// Requests that wait for their worker. The deliveries that the ledger holds bound their number.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    fetch: Option<(usize, bool)>,
+    due: Option<usize>,
+    orphans: Option<usize>,
+    renew: Option<Vec<Key>>,
+    records: Vec<(Key, Record)>,
+    acknowledgements: Vec<(Key, Arc<Claim>)>,
+    settlements: Vec<(Key, Settlement)>,
+}
+
+impl Driver {
+    // From the ledger.
+
+    pub(super) fn perform(&mut self, now: Time, action: Action<Arc<Job>>) {
+        match action {
+            Action::Fetch { want, wait } => self.outbox.fetch = Some((want, wait)),
+            Action::Interrupt => self.interrupt(),
+            Action::TakeDue { max } => self.outbox.due = Some(max),
+            Action::TakeOrphans { max } => self.outbox.orphans = Some(max),
+            Action::Renew(keys) => self.outbox.renew = Some(keys),
+            Action::Release {
+                key,
+                attempt,
+                leased,
+            } => self.release(now, key, attempt, leased),
+            Action::Record { key, expect, write } => {
+                if let Some(claim) = self.claim(key) {
+                    let record = Record {
+                        claim,
+                        expect,
+                        write,
+                    };
+                    self.outbox.records.push((key, record));
+                }
+            }
+            Action::Go { key, attempt } => {
+                self.renew_ticket(key);
+                if let Some(ticket) = self.tickets.get(&key) {
+                    ticket.grant(attempt);
+                }
+            }
+            Action::Deny(key) => {
+                if let Some(ticket) = self.tickets.remove(&key) {
+                    ticket.deny();
+                }
+            }
+            Action::Revoke(key) => {
+                if self.tickets.get(&key).is_some_and(|ticket| ticket.revoke()) {
+                    self.tickets.remove(&key);
+                    self.ledger.apply(now, Event::Revoked(key));
+                }
+            }
+            Action::Acknowledge(key) => {
+                if let Some(claim) = self.claim(key) {
+                    self.outbox.acknowledgements.push((key, claim));
+                }
+            }
+            Action::Settle { key, count, action } => self.settle(key, count, action),
+            Action::Closed { key, job, how } => {
+                self.tickets.remove(&key);
+                self.reporter.closed(&job, how, self.ledger.policy());
+            }
+            Action::Note(note) => {
+                let job = note.key().and_then(|key| self.ledger.job(key));
+                self.reporter.note(note, job);
+            }
+        }
+    }
+
+    fn claim(&self, key: Key) -> Option<Arc<Claim>> {
+        self.ledger.job(key).map(|job| Arc::clone(&job.claim))
+    }
+
+    fn release(&mut self, now: Time, key: Key, attempt: Option<u32>, leased: Time) {
+        let Some(job) = self.ledger.job(key) else {
+            return;
+        };
+        let ticket = Arc::new(Ticket::new(key, Arc::clone(job), attempt, leased));
+        self.tickets.insert(key, Arc::clone(&ticket));
+        if self.executor.try_send(ticket).is_err() {
+            // There is room while the ledger keeps its bounds. Without room nothing is lost.
+            self.tickets.remove(&key);
+            self.ledger.apply(now, Event::Revoked(key));
+        }
+    }
+
+    fn settle(&mut self, key: Key, count: u32, action: SettleAction) {
+        let Some(job) = self.ledger.job(key) else {
+            return;
+        };
+        let settlement = Settlement {
+            claim: Arc::clone(&job.claim),
+            count,
+            action,
+            handler: job.handler().unwrap_or_else(no_digest),
+            expires_at_ms: job.expires_at_ms,
+        };
+        self.outbox.settlements.push((key, settlement));
+    }
+
+    /// A slot that waits with this delivery sees when its lease was confirmed.
+    fn renew_ticket(&self, key: Key) {
+        if let Some(ticket) = self.tickets.get(&key)
+            && let Some(leased) = self.ledger.leased(key)
+        {
+            ticket.renew(leased);
+        }
+    }
+
+    /// Make a waiting fetch return. If this fails, the fetch still returns soon.
+    fn interrupt(&self) {
+        if self.outbox.fetch.is_none() {
+            let queue = Arc::clone(&self.queue);
+            tokio::spawn(async move {
+                if let Err(error) = queue.interrupt().await {
+                    debug!(%error, "could not interrupt a waiting read");
+                }
+            });
+        }
+    }
+
+    // To the request workers.
+
+    pub(super) fn send_requests(&mut self, now: Time) {
+        let is_online = self.connection.is_online();
+        // While Redis is away nothing is settled: a new group must hold the delivery again, and hostler
+        // could not tell what was settled there. An at-most-once queue asks nothing of Redis for this.
+        if is_online || self.queue.guarantee() == Guarantee::AtMostOnce {
+            self.send_settlements();
+        }
+        if self.workers.is_free(Kind::Renew)
+            && let Some(keys) = self.outbox.renew.take()
+        {
+            let held = keys.into_iter();
+            let held = held.filter_map(|key| Some((key, self.claim(key)?)));
+            let (keys, claims) = held.unzip();
+            self.workers.send(Request::Renew(keys, claims));
+        }
+        if self.workers.is_free(Kind::Fetch)
+            && let Some((want, wait)) = self.outbox.fetch.take()
+        {
+            let longest = FETCH_WAIT_MAX.min(self.settings.ledger.min_idle / 4);
+            let wait = if wait { longest } else { Duration::ZERO };
+            self.workers.send(Request::Fetch(want, wait));
+        }
+        if self.workers.is_free(Kind::Due)
+            && let Some(max) = self.outbox.due.take()
+        {
+            self.workers.send(Request::Due(max));
+        }
+        if self.workers.is_free(Kind::Orphans)
+            && let Some(max) = self.outbox.orphans.take()
+        {
+            let held = self.ledger.iter().map(|(key, _, _)| key.id).collect();
+            self.workers.send(Request::Orphans(max, held));
+        }
+        let is_draining = self.drain_deadline.is_some();
+        if now >= self.next_maintenance {
+            self.next_maintenance = now + MAINTAIN_EVERY;
+            if is_online && !is_draining && self.workers.is_free(Kind::Maintain) {
+                self.workers.send(Request::Maintain);
+            }
+        }
+        if now >= self.next_observation {
+            self.next_observation = now + OBSERVE_EVERY;
+            if is_online && self.workers.is_free(Kind::Observe) {
+                self.workers.send(Request::Observe);
+            }
+        }
+        if self.settings.until_empty.is_some() && !is_draining {
+            if self.empty_deadline.is_some_and(|deadline| now >= deadline) {
+                self.timed_out = true;
+                self.drain("the queue did not become empty in time");
+            } else if is_online && self.ledger.is_empty() && self.workers.is_free(Kind::Backlog) {
+                self.workers.send(Request::Backlog(BACKLOG_EVERY));
+            }
+        }
+    }
+
+    fn send_settlements(&mut self) {
+        let outbox = &mut self.outbox;
+        if !outbox.acknowledgements.is_empty() && self.workers.is_free(Kind::Acknowledge) {
+            let all = std::mem::take(&mut outbox.acknowledgements);
+            let (keys, claims) = all.into_iter().unzip();
+            self.workers.send(Request::Acknowledge(keys, claims));
+        }
+        if !outbox.records.is_empty() && self.workers.is_free(Kind::Record) {
+            let (keys, records) = take_batch(&mut outbox.records);
+            self.workers.send(Request::Record(keys, records));
+        }
+        if !outbox.settlements.is_empty() && self.workers.is_free(Kind::Settle) {
+            let (keys, settlements) = take_batch(&mut outbox.settlements);
+            self.workers.send(Request::Settle(keys, settlements));
+        }
+    }
+
+    // From the slots.
+
+    pub(super) fn on_slot_event(&mut self, now: Time, event: SlotEvent) {
+        match event {
+            SlotEvent::Ledger(event) => self.ledger.apply(now, event),
+            SlotEvent::Finished { key, report, took } => self.finished(now, key, report, took),
+        }
+    }
+
+    fn finished(&mut self, now: Time, key: Key, report: Report, took: Duration) {
+        self.tickets.remove(&key);
+        self.monitored(now, |monitor, host| monitor.on_attempt(host, key, &report));
+        let job = self.ledger.job(key);
+        self.reporter.finished(job.map(|job| &**job), &report, took);
+        let mut panicked = None;
+        if report.outcome != Outcome::Ack
+            && let Some(job) = job
+        {
+            job.ran_on(Arc::clone(&report.digest));
+            if let Outcome::Fault(fault) = &report.outcome
+                && fault.kind == FaultKind::HostPanic
+            {
+                panicked = Some((Arc::clone(&job.claim.message.id), fault.detail.clone()));
+            }
+        }
+        let event = Event::Finished {
+            key,
+            outcome: report.outcome,
+            is_current: self.monitor.is_current(&report.digest),
+            jitter: fastrand::f64(),
+        };
+        self.ledger.apply(now, event);
+        if let Some((id, detail)) = panicked {
+            let digest = &report.digest;
+            self.monitored(now, |monitor, host| {
+                monitor.on_panic(host, digest, id, &detail)
+            });
+        }
+    }
+
+    // From the request workers.
+
+    pub(super) fn on_completion(&mut self, completion: Completion) {
+        let Completion { kind, sent, result } = completion;
+        let now = self.clock.now();
+        if result.is_ok() || !kind.retries() {
+            self.workers.done(kind);
+        }
+        let answer = match result {
+            Ok(answer) => {
+                self.connection.succeeded(now, kind, &self.reporter);
+                Some(answer)
+            }
+            Err(error) => {
+                self.on_failure(now, kind, &error);
+                None
+            }
+        };
+        match (kind, answer) {
+            (Kind::Fetch, answer) => {
+                let claims = match answer {
+                    Some(Answer::Fetched(claims)) => claims,
+                    _ => Vec::new(),
+                };
+                if self.connection.is_online() && self.reporter.health.clear(Cause::Starting) {
+                    info!("ready");
+                }
+                let event = Event::Fetched {
+                    leased: sent,
+                    deliveries: self.deliveries(claims),
+                };
+                self.ledger.apply(now, event);
+            }
+            (Kind::Due | Kind::Orphans, answer) => {
+                let taken = match answer {
+                    Some(Answer::Taken(taken)) => taken,
+                    _ => Default::default(),
+                };
+                self.reporter.taken(&taken);
+                let leased = sent;
+                let deliveries = self.deliveries(taken.claims);
+                let event = match kind {
+                    Kind::Due => Event::DueTaken {
+                        leased,
+                        deliveries,
+                        next: taken.next_due,
+                    },
+                    _ => Event::OrphansTaken { leased, deliveries },
+                };
+                self.ledger.apply(now, event);
+            }
+            (Kind::Renew, answer) => {
+                let replies = match answer {
+                    Some(Answer::Replies(replies)) => replies,
+                    _ => Vec::new(),
+                };
+                self.renewed(now, sent, replies);
+            }
+            (Kind::Settle, Some(Answer::Replies(replies))) => {
+                for (key, reply) in replies {
+                    self.ledger.apply(now, Event::Settled(key, reply));
+                }
+                self.check_refused();
+            }
+            (_, Some(Answer::Replies(replies))) => {
+                for (key, reply) in replies {
+                    let event = Event::Recorded {
+                        key,
+                        leased: sent,
+                        reply,
+                    };
+                    self.ledger.apply(now, event);
+                }
+            }
+            (_, Some(Answer::Acknowledged(keys))) => {
+                self.ledger.apply(now, Event::Acknowledged(keys));
+            }
+            (_, Some(Answer::Maintained(done))) => {
+                self.reporter.maintained(&done, self.ledger.policy());
+                if done.overflows {
+                    self.next_maintenance = Time::ZERO;
+                }
+            }
+            (_, Some(Answer::Observed(Some(seen)))) => self.reporter.observed(&seen),
+            (_, Some(Answer::Backlog(backlog))) => {
+                let is_empty = !backlog.unread && backlog.pending == 0 && self.ledger.is_empty();
+                if self.settings.until_empty.is_some() && is_empty {
+                    self.drain("the queue is empty");
+                }
+            }
+            (_, Some(Answer::Probed)) => self.restored(now),
+            (_, Some(Answer::Repaired(keys, repair))) => self.repaired(now, sent, keys, repair),
+            _ => {}
+        }
+    }
+
+    fn on_failure(&mut self, now: Time, kind: Kind, error: &Error) {
+        match kind {
+            Kind::Observe => debug!(%error, "could not look at the queue for metrics"),
+            // Housekeeping may be late: if only it lacks a right, nothing else stops.
+            Kind::Maintain if error.class() == Class::Configuration => {
+                self.reporter.housekeeping_refused(error);
+            }
+            Kind::Probe | Kind::Repair => {
+                self.connection.mark_unready(now, error, &self.reporter);
+                if kind == Kind::Probe && error.class() == Class::Missing {
+                    self.repair();
+                } else {
+                    self.probe();
+                }
+            }
+            _ => {
+                let reporter = &self.reporter;
+                if self.connection.failed(now, kind, error, reporter) {
+                    self.ledger.apply(now, Event::Offline);
+                    self.probe();
+                }
+            }
+        }
+    }
+
+    /// Ask after a pause whether Redis is back.
+    fn probe(&mut self) {
+        let pause = self.connection.next_pause();
+        if self.workers.is_free(Kind::Probe) {
+            self.workers.send(Request::Probe(pause));
+        }
+    }
+
+    /// Make a missing group again, with the deliveries that this host holds. The host settles nothing
+    /// meanwhile. A delivery that is being acknowledged does not belong into the new group: it would stay
+    /// there for ever.
+    fn repair(&mut self) {
+        let held = self.ledger.pending();
+        let held = held.map(|(key, native, job)| (key, (Arc::clone(&job.claim), native)));
+        let (keys, held) = held.unzip();
+        self.workers.send(Request::Repair(keys, held));
+    }
+
+    fn repaired(&mut self, now: Time, sent: Time, keys: Vec<Key>, repair: Repair) {
+        self.reporter.repaired(repair.repaired);
+        let event = Event::Readopted {
+            leased: sent,
+            replies: keys.into_iter().zip(repair.held).collect(),
+        };
+        self.ledger.apply(now, event);
+        self.restored(now);
+    }
+
+    /// Redis is back.
+    fn restored(&mut self, now: Time) {
+        if self.connection.restored(now, &self.reporter) {
+            self.ledger.apply(now, Event::Online);
+        }
+    }
+
+    fn renewed(&mut self, now: Time, sent: Time, replies: Vec<(Key, Reply)>) {
+        let renewed = replies.iter().filter(|(_, reply)| *reply == Reply::Done);
+        let renewed: Vec<Key> = renewed.map(|&(key, _)| key).collect();
+        let event = Event::Renewed {
+            leased: sent,
+            replies,
+        };
+        self.ledger.apply(now, event);
+        for key in renewed {
+            self.renew_ticket(key);
+        }
+        self.check_refused();
+    }
+
+    /// A refused settlement may have been carried out, or its delivery is no longer held.
+    fn check_refused(&mut self) {
+        if self.reporter.refuses_settlements()
+            && !self.ledger.has_refused()
+            && self.reporter.settlements_accepted()
+        {
+            // Redis may still refuse dead letters over the length limit: report that at once.
+            self.next_maintenance = Time::ZERO;
+        }
+    }
+
+    /// The deliveries of these claims, after the gate.
+    fn deliveries(&self, claims: Vec<Claim>) -> Vec<Delivery<Arc<Job>>> {
+        if claims.is_empty() {
+            return Vec::new();
+        }
+        let now_ms = self.gate.now_ms();
+        let delivery = |claim| {
+            let delivery = self.gate.at_claim(claim, now_ms);
+            self.reporter.claimed(&delivery, now_ms);
+            delivery
+        };
+        claims.into_iter().map(delivery).collect()
+    }
+}
+
+/// The oldest of these, at most [`BATCH_MAX`].
+fn take_batch<T>(all: &mut Vec<(Key, T)>) -> (Vec<Key>, Vec<T>) {
+    all.drain(..all.len().min(BATCH_MAX)).unzip()
+}

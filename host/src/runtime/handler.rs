@@ -1,0 +1,170 @@
+//! Handlers of messages, as a slot calls them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::delivery::ledger::{Event, Key};
+use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::rollout::versions::Versions;
+use crate::runtime::fault_point::{self, Point};
+use crate::runtime::job::{Job, Ticket};
+
+pub use crate::sandbox::Call;
+
+/// The result of a call.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The outcome. A mistake of the guest is an outcome too, not an error.
+    pub outcome: Outcome,
+    /// The digest of the handler that ran.
+    pub digest: Arc<str>,
+    /// Bytes of the guest's output that were dropped because they exceeded the limits.
+    pub log_bytes_dropped: u64,
+}
+
+impl Report {
+    /// The host panicked while it ran the handler with this digest.
+    pub(super) fn panicked(digest: Arc<str>) -> Self {
+        Self {
+            outcome: Outcome::Fault(host_panic()),
+            digest,
+            log_bytes_dropped: 0,
+        }
+    }
+}
+
+/// The fault of a call in which the host panicked.
+pub(super) fn host_panic() -> Fault {
+    let detail = "the host panicked while it ran the handler";
+    Fault::new(FaultKind::HostPanic, detail)
+}
+
+/// Handles messages: the sandbox, or the native no-op that it is measured against.
+pub trait Handler: Send + Sync + 'static {
+    /// State that one slot keeps between calls, such as an instance to reuse.
+    type Slot: Send;
+
+    /// The state of a new slot.
+    fn slot(&self) -> Self::Slot;
+
+    /// Handle one message.
+    fn run<'a>(
+        &'a self,
+        slot: &'a mut Self::Slot,
+        call: Call<'a>,
+    ) -> impl Future<Output = Report> + Send + 'a;
+
+    /// How a slot gathers messages for one call; `None` = each message has a call of its own.
+    fn batching(&self) -> Option<Batching> {
+        None
+    }
+
+    /// Handle several messages, and give a verdict on each. Slots call this only if there is
+    /// [`Handler::batching`].
+    ///
+    /// An implementation that calls the guest with several messages must catch panics of the host: each
+    /// is a fault of its call.
+    fn run_batch<'a>(
+        &'a self,
+        slot: &'a mut Self::Slot,
+        calls: &'a [Call<'a>],
+        verdicts: &'a mut Verdicts,
+    ) -> impl Future<Output = ()> + Send + 'a {
+        async move {
+            for (place, call) in calls.iter().enumerate() {
+                let report = self.run(slot, *call).await;
+                verdicts.give(place, report).await;
+            }
+        }
+    }
+
+    /// How long a slot without messages keeps its state; `None` = it has nothing to release.
+    fn idle_timeout(&self, _slot: &Self::Slot) -> Option<Duration> {
+        None
+    }
+
+    /// The slot had no message for this long: release its state.
+    fn on_idle(&self, _slot: &mut Self::Slot) {}
+
+    /// The digest of the handler that would run now.
+    fn digest(&self) -> Arc<str>;
+
+    /// Its versions, if it can be swapped.
+    fn versions(&self) -> Option<&Arc<Versions>> {
+        None
+    }
+}
+
+/// How messages are gathered for one call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Batching {
+    /// The most messages of a call.
+    pub size: usize,
+    /// How long the first message waits for others.
+    pub wait: Duration,
+    /// The slot stops gathering when the bodies have this many bytes.
+    pub bytes: usize,
+}
+
+/// What a slot tells the driver.
+#[derive(Debug)]
+pub enum SlotEvent {
+    /// An event of the ledger.
+    Ledger(Event<Arc<Job>>),
+    /// An attempt has ended.
+    Finished {
+        /// Its delivery.
+        key: Key,
+        /// Its result.
+        report: Report,
+        /// How long the call took.
+        took: Duration,
+    },
+}
+
+/// Takes the verdicts on the messages of a batch, each as soon as it is known.
+#[derive(Debug)]
+pub struct Verdicts {
+    tickets: Vec<Arc<Ticket>>,
+    events: mpsc::Sender<SlotEvent>,
+    began: Instant,
+    /// How often pieces of the batch ran again.
+    pub(super) splits: u64,
+    /// Dropped bytes of the output of pieces that run again.
+    log_bytes_dropped: u64,
+}
+
+impl Verdicts {
+    pub(super) fn new(tickets: Vec<Arc<Ticket>>, events: mpsc::Sender<SlotEvent>) -> Self {
+        Self {
+            tickets,
+            events,
+            began: Instant::now(),
+            splits: 0,
+            log_bytes_dropped: 0,
+        }
+    }
+
+    /// The verdict on the message at this place of the batch. Once for each message.
+    pub async fn give(&mut self, place: usize, mut report: Report) {
+        report.log_bytes_dropped += std::mem::take(&mut self.log_bytes_dropped);
+        let ticket = &self.tickets[place];
+        fault_point::reach(Point::Verdict, &ticket.job.claim.message);
+        let event = SlotEvent::Finished {
+            key: ticket.key,
+            report,
+            took: self.began.elapsed(),
+        };
+        // Without a driver the host is ending, and nothing is settled.
+        drop(self.events.send(event).await);
+    }
+
+    /// A piece of the batch faulted, and its halves run next.
+    pub fn split(&mut self, log_bytes_dropped: u64) {
+        self.splits += 1;
+        self.log_bytes_dropped += log_bytes_dropped;
+    }
+}

@@ -1,0 +1,455 @@
+//! What the driver counts, logs and shows. Nothing here changes what happens to a delivery.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{debug, error, info, warn};
+
+use crate::delivery::ledger::{
+    Closed, Delivery, HaltCause, Note, Origin, SettleAction, TurnedAway,
+};
+use crate::delivery::millis::millis;
+use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
+use crate::delivery::trace::Trace;
+use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repaired, Taken};
+use crate::redis::Error;
+use crate::runtime::handler::Report;
+use crate::runtime::job::Job;
+use crate::telemetry::health::{Cause, Health};
+use crate::telemetry::logging::Throttle;
+use crate::telemetry::metrics::{Gauge, Metrics};
+use crate::telemetry::status::{Fault as FaultShown, Status};
+use crate::telemetry::wall_clock_ms;
+
+/// At most this many lines in a second report single faults of one kind; all faults are counted.
+const FAULT_LINES: u32 = 100;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) health: Health,
+    pub(super) status: Status,
+    guarantee: Guarantee,
+    /// Events that concern many deliveries at once are logged once a second.
+    throttle: Throttle,
+    fault_lines: Throttle,
+    /// The requests of the queue that are counted already.
+    contact: Contact,
+    /// Messages that a full buffer dropped, and that are not logged yet.
+    dropped_unlogged: u64,
+    /// Redis has refused a settlement, and has not carried it out yet.
+    refuses_settlements: bool,
+    /// Redis refuses housekeeping. This is logged once.
+    refuses_housekeeping: bool,
+    /// Unread or pending entries hold back retention. This is logged once.
+    held_back: bool,
+}
+
+impl Reporter {
+    pub(super) fn new(
+        metrics: Arc<Metrics>,
+        health: Health,
+        guarantee: Guarantee,
+        contact: Contact,
+    ) -> Self {
+        Self {
+            metrics,
+            health,
+            status: Status::default(),
+            guarantee,
+            throttle: Throttle::default(),
+            fault_lines: Throttle::bursts(Duration::from_secs(1), FAULT_LINES),
+            contact,
+            dropped_unlogged: 0,
+            refuses_settlements: false,
+            refuses_housekeeping: false,
+            held_back: false,
+        }
+    }
+
+    // Deliveries.
+
+    pub(super) fn claimed(&self, delivery: &Delivery<Arc<Job>>, now_ms: u64) {
+        let message = &delivery.job.claim.message;
+        if message.enqueued_ms > 0 && delivery.origin == Origin::Fresh {
+            let waited = Duration::from_millis(now_ms.saturating_sub(message.enqueued_ms));
+            self.metrics.queue_wait_seconds.observe(waited);
+        }
+        if delivery.turned_away == Some(TurnedAway::OtherGroup) {
+            self.metrics.other_group.inc();
+            debug!(id = &*message.id, "replayed for another group");
+        }
+    }
+
+    pub(super) fn taken(&self, taken: &Taken) {
+        if taken.trimmed > 0 {
+            self.metrics.trimmed_pending.inc_by(taken.trimmed);
+            let entries = taken.trimmed;
+            warn!(entries, "lost to trimming: deleted while they were pending");
+        }
+    }
+
+    pub(super) fn finished(&self, job: Option<&Job>, report: &Report, took: Duration) {
+        self.metrics.attempt(&report.outcome);
+        self.metrics.handler_seconds.observe(took);
+        let dropped = &self.metrics.guest_log_bytes_dropped;
+        dropped.inc_by(report.log_bytes_dropped);
+        if report.outcome == Outcome::Ack {
+            return;
+        }
+        if self.guarantee == Guarantee::AtMostOnce {
+            self.metrics.outcome_not_honoured(&report.outcome);
+        }
+        if matches!(report.outcome, Outcome::NackRequeue(Some(delay)) if delay > DELAY_MAX) {
+            self.metrics.delays_clamped.inc();
+        }
+        let Some(job) = job else {
+            return;
+        };
+        let id = &*job.claim.message.id;
+        let digest = &*report.digest;
+        let trace = Trace::of(&job.claim.message.headers);
+        let trace_id = trace.as_ref().map(Trace::trace_id);
+        let span_id = trace.as_ref().map(Trace::span_id);
+        let Outcome::Fault(fault) = &report.outcome else {
+            let outcome = &report.outcome;
+            debug!(
+                id,
+                ?outcome,
+                digest,
+                trace_id,
+                span_id,
+                "the handler answered"
+            );
+            return;
+        };
+        if fault.kind == FaultKind::HostPanic {
+            self.metrics.host_panics.inc();
+        }
+        let kind = fault.kind.label();
+        self.status.fault(FaultShown {
+            at_ms: wall_clock_ms(),
+            id: id.to_owned(),
+            kind,
+            detail: fault.detail.clone(),
+            handler: digest.to_owned(),
+        });
+        if let Some(suppressed) = self.fault_lines.pass(kind, Instant::now()) {
+            info!(
+                id,
+                kind,
+                detail = fault.detail,
+                digest,
+                trace_id,
+                span_id,
+                suppressed,
+                "the handler faulted"
+            );
+        }
+    }
+
+    pub(super) fn closed(&self, job: &Job, how: Closed, policy: &Policy) {
+        let id = &*job.claim.message.id;
+        // A line about an attempt names the handler that ran, if any has.
+        let ran = match how {
+            Closed::Settled(_) => job.handler(),
+            _ => None,
+        };
+        let digest = ran.as_deref();
+        match how {
+            Closed::Acknowledged => self.metrics.acknowledged(1),
+            Closed::Settled(SettleAction::Park { after, .. }) => {
+                let requeue = Disposition::Requeue { delay: after };
+                self.metrics.disposition(&requeue);
+                debug!(id, delay_ms = millis(after), digest, "requeued");
+            }
+            Closed::Settled(SettleAction::HandBack { .. }) => debug!(id, "handed back"),
+            Closed::Settled(SettleAction::Leave { .. }) => debug!(id, "left for another host"),
+            Closed::Settled(SettleAction::DeadLetter(rejection)) => {
+                let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
+                let detail = &*rejection.detail;
+                info!(id, reason, attempts, detail, digest, "dead-lettered");
+                let dead_letter = Disposition::DeadLetter(rejection);
+                self.metrics.disposition(&dead_letter);
+            }
+            Closed::Settled(SettleAction::Discard(rejection)) => {
+                let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
+                let detail = &*rejection.detail;
+                if self.guarantee == Guarantee::AtMostOnce {
+                    if let Some(others) = self.pass("lost") {
+                        warn!(
+                            id,
+                            reason, detail, digest, others, "lost: this queue takes nothing back"
+                        );
+                    }
+                } else if !policy.is_lost(rejection.reason) {
+                    info!(id, reason, attempts, detail, digest, "discarded");
+                } else if let Some(others) = self.pass(reason) {
+                    warn!(
+                        id,
+                        reason,
+                        attempts,
+                        detail,
+                        digest,
+                        others,
+                        "discarded: it cannot be handled, and there is no `dead_letter.key`"
+                    );
+                }
+                let discard = Disposition::Discard(rejection);
+                self.metrics.disposition(&discard);
+            }
+            Closed::Superseded => debug!(id, "claimed again"),
+            Closed::Gone => debug!(id, "settled elsewhere"),
+            Closed::Trimmed => {
+                self.metrics.trimmed_pending.inc();
+                if let Some(others) = self.pass("trimmed") {
+                    warn!(
+                        id,
+                        others, "lost to trimming: its entry was deleted while it was pending"
+                    );
+                }
+            }
+            Closed::Stolen => {
+                self.metrics.steals.inc();
+                if let Some(others) = self.pass("stolen") {
+                    warn!(id, others, "another host has taken it over");
+                }
+            }
+        }
+    }
+
+    /// A note of the ledger; `job` is its delivery, if it is about one.
+    pub(super) fn note(&mut self, note: Note, job: Option<&Arc<Job>>) {
+        let id = job.map(|job| &*job.claim.message.id);
+        match note {
+            Note::OrphansTaken(n) => {
+                self.metrics.orphans_recovered.inc_by(n as u64);
+                info!(orphans = n, "recovered orphans");
+            }
+            Note::RequeuedHere => {
+                let delay = Duration::ZERO;
+                self.metrics.disposition(&Disposition::Requeue { delay });
+            }
+            Note::Recorded => {
+                self.metrics.recorded_starts.inc();
+            }
+            Note::SettlementRefused { cause, again, .. } => {
+                self.metrics.settlements_refused.inc();
+                self.refuses_settlements = true;
+                self.health.impede(Cause::DeadLettersRefused, &*cause);
+                if let Some(others) = self.pass("refused") {
+                    let (refusals, again_ms) = (others + 1, millis(again));
+                    warn!(
+                        id,
+                        cause, refusals, again_ms, "redis refuses a settlement; it stays pending"
+                    );
+                }
+            }
+            Note::LeaseLost(_) => {
+                self.metrics.leases_lost.inc();
+                if let Some(others) = self.pass("lease") {
+                    warn!(id, others, "lost the lease of a running attempt");
+                }
+            }
+            Note::LeasesRenewed(n) => {
+                self.metrics.lease_renewals.inc_by(n as u64);
+            }
+            Note::IsolatedRunBegan(_) => {
+                self.metrics.isolated_runs.inc();
+                info!(id, "runs isolated: it may have ended its last hosts");
+            }
+            Note::IsolatedRunEnded { took, .. } => {
+                info!(took_ms = millis(took), "the isolated run has ended");
+            }
+            Note::Halted {
+                cause,
+                detail,
+                again,
+            } => {
+                self.health.impede(Cause::Handler, &*detail);
+                let again_ms = millis(again);
+                match cause {
+                    HaltCause::Instance => {
+                        error!(detail, again_ms, "no instance of the handler: stopped");
+                    }
+                    HaltCause::Panics => {
+                        error!(
+                            detail,
+                            "the host panics: stopped until the handler is swapped"
+                        );
+                    }
+                    HaltCause::Broken => {
+                        error!(
+                            detail,
+                            again_ms, "the handler faults on everything: stopped"
+                        );
+                    }
+                }
+            }
+            Note::Resumed => {
+                self.health.clear(Cause::Handler);
+                info!("the handler is run again");
+            }
+        }
+    }
+
+    /// No refused settlement waits any more. Returns whether Redis refused settlements until now.
+    pub(super) fn settlements_accepted(&mut self) -> bool {
+        let refused = std::mem::take(&mut self.refuses_settlements);
+        if refused {
+            self.health.clear(Cause::DeadLettersRefused);
+            info!("redis takes settlements again");
+        }
+        refused
+    }
+
+    /// Whether Redis refused a settlement that may still wait.
+    pub(super) fn refuses_settlements(&self) -> bool {
+        self.refuses_settlements
+    }
+
+    // The queue.
+
+    pub(super) fn housekeeping_refused(&mut self, error: &Error) {
+        self.metrics.redis_error(error);
+        if !std::mem::replace(&mut self.refuses_housekeeping, true) {
+            warn!(%error, "redis refuses the housekeeping of this queue");
+        }
+    }
+
+    pub(super) fn maintained(&mut self, done: &Maintenance, policy: &Policy) {
+        if std::mem::take(&mut self.refuses_housekeeping) {
+            info!("redis takes the housekeeping of this queue again");
+        }
+        let metrics = &self.metrics;
+        metrics.retention_trimmed.inc_by(done.trimmed);
+        metrics.cycles.inc_by(done.cycles);
+        metrics.settlements_refused.inc_by(done.refusals);
+        let dropped = done.dead_letters_dropped;
+        if dropped > 0 {
+            metrics.dead_letters_trimmed.inc_by(dropped);
+            warn!(
+                dropped,
+                "the dead-letter queue is full: its oldest entries were dropped"
+            );
+        }
+        let damaged = done.histories_damaged;
+        if damaged > 0 {
+            metrics.histories_damaged.inc_by(damaged);
+            warn!(
+                damaged,
+                "histories of messages were damaged: what could be read was kept"
+            );
+        }
+        let overflowed = done.overflowed;
+        if overflowed > 0 {
+            metrics.overflowed(overflowed, policy);
+            warn!(
+                overflowed,
+                "more was unread than may be: the oldest were given up unrun"
+            );
+        }
+        let messages = done.other_group;
+        if messages > 0 {
+            metrics.other_group.inc_by(messages);
+            debug!(messages, "replayed for another group");
+        }
+        match &done.dead_letters_refused {
+            // No delivery of this host reports these dead letters.
+            Some(cause) => {
+                if self.health.impede(Cause::DeadLettersRefused, cause) {
+                    warn!(
+                        cause,
+                        "redis refuses dead letters; what is over the length stays unread"
+                    );
+                }
+            }
+            // While a settlement is refused, that is the cause.
+            None if self.refuses_settlements => {}
+            None => {
+                if self.health.clear(Cause::DeadLettersRefused) {
+                    info!("redis takes what is over the length again");
+                }
+            }
+        }
+        let consumers = done.consumers_removed;
+        if consumers > 0 {
+            debug!(consumers, "removed consumers that were long gone");
+        }
+        if done.held_back && !self.held_back {
+            warn!("the queue is longer than its retention says: what is over is unread or pending");
+        }
+        self.held_back = done.held_back;
+    }
+
+    pub(super) fn observed(&self, seen: &Observation) {
+        let metrics = &self.metrics;
+        set(&metrics.unread, seen.unread);
+        set(&metrics.pending, seen.pending);
+        set(&metrics.parked, seen.parked);
+        set(&metrics.dead_letters, seen.dead_letters.unwrap_or(0));
+        let oldest = seen.oldest_pending.unwrap_or_default();
+        metrics.oldest_pending_seconds.set(oldest.as_secs_f64());
+    }
+
+    pub(super) fn repaired(&self, repaired: Repaired) {
+        match repaired {
+            Repaired::Intact => return,
+            Repaired::Group => {
+                warn!("the group was gone: made again behind the last entry read");
+            }
+            Repaired::Stream => warn!("the stream was gone: made again, empty, with its group"),
+        }
+        self.metrics.groups_recreated.inc();
+    }
+
+    /// Count the requests of the queue to its server since the last call.
+    pub(super) fn contact(&mut self, contact: Contact) {
+        let counted = std::mem::replace(&mut self.contact, contact);
+        let connections = contact.connections_opened - counted.connections_opened;
+        self.metrics.reconnects.inc_by(connections);
+        let forgotten = contact.scripts_forgotten - counted.scripts_forgotten;
+        if forgotten > 0 {
+            self.metrics.scripts_forgotten(forgotten);
+        }
+        let gaps = contact.gaps - counted.gaps;
+        if gaps > 0 {
+            let gap = contact.gap.saturating_sub(counted.gap);
+            self.metrics.subscription_gaps.inc_by(gaps);
+            let seconds = &self.metrics.subscription_gap_seconds;
+            seconds.inc_by(gap.as_secs_f64());
+            if let Some(others) = self.pass("gap") {
+                let gap_ms = millis(gap);
+                warn!(
+                    gap_ms,
+                    others, "subscribed again: what was published meanwhile is lost"
+                );
+            }
+        }
+        let dropped = contact.buffer_dropped - counted.buffer_dropped;
+        self.metrics.buffer_dropped.inc_by(dropped);
+        self.dropped_unlogged += dropped;
+        if self.dropped_unlogged > 0 && self.pass("overflow").is_some() {
+            let dropped = std::mem::take(&mut self.dropped_unlogged);
+            warn!(dropped, "the buffer is full: messages were dropped");
+        }
+    }
+
+    /// What runs and what is held, after each turn of the loop.
+    pub(super) fn turn(&self, running: usize, batches: u64, splits: u64, held: usize) {
+        set(&self.metrics.in_flight, running as u64);
+        self.metrics.batches.inc_by(batches);
+        self.metrics.batch_splits.inc_by(splits);
+        set(&self.metrics.held, held as u64);
+    }
+
+    fn pass(&self, kind: &'static str) -> Option<u64> {
+        self.throttle.pass(kind, Instant::now())
+    }
+}
+
+fn set(gauge: &Gauge, value: u64) {
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}

@@ -1,0 +1,305 @@
+//! Request workers: one task for each kind of request to the queue, with at most one request under way.
+//!
+//! Requests that only read or claim (fetch, due, orphans, renew, probe) fail fast. The driver sends them
+//! again when Redis is back. Requests that settle (record, acknowledge, settle) are repeated until they
+//! are answered: if a reply is lost, the result is unknown, and the scripts may be asked twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashSet;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::delivery::ledger::{Key, Reply, Time};
+use crate::delivery::message::DeliveryId;
+use crate::queue::{
+    Backlog, Claim, Maintenance, Observation, Queue, Record, Repair, Settlement, Taken,
+};
+use crate::redis::Error;
+use crate::runtime::Clock;
+
+/// The least pause between a failure and the next try: the driver needs a moment to note that Redis is
+/// away.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// The kinds of requests.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// New messages.
+    Fetch,
+    /// Due deliveries.
+    Due,
+    /// Orphans.
+    Orphans,
+    /// Starts to record.
+    Record,
+    /// Deliveries to acknowledge.
+    Acknowledge,
+    /// Deliveries to settle.
+    Settle,
+    /// Leases to renew.
+    Renew,
+    /// Housekeeping.
+    Maintain,
+    /// A look at the queue, for metrics.
+    Observe,
+    /// A look at the backlog, for `--until-empty`.
+    Backlog,
+    /// Whether Redis is back.
+    Probe,
+    /// Make a missing stream or group again.
+    Repair,
+}
+
+impl Kind {
+    const ALL: [Self; 12] = [
+        Self::Fetch,
+        Self::Due,
+        Self::Orphans,
+        Self::Record,
+        Self::Acknowledge,
+        Self::Settle,
+        Self::Renew,
+        Self::Maintain,
+        Self::Observe,
+        Self::Backlog,
+        Self::Probe,
+        Self::Repair,
+    ];
+
+    /// Whether a request of this kind is repeated until it is answered.
+    pub fn retries(self) -> bool {
+        matches!(self, Self::Record | Self::Acknowledge | Self::Settle)
+    }
+}
+
+/// A request to the queue.
+#[derive(Debug)]
+pub enum Request {
+    /// At most this many new messages, after at most this wait.
+    Fetch(usize, Duration),
+    /// At most this many due deliveries.
+    Due(usize),
+    /// At most this many orphans, except those that this host holds.
+    Orphans(usize, FxHashSet<DeliveryId>),
+    /// Starts to record.
+    Record(Vec<Key>, Vec<Record>),
+    /// Deliveries to acknowledge.
+    Acknowledge(Vec<Key>, Vec<Arc<Claim>>),
+    /// Deliveries to settle.
+    Settle(Vec<Key>, Vec<Settlement>),
+    /// Leases to renew.
+    Renew(Vec<Key>, Vec<Arc<Claim>>),
+    /// Housekeeping.
+    Maintain,
+    /// A look at the queue, for metrics.
+    Observe,
+    /// A look at the backlog, after this pause.
+    Backlog(Duration),
+    /// Whether Redis is back, after this pause.
+    Probe(Duration),
+    /// Make a missing stream or group again. It must hold these deliveries, with these native counts.
+    Repair(Vec<Key>, Vec<(Arc<Claim>, u32)>),
+}
+
+impl Request {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Fetch(..) => Kind::Fetch,
+            Self::Due(_) => Kind::Due,
+            Self::Orphans(..) => Kind::Orphans,
+            Self::Record(..) => Kind::Record,
+            Self::Acknowledge(..) => Kind::Acknowledge,
+            Self::Settle(..) => Kind::Settle,
+            Self::Renew(..) => Kind::Renew,
+            Self::Maintain => Kind::Maintain,
+            Self::Observe => Kind::Observe,
+            Self::Backlog(_) => Kind::Backlog,
+            Self::Probe(_) => Kind::Probe,
+            Self::Repair(..) => Kind::Repair,
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// New messages.
+    Fetched(Vec<Claim>),
+    /// Due deliveries, or orphans.
+    Taken(Taken),
+    /// One reply for each delivery.
+    Replies(Vec<(Key, Reply)>),
+    /// These deliveries are acknowledged.
+    Acknowledged(Vec<Key>),
+    /// The result of housekeeping.
+    Maintained(Maintenance),
+    /// The queue from outside, if its kind shows it.
+    Observed(Option<Observation>),
+    /// The backlog.
+    Backlog(Backlog),
+    /// Redis is back.
+    Probed,
+    /// What was made again, for these deliveries.
+    Repaired(Vec<Key>, Repair),
+}
+
+/// A request has ended; or one that is repeated has failed, and goes on.
+#[derive(Debug)]
+pub struct Completion {
+    /// Its kind.
+    pub kind: Kind,
+    /// When it was last sent.
+    pub sent: Time,
+    /// Its result.
+    pub result: Result<Answer, Error>,
+}
+
+/// All request workers of a host.
+#[derive(Debug)]
+pub struct Workers {
+    inboxes: [mpsc::Sender<Request>; Kind::ALL.len()],
+    busy: [bool; Kind::ALL.len()],
+    /// The tasks; they end when this is dropped.
+    #[expect(dead_code, reason = "held for its drop")]
+    tasks: JoinSet<()>,
+}
+
+impl Workers {
+    /// Start them. `online` says whether Redis is there, as far as the driver knows.
+    pub fn start(
+        queue: &Arc<dyn Queue>,
+        clock: Clock,
+        completions: &mpsc::Sender<Completion>,
+        online: &watch::Receiver<bool>,
+    ) -> Self {
+        let mut tasks = JoinSet::new();
+        let inboxes = Kind::ALL.map(|kind| {
+            let (requests, inbox) = mpsc::channel(1);
+            let worker = Worker {
+                kind,
+                queue: Arc::clone(queue),
+                clock,
+                completions: completions.clone(),
+                online: online.clone(),
+            };
+            tasks.spawn(worker.work(inbox));
+            requests
+        });
+        Self {
+            inboxes,
+            busy: [false; Kind::ALL.len()],
+            tasks,
+        }
+    }
+
+    /// Whether the worker for this kind can take a request.
+    pub fn is_free(&self, kind: Kind) -> bool {
+        !self.busy[kind as usize]
+    }
+
+    /// Send a request. Its worker must be free.
+    pub fn send(&mut self, request: Request) {
+        let kind = request.kind() as usize;
+        debug_assert!(!self.busy[kind]);
+        // There is room: a worker answers before it gets the next request. It ends with the host.
+        self.busy[kind] = self.inboxes[kind].try_send(request).is_ok();
+    }
+
+    /// The worker for this kind has answered.
+    pub fn done(&mut self, kind: Kind) {
+        self.busy[kind as usize] = false;
+    }
+}
+
+struct Worker {
+    kind: Kind,
+    queue: Arc<dyn Queue>,
+    clock: Clock,
+    completions: mpsc::Sender<Completion>,
+    online: watch::Receiver<bool>,
+}
+
+impl Worker {
+    async fn work(mut self, mut inbox: mpsc::Receiver<Request>) {
+        while let Some(mut request) = inbox.recv().await {
+            let mut is_first = true;
+            loop {
+                let kind = self.kind;
+                if let Request::Backlog(pause) | Request::Probe(pause) = request {
+                    tokio::time::sleep(pause).await;
+                }
+                let sent = self.clock.now();
+                let result = self.ask(&mut request, is_first).await;
+                let is_over = result.is_ok() || !kind.retries();
+                let completion = Completion { kind, sent, result };
+                if self.completions.send(completion).await.is_err() {
+                    return;
+                }
+                if is_over {
+                    break;
+                }
+                is_first = false;
+                tokio::time::sleep(RETRY_PAUSE).await;
+                drop(self.online.wait_for(|online| *online).await);
+            }
+        }
+    }
+
+    async fn ask(&self, request: &mut Request, is_first: bool) -> Result<Answer, Error> {
+        let queue = &self.queue;
+        Ok(match request {
+            Request::Fetch(want, wait) => Answer::Fetched(queue.fetch(*want, *wait).await?),
+            Request::Due(max) => Answer::Taken(queue.take_due(*max).await?),
+            Request::Orphans(max, held) => {
+                let holds = |id: &DeliveryId| held.contains(id);
+                Answer::Taken(queue.take_orphans(*max, &holds).await?)
+            }
+            Request::Record(keys, records) => replies(keys, queue.record(records).await?),
+            Request::Acknowledge(keys, claims) => {
+                queue.acknowledge(claims).await?;
+                Answer::Acknowledged(std::mem::take(keys))
+            }
+            Request::Settle(keys, settlements) if is_first => {
+                let first = queue.settle(settlements).await;
+                if first.is_err() {
+                    *settlements = settlements.iter().map(Settlement::again).collect();
+                }
+                replies(keys, first?)
+            }
+            Request::Settle(keys, repeats) => {
+                let again = queue.settle(repeats).await?;
+                replies(keys, again.into_iter().map(carried_out).collect())
+            }
+            Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
+            Request::Maintain => Answer::Maintained(queue.maintain().await?),
+            Request::Observe => Answer::Observed(queue.observe().await?),
+            Request::Backlog(_) => Answer::Backlog(queue.backlog().await?),
+            Request::Probe(_) => {
+                queue.probe().await?;
+                Answer::Probed
+            }
+            Request::Repair(keys, held) => {
+                let repair = queue.repair(held).await?;
+                Answer::Repaired(std::mem::take(keys), repair)
+            }
+        })
+    }
+}
+
+fn replies(keys: &mut Vec<Key>, replies: Vec<Reply>) -> Answer {
+    let keys = std::mem::take(keys);
+    Answer::Replies(keys.into_iter().zip(replies).collect())
+}
+
+/// The reply to a repeated settlement. If an unanswered try took the delivery off the queue, the
+/// delivery is no longer pending when it is settled again: then this host has settled it. If another host
+/// had taken it over, it would be pending there. (On a stream, that host may also have settled it since:
+/// only if a settlement had no answer for `min_idle`.)
+fn carried_out(reply: Reply) -> Reply {
+    match reply {
+        Reply::Gone => Reply::Done,
+        reply => reply,
+    }
+}
