@@ -152,7 +152,7 @@ fn no_error_repeats_a_password() {
     }
     let ended = run(["dlq", "peek", "--redis", url, "dead"]);
     assert_eq!(ended.code, 69);
-    let warning = "warning: --redis: the password in the URL can be read";
+    let warning = "warning: --redis: every user of this machine can read the password in the URL";
     assert!(ended.stderr.starts_with(warning));
 }
 

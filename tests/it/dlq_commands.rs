@@ -89,7 +89,7 @@ async fn show_prints_the_times_of_a_history() {
     assert_eq!(record["original_expiration_ms"], 1_700_000_002_000_u64);
     let nonsense = scene.dlq("show", &["x"]);
     assert_eq!(nonsense.code, 64);
-    let error = "error: `x` is no id of an entry";
+    let error = "error: `x` is not an id of an entry";
     assert!(nonsense.stderr.starts_with(error), "{nonsense:?}");
 }
 
@@ -188,7 +188,7 @@ async fn a_key_of_another_type_is_refused_by_every_command(kind: Kind) {
     for command in ["peek", "replay", "purge", "export"] {
         let ended = scene.dlq(command, &[]);
         assert_eq!(ended.code, 64, "{command}: {ended:?}");
-        let error = format!("`{dead}` is no stream");
+        let error = format!("`{dead}` is neither a stream nor a list");
         assert!(ended.stderr.contains(&error), "{command}: {ended:?}");
     }
 }

@@ -11,7 +11,7 @@ async fn a_wrong_policy_is_refused_when_it_is_set() {
     scene.raw.ask("RPUSH letters x").await;
     for (settings, part) in [
         (&["max_deliveries=0"][..], "max_deliveries"),
-        (&["max_deliveries"], "no setting with a value"),
+        (&["max_deliveries"], "not a setting with a value"),
         (&["max_delivery=5"], "unknown setting `max_delivery`"),
         (&["memory=1MiB"], "cannot be set by a policy"),
         (&["redis=redis://:hunter2@db"], "cannot be set by a policy"),

@@ -327,8 +327,11 @@ async fn a_delay_is_refused_for_destinations_that_cannot_hold_it() {
     let minute = Duration::from_secs(60);
     let refused: [(Destination, &str); 4] = [
         (List::new("jobs").into(), "reliable"),
-        (List::new("jobs").reliable().ttl(minute).into(), "lapse"),
-        (Stream::new("orders").max_len(10).into(), "trimmed"),
+        (
+            List::new("jobs").reliable().ttl(minute).into(),
+            "not be deleted with it",
+        ),
+        (Stream::new("orders").max_len(10).into(), "does not trim"),
         (Destination::channel("news"), "keeps nothing"),
     ];
     for (to, why) in refused {

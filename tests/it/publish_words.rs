@@ -162,9 +162,12 @@ fn options_that_a_kind_does_not_support_are_refused_with_a_reason() {
         (&["--channel", "news", "--delay", "1s"], "keeps nothing"),
         (&["--stream", "orders", "--ttl", "1s"], "--expires-in"),
         (&["--channel", "news", "--ttl", "1s"], "keeps nothing"),
-        (&["--list", "jobs", "--ttl", "0s"], "no time"),
+        (&["--list", "jobs", "--ttl", "0s"], "longer than 0s"),
         (&["--list", "jobs", "--maxlen", "5"], "streams only"),
-        (&["--stream=orders", "--maxlen=5", "--delay=1s"], "trimmed"),
+        (
+            &["--stream=orders", "--maxlen=5", "--delay=1s"],
+            "does not trim",
+        ),
         (
             &["--stream=orders", "--delay=2s", "--expires-in=1s"],
             "before it is due",

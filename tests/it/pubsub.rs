@@ -320,7 +320,7 @@ async fn settings_that_a_channel_does_not_support_are_refused_with_a_reason() {
         ("dead-letter", "news:dead", "forgets a message"),
         ("max-deliveries", "3", "forgets a message"),
         ("min-idle", "3s", "forgets a message"),
-        ("until-empty", "true", "a channel holds nothing"),
+        ("until-empty", "true", "a channel holds no messages"),
     ] {
         refused(&host(&scene).flag(flag, text), reason).await;
     }

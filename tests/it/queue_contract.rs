@@ -123,8 +123,16 @@ async fn a_settled_delivery_cannot_be_settled_again(kind: Kind) {
         let reply = settle(&*host, &claims[0], 1, action.clone()).await;
         assert_eq!(reply, Reply::Gone, "{action:?}");
     }
-    assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Gone]);
-    assert_eq!(recorded(&*host, &claims[0], 1, 2).await, Reply::Gone);
+    if let Kind::Stream = kind {
+        // A list without a recovery set looks for what it holds only after something was taken from it.
+        assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Gone]);
+    }
+    // A list knows only that the delivery is not in this host's processing list.
+    let unknown = match kind {
+        Kind::Stream => Reply::Gone,
+        Kind::List => Reply::Stolen,
+    };
+    assert_eq!(recorded(&*host, &claims[0], 1, 2).await, unknown);
     assert!(is_empty(&*host).await);
     assert_eq!(scene.length(scene.dead_key()).await, 0);
 }

@@ -152,7 +152,8 @@ async fn the_least_privileged_user_passes_and_each_missing_right_is_named() {
         grant(&rule.replacen('+', "-", 1)).await;
         let (error, rules) = missing(&url).await;
         assert_eq!(rules, [rule], "{error}");
-        assert!(error.to_string().contains("ACL SETUSER bob"), "{error}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("ACL SETUSER bob"), "{hint}");
         grant(rule).await;
     }
     for (_, name) in KEYS {

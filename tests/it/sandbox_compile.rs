@@ -286,7 +286,7 @@ fn a_broken_compiler_is_reported() {
 fn the_compiler_command_refuses_other_callers() {
     let ended = fed(["compile-component"], b"hello\n");
     assert_eq!((ended.code, ended.stdout.as_str()), (74, ""), "{ended:?}");
-    let refusal = "this command is a host's own";
+    let refusal = "this command is for hosts only";
     assert!(ended.stderr.contains(refusal), "{ended:?}");
     // A right job is refused too, when the parent in the job does not exist.
     let job = r#"{"parent":1,"address_space":1000000000,"cpu_seconds":10,"on_demand":false,

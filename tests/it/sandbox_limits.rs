@@ -108,7 +108,7 @@ async fn growing_past_the_memory_limit_is_a_fault() {
         let is_pooling = allocation == Allocation::Auto;
         assert_eq!(rig.sandbox.describe().pooling, is_pooling);
         let bodies = ["grow:8", "grow:32"];
-        pair(&mut rig, bodies, FaultKind::MemoryLimit, "wanted ").await;
+        pair(&mut rig, bodies, FaultKind::MemoryLimit, "requested ").await;
         let small = rig.run("ack").await.memory_bytes;
         let large = rig.run("grow:8").await.memory_bytes;
         assert!(small >= MIB && large >= small + 8 * MIB && large <= 16 * MIB);

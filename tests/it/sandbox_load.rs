@@ -157,7 +157,7 @@ fn precompiled_code_is_refused() {
         .unwrap();
     refused(
         &code,
-        "is precompiled code (.cwasm), which is never loaded; give the .wasm it was made from",
+        "is precompiled code (.cwasm), which is never loaded; use the .wasm file that it was made from",
     );
 }
 

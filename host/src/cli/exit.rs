@@ -8,7 +8,7 @@ use crate::dead_letter;
 use crate::host::{self, Ended, StopSignal};
 use crate::publish;
 use crate::redis::startup::StartError;
-use crate::redis::{self, Class};
+use crate::redis::{Class, Error as RedisError};
 
 macro_rules! exits {
     ($($name:ident = $code:literal, $meaning:literal;)*) => {
@@ -155,8 +155,8 @@ impl From<StartError> for Failure {
     }
 }
 
-impl From<redis::Error> for Failure {
-    fn from(error: redis::Error) -> Self {
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
         match error.class() {
             Class::Reconnect | Class::Retry => Self::new(Exit::Unavailable, error)
                 .hint("start Redis, correct the URL, or try again later"),
