@@ -332,7 +332,7 @@ async fn settings_that_a_channel_does_not_support_are_refused_with_a_reason() {
         "{ended:?}"
     );
     let list = host(&scene).without("channel").flags("list=jobs buffer=5");
-    refused(&list, "published to a channel").await;
+    refused(&list, "the messages of a channel").await;
     // A missing right is named like in an ACL.
     let poor = "ACL SETUSER poor on >pw resetchannels ~* +@all";
     scene.raw.ask(poor).await;
