@@ -15,7 +15,7 @@ TOOLED := $(filter-out rust rust-batch js ts,$(QUICK))
 CORES := $(shell nproc 2>/dev/null || echo 2)
 # End-to-end tests that run at the same time: more than cores, because most of them wait for Redis or for
 # a lease. Tests in a module `measured` compare times or memory: they run alone, after the others.
-THREADS ?= $(shell echo $$((2 * $(CORES))))
+THREADS ?= $(shell echo $$(($(CORES) + 1)))
 MEASURED := ::measured::
 # A `+` before cargo lets it share the jobs of make: `make -n` runs such a line, too.
 # The demo, the checks and the tests select the whole workspace, so that cargo chooses the same features

@@ -84,7 +84,8 @@ pub async fn serve(
         status,
         attempts,
     };
-    let served = host.serve(config, sources, handler, &mut stops).await;
+    // Large: it is moved less.
+    let served = Box::pin(host.serve(config, sources, handler, &mut stops)).await;
     connected.close().await;
     served
 }
