@@ -24,10 +24,11 @@ use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
 #[command(after_help = "\
 Examples:
   hostler invoke handler.wasm --body '{\"id\":1,\"amount\":5}'
-  hostler invoke handler.wasm --body-file order.json --header x-tenant=acme --attempt 3
+  hostler invoke handler.wasm --body-file o.json --header tenant=a --attempt 3
   echo hello | hostler invoke handler.wasm --body-file - --json
 
-Exit codes: 0 ack, 10 nack-requeue, 11 drop, 12 fault; 64 usage, 65 bad component")]
+Exit codes: 0 ack, 10 nack-requeue, 11 drop, 12 fault; 64 usage,
+65 bad component")]
 pub(super) struct Args {
     /// The component
     #[arg(value_name = "FILE.wasm")]

@@ -21,7 +21,7 @@ use crate::host::{StopSignals, Threads};
 /// Move dead letters back to the queues that they died in
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Moves exactly the entries that are there when it starts, oldest first. Each entry
+Moves exactly the entries that exist when it starts, oldest first. Each entry
 moves whole or not at all: you may interrupt a replay, and two replays at a time
 move nothing twice. A copy starts with attempt 1 and keeps its headers, its id
 and its history. In a stream with several groups, only the group in which the

@@ -27,11 +27,12 @@ Examples:
 A table has one [[case]] for each message:
   [[case]]
   name = \"a payment that times out\"
-  body = '{\"id\":1}'             or body_base64, or body_file; else empty
-  headers = { tenant = \"7\" }    and id, queue, attempt, max_attempts, enqueued_ms
-  outcome = \"nack-requeue\"      ack, nack-requeue, drop or fault
-  delay = \"200ms\"               of a nack-requeue; reason = \"...\" of a drop, fault = \"trap\"
-  log = [\"timed out\"]           each is part of a line that the handler writes
+  body = '{\"id\":1}'           or body_base64, or body_file; else empty
+  headers = { tenant = \"7\" }  and id, queue, attempt, max_attempts, enqueued_ms
+  outcome = \"nack-requeue\"    ack, nack-requeue, drop or fault
+  delay = \"200ms\"             of a nack-requeue; a drop has reason = \"...\",
+                            a fault has fault = \"trap\"
+  log = [\"timed out\"]         each is part of a line that the handler writes
 
 Exit codes: 0 all passed, 1 one did not; 64 usage, 65 bad component")]
 pub(super) struct Args {
