@@ -242,3 +242,21 @@ async fn a_delayed_command_is_void_after_its_repeat_was_carried_out() {
         scene.assert_absent(&[FENCES]).await;
     }
 }
+
+/// Settlements and housekeeping send deliveries away at the same time: the length limit hands back what
+/// the dead-letter queue refuses.
+#[tokio::test]
+async fn calls_at_the_same_time_do_not_void_each_other() {
+    let (scene, host, claims) = Scene::reading(&["a", "b", "c", "d"]).await;
+    let later = park(1, Duration::from_secs(60));
+    for pair in claims.chunks(2) {
+        let [one, other] = [0, 1].map(|n| [settlement(&pair[n], 1, later.clone())]);
+        let (one, other) = tokio::join!(host.settle(&one), host.settle(&other));
+        assert_eq!((one.unwrap(), other.unwrap()), (vec![Reply::Done], vec![Reply::Done]));
+    }
+    assert_eq!(scene.parked().await, 4);
+    // Every call was answered, so none was voided.
+    scene.assert_absent(&[FENCES]).await;
+    let errors = scene.raw.text("INFO errorstats").await;
+    assert!(!errors.contains("errorstat_VOID"), "{errors}");
+}

@@ -3,7 +3,6 @@
 //! - [`options`]: the options of a stream queue.
 //! - `claims`: new, due and orphaned deliveries.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,7 +60,7 @@ pub struct StreamQueue {
     delayed: String,
     /// Which calls of a host are void, by consumer.
     fences: String,
-    calls: Calls,
+    calls: tokio::sync::Mutex<Calls>,
     cursors: Mutex<Cursors>,
 }
 
@@ -85,22 +84,26 @@ const FROM_START: &str = "-";
 /// given up. Meanwhile the same deliveries may be here again, with the same owner and count; then the
 /// late call would take them away, and this host would not know. So the next call behind a call without
 /// an answer voids that one first.
+///
+/// One call at a time: settlements and housekeeping both send deliveries away, and a call that only waits
+/// for its answer must not be voided.
 #[derive(Debug, Default)]
 struct Calls {
-    begun: AtomicU64,
-    answered: AtomicU64,
+    begun: u64,
+    answered: u64,
 }
 
 impl Calls {
     /// The number of the next call, and whether one before it had no answer.
-    fn begin(&self) -> (u64, bool) {
-        let before = self.begun.fetch_add(1, Ordering::Relaxed);
-        (before + 1, self.answered.load(Ordering::Relaxed) < before)
+    fn begin(&mut self) -> (u64, bool) {
+        let is_owed = self.answered < self.begun;
+        self.begun += 1;
+        (self.begun, is_owed)
     }
 
-    /// This call was answered; every call before it was answered as well, or is void.
-    fn end(&self, number: u64) {
-        self.answered.fetch_max(number, Ordering::Relaxed);
+    /// The last call was answered; every call before it was answered as well, or is void.
+    fn end(&mut self) {
+        self.answered = self.begun;
     }
 }
 
@@ -116,7 +119,7 @@ impl StreamQueue {
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
             fences: keys::fences(&options.key, &options.group),
-            calls: Calls::default(),
+            calls: tokio::sync::Mutex::default(),
             cursors: Mutex::new(Cursors {
                 sweep: FROM_START.to_owned(),
                 own: FROM_START.to_owned(),
@@ -227,8 +230,8 @@ impl StreamQueue {
     /// void from here on.
     ///
     /// Dies here: nothing was sent yet.
-    async fn void_unanswered(&self) -> Result<u64, Error> {
-        let (number, is_owed) = self.calls.begin();
+    async fn void_unanswered(&self, calls: &mut Calls) -> Result<u64, Error> {
+        let (number, is_owed) = calls.begin();
         if is_owed {
             let mut fence = Script::Fence.on(&[&self.fences]);
             fence.arg(&self.base.consumer).arg(number);
@@ -484,7 +487,9 @@ impl AtLeastOnce for StreamQueue {
         if places.is_empty() {
             return Ok(());
         }
-        let number = match self.void_unanswered().await {
+        // Until the answer is here.
+        let mut under_way = self.calls.lock().await;
+        let number = match self.void_unanswered(&mut under_way).await {
             Ok(number) => number,
             Err(error) => {
                 let reply = refused(error)?;
@@ -523,7 +528,7 @@ impl AtLeastOnce for StreamQueue {
             }
         });
         calls::run(link, Script::Leave, batches, replies, refusal).await?;
-        self.calls.end(number);
+        under_way.end();
         Ok(())
     }
 
