@@ -198,10 +198,15 @@ impl HostOptions {
 
     /// Start it with a pipe as its stderr that nobody reads, as long as what is returned is kept.
     pub fn start_unread(&self) -> Child {
+        self.start_into(Stdio::piped())
+    }
+
+    /// Start it with this as its stderr.
+    pub fn start_into(&self, stderr: impl Into<Stdio>) -> Child {
         self.command()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .expect("hostler can be started")
     }

@@ -3,15 +3,23 @@
 //! The reader of stderr may stop reading: a stopped terminal, a log collector that hangs. The loop logs
 //! too, and has leases to renew. So a line that cannot be written within [`WAIT_MAX`] is dropped and
 //! counted. The lines after it are dropped at once for as long as there is no room.
+//!
+//! No write blocks, also where other processes write to the same pipe and fill it in the meantime: pipes
+//! and sockets take `RWF_NOWAIT`, and a terminal is opened again for this process alone
+//! ([`own_terminal`]). What cannot do that is asked for room first: files, which have room; pipes before
+//! Linux 6.4; and the terminal of another user.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
+use nix::libc::{O_NOCTTY, O_NONBLOCK};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 /// The longest time that the lines of one [`PERIOD`] wait for the reader, all together.
 const WAIT_MAX: Duration = Duration::from_millis(100);
@@ -83,13 +91,30 @@ pub(super) struct BoundedWriter<'a, W> {
     reader: &'a Reader,
 }
 
-impl<'a, W: Write + AsFd> BoundedWriter<'a, W> {
+impl<'a, W: AsFd> BoundedWriter<'a, W> {
     pub(super) const fn new(out: W, reader: &'a Reader) -> Self {
         Self { out, reader }
     }
+
+    /// Write some of these bytes; `None` = there was no room until then.
+    fn write_until(&self, bytes: &[u8], until: Instant) -> io::Result<Option<usize>> {
+        loop {
+            match write_now(&self.out, bytes) {
+                Ok(written) => return Ok(Some(written)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() || !has_room(&self.out, left)? {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 }
 
-impl<W: Write + AsFd> Write for BoundedWriter<'_, W> {
+impl<W: AsFd> Write for BoundedWriter<'_, W> {
     /// Reports every line as written whole, a dropped one too.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let reader = self.reader;
@@ -98,18 +123,18 @@ impl<W: Write + AsFd> Write for BoundedWriter<'_, W> {
         let until = now + state.wait_max(now);
         let begin: &[u8] = if state.is_cut { b"\n" } else { b"" };
         for (place, chunk) in [begin].into_iter().chain(line.chunks(CHUNK)).enumerate() {
-            if chunk.is_empty() {
-                continue;
+            let mut rest = chunk;
+            while !rest.is_empty() {
+                let Some(written) = self.write_until(rest, until)? else {
+                    reader.dropped.fetch_add(1, Ordering::Relaxed);
+                    state.is_stalled = true;
+                    // A line is cut only if its first bytes were written.
+                    state.is_cut |= place > 1 || (place == 1 && rest.len() < chunk.len());
+                    return Ok(line.len());
+                };
+                rest = rest.get(written..).unwrap_or_default();
+                state.is_cut = false;
             }
-            if !has_room(&self.out, until)? {
-                reader.dropped.fetch_add(1, Ordering::Relaxed);
-                state.is_stalled = true;
-                // A line is cut only if its first chunk was written.
-                state.is_cut |= place > 1;
-                return Ok(line.len());
-            }
-            self.out.write_all(chunk)?;
-            state.is_cut = false;
         }
         state.waited += now.elapsed();
         state.is_stalled = false;
@@ -121,25 +146,46 @@ impl<W: Write + AsFd> Write for BoundedWriter<'_, W> {
     }
 }
 
-/// Whether [`CHUNK`] bytes can be written without blocking. Also true if the reader is gone: writing
-/// then returns the error.
-fn has_room(out: &impl AsFd, until: Instant) -> io::Result<bool> {
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        let mut fds = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
-        match poll(&mut fds, timeout) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::EINTR) if !left.is_zero() => {}
-            Err(Errno::EINTR) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
+/// Write some of these bytes without blocking; [`Errno::AGAIN`] = there is no room now.
+fn write_now(out: &impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    // The greatest offset means: at the current position.
+    let written = pwritev2(out, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT);
+    match written {
+        // Files and terminals cannot do it.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => match has_room(out, Duration::ZERO) {
+            Ok(true) => rustix::io::write(out, bytes),
+            Ok(false) => Err(Errno::AGAIN),
+            Err(_) => Err(Errno::IO),
+        },
+        written => written,
     }
+}
+
+/// Whether anything can be written, after this time at most. Also true if the reader is gone: writing
+/// then returns the error.
+fn has_room(out: &impl AsFd, within: Duration) -> io::Result<bool> {
+    let timeout = PollTimeout::try_from(within).unwrap_or(PollTimeout::ZERO);
+    let mut fds = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
+    match poll(&mut fds, timeout) {
+        Ok(ready) => Ok(ready > 0),
+        // The caller asks again for as long as it may wait.
+        Err(nix::errno::Errno::EINTR) => Ok(!within.is_zero()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The terminal behind stderr, opened for this process alone: writing to it never blocks, and other
+/// processes on the terminal do not notice. `None` if it cannot be opened: it belongs to another user.
+pub(super) fn own_terminal() -> Option<File> {
+    let mut options = File::options();
+    options.write(true).custom_flags(O_NONBLOCK | O_NOCTTY);
+    options.open("/proc/self/fd/2").ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{PipeWriter, Read, pipe};
+    use std::sync::{Arc, Barrier, mpsc};
 
     use super::*;
 
@@ -201,5 +247,37 @@ mod tests {
         let (cut, next) = rest.split_once('\n').unwrap();
         assert!(cut.bytes().all(|byte| byte == b'x'));
         assert_eq!(next, "next\n");
+    }
+
+    /// Processes that share a pipe do not know of each other.
+    #[test]
+    fn several_writers_on_one_pipe_never_wait_for_its_reader() {
+        const WRITERS: usize = 4;
+        let (mut pipe_end, out) = pipe().unwrap();
+        let page = [b'x'; CHUNK];
+        fill(&out, &Reader::new(), &page);
+        for round in 0..200 {
+            // Room for one of them.
+            pipe_end.read_exact(&mut [0; CHUNK]).unwrap();
+            let start = Arc::new(Barrier::new(WRITERS));
+            let (done, ended) = mpsc::channel();
+            for _ in 0..WRITERS {
+                let (out, start, done) = (out.try_clone().unwrap(), start.clone(), done.clone());
+                std::thread::spawn(move || {
+                    let reader = Reader::new();
+                    // It does not wait for room.
+                    reader.state.lock().unwrap().is_stalled = true;
+                    let mut writer = BoundedWriter::new(out, &reader);
+                    start.wait();
+                    writer.write_all(&page).unwrap();
+                    done.send(reader.dropped()).unwrap();
+                });
+            }
+            let dropped = (0..WRITERS).map(|_| {
+                let dropped = ended.recv_timeout(Duration::from_secs(20));
+                dropped.unwrap_or_else(|_| panic!("a writer blocks in round {round}"))
+            });
+            assert_eq!(dropped.sum::<u64>(), WRITERS as u64 - 1);
+        }
     }
 }

@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use super::bounded_stderr::{BoundedWriter, Reader};
+use super::bounded_stderr::{BoundedWriter, Reader, own_terminal};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -64,6 +65,8 @@ impl LogFilter {
 
 /// The reader of this process's stderr.
 static STDERR: Reader = Reader::new();
+/// Where log lines are written: stderr, or the same terminal.
+static OUT: OnceLock<Box<dyn AsFd + Send + Sync>> = OnceLock::new();
 
 /// How many lines were dropped since the start, because the reader of stderr was too slow.
 pub fn lines_dropped() -> u64 {
@@ -84,9 +87,13 @@ pub fn start(format: LogFormat, level: &LogFilter) {
         LogFormat::Json => false,
     };
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let out = OUT.get_or_init(|| match is_terminal.then(own_terminal).flatten() {
+        Some(terminal) => Box::new(terminal),
+        None => Box::new(std::io::stderr()),
+    });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| BoundedWriter::new(std::io::stderr(), &STDERR));
+        .with_writer(move || BoundedWriter::new(out, &STDERR));
     let started = if pretty {
         builder
             .with_ansi(is_terminal && !no_colour)
