@@ -1,5 +1,5 @@
 //! Hosts whose clocks are wrong by hours. Hosts take the time from the server: for every score, and
-//! for the expiry of messages.
+//! for the expiry of messages, in queues of every kind.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use hostler::delivery::message::Headers;
 use hostler::wire::frame;
 use hostler_tests::host::{Host, HostOptions};
-use hostler_tests::redis::eventually;
+use hostler_tests::redis::{RedisOptions, eventually};
 use hostler_tests::witness::Witness;
 
 use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, framed, processing};
@@ -207,6 +207,54 @@ async fn messages_expire_by_the_clock_of_the_server() {
     }
 }
 
+/// A simple list and a channel keep nothing that could say when a message came.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_kept_nowhere_expire_by_the_clock_of_the_server() {
+    let skewed = Skewed::new();
+    for hours in SKEWS {
+        let scene = Scene::new().await;
+        let now = scene.now_ms().await;
+        let (over, good) = (now - 1, now + HOUR_MS);
+        let values = [("over", over), ("good", good)].map(|(id, at)| value(id, Some(at), "ack"));
+        let none = || {
+            let host = HostOptions::new(&scene.server);
+            host.without("stream").without("group")
+        };
+        scene.publish([&values[0], &values[1]]).await;
+        let host = skewed.turn(none().flag("list", KEY), hours);
+        let ended = host.finish().await;
+        assert_eq!(ended.json()["acked"], 1, "a list, {hours} hours");
+        assert_eq!(ended.json()["discarded"], 1, "a list, {hours} hours");
+
+        // The time to live of a channel's message begins when it comes.
+        let host = none().flags("channel=news ttl=1h").admin();
+        let host = skewed.turn(host, hours).ready().await;
+        assert_eq!(warns_of_its_clock(&host), hours != 0);
+        for value in &values {
+            let words = [b"PUBLISH".as_slice(), b"news", value];
+            scene.raw.ask_words(&words).await;
+        }
+        host.starts(1).await;
+        let ended = host.drained().await;
+        assert_eq!(ended.json()["acked"], 1, "a channel, {hours} hours");
+        assert_eq!(ended.json()["discarded"], 1, "a channel, {hours} hours");
+    }
+}
+
+/// The clock of the host is the last resort.
+#[tokio::test]
+async fn a_host_that_may_not_read_the_clock_of_the_server_says_so() {
+    let options = RedisOptions::default().user("blind on >secret ~* &* +@all -time");
+    let scene = Scene::with(options).await;
+    let url = format!("{}?user=blind&pass=secret", scene.url());
+    let host = HostOptions::new(&scene.server).without("stream").without("group");
+    let host = host.flag("list", KEY).flag("redis", &url).ready().await;
+    host.logs("messages expire by the clock of this machine").await;
+    scene.publish([&value("m", None, "ack")]).await;
+    host.starts(1).await;
+    assert_eq!(host.drained().await.json()["acked"], 1);
+}
+
 /// A file that reads the clock of this machine must be listed here, with a reason.
 #[test]
 fn only_listed_files_of_the_queues_read_the_clock_of_this_machine() {
@@ -232,8 +280,6 @@ fn only_listed_files_of_the_queues_read_the_clock_of_this_machine() {
     let allowed = [
         // The time of publication.
         "queue/publish/outgoing.rs",
-        // The time of arrival: no other host sees a message of a channel.
-        "queue/pubsub/inbox.rs",
         // The name of the function that reads it.
         "redis/mod.rs",
         // Before the first answer of the server, and to compare both clocks.

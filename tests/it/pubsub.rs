@@ -178,7 +178,7 @@ mod measured {
 async fn a_broken_subscription_is_restored_and_its_gap_is_counted() {
     let scene = Scene::new().await;
     let queue = subscribe(&scene, options()).await;
-    assert_eq!(queue.contact().connections_opened, 1);
+    let opened = queue.contact().connections_opened;
     for gaps in 1..=3 {
         scene.raw.ask("CLIENT KILL TYPE pubsub").await;
         eventually("it is subscribed again", async || {
@@ -189,7 +189,7 @@ async fn a_broken_subscription_is_restored_and_its_gap_is_counted() {
         queue.probe().await.unwrap();
     }
     assert!(queue.contact().gap > Duration::ZERO);
-    assert_eq!(queue.contact().connections_opened, 4);
+    assert_eq!(queue.contact().connections_opened, opened + 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,8 @@
 //! This host asks the server nothing about a message that it took: a record, a renewal and a settlement
 //! are done at once.
 //!
+//! Messages expire by the server's clock, as in every queue: housekeeping reads it.
+//!
 //! Dies here: the messages that the host took and has not finished are lost, without a trace.
 
 use std::fmt;
@@ -13,12 +15,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tracing::{debug, warn};
 
 use super::{
     Backlog, Claim, Contact, Guarantee, Maintenance, Observation, Origin, Queue, Record, Repair,
     Repaired, Reply, SettleAction, Settlement, Taken, unique_name,
 };
 use crate::delivery::message::DeliveryId;
+use crate::redis::ServerTime;
+use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
@@ -77,18 +82,39 @@ pub struct AtMostOnce<S> {
     /// The first half of the ids of deliveries, unique to this start.
     first: u64,
     next: AtomicU64,
+    time: Arc<ServerTime>,
+    /// Where the server's clock is read; `None` = this host may not read it.
+    clock: Option<Arc<Link>>,
 }
 
 impl<S: Source> AtMostOnce<S> {
-    /// A queue of the values of this source, for a host whose name begins with `consumer`.
-    pub(super) fn new(source: S, framing: Framing, consumer: &str) -> Self {
-        Self {
+    /// A queue of the values of this source, for a host whose name begins with `consumer`. Messages
+    /// expire by `time`, which is read at `clock` from now on.
+    pub(super) async fn open(
+        source: S,
+        framing: Framing,
+        consumer: &str,
+        time: Arc<ServerTime>,
+        clock: Arc<Link>,
+    ) -> Result<Self, Error> {
+        let clock = match time.read(&clock).await {
+            Ok(()) => Some(clock),
+            Err(error) if error.is_missing_right() => {
+                let hint = "grant the user `+time`";
+                warn!(hint, "messages expire by the clock of this machine");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
             source,
             framing,
             consumer: unique_name(consumer),
             first: fastrand::u64(..),
             next: AtomicU64::new(1),
-        }
+            time,
+            clock,
+        })
     }
 
     /// A delivery with one start. The starts in its headers were in other queues.
@@ -124,6 +150,10 @@ impl<S: Source> Queue for AtMostOnce<S> {
 
     fn guarantee(&self) -> Guarantee {
         Guarantee::AtMostOnce
+    }
+
+    fn time(&self) -> Arc<ServerTime> {
+        Arc::clone(&self.time)
     }
 
     fn stop_taking(&self) {
@@ -176,6 +206,12 @@ impl<S: Source> Queue for AtMostOnce<S> {
     }
 
     async fn maintain(&self) -> Result<Maintenance, Error> {
+        if let Some(clock) = &self.clock
+            && let Err(error) = self.time.read(clock).await
+        {
+            // It goes on from the last reading. Taking messages does not depend on it.
+            debug!(%error, "could not read the clock of the server");
+        }
         Ok(Maintenance::default())
     }
 

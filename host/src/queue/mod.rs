@@ -244,7 +244,7 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         Guarantee::AtLeastOnce
     }
 
-    /// The time of day that messages expire by: the server's, if several hosts judge the same message.
+    /// The time of day that messages expire by: the server's.
     fn time(&self) -> Arc<ServerTime> {
         Arc::default()
     }

@@ -54,7 +54,7 @@ impl SimpleListOptions {
 pub struct SimpleList {
     key: Arc<str>,
     /// For everything but taking.
-    commands: Link,
+    commands: Arc<Link>,
     /// Taking only: it blocks.
     fetches: Link,
     interruption: Interruption,
@@ -74,15 +74,19 @@ impl SimpleList {
     ) -> Result<AtMostOnce<Self>, StartError> {
         let list = Self {
             key: options.key.as_str().into(),
-            commands: connector.link("commands"),
+            commands: Arc::new(connector.link("commands")),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),
             value_size: AtomicUsize::new(BYTES_MAX / FIRST_MAX),
             stopped: AtomicBool::new(false),
         };
-        let works = list.probe().await;
-        works.map_err(|error| StartError::from_error(error, &list.key))?;
-        Ok(AtMostOnce::new(list, options.framing, &options.consumer))
+        let opened = async {
+            list.probe().await?;
+            let (time, clock) = (Arc::default(), Arc::clone(&list.commands));
+            AtMostOnce::open(list, options.framing, &options.consumer, time, clock).await
+        };
+        let opened = opened.await;
+        opened.map_err(|error| StartError::from_error(error, &options.key))
     }
 
     async fn pop(&self, want: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use super::{Buffer, OnOverflow};
 use crate::queue::Contact;
 use crate::queue::at_most_once::Value;
+use crate::redis::ServerTime;
 use crate::redis::error::Error;
-use crate::redis::machine_ms;
 
 /// The bytes of a message beyond its text.
 const OVERHEAD: usize = 64;
@@ -21,6 +21,7 @@ const OVERHEAD: usize = 64;
 #[derive(Debug)]
 pub(super) struct Inbox {
     buffer: Buffer,
+    time: Arc<ServerTime>,
     state: Mutex<State>,
     /// A message came, or the state changed.
     changed: Notify,
@@ -61,10 +62,11 @@ pub(super) enum Look {
 }
 
 impl Inbox {
-    /// An empty one, with a subscription.
-    pub(super) fn new(buffer: Buffer) -> Self {
+    /// An empty one, with a subscription. Messages arrive by this clock.
+    pub(super) fn new(buffer: Buffer, time: Arc<ServerTime>) -> Self {
         Self {
             buffer,
+            time,
             state: Mutex::new(State {
                 values: VecDeque::new(),
                 bytes: 0,
@@ -105,7 +107,7 @@ impl Inbox {
 
     fn put(&self, channel: &[u8], bytes: Bytes) {
         // A message arrives when it is published.
-        let enqueued_ms = machine_ms();
+        let enqueued_ms = self.time.now_ms();
         let mut state = self.lock();
         if matches!(state.subscription, Subscribed::Stopped) {
             return;
@@ -240,11 +242,12 @@ mod tests {
     use super::*;
 
     fn inbox(messages: usize, bytes: usize, on_overflow: OnOverflow) -> Inbox {
-        Inbox::new(Buffer {
+        let buffer = Buffer {
             messages,
             bytes,
             on_overflow,
-        })
+        };
+        Inbox::new(buffer, Arc::default())
     }
 
     fn message(kind: PushKind, words: &[&str]) -> PushInfo {

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
-use crate::redis::connection::Connector;
+use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
@@ -115,6 +115,8 @@ impl Default for Buffer {
 #[derive(Debug)]
 pub struct PubSub {
     inbox: Arc<Inbox>,
+    /// For the clock of the server.
+    commands: Arc<Link>,
     subscribing: JoinHandle<()>,
 }
 
@@ -133,16 +135,20 @@ impl PubSub {
         connector: Connector,
         options: PubSubOptions,
     ) -> Result<AtMostOnce<Self>, StartError> {
-        let inbox = Arc::new(Inbox::new(options.buffer));
+        let time = Arc::default();
+        let inbox = Arc::new(Inbox::new(options.buffer, Arc::clone(&time)));
         let subscriber = Subscriber::begin(&connector, &options, &inbox).await;
         let subscriber =
             subscriber.map_err(|error| StartError::from_error(error, &options.name))?;
         let (framing, consumer) = (options.framing, options.consumer.clone());
+        let (name, commands) = (options.name.clone(), Arc::new(connector.link("commands")));
         let pubsub = Self {
             inbox: Arc::clone(&inbox),
+            commands: Arc::clone(&commands),
             subscribing: tokio::spawn(subscriber::keep(subscriber, connector, options, inbox)),
         };
-        Ok(AtMostOnce::new(pubsub, framing, &consumer))
+        let opened = AtMostOnce::open(pubsub, framing, &consumer, time, commands).await;
+        opened.map_err(|error| StartError::from_error(error, &name))
     }
 }
 
@@ -172,6 +178,10 @@ impl Source for PubSub {
     }
 
     fn contact(&self) -> Contact {
-        self.inbox.contact()
+        let contact = self.inbox.contact();
+        Contact {
+            connections_opened: contact.connections_opened + self.commands.opened(),
+            ..contact
+        }
     }
 }
