@@ -35,11 +35,20 @@ struct Weather {
     stalled: u64,
 }
 
-/// A request whose reply is to be cut: armed until it is seen.
+/// A request that is waited for: armed until it is seen.
 #[derive(Clone, Debug)]
 struct Trap {
     needle: Vec<u8>,
-    reply_bytes: u64,
+    effect: Effect,
+}
+
+/// What happens to it.
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    /// Its reply is cut after so many bytes.
+    Cut(u64),
+    /// It is held back, with everything else.
+    Pause,
 }
 
 #[derive(Debug)]
@@ -168,10 +177,23 @@ impl Proxy {
     ///
     /// What is still on its way to earlier requests on the same connection counts, too.
     pub fn cut_reply(&self, needle: impl Into<Vec<u8>>, reply_bytes: u64) {
-        *self.shared.trap() = Some(Trap {
-            needle: needle.into(),
-            reply_bytes,
-        });
+        self.set(needle, Effect::Cut(reply_bytes));
+    }
+
+    /// Once: when a request with `needle` in it comes, hold it back: [`Proxy::pause`].
+    pub fn pause_at(&self, needle: impl Into<Vec<u8>>) {
+        self.set(needle, Effect::Pause);
+    }
+
+    /// Whether nothing passes.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.shared.weather.borrow().paused
+    }
+
+    fn set(&self, needle: impl Into<Vec<u8>>, effect: Effect) {
+        let needle = needle.into();
+        *self.shared.trap() = Some(Trap { needle, effect });
     }
 
     /// How many replies were cut by [`Proxy::cut_reply`].
@@ -280,9 +302,11 @@ async fn requests<C: AsyncRead, S: AsyncWrite>(
             return;
         }
         passed.extend_from_slice(&chunk[..length]);
-        if let Some(reply_bytes) = shared.sprung_by(&passed, length) {
+        match shared.sprung_by(&passed, length) {
             // Before the request passes: its reply cannot slip through.
-            left.send_replace(Some(reply_bytes));
+            Some(Effect::Cut(reply_bytes)) => drop(left.send_replace(Some(reply_bytes))),
+            Some(Effect::Pause) => shared.weather.send_modify(|weather| weather.paused = true),
+            None => {}
         }
         passed.drain(..passed.len().saturating_sub(CHUNK));
         if shared.write(&mut to, &chunk[..length]).await.is_err() {
@@ -317,9 +341,9 @@ async fn replies<S: AsyncRead, C: AsyncWrite>(
 }
 
 impl Shared {
-    /// The trap's bytes, if its needle ends in the last `fresh` bytes of what has passed: it is
+    /// The trap's effect, if its needle ends in the last `fresh` bytes of what has passed: it is
     /// then sprung. A request from before the trap was set does not spring it.
-    fn sprung_by(&self, passed: &[u8], fresh: usize) -> Option<u64> {
+    fn sprung_by(&self, passed: &[u8], fresh: usize) -> Option<Effect> {
         let mut trap = self.trap();
         let needle = &trap.as_ref()?.needle;
         let before = passed.len() - fresh;
@@ -328,7 +352,7 @@ impl Shared {
             .windows(needle.len().max(1))
             .any(|window| window == needle);
         if found {
-            trap.take().map(|trap| trap.reply_bytes)
+            trap.take().map(|trap| trap.effect)
         } else {
             None
         }

@@ -18,6 +18,8 @@ on_both! {
     an_entry_that_another_replay_moves_is_left_and_reported
     the_next_replay_finishes_an_interrupted_move_once
     a_replay_with_another_target_finishes_an_interrupted_move
+    a_former_owner_writes_no_second_copy
+    a_former_owner_ends_no_hold_but_its_own
     the_same_replay_finishes_its_interrupted_move_at_once
     a_replay_that_is_killed_leaves_no_entry_half_moved_in_a_slot
     a_replay_that_is_killed_leaves_no_entry_half_moved_across_slots
@@ -163,7 +165,7 @@ async fn the_next_replay_finishes_an_interrupted_move_once(kind: Kind) {
         // Records of finished moves expire.
         let pattern = format!("KEYS {{{}}}:moved:*", scene.key());
         let records: Vec<String> = redis::from_redis_value(scene.raw.ask(&pattern).await).unwrap();
-        assert_eq!(records.len(), usize::from(step == Script::MoveDone));
+        assert_eq!(records.len(), 1, "{step:?}");
         for record in records {
             assert!(scene.raw.number(&format!("PTTL {record}")).await > 0);
         }
@@ -200,6 +202,69 @@ async fn a_replay_with_another_target_finishes_an_interrupted_move(kind: Kind) {
             assert_eq!(scene.length(&attic).await, u64::from(!is_copied));
             assert_eq!(scene.length(scene.dead_key()).await, 0);
         }
+    }
+}
+
+/// A replay stood still after it had held an entry. Another one took up the move, and ended it, to the
+/// same target or to another one. Then the copy of the first one arrives.
+async fn a_former_owner_writes_no_second_copy(kind: Kind) {
+    for to in [None, Some("attic")] {
+        let scene = across(kind).await;
+        scene.numbered(1).await;
+        interrupt(&scene, Script::MoveHold).await;
+        let held = moving(&scene).await.remove(0);
+        let token = scene.raw.text(&format!("HGET {held} token")).await;
+        let_holds_lapse(&scene).await;
+        let report = replay_to(&scene.letters(), to).await.unwrap();
+        let target = to.unwrap_or(scene.key());
+        assert_eq!(report.targets, BTreeMap::from([(target.to_owned(), 1)]));
+
+        let record = format!("{{{}}}:moved:{token}", scene.key());
+        let digest = redis::Script::new(Script::MoveCopy.source())
+            .get_hash()
+            .to_owned();
+        let late = ["EVALSHA", &digest, "2", scene.key(), &record, "60000"];
+        let copy = match kind {
+            Kind::Stream => &["XADD", "_payload", "0"][..],
+            Kind::List => &["LPUSH", "0"],
+        };
+        let words: Vec<&[u8]> = late.iter().chain(copy).map(|word| word.as_bytes()).collect();
+        scene.raw.ask_words(&words).await;
+        let copies = scene.length(scene.key()).await + scene.length("attic").await;
+        assert_eq!(copies, 1, "to {to:?}");
+    }
+}
+
+/// A replay stands still between its hold and its copy, which Redis then refuses. Meanwhile another one
+/// may have taken up the move.
+async fn a_former_owner_ends_no_hold_but_its_own(kind: Kind) {
+    let rule = match kind {
+        Kind::Stream => "-xadd",
+        Kind::List => "-lpush",
+    };
+    for is_former in [false, true] {
+        let scene = Scene::across_slots(kind, user(rule)).await;
+        scene.numbered(1).await;
+        let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
+        let url = scene.user_url().replace(&scene.url(), &proxy.url());
+        let letters = scene.letters_at(&url);
+        let digest = redis::Script::new(Script::MoveCopy.source())
+            .get_hash()
+            .to_owned();
+        proxy.pause_at(digest);
+        let (report, ()) = tokio::join!(replay(&letters), async {
+            eventually("its copy is on the way", async || proxy.is_paused()).await;
+            let held = moving(&scene).await;
+            assert_eq!(held.len(), 1);
+            if is_former {
+                let taken_up = format!("HSET {} owner another", held[0]);
+                scene.raw.ask(&taken_up).await;
+            }
+            proxy.resume();
+        });
+        assert_eq!(skipped(&report), [(Skip::Refused, 1)]);
+        assert_eq!(moving(&scene).await.len(), usize::from(is_former));
+        assert_eq!(scene.length(scene.dead_key()).await, 1);
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use hostler::delivery::message::Headers;
 use hostler::wire::frame;
 use hostler_tests::host::{Host, HostOptions};
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 
 use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, framed, processing};
@@ -244,11 +244,10 @@ async fn messages_that_are_kept_nowhere_expire_by_the_clock_of_the_server() {
 /// The clock of the host is the last resort.
 #[tokio::test]
 async fn a_host_that_may_not_read_the_clock_of_the_server_says_so() {
-    let options = RedisOptions::default().user("blind on >secret ~* &* +@all -time");
-    let scene = Scene::with(options).await;
-    let url = format!("{}?user=blind&pass=secret", scene.url());
-    let host = HostOptions::new(&scene.server).without("stream").without("group");
-    let host = host.flag("list", KEY).flag("redis", &url).ready().await;
+    let scene = Scene::with_user("-time").await;
+    let host = HostOptions::at(&scene.user_url());
+    let host = host.without("stream").without("group").flag("list", KEY);
+    let host = host.ready().await;
     host.logs("messages expire by the clock of this machine").await;
     scene.publish([&value("m", None, "ack")]).await;
     host.starts(1).await;

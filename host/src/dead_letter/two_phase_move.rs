@@ -5,14 +5,21 @@
 //! |---|---|---|
 //! | hold | `{orders:dead}:moving:<id>`: who moves it until when, a token, where it goes | `move_hold` |
 //! | copy | the copy, and `{orders}:moved:<token>` with it | `move_copy` |
+//! | void | that record: this copy is written nowhere anymore | `move_void` |
 //! | done | the entry and the record of its move are removed | `move_done` |
 //!
 //! Crash windows: a process that dies on the way leaves the entry where it is, held for [`HOLD`] at
 //! most. Then the next replay takes the move up with the same token. If the copy is written, its record
 //! says so, and only the removal is left. So an interrupted move is finished, not repeated, to the same
-//! target or to another one. A copy is written twice in three cases: a process stands still for that
-//! long between two steps and then goes on; nobody replays for [`RECORDS_KEPT`]; an entry has so many
-//! fields that its copy and the record are two commands. An entry is never lost.
+//! target or to another one.
+//!
+//! A process that stood still may go on at any time, and a call may come late. Such a former owner writes
+//! no second copy: the record of a copy outlives a move that was taken up, and who moves the entry to
+//! another target voids the first copy before. It ends no hold but its own.
+//!
+//! A copy is written twice in three cases: nobody replays for [`RECORDS_KEPT`]; an entry has so many
+//! fields that its copy and the record are two commands; somebody who may not write the record of the
+//! first copy moves the entry elsewhere. An entry is never lost.
 
 use std::time::Duration;
 
@@ -29,8 +36,10 @@ use crate::wire::{Raw, keys};
 const HOLD: Duration = Duration::from_secs(30);
 /// For how long the records of an interrupted move are kept.
 const RECORDS_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// The record of a copy that is written. Any other text: the copy may be written or not.
+/// The record of a copy that is written, and of one that is not and must not be. Any other text: the
+/// copy may be written or not.
 const WRITTEN: &str = "1";
+const VOID: &str = "void";
 
 /// One entry to move.
 pub(super) struct Move<'e> {
@@ -55,6 +64,8 @@ struct Hold {
     token: String,
     /// The target of the process that began this move.
     target: String,
+    /// The token is of an earlier hold: whoever had it may still write the copy.
+    is_taken_up: bool,
     since: Instant,
 }
 
@@ -67,7 +78,7 @@ pub(super) async fn move_in_two_phases(
     let mut held = hold(letters, one, owner, false).await?;
     if let Ok(begun) = &held
         && begun.target != one.target
-        && !is_copied(letters, begun).await?
+        && !is_copied_or_void(letters, begun).await?
     {
         // Somebody began it for another target, and wrote no copy.
         held = hold(letters, one, owner, true).await?;
@@ -84,29 +95,77 @@ pub(super) async fn move_in_two_phases(
         if let Err(error) = write(letters, one, &hold).await {
             // If Redis will never write it, another target may be tried at once. Else the next replay
             // finishes the move: the hold expires.
-            if error.class() == Class::Configuration {
-                let record = keys::moving(&letters.key, &one.entry.id);
-                if let Err(error) = forget(letters, &record).await {
-                    tracing::debug!(%error, record, "the hold of an entry stays for a while");
-                }
+            if error.class() == Class::Configuration
+                && let Err(error) = give_up(letters, one, owner, &hold).await
+            {
+                tracing::debug!(%error, id = &*one.entry.id, "the hold of an entry stays for a while");
             }
             return Err(error);
         }
     }
-    let mut done = step(letters, Script::MoveDone, one.entry);
-    done.arg(owner).arg(&hold.token);
-    let word = script::run(&letters.link, Script::MoveDone, &done).await?;
-    let moved = match reply::text(Script::MoveDone.name(), word)?.as_str() {
+    let moved = match end(letters, one, owner, &hold, "remove").await?.as_str() {
         "done" => Moved::To(hold.target.clone()),
         "moving" => return Ok(Moved::Held),
         _ => Moved::Gone,
     };
-    // No process has this token anymore: a record that cannot be deleted now expires.
-    let record = keys::moved(&hold.target, &hold.token);
-    if let Err(error) = forget(letters, &record).await {
-        tracing::debug!(%error, record, "the record of a copy stays for a day");
+    // Others who had this token must find the record. Else nobody has it anymore, and a record that
+    // cannot be deleted now expires.
+    if !hold.is_taken_up {
+        let record = keys::moved(&hold.target, &hold.token);
+        let deleted = letters.link.call("DEL", cmd("DEL").arg(&record)).await;
+        if let Err(error) = deleted {
+            tracing::debug!(%error, record, "the record of a copy stays for a day");
+        }
     }
     Ok(moved)
+}
+
+/// End the hold, and keep the entry.
+async fn give_up(
+    letters: &DeadLetters,
+    one: &Move<'_>,
+    owner: &str,
+    hold: &Hold,
+) -> Result<(), Error> {
+    // This process has written nothing, but another one may still do so.
+    if hold.is_taken_up && void(letters, hold).await? {
+        return Ok(());
+    }
+    end(letters, one, owner, hold, "keep").await.map(drop)
+}
+
+/// End the move if this process still holds it; returns the word of the script.
+async fn end(
+    letters: &DeadLetters,
+    one: &Move<'_>,
+    owner: &str,
+    hold: &Hold,
+    entry: &str,
+) -> Result<String, Error> {
+    let mut done = step(letters, Script::MoveDone, one.entry);
+    done.arg(owner).arg(&hold.token).arg(entry);
+    let word = script::run(&letters.link, Script::MoveDone, &done).await?;
+    reply::text(Script::MoveDone.name(), word)
+}
+
+/// Let nobody write the copy of this hold anymore. Returns whether it is written.
+async fn void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
+    let script = Script::MoveVoid;
+    let mut call = script.on(&[&keys::moved(&hold.target, &hold.token)]);
+    call.arg(millis(RECORDS_KEPT));
+    let word = script::run(&letters.link, script, &call).await?;
+    Ok(reply::text(script.name(), word)? == "written")
+}
+
+/// Whether the copy of this hold is written. If not, nobody writes it anymore, as far as this user may
+/// say so.
+async fn is_copied_or_void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
+    match void(letters, hold).await {
+        Err(error) if error.class() == Class::Configuration => {
+            Ok(record_of(letters, hold).await?.as_deref() == Some(WRITTEN))
+        }
+        other => other,
+    }
 }
 
 /// Hold an entry, or say why not. `anew`: drop the move that somebody else began.
@@ -132,6 +191,7 @@ async fn hold(
         "held" => Ok(Hold {
             token: next()?,
             target: next()?,
+            is_taken_up: next()? == "1",
             since,
         }),
         "moving" => Err(Moved::Held),
@@ -151,7 +211,7 @@ async fn write(letters: &DeadLetters, one: &Move<'_>, hold: &Hold) -> Result<(),
         return written.map(drop);
     }
     // No script can write both.
-    if is_copied(letters, hold).await? {
+    if matches!(record_of(letters, hold).await?.as_deref(), Some(WRITTEN | VOID)) {
         return Ok(());
     }
     // A user that may not write the record leaves no copy either.
@@ -175,21 +235,14 @@ async fn write_record(letters: &DeadLetters, record: &str, text: &str) -> Result
     letters.link.call("SET", &set).await.map(drop)
 }
 
-async fn is_copied(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
+/// The record of the copy of this hold.
+async fn record_of(letters: &DeadLetters, hold: &Hold) -> Result<Option<String>, Error> {
     let mut get = cmd("GET");
     get.arg(keys::moved(&hold.target, &hold.token));
-    Ok(match letters.link.call("GET", &get).await? {
-        Value::Nil => false,
-        text => reply::text("GET", text)? == WRITTEN,
-    })
-}
-
-async fn forget(letters: &DeadLetters, key: &str) -> Result<(), Error> {
-    letters
-        .link
-        .call("DEL", cmd("DEL").arg(key))
-        .await
-        .map(drop)
+    match letters.link.call("GET", &get).await? {
+        Value::Nil => Ok(None),
+        text => reply::text("GET", text).map(Some),
+    }
 }
 
 /// A call of a script about an entry; arguments follow.

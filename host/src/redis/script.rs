@@ -131,6 +131,8 @@ scripts! {
     MoveHold = ["time", "dead"] "move_hold";
     /// Write the copy of a dead letter in a two-phase move.
     MoveCopy = "move_copy";
+    /// Void the copy of a two-phase move.
+    MoveVoid = "move_void";
     /// End a two-phase move.
     MoveDone = ["dead"] "move_done";
 }

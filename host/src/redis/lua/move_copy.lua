@@ -3,13 +3,14 @@
 -- KEYS  1 queue (stream or list), 2 the record of the copy (string)
 -- ARGV  1 for how long the record is kept in ms, 2 XADD | LPUSH,
 --       3... the copy: field, value, ... | value
--- reply done | before (it was written already)
+-- reply done | before (it was written already) | void (the move goes elsewhere now)
 --
 -- Atomicity: the copy is the first write. Where it fails (wrong type, out of memory), nothing is
 -- changed; behind it stands only SET, which cannot fail anymore.
 -- A repeat finds the record: before, and no second copy.
-if redis.call('GET', KEYS[2]) == '1' then
-  return 'before'
+local record = redis.call('GET', KEYS[2])
+if record == '1' or record == 'void' then
+  return record == '1' and 'before' or 'void'
 end
 -- A user that may copy but not record it would leave one copy for every try.
 if not redis.acl_check_cmd('SET', KEYS[2], '1', 'PX', ARGV[1]) then
