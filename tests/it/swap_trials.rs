@@ -301,3 +301,38 @@ async fn after_a_swap_to_a_batch_handler_every_slot_handles_batches() {
     assert!(scene.dead().await.is_empty());
     drained(&scene, host, published + held).await;
 }
+
+/// Nearly all messages belong to the canary, which faults on everything. The current version works again.
+#[tokio::test]
+async fn a_stopped_queue_tries_both_versions_whatever_the_share_is() {
+    let old = component_of("scripted");
+    let scene = Scene::new(&old).await;
+    let options = scene.host().cap(1);
+    let host = options
+        .flags("canary=99.99% canary-min-messages=1000000 breaker-min-messages=2")
+        .ready()
+        .await;
+    let new = bad("new");
+    scene.put(&new);
+    host.logs("a canary begins").await;
+    // Two messages on the side of the current version open its breaker.
+    let share = Share::from_basis_points(9_999).unwrap();
+    let mut ids = (1..).map(|n| format!("{n}-1"));
+    let mut faulted = Vec::new();
+    for _ in 0..2 {
+        let id = ids.find(|id| !share.has(id)).unwrap();
+        scene.raw.ask(&format!("XADD orders {id} _payload trap")).await;
+        faulted.push(id);
+    }
+    host.logs(STOPPED).await;
+    let published = scene.publish(vec!["ack".to_owned(); 20]);
+    host.logs(AGAIN).await;
+    scene.emptied().await;
+    // Then the canary faults on everything, and is given up.
+    host.logs("the canary was rolled back: it faults on everything").await;
+    assert_eq!(current(&host), *digest(&old));
+    let dead = scene.dead().await.len();
+    let held = 1 + 2 + 16;
+    assert!(dead <= faulted.len() + held, "{dead} of {published}");
+    drained(&scene, host, published + faulted.len()).await;
+}

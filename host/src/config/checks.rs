@@ -272,6 +272,7 @@ impl Collected {
     /// How another version takes over.
     pub(super) fn swap(&self, pin: Option<&Digest>) -> Swap {
         let at_least = |setting| self.or_default::<NonZeroU32>(setting).get();
+        let window = self.or_default(&swap::CANARY_WINDOW);
         Swap {
             accept_deploys: self.or_default(&swap::ACCEPT_DEPLOYS),
             terms: verify::Terms {
@@ -281,12 +282,13 @@ impl Collected {
             canary: self.value(&swap::CANARY).map(|share| {
                 let max_excess: Share = self.or_default(&swap::CANARY_MAX_EXCESS);
                 let rule = canary::CanaryRule {
-                    window: self.or_default(&swap::CANARY_WINDOW),
+                    window,
                     min: at_least(&swap::CANARY_MIN_MESSAGES).into(),
                     max_excess: max_excess.as_f64(),
                 };
                 (share, rule)
             }),
+            window,
             breaker: match self.or_default(&swap::BREAKER) {
                 BreakAt::Off => None,
                 BreakAt::Share(share) => Some(breaker::BreakerRule {

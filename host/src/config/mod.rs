@@ -314,6 +314,8 @@ pub struct Swap {
     pub terms: verify::Terms,
     /// The trial of a new version; `None` = it gets all messages at once.
     pub canary: Option<(Share, canary::CanaryRule)>,
+    /// How long a version must have run without a complaint until the host has kept it.
+    pub window: Duration,
     /// When the breaker stops the queue; `None` = never.
     pub breaker: Option<breaker::BreakerRule>,
     /// What follows then.

@@ -18,7 +18,7 @@ use crate::rollout::handler_file::watch_file;
 use crate::rollout::request::Reload;
 use crate::rollout::store::Store;
 use crate::rollout::swap::{self, Swapper};
-use crate::rollout::versions::{Verdict, Versions};
+use crate::rollout::versions::Versions;
 use crate::sandbox;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
@@ -30,13 +30,13 @@ const REQUESTS_MAX: usize = 4;
 /// The tasks that take new versions. They run for as long as the threads of attempts.
 pub struct Rollout {
     seen: watch::Receiver<VersionsSeen>,
-    verdicts: watch::Receiver<Option<Verdict>>,
+    versions: Arc<Versions>,
     store: Arc<Store>,
 }
 
 impl Rollout {
-    /// Take the deployed version, if there is one, then follow the file and the deploys. `loaded` is
-    /// what the file held at the start.
+    /// Take the version that the fleet runs, and the deployed one, if there are any. Then follow the file
+    /// and the deploys. `loaded` is what the file held at the start.
     ///
     /// Versions are hashed and verified on the threads of attempts, so that the loop can renew its
     /// leases meanwhile.
@@ -73,9 +73,12 @@ impl Rollout {
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
             let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
-            match follower.initial_request().await {
-                Ok(Some(request)) => swapper.apply_first(request).await,
-                Ok(None) => {}
+            match follower.initial_requests().await {
+                Ok(requests) => {
+                    for request in requests {
+                        swapper.apply_first(request).await;
+                    }
+                }
                 // The follower asks again; meanwhile the version of the file runs.
                 Err(error) => warn!(%error, "could not read the deployed version"),
             }
@@ -95,7 +98,7 @@ impl Rollout {
         });
         Ok(Self {
             seen,
-            verdicts: versions.verdicts(),
+            versions: Arc::clone(versions),
             store,
         })
     }
@@ -120,8 +123,10 @@ impl Rollout {
         };
         let store = Arc::clone(&self.store);
         if config.swap.accept_deploys {
-            let (name, verdicts) = (consumer.to_owned(), self.verdicts.clone());
-            tokio::spawn(record_verdicts(Arc::clone(&store), name, verdicts));
+            let (rejected, kept) = (self.versions.rejected(), self.versions.kept());
+            let recording =
+                record_verdicts(Arc::clone(&store), consumer.to_owned(), rejected, kept);
+            tokio::spawn(recording);
         }
         tokio::spawn(publish_host(
             store,

@@ -38,6 +38,7 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
             timeout: config.process.until_empty_timeout,
         }),
         canary: config.swap.canary.map(|(_, rule)| rule),
+        kept_after: config.swap.window,
         breaker: config.swap.breaker,
         on_break: config.swap.on_break,
     }

@@ -2,15 +2,20 @@
 //! requested version and records its verdicts. Every host publishes the versions that it runs.
 //!
 //! No message waits for any of this. While Redis is away, only news is delayed. If a host crashes
-//! between a verdict and its record, the version has no verdict, and the next host that starts tries
-//! it as a canary.
+//! between a verdict and its record, the version has no verdict from it.
+//!
+//! A host begins where the fleet is: with the version that most hosts of the queue run, or, if there is
+//! no other host, with the version that hosts kept last. From there it goes to the requested version, as
+//! the others do.
 //!
 //! The requested version is a state, not a sequence of steps. A host polls it, and may miss any number
 //! of requests: the last one alone decides.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -18,9 +23,9 @@ use tracing::{debug, info, warn};
 
 use crate::redis::{Class, Error};
 use crate::rollout::request::VersionRequest;
-use crate::rollout::store::{Action, Fetched, Requested, Store, Verdicts};
+use crate::rollout::store::{Action, Fetched, Requested, Store, Stored, Verdicts};
 use crate::rollout::verify::Step;
-use crate::rollout::versions::{Origin, Verdict, Version, Versions};
+use crate::rollout::versions::{Kept, Origin, Rejected, Version, Versions};
 use crate::telemetry::health::Health;
 use crate::telemetry::versions::VersionsSeen;
 use crate::telemetry::wall_clock_ms;
@@ -70,40 +75,94 @@ impl Follower {
         }
     }
 
-    /// The request at the start of a host, if a stored version is requested. It wins over the file.
+    /// The requests at the start of a host, if a stored version is requested, in their order: the version
+    /// that the fleet runs, and the requested one. They win over the file.
     ///
     /// # Errors
     /// Redis failed. [`Follower::run`] tries again.
-    pub async fn initial_request(&mut self) -> Result<Option<VersionRequest>, Error> {
+    pub async fn initial_requests(&mut self) -> Result<Vec<VersionRequest>, Error> {
         let Some(requested) = self.store.requested().await? else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        let request = match requested.number {
-            0 => None,
-            _ => {
-                let trial = self.is_on_trial(&requested).await?;
-                Some(self.fetch(&requested, trial).await?)
+        let mut requests = Vec::new();
+        if requested.number > 0 {
+            let wanted = self.store.stored(requested.number).await?;
+            let fleet = self.fleet().await?;
+            let is_settled = match &wanted {
+                Some(wanted) => self.is_settled(&requested, wanted, &fleet).await?,
+                None => false,
+            };
+            if !is_settled && let Some(base) = self.base(&requested, wanted.as_ref(), &fleet).await? {
+                let (number, digest) = (base.number, &*base.digest);
+                info!(number, digest, "starting with the version that the fleet runs");
+                requests.push(self.fetch(base.number, false).await?);
             }
-        };
+            requests.push(self.fetch(requested.number, !is_settled).await?);
+        }
         self.last = Some(requested);
-        Ok(request)
+        Ok(requests)
     }
 
-    /// Whether a host that starts tries this version as a canary. It does until the version was promoted
-    /// or rolled back to, or a host has kept it and no host has rejected it. A version
-    /// that was deployed within the duration of a trial is always tried.
-    async fn is_on_trial(&self, requested: &Requested) -> Result<bool, Error> {
-        let Some(trial) = self.trial else {
-            return Ok(false);
-        };
-        if requested.action != Action::Deploy || requested.age < trial {
-            return Ok(requested.action == Action::Deploy);
+    /// Whether a host that starts gives all messages to the requested version: it was promoted or rolled
+    /// back to; or no host has rejected it, and most hosts run it, or one has kept it. Without other hosts, a
+    /// version that was deployed within the duration of a trial is always tried.
+    async fn is_settled(
+        &self,
+        requested: &Requested,
+        wanted: &Stored,
+        fleet: &Fleet,
+    ) -> Result<bool, Error> {
+        if requested.action != Action::Deploy {
+            return Ok(true);
         }
-        let Some(stored) = self.store.stored(requested.number).await? else {
-            return Ok(false);
+        let verdicts = self.store.verdicts(std::slice::from_ref(wanted)).await?;
+        let verdicts = verdicts.into_iter().next().unwrap_or_default();
+        let is_old = self.trial.is_none_or(|trial| requested.age >= trial);
+        Ok(verdicts.rejected.is_none() && fleet.runs(&wanted.digest)
+            || verdicts.is_proven() && is_old)
+    }
+
+    /// The stored version that a host starts with, before it takes the requested one; `None` = its file.
+    async fn base(
+        &self,
+        requested: &Requested,
+        wanted: Option<&Stored>,
+        fleet: &Fleet,
+    ) -> Result<Option<Stored>, Error> {
+        let is_wanted = |digest: &str| wanted.is_some_and(|wanted| *wanted.digest == *digest);
+        let base = match fleet.most_run(|digest| !is_wanted(digest)) {
+            // Not stored: the others run their files.
+            Some(digest) => {
+                let stored = self.store.report().await?.stored;
+                stored.into_iter().find(|stored| stored.digest == digest)
+            }
+            None => {
+                let kept = self.store.last_kept().await?;
+                let verdicts = self.store.verdicts(kept.as_slice()).await?;
+                kept.filter(|_| verdicts.iter().all(|verdicts| verdicts.rejected.is_none()))
+            }
         };
-        let verdicts = self.store.verdicts(&[stored]).await?;
-        Ok(!verdicts.iter().any(Verdicts::is_proven))
+        Ok(base.filter(|base| base.number != requested.number && !is_wanted(&base.digest)))
+    }
+
+    /// The versions that the other hosts run.
+    async fn fleet(&self) -> Result<Fleet, Error> {
+        let mut fleet = Fleet::default();
+        let hosts = match self.store.hosts().await {
+            Ok(hosts) => hosts,
+            // A host may serve without the right to see others.
+            Err(error) if error.class() == Class::Configuration => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        for text in hosts {
+            // Hosts of another version of hostler may not parse: they do not count.
+            if let Ok(host) = serde_json::from_str::<HostSeen>(&text)
+                && host.accepts_deploys
+            {
+                fleet.add(host.handler.current.digest);
+            }
+        }
+        Ok(fleet)
     }
 
     /// Pass on requests until the receiver is gone.
@@ -147,8 +206,8 @@ impl Follower {
             Action::Promote if self.promotes_file_canary(&requested) => VersionRequest::PromoteFile,
             _ if number == 0 => VersionRequest::Withdraw,
             // A host without this canary takes the version too.
-            Action::Promote | Action::RollBack => self.fetch(&requested, false).await?,
-            Action::Deploy => self.fetch(&requested, true).await?,
+            Action::Promote | Action::RollBack => self.fetch(number, false).await?,
+            Action::Deploy => self.fetch(number, true).await?,
         };
         self.last = Some(requested);
         Ok(Some(request))
@@ -163,20 +222,20 @@ impl Follower {
     }
 
     /// The request for a stored version. A version that is loaded is not fetched.
-    async fn fetch(&self, requested: &Requested, trial: bool) -> Result<VersionRequest, Error> {
-        let origin = Origin::Deploy(requested.number);
+    async fn fetch(&self, number: u64, trial: bool) -> Result<VersionRequest, Error> {
+        let origin = Origin::Deploy(number);
         let unusable = |digest: &str, step, reason| VersionRequest::Unusable {
             origin,
             digest: digest.into(),
             step,
             reason,
         };
-        let Some(stored) = self.store.stored(requested.number).await? else {
+        let Some(stored) = self.store.stored(number).await? else {
             let reason = "the version is no longer stored".to_owned();
             return Ok(unusable("", Step::Source, reason));
         };
         if let Some(Version { sandbox, .. }) = self.versions.loaded(&stored.digest) {
-            let version = Version { sandbox, origin };
+            let version = Version::new(sandbox, origin);
             return Ok(VersionRequest::Loaded { version, trial });
         }
         Ok(match self.store.fetch(&stored, self.max).await? {
@@ -191,39 +250,74 @@ impl Follower {
     }
 }
 
+/// How many hosts run each version, by digest.
+#[derive(Debug, Default)]
+struct Fleet {
+    running: HashMap<String, usize, FxBuildHasher>,
+}
+
+impl Fleet {
+    fn add(&mut self, digest: String) {
+        *self.running.entry(digest).or_default() += 1;
+    }
+
+    /// Whether more than half of the hosts run this version.
+    fn runs(&self, digest: &str) -> bool {
+        let all: usize = self.running.values().sum();
+        let running = self.running.get(digest).copied().unwrap_or_default();
+        2 * running > all
+    }
+
+    /// The version that most hosts run, of these.
+    fn most_run(&self, of: impl Fn(&str) -> bool) -> Option<&str> {
+        let running = self.running.iter().filter(|(digest, _)| of(digest));
+        let most = running.max_by_key(|(digest, running)| (**running, *digest));
+        most.map(|(digest, _)| digest.as_str())
+    }
+}
+
 /// Record the verdicts of this host about deployed versions, under its name in the queue, until the
-/// sender is gone. If Redis is away, the latest verdict is recorded later.
+/// senders are gone. If Redis is away, the latest ones are recorded later.
 pub async fn record_verdicts(
     store: Arc<Store>,
     name: String,
-    mut verdicts: watch::Receiver<Option<Verdict>>,
+    mut rejected: watch::Receiver<Option<Rejected>>,
+    mut kept: watch::Receiver<Option<Kept>>,
 ) {
-    while verdicts.changed().await.is_ok() {
-        loop {
-            let verdict = verdicts.borrow_and_update().clone();
-            let Some(Verdict {
-                digest,
-                origin: Origin::Deploy(number),
-                rejected,
-            }) = verdict
-            else {
-                break;
-            };
-            let is_kept = rejected.is_none();
-            let text = match rejected {
-                None => name.clone(),
-                Some((by, reason)) => format!("{name}: {}: {reason}", by.label()),
-            };
-            match store.record_verdict(number, &digest, is_kept, &text).await {
-                Ok(()) => break,
-                Err(error) if error.class() == Class::Configuration => {
-                    warn!(%error, number, "redis refuses to record the verdict about a deploy");
-                    break;
+    loop {
+        tokio::select! {
+            Ok(()) = rejected.changed() => {
+                let rejected = rejected.borrow_and_update().clone();
+                if let Some(Rejected { version, by, reason }) = rejected
+                    && let Some(number) = version.deploy
+                {
+                    let text = format!("{name}: {}: {reason}", by.label());
+                    record(&store, number, version.digest(), false, &text).await;
                 }
-                Err(error) => debug!(%error, "could not record the verdict about a deploy"),
             }
-            sleep(POLL_EVERY).await;
+            Ok(()) = kept.changed() => {
+                let kept = kept.borrow_and_update().clone();
+                if let Some(Kept { deploy, digest }) = kept {
+                    record(&store, deploy, &digest, true, &name).await;
+                }
+            }
+            else => return,
         }
+    }
+}
+
+/// Record a verdict, as soon as Redis takes it.
+async fn record(store: &Store, number: u64, digest: &str, is_kept: bool, text: &str) {
+    loop {
+        match store.record_verdict(number, digest, is_kept, text).await {
+            Ok(()) => return,
+            Err(error) if error.class() == Class::Configuration => {
+                warn!(%error, number, "redis refuses to record the verdict about a deploy");
+                return;
+            }
+            Err(error) => debug!(%error, "could not record the verdict about a deploy"),
+        }
+        sleep(POLL_EVERY).await;
     }
 }
 
@@ -290,5 +384,24 @@ pub async fn publish_host(
     .is_err()
     {
         debug!("could not remove the state of this host");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_runs_what_more_than_half_of_its_hosts_run() {
+        let mut fleet = Fleet::default();
+        assert!(!fleet.runs("new") && fleet.most_run(|_| true).is_none());
+        for (digest, runs) in [("new", true), ("old", false), ("new", true), ("old", false)] {
+            fleet.add(digest.to_owned());
+            assert_eq!(fleet.runs("new"), runs, "{fleet:?}");
+            assert!(!fleet.runs("other"));
+        }
+        fleet.add("old".to_owned());
+        assert_eq!(fleet.most_run(|_| true), Some("old"));
+        assert_eq!(fleet.most_run(|digest| digest != "old"), Some("new"));
     }
 }

@@ -2,7 +2,7 @@
 //! fulfilled.
 
 use crate::delivery::text::truncate_utf8;
-use crate::rollout::versions::{Origin, Verdict};
+use crate::rollout::versions::{Origin, Rejected};
 use crate::telemetry::versions::RefusedSeen;
 use crate::telemetry::wall_clock_ms;
 
@@ -44,12 +44,14 @@ impl RefusalLog {
         *entry = Some((request, seen));
     }
 
-    /// Record a verdict of this host. A rejected version stays requested; the entry explains why it does
-    /// not run.
-    pub(super) fn on_verdict(&mut self, request: u64, verdict: &Verdict) {
-        if let Some((by, reason)) = &verdict.rejected {
-            self.refused(request, &verdict.digest, verdict.origin, by.label(), reason);
-        }
+    /// This host rejected a version. It stays requested; the entry explains why it does not run.
+    pub(super) fn on_rejected(&mut self, request: u64, rejected: &Rejected) {
+        let Rejected {
+            version,
+            by,
+            reason,
+        } = rejected;
+        self.refused(request, version.digest(), version.origin, by.label(), reason);
     }
 
     /// The handler's file is readable again.

@@ -5,6 +5,7 @@
 //! | `{orders}:versions` | a hash: the requested version, its time and author; each stored version |
 //! | `{orders}:version:N` | the bytes of version N |
 //! | `{orders}:version:N:kept`, `:given-up` | verdicts of hosts ([`Verdicts`]) |
+//! | `{orders}:version:kept` | the version that a host kept last, or that an operator chose since |
 //! | `{orders}:upload:TOKEN` | a component during its upload; the key expires |
 //! | `{orders}:hosts`, `{orders}:host:NAME` | the state of each host; the keys expire |
 //!
@@ -17,8 +18,8 @@
 //! checks the digest of each component that it fetches.
 //!
 //! A host records its verdict about a stored version. Other hosts need not follow it: it decides
-//! whether a host that starts tries the version as a canary. A verdict starts with the digest of the
-//! version, because a number may be used again after Redis has lost its data.
+//! how a host starts, where no other host runs. A verdict contains the digest of the version, because a
+//! number may be used again after Redis has lost its data.
 
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ const UPLOAD_TTL: Duration = Duration::from_secs(10 * 60);
 pub const KEPT: usize = 10;
 /// The most hosts that are read.
 const HOSTS_MAX: isize = 1_000;
+/// Bytes of the state of a host that are read.
+const HOST_SEEN_MAX: usize = 64 * 1024;
 /// The time until the name of a host expires.
 const HOST_NAME_TTL: Duration = Duration::from_secs(60);
 /// Bytes of the name of a deploy's author.
@@ -225,7 +228,12 @@ impl Store {
         to: &str,
     ) -> Result<ChangeResult, Error> {
         let mut call = Script::RequestVersion.on(&[&keys::versions(&self.key)]);
-        call.arg(token).arg(action).arg(bounded_name(by)).arg(to);
+        call.arg(token)
+            .arg(action)
+            .arg(bounded_name(by))
+            .arg(to)
+            .arg(keys::version(&self.key, ""))
+            .arg(VERDICT_TTL.as_millis().to_string());
         self.change(Script::RequestVersion, &call).await
     }
 
@@ -383,18 +391,24 @@ impl Store {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let mut cmd = Cmd::new();
-        cmd.arg("MGET");
+        // A host has the right to `GETRANGE`: it fetches versions.
+        let mut pipeline = Pipeline::new();
         for name in names {
-            cmd.arg(keys::host(&self.key, &reply::text(COMMAND, name)?));
+            pipeline
+                .cmd("GETRANGE")
+                .arg(keys::host(&self.key, &reply::text(COMMAND, name)?))
+                .arg(0)
+                .arg(HOST_SEEN_MAX - 1);
         }
-        let found = reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
-        let is_alive = |value: &Value| *value != Value::Nil;
-        found
-            .into_iter()
-            .filter(is_alive)
-            .map(|value| reply::text(COMMAND, value))
-            .collect()
+        let mut hosts = Vec::new();
+        for found in self.link.pipeline(COMMAND, &pipeline).await? {
+            let text = reply::text(COMMAND, reply::accepted(COMMAND, found)?)?;
+            // Else it is gone.
+            if !text.is_empty() {
+                hosts.push(text);
+            }
+        }
+        Ok(hosts)
     }
 
     /// Record that a host has kept or rejected this version. `text` names the host and the reason.
@@ -409,13 +423,51 @@ impl Store {
         text: &str,
     ) -> Result<(), Error> {
         let text = bounded_to(text, TEXT_MAX);
+        let mut pipeline = Pipeline::new();
+        let mut set = |key: String, value: String| {
+            pipeline
+                .cmd("SET")
+                .arg(key)
+                .arg(value)
+                .arg("PX")
+                .arg(VERDICT_TTL.as_millis().to_string());
+        };
+        set(
+            self.verdict_key(number, is_kept),
+            format!("{digest} {text}"),
+        );
+        if is_kept {
+            set(self.last_kept_key(), format!("{number} {digest}"));
+        }
+        for reply in self.link.pipeline(COMMAND, &pipeline).await? {
+            reply::accepted(COMMAND, reply)?;
+        }
+        Ok(())
+    }
+
+    /// The version that a host kept last, or that an operator chose since, if it is still stored.
+    ///
+    /// # Errors
+    /// Any error of Redis.
+    pub async fn last_kept(&self) -> Result<Option<Stored>, Error> {
         let mut cmd = Cmd::new();
-        cmd.arg("SET")
-            .arg(self.verdict_key(number, is_kept))
-            .arg(format!("{digest} {text}"))
-            .arg("PX")
-            .arg(VERDICT_TTL.as_millis().to_string());
-        self.link.call(COMMAND, &cmd).await.map(drop)
+        cmd.arg("GETRANGE")
+            .arg(self.last_kept_key())
+            .arg(0)
+            .arg(READ_MAX - 1);
+        let found = reply::text(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+        let Some((number, digest)) = found.split_once(' ') else {
+            return Ok(None);
+        };
+        let stored = match number.parse() {
+            Ok(number) => self.stored(number).await?,
+            Err(_) => None,
+        };
+        Ok(stored.filter(|stored| stored.digest == digest))
+    }
+
+    fn last_kept_key(&self) -> String {
+        keys::version(&self.key, "kept")
     }
 
     /// The verdicts about each of these versions.

@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 
 use crate::rollout::canary::Share;
 use crate::rollout::verify::{self, Step, Terms};
-use crate::rollout::versions::{ActiveVersions, Origin, Verdict, Version, Versions};
+use crate::rollout::versions::{ActiveVersions, Origin, Rejected, Version, Versions};
 use crate::sandbox;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
@@ -54,7 +54,7 @@ pub struct Swapper {
     /// The number of the last request.
     last_request: u64,
     refusal_log: RefusalLog,
-    verdicts: watch::Receiver<Option<Verdict>>,
+    rejected: watch::Receiver<Option<Rejected>>,
     /// Requests the version in the file.
     reload: Option<mpsc::Sender<Reload>>,
     seen: watch::Sender<VersionsSeen>,
@@ -77,7 +77,7 @@ impl Swapper {
         };
         let swapper = Self {
             seen: watch::Sender::new(VersionsSeen::default()),
-            verdicts: versions.verdicts(),
+            rejected: versions.rejected(),
             versions,
             settings,
             metrics,
@@ -106,7 +106,7 @@ impl Swapper {
     /// Carry out requests until all senders are gone.
     pub async fn run(mut self, mut requests: mpsc::Receiver<VersionRequest>) {
         let mut changes = self.versions.changes();
-        let mut verdicts = self.versions.verdicts();
+        let mut rejected = self.versions.rejected();
         loop {
             self.verify_next();
             tokio::select! {
@@ -116,7 +116,7 @@ impl Swapper {
                 },
                 verified = self.queue.verified() => self.on_verified(verified),
                 Ok(()) = changes.changed() => self.publish(),
-                Ok(()) = verdicts.changed() => self.on_verdict(),
+                Ok(()) = rejected.changed() => self.on_rejected(),
             }
         }
     }
@@ -139,7 +139,7 @@ impl Swapper {
 
     async fn on_request(&mut self, request: VersionRequest) {
         // An earlier verdict belongs to the last request.
-        self.on_verdict();
+        self.on_rejected();
         self.last_request += 1;
         match request {
             VersionRequest::Component {
@@ -221,6 +221,9 @@ impl Swapper {
 
     /// Take a loaded version. Returns false if it is not loaded.
     fn use_loaded(&mut self, origin: Origin, digest: &Arc<str>, trial: bool) -> bool {
+        if let Origin::Deploy(number) = origin {
+            self.versions.deployed(digest, number);
+        }
         let active = self.versions.active();
         let canary = active.canary.as_ref().map(|canary| canary.version.digest());
         let previous = active.previous.as_ref().filter(|v| v.digest() == digest);
@@ -238,7 +241,7 @@ impl Swapper {
         } else if let Some(previous) = previous {
             self.queue.clear();
             let sandbox = previous.sandbox.clone();
-            self.install(Version { sandbox, origin }, false, self.last_request);
+            self.install(Version::new(sandbox, origin), false, self.last_request);
         } else {
             return false;
         }
@@ -298,8 +301,7 @@ impl Swapper {
                 crate::rollout::verify_queue::superseded(&candidate.digest)
             }
             Ok(sandbox) => {
-                let origin = candidate.origin;
-                let version = Version { sandbox, origin };
+                let version = Version::new(sandbox, candidate.origin);
                 self.install(version, candidate.trial, candidate.request);
             }
             Err(refusal) => self.refuse(&candidate, refusal.step(), &refusal.to_string()),
@@ -336,13 +338,13 @@ impl Swapper {
         self.publish();
     }
 
-    /// Log a new verdict of this host, if there is one.
-    fn on_verdict(&mut self) {
-        if !self.verdicts.has_changed().unwrap_or(false) {
+    /// Show a version that this host has rejected, if there is a new one.
+    fn on_rejected(&mut self) {
+        if !self.rejected.has_changed().unwrap_or(false) {
             return;
         }
-        if let Some(verdict) = &*self.verdicts.borrow_and_update() {
-            self.refusal_log.on_verdict(self.last_request, verdict);
+        if let Some(rejected) = &*self.rejected.borrow_and_update() {
+            self.refusal_log.on_rejected(self.last_request, rejected);
         }
         self.publish();
     }

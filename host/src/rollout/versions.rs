@@ -10,8 +10,12 @@
 //! attempts that start after it. The previous version stays loaded, with its pool, so that a rollback
 //! is one such step too. At most three versions are kept; others are dropped when their last attempt
 //! has ended.
+//!
+//! While the queue is stopped, the messages that are tried go to the current version and to the canary
+//! in turn, whatever the share is: either of them may work again.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
@@ -37,15 +41,25 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A verdict of this host about a version. Actions of an operator are not verdicts.
+/// A version that this host rejected. An action of an operator rejects nothing.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct Rejected {
+    /// The version.
+    pub version: Version,
+    /// The rule.
+    pub by: RejectedBy,
+    /// The reason.
+    pub reason: String,
+}
+
+/// A deployed version that this host kept: after its trial, or because it ran for long without a
+/// complaint.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Kept {
+    /// The number of the deploy.
+    pub deploy: u64,
     /// The digest of the version.
     pub digest: Arc<str>,
-    /// The source.
-    pub origin: Origin,
-    /// The rule that rejected the version, and the reason; `None` = the version was kept.
-    pub rejected: Option<(RejectedBy, String)>,
 }
 
 /// The rule that rejected a version.
@@ -74,9 +88,24 @@ pub struct Version {
     pub sandbox: Sandbox,
     /// The source.
     pub origin: Origin,
+    /// The last deploy of this digest. It may have come after the file had brought the version.
+    pub deploy: Option<u64>,
 }
 
 impl Version {
+    /// This component, from this source.
+    pub fn new(sandbox: Sandbox, origin: Origin) -> Self {
+        let deploy = match origin {
+            Origin::File => None,
+            Origin::Deploy(number) => Some(number),
+        };
+        Self {
+            sandbox,
+            origin,
+            deploy,
+        }
+    }
+
     /// The digest, which identifies the version.
     pub fn digest(&self) -> &Arc<str> {
         self.sandbox.digest()
@@ -125,15 +154,19 @@ impl ActiveVersions {
 pub struct Versions {
     active: RwLock<Arc<ActiveVersions>>,
     changes: watch::Sender<u64>,
-    /// The last verdict. Verdicts are minutes apart, and a new one makes the last one outdated.
-    verdicts: watch::Sender<Option<Verdict>>,
+    /// The last verdicts. They are minutes apart, and a new one makes the last one of its kind outdated.
+    rejected: watch::Sender<Option<Rejected>>,
+    kept: watch::Sender<Option<Kept>>,
+    is_stopped: AtomicBool,
+    /// How many attempts have picked a version while the queue was stopped.
+    tried: AtomicU64,
 }
 
 impl Versions {
     /// Only this version, from this source.
     pub fn new(sandbox: Sandbox, origin: Origin) -> Self {
         let active = ActiveVersions {
-            current: Version { sandbox, origin },
+            current: Version::new(sandbox, origin),
             previous: None,
             canary: None,
             swaps: 0,
@@ -141,7 +174,10 @@ impl Versions {
         Self {
             active: RwLock::new(Arc::new(active)),
             changes: watch::Sender::new(0),
-            verdicts: watch::Sender::new(None),
+            rejected: watch::Sender::new(None),
+            kept: watch::Sender::new(None),
+            is_stopped: AtomicBool::new(false),
+            tried: AtomicU64::new(0),
         }
     }
 
@@ -154,7 +190,23 @@ impl Versions {
     /// The version for a new attempt of the message with this id.
     pub fn pick(&self, id: &str) -> Sandbox {
         let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        active.pick(id).sandbox.clone()
+        let version = match &active.canary {
+            Some(canary) if self.is_stopped.load(Ordering::Relaxed) => {
+                match self.tried.fetch_add(1, Ordering::Relaxed) % 2 {
+                    0 => &active.current,
+                    _ => &canary.version,
+                }
+            }
+            _ => active.pick(id),
+        };
+        version.sandbox.clone()
+    }
+
+    /// Whether the queue is stopped, because its handler cannot be run.
+    pub fn stopped(&self, is_stopped: bool) {
+        if self.is_stopped.swap(is_stopped, Ordering::Relaxed) != is_stopped {
+            self.tried.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether the current version is a batch handler.
@@ -184,9 +236,40 @@ impl Versions {
         self.changes.subscribe()
     }
 
-    /// The last verdict, and its changes.
-    pub fn verdicts(&self) -> watch::Receiver<Option<Verdict>> {
-        self.verdicts.subscribe()
+    /// The last version that this host rejected, and its changes.
+    pub fn rejected(&self) -> watch::Receiver<Option<Rejected>> {
+        self.rejected.subscribe()
+    }
+
+    /// The last deploy that this host kept, and its changes.
+    pub fn kept(&self) -> watch::Receiver<Option<Kept>> {
+        self.kept.subscribe()
+    }
+
+    /// The active version with this digest was deployed with this number. Verdicts about it are recorded
+    /// there. A version from the file stays one: no rollback of the deploy takes it away.
+    pub fn deployed(&self, digest: &str, number: u64) {
+        self.change(|active| {
+            let ActiveVersions {
+                current,
+                previous,
+                canary,
+                ..
+            } = active;
+            let canary = canary.as_mut().map(|canary| &mut canary.version);
+            let all = [Some(current), previous.as_mut(), canary];
+            let mut changed = false;
+            for version in all.into_iter().flatten() {
+                if **version.digest() == *digest && version.deploy != Some(number) {
+                    version.deploy = Some(number);
+                    if version.origin != Origin::File {
+                        version.origin = Origin::Deploy(number);
+                    }
+                    changed = true;
+                }
+            }
+            changed
+        });
     }
 
     /// Make this version the current one, and drop a canary. Returns whether anything changed.
@@ -254,38 +337,47 @@ impl Versions {
         })
     }
 
-    /// [`Versions::promote`], with a verdict of this host.
+    /// [`Versions::promote`]: this host has kept the canary.
     pub fn accept_canary(&self, digest: &str) -> bool {
-        let canary = self.active().canary.clone();
-        self.promote(digest) && self.publish_verdict(canary.map(|canary| canary.version), None)
+        let promoted = self.promote(digest);
+        if promoted {
+            self.keep(digest);
+        }
+        promoted
     }
 
-    /// [`Versions::drop_canary`], with a verdict of this host and its reason.
+    /// This host has kept the current version, if it still has this digest.
+    pub fn keep(&self, digest: &str) {
+        let active = self.active();
+        if let Some(deploy) = active.current.deploy
+            && **active.current.digest() == *digest
+        {
+            let digest = Arc::clone(active.current.digest());
+            self.kept.send_replace(Some(Kept { deploy, digest }));
+        }
+    }
+
+    /// [`Versions::drop_canary`]: this host has rejected it, for this reason.
     pub fn reject_canary(&self, digest: &str, reason: &str) -> bool {
         let canary = self.active().canary.clone();
-        let rejected = Some((RejectedBy::Canary, reason.to_owned()));
-        self.drop_canary(digest)
-            && self.publish_verdict(canary.map(|canary| canary.version), rejected)
+        let version = canary.map(|canary| canary.version);
+        self.drop_canary(digest) && self.reject(version, RejectedBy::Canary, reason)
     }
 
-    /// [`Versions::roll_back`], with a verdict of this host and its reason.
+    /// [`Versions::roll_back`]: this host has rejected the current version, for this reason.
     pub fn roll_back_on_break(&self, digest: &str, reason: &str) -> bool {
-        let current = self.active().current.clone();
-        let rejected = Some((RejectedBy::Breaker, reason.to_owned()));
-        self.roll_back(digest) && self.publish_verdict(Some(current), rejected)
+        let version = self.active().current.clone();
+        self.roll_back(digest) && self.reject(Some(version), RejectedBy::Breaker, reason)
     }
 
-    fn publish_verdict(
-        &self,
-        version: Option<Version>,
-        rejected: Option<(RejectedBy, String)>,
-    ) -> bool {
-        let verdict = version.map(|version| Verdict {
-            digest: Arc::clone(version.digest()),
-            origin: version.origin,
-            rejected,
+    fn reject(&self, version: Option<Version>, by: RejectedBy, reason: &str) -> bool {
+        let reason = reason.to_owned();
+        let rejected = version.map(|version| Rejected {
+            version,
+            by,
+            reason,
         });
-        self.verdicts.send_replace(verdict);
+        self.rejected.send_replace(rejected);
         true
     }
 

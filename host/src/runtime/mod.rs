@@ -74,6 +74,8 @@ pub struct Settings {
     pub until_empty: Option<UntilEmpty>,
     /// When a canary is kept or rolled back; `None` = an operator decides.
     pub canary: Option<CanaryRule>,
+    /// How long a version must have run without a complaint until this host has kept it.
+    pub kept_after: Duration,
     /// When a version counts as one that faults on everything; `None` = never.
     pub breaker: Option<BreakerRule>,
     /// The reaction to a version that faults on everything.
@@ -135,6 +137,7 @@ impl Settings {
             drain_timeout: Duration::from_secs(25),
             until_empty: None,
             canary: None,
+            kept_after: Duration::from_secs(300),
             breaker: Some(BreakerRule {
                 window: Duration::from_secs(10),
                 min: 50,

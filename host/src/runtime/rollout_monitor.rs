@@ -1,9 +1,11 @@
 //! Watches how the versions of the handler do. It promotes a canary or rolls it back by the canary's
-//! rule, and it stops or rolls back a version that faults on everything.
+//! rule, and it stops or rolls back a version that faults on everything. A version that runs for long
+//! without a complaint is kept.
 
 use std::future::pending;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxBuildHasher;
 use tokio::sync::watch;
@@ -14,7 +16,7 @@ use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::rollout::breaker::{Breaker, BreakerRule, Broken, OnBreak};
 use crate::rollout::canary::{self, CanaryRule, Decision, MessageCounter};
-use crate::rollout::versions::{ActiveVersions, Versions};
+use crate::rollout::versions::{ActiveVersions, Version, Versions};
 use crate::runtime::Settings;
 use crate::runtime::handler::{Handler, Report};
 use crate::runtime::job::Job;
@@ -53,6 +55,7 @@ pub(super) struct RolloutMonitor {
     /// How many messages one call takes now.
     batch: Box<dyn Fn() -> usize + Send + Sync>,
     canary_rule: Option<CanaryRule>,
+    kept_after: Duration,
     breaker_rule: Option<BreakerRule>,
     on_break: OnBreak,
     /// Messages that made the host panic, and the version that they ran on: at most [`PANICS_MAX`] for
@@ -65,6 +68,7 @@ struct Rollout {
     active: Arc<ActiveVersions>,
     breaker: Option<Breaker>,
     trial: Option<Trial>,
+    tenure: Tenure,
     /// The swaps that are counted already. Swaps before the first message do not count.
     counted: u64,
     /// The version that was rolled back because it faulted on everything.
@@ -81,6 +85,31 @@ struct Trial {
     breaker: Option<Breaker>,
 }
 
+/// The time of the current version without a complaint: the queue did not stop.
+struct Tenure {
+    /// The digest, and the deploy that the verdict is about.
+    of: (Arc<str>, Option<u64>),
+    since: Time,
+    /// A message was handled without a fault.
+    works: bool,
+    is_kept: bool,
+}
+
+impl Tenure {
+    fn begin(version: &Version, now: Time) -> Self {
+        Self {
+            of: (Arc::clone(version.digest()), version.deploy),
+            since: now,
+            works: false,
+            is_kept: false,
+        }
+    }
+
+    fn is_of(&self, version: &Version) -> bool {
+        *self.of.0 == **version.digest() && self.of.1 == version.deploy
+    }
+}
+
 impl Rollout {
     fn is_on_trial(&self, digest: &str) -> bool {
         self.trial.as_ref().is_some_and(|t| *t.digest == *digest)
@@ -93,6 +122,7 @@ impl RolloutMonitor {
             let active = versions.active();
             Rollout {
                 counted: active.swaps,
+                tenure: Tenure::begin(&active.current, Time::ZERO),
                 active,
                 versions: Arc::clone(versions),
                 breaker: settings.breaker.map(Breaker::new),
@@ -105,6 +135,7 @@ impl RolloutMonitor {
             rollout,
             batch: Box::new(move || handler.batching().map_or(1, |batching| batching.size)),
             canary_rule: settings.canary,
+            kept_after: settings.kept_after,
             breaker_rule: settings.breaker,
             on_break: settings.on_break,
             panicked: Vec::new(),
@@ -154,6 +185,9 @@ impl RolloutMonitor {
                 current: MessageCounter::default(),
                 breaker: self.breaker_rule.map(Breaker::new),
             });
+        }
+        if !rollout.tenure.is_of(&active.current) {
+            rollout.tenure = Tenure::begin(&active.current, host.now);
         }
         metrics.canary(canary.cloned());
         let current = active.current.digest();
@@ -228,6 +262,7 @@ impl RolloutMonitor {
         if fault == Some(FaultKind::Instantiation) || is_stopped {
             return;
         }
+        rollout.tenure.works |= fault.is_none();
         let breaker = rollout.breaker.as_mut();
         if let Some(broken) = breaker.and_then(|b| b.count(host.now, id, outcome)) {
             self.on_break(host, &broken, outcome);
@@ -311,11 +346,22 @@ impl RolloutMonitor {
         }
     }
 
-    /// End the trial of the canary, if there is enough evidence.
+    /// Keep the current version if it has run for long without a complaint. End the trial of the canary,
+    /// if there is enough evidence.
     pub(super) fn evaluate(&mut self, host: &mut Host<'_>) {
-        let Some(rollout) = &self.rollout else {
+        let Some(rollout) = &mut self.rollout else {
             return;
         };
+        let is_stopped = host.ledger.cannot_run();
+        rollout.versions.stopped(is_stopped);
+        let tenure = &mut rollout.tenure;
+        if is_stopped {
+            *tenure = Tenure::begin(&rollout.active.current, host.now);
+        }
+        let is_long = host.now.saturating_sub(tenure.since) >= self.kept_after;
+        if tenure.works && is_long && !std::mem::replace(&mut tenure.is_kept, true) {
+            rollout.versions.keep(&tenure.of.0);
+        }
         let (Some(trial), Some(rule)) = (&rollout.trial, &self.canary_rule) else {
             return;
         };

@@ -75,7 +75,7 @@ impl<'a> DevBuilder<'a> {
             if let Some(sandbox) = self.make().await {
                 let digest = Arc::clone(sandbox.digest());
                 let origin = Origin::File;
-                versions.switch(Version { sandbox, origin });
+                versions.switch(Version::new(sandbox, origin));
                 say(&format!("swapped, {digest} runs from now on"));
             } else {
                 say(&format!("{} runs on", versions.digest()));

@@ -26,7 +26,9 @@ section! { "Swap";
         .unset("a new version gets all messages at once")
         .check(some_and_not_all);
 
-    /// How long a canary gets its share before it is promoted.
+    /// How long a canary gets its share before it is promoted. Also, with or without canaries: how long a
+    /// deployed version must have run on a host, without a stop of the queue, until the host records that it
+    /// has kept the version.
     CANARY_WINDOW: Duration = ("canary_window", "DURATION")
         .default("5m")
         .check(|d| between(d, Duration::from_millis(100), DAY));
