@@ -277,7 +277,7 @@ async fn a_version_that_was_loaded_when_requested_is_taken() {
     let sandbox = Sandbox::load_bytes(&good("one"), &sandbox::Settings::default()).unwrap();
     let origin = Origin::Deploy(3);
     assert!(scene.versions.loaded(sandbox.digest()).is_none());
-    let version = Version { sandbox, origin };
+    let version = Version::new(sandbox, origin);
     let trial = false;
     scene
         .request(VersionRequest::Loaded { version, trial })

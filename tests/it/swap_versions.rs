@@ -22,10 +22,7 @@ fn version(tag: &str, settings: &sandbox::Settings) -> Sandbox {
 }
 
 fn deployed(number: u64, sandbox: &Sandbox) -> Version {
-    Version {
-        sandbox: sandbox.clone(),
-        origin: Origin::Deploy(number),
-    }
+    Version::new(sandbox.clone(), Origin::Deploy(number))
 }
 
 fn of(dead: &DeadLetter) -> (&str, &str) {

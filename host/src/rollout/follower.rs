@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use crate::redis::{Class, Error};
 use crate::rollout::request::VersionRequest;
-use crate::rollout::store::{Action, Fetched, Requested, Store, Stored, Verdicts};
+use crate::rollout::store::{Action, Fetched, Requested, Store, Stored};
 use crate::rollout::verify::Step;
 use crate::rollout::versions::{Kept, Origin, Rejected, Version, Versions};
 use crate::telemetry::health::Health;
