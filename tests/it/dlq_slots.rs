@@ -228,7 +228,11 @@ async fn a_former_owner_writes_no_second_copy(kind: Kind) {
             Kind::Stream => &["XADD", "_payload", "0"][..],
             Kind::List => &["LPUSH", "0"],
         };
-        let words: Vec<&[u8]> = late.iter().chain(copy).map(|word| word.as_bytes()).collect();
+        let words: Vec<&[u8]> = late
+            .iter()
+            .chain(copy)
+            .map(|word| word.as_bytes())
+            .collect();
         scene.raw.ask_words(&words).await;
         let copies = scene.length(scene.key()).await + scene.length("attic").await;
         assert_eq!(copies, 1, "to {to:?}");

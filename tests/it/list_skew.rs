@@ -248,7 +248,8 @@ async fn a_host_that_may_not_read_the_clock_of_the_server_says_so() {
     let host = HostOptions::at(&scene.user_url());
     let host = host.without("stream").without("group").flag("list", KEY);
     let host = host.ready().await;
-    host.logs("messages expire by the clock of this machine").await;
+    host.logs("messages expire by the clock of this machine")
+        .await;
     scene.publish([&value("m", None, "ack")]).await;
     host.starts(1).await;
     assert_eq!(host.drained().await.json()["acked"], 1);

@@ -252,7 +252,10 @@ async fn calls_at_the_same_time_do_not_void_each_other() {
     for pair in claims.chunks(2) {
         let [one, other] = [0, 1].map(|n| [settlement(&pair[n], 1, later.clone())]);
         let (one, other) = tokio::join!(host.settle(&one), host.settle(&other));
-        assert_eq!((one.unwrap(), other.unwrap()), (vec![Reply::Done], vec![Reply::Done]));
+        assert_eq!(
+            (one.unwrap(), other.unwrap()),
+            (vec![Reply::Done], vec![Reply::Done])
+        );
     }
     assert_eq!(scene.parked().await, 4);
     // Every call was answered, so none was voided.

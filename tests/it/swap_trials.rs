@@ -321,7 +321,10 @@ async fn a_stopped_queue_tries_both_versions_whatever_the_share_is() {
     let mut faulted = Vec::new();
     for _ in 0..2 {
         let id = ids.find(|id| !share.has(id)).unwrap();
-        scene.raw.ask(&format!("XADD orders {id} _payload trap")).await;
+        scene
+            .raw
+            .ask(&format!("XADD orders {id} _payload trap"))
+            .await;
         faulted.push(id);
     }
     host.logs(STOPPED).await;
@@ -329,7 +332,8 @@ async fn a_stopped_queue_tries_both_versions_whatever_the_share_is() {
     host.logs(AGAIN).await;
     scene.emptied().await;
     // Then the canary faults on everything, and is given up.
-    host.logs("the canary was rolled back: it faults on everything").await;
+    host.logs("the canary was rolled back: it faults on everything")
+        .await;
     assert_eq!(current(&host), *digest(&old));
     let dead = scene.dead().await.len();
     let held = 1 + 2 + 16;

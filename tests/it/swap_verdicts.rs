@@ -30,7 +30,10 @@ fn begins_with(host: &Host, component: &[u8]) {
 
 /// Wait until a host has recorded that it kept the newest version.
 async fn is_kept(scene: &Scene) {
-    eventually("the version is kept", async || !newest(scene)["kept"].is_null()).await;
+    eventually("the version is kept", async || {
+        !newest(scene)["kept"].is_null()
+    })
+    .await;
 }
 
 /// The newest version that is stored.
@@ -300,7 +303,11 @@ async fn the_version_that_hosts_kept_is_stored_for_as_long_as_it_is_the_last_one
 #[tokio::test]
 async fn the_verdict_on_a_deploy_that_is_already_the_canary_of_the_file_is_recorded() {
     for (new, verdict, decision) in [
-        (bad("new"), "given_up", "the canary was rolled back: it fails more often"),
+        (
+            bad("new"),
+            "given_up",
+            "the canary was rolled back: it fails more often",
+        ),
         (good("new"), "kept", "the canary was promoted"),
     ] {
         let scene = Scene::new(&good("old")).await;

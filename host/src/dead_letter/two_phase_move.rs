@@ -211,7 +211,10 @@ async fn write(letters: &DeadLetters, one: &Move<'_>, hold: &Hold) -> Result<(),
         return written.map(drop);
     }
     // No script can write both.
-    if matches!(record_of(letters, hold).await?.as_deref(), Some(WRITTEN | VOID)) {
+    if matches!(
+        record_of(letters, hold).await?.as_deref(),
+        Some(WRITTEN | VOID)
+    ) {
         return Ok(());
     }
     // A user that may not write the record leaves no copy either.

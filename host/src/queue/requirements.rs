@@ -236,8 +236,8 @@ mod tests {
         // right to report its state.
         let serving = |script: &&Script| {
             use Script::{
-                Deploy, MoveCopy, MoveDone, MoveHold, MoveVoid, PageList, PublishLapsing, PublishLater,
-                Replay, RequestVersion, Seen,
+                Deploy, MoveCopy, MoveDone, MoveHold, MoveVoid, PageList, PublishLapsing,
+                PublishLater, Replay, RequestVersion, Seen,
             };
             let in_steps = matches!(script, MoveHold | MoveCopy | MoveVoid | MoveDone);
             let brings_back = in_steps || matches!(script, Replay | PageList);

@@ -92,9 +92,14 @@ impl Follower {
                 Some(wanted) => self.is_settled(&requested, wanted, &fleet).await?,
                 None => false,
             };
-            if !is_settled && let Some(base) = self.base(&requested, wanted.as_ref(), &fleet).await? {
+            if !is_settled
+                && let Some(base) = self.base(&requested, wanted.as_ref(), &fleet).await?
+            {
                 let (number, digest) = (base.number, &*base.digest);
-                info!(number, digest, "starting with the version that the fleet runs");
+                info!(
+                    number,
+                    digest, "starting with the version that the fleet runs"
+                );
                 requests.push(self.fetch(base.number, false).await?);
             }
             requests.push(self.fetch(requested.number, !is_settled).await?);

@@ -51,7 +51,13 @@ impl RefusalLog {
             by,
             reason,
         } = rejected;
-        self.refused(request, version.digest(), version.origin, by.label(), reason);
+        self.refused(
+            request,
+            version.digest(),
+            version.origin,
+            by.label(),
+            reason,
+        );
     }
 
     /// The handler's file is readable again.

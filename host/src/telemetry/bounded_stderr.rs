@@ -149,7 +149,12 @@ impl<W: AsFd> Write for BoundedWriter<'_, W> {
 /// Write some of these bytes without blocking; [`Errno::AGAIN`] = there is no room now.
 fn write_now(out: &impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     // The greatest offset means: at the current position.
-    let written = pwritev2(out, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT);
+    let written = pwritev2(
+        out,
+        &[IoSlice::new(bytes)],
+        u64::MAX,
+        ReadWriteFlags::NOWAIT,
+    );
     match written {
         // Files and terminals cannot do it.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => match has_room(out, Duration::ZERO) {
