@@ -12,9 +12,7 @@ use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
 use crate::delivery::trace::Trace;
-use crate::queue::{
-    Contact, Guarantee, Maintenance, Observation, Repair, Repaired, Reply, Taken,
-};
+use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repair, Repaired, Reply, Taken};
 use crate::redis::Error;
 use crate::runtime::handler::Report;
 use crate::runtime::job::Job;

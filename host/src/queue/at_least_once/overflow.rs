@@ -41,7 +41,9 @@ impl Overflow {
     /// What is claimed, and not known to be settled.
     pub(super) fn unsettled(&self) -> Vec<(Arc<Claim>, u32)> {
         let open = self.open();
-        let held = open.iter().map(|open| (Arc::clone(&open.claim), open.count));
+        let held = open
+            .iter()
+            .map(|open| (Arc::clone(&open.claim), open.count));
         held.collect()
     }
 }

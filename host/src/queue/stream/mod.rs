@@ -191,7 +191,9 @@ impl StreamQueue {
     /// asked.
     async fn learn_epoch(&self) -> Result<(), Error> {
         let consumers = self.consumers().await?;
-        let mut names = consumers.iter().map(|(name, _)| String::from_utf8_lossy(name));
+        let mut names = consumers
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name));
         match names.find(|name| name.starts_with(EPOCH_CONSUMER)) {
             Some(epoch) => {
                 self.cursors().epoch = epoch.into_owned();
@@ -677,7 +679,12 @@ impl AtLeastOnce for StreamQueue {
         if let Some(length) = length {
             let script = Script::Retain;
             let mut call = script.on(&[self.key()]);
-            let reply = self.run(script, call.arg(TRIM_MAX).arg(length).arg(UNPARKED_CONSUMER)).await?;
+            let reply = self
+                .run(
+                    script,
+                    call.arg(TRIM_MAX).arg(length).arg(UNPARKED_CONSUMER),
+                )
+                .await?;
             let [trimmed, held] = reply::tuple(script.name(), reply)?;
             done.trimmed = reply::count(script.name(), &trimmed)?;
             done.held_back = reply::integer(script.name(), &held)? == 1;
