@@ -112,6 +112,8 @@ mod once_scene;
 #[cfg(test)]
 mod policy_commands;
 #[cfg(test)]
+mod policy_dead_letters;
+#[cfg(test)]
 mod policy_kinds;
 #[cfg(test)]
 mod policy_live;

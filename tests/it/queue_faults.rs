@@ -16,7 +16,7 @@ use crate::scene::{
     settled, settlement,
 };
 
-fn every_step() -> [SettleAction; 4] {
+pub(crate) fn every_step() -> [SettleAction; 4] {
     let leave = SettleAction::Leave { keep: 1 };
     [requeue(1), leave, dead_letter(), discard()]
 }

@@ -8,10 +8,11 @@ use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions, StreamQu
 use hostler::queue::{Backlog, Claim, Queue, Repaired, Reply};
 use hostler::redis::Class;
 
+use crate::queue_faults::every_step;
 use crate::queue_scene::{
     DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, park, text,
 };
-use crate::scene::{fetch, is_empty, orphaned, settled};
+use crate::scene::{fetch, is_empty, orphaned, settled, settlement};
 
 async fn retaining(scene: &Scene, retention: Retention) -> StreamQueue {
     let options = StreamOptions {
@@ -181,7 +182,7 @@ async fn an_empty_consumer_is_removed_after_an_hour_of_absence() {
     let script = hostler::redis::script::Script::Consumers.source();
     for (max, only, removed) in [("100", "nobody", 0), ("0", "", 0), ("100", "", 1)] {
         let call = ["EVAL", script, "2", KEY, FENCES, GROUP, "0", max, only];
-        let spared = [host.consumer(), PARKED_CONSUMER];
+        let spared = ["hostler:epoch:", host.consumer(), PARKED_CONSUMER];
         let words: Vec<_> = call.iter().chain(&spared).map(|w| w.as_bytes()).collect();
         let answer = scene.raw.ask_words(&words).await;
         assert_eq!(answer, redis::Value::Int(removed), "{max} {only}");
@@ -227,6 +228,122 @@ async fn a_second_host_finds_the_group_repaired_and_restores_only_its_own_delive
     // A host does not take back a delivery that another host owns.
     assert_eq!(repaired(&one, &[(second, 1)]).await, Repaired::Intact);
     scene.assert_held(second.id, two.consumer(), 1).await;
+}
+
+/// Destroy the group and make it again, behind everything, as another program does.
+async fn made_again_by_another_program(scene: &Scene) {
+    scene.destroy_group().await;
+    let create = format!("XGROUP CREATE {KEY} {GROUP} $");
+    scene.raw.ask(&create).await;
+}
+
+#[tokio::test]
+async fn nothing_is_gone_from_a_group_that_was_made_again_until_it_is_repaired() {
+    let (scene, host, claims) = Scene::reading(&["a"]).await;
+    let held = [(&claims[0], 1)];
+    for step in every_step() {
+        made_again_by_another_program(&scene).await;
+        let settlement = [settlement(&claims[0], 1, step)];
+        let refused = [
+            host.renew(&claims).await.unwrap_err(),
+            host.settle(&settlement).await.unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.class(), Class::Missing, "{settlement:?}");
+        }
+        assert_eq!(repaired(&host, &held).await, Repaired::Intact);
+        assert_eq!(host.settle(&settlement).await.unwrap(), [Reply::Done]);
+    }
+    assert_eq!(scene.length(DEAD).await, 1);
+    // What is settled is gone.
+    let gone = host.renew(&claims).await.unwrap();
+    assert_eq!(gone, [Reply::Gone]);
+}
+
+#[tokio::test]
+async fn a_due_delivery_of_an_earlier_group_is_taken_and_one_that_was_acknowledged_is_not() {
+    let (scene, host, claims) = Scene::reading(&["parked", "acked"]).await;
+    for claim in &claims {
+        settled(&host, claim, 1, park(1, Duration::ZERO)).await;
+    }
+    host.acknowledge(&claims[1..]).await.unwrap();
+    made_again_by_another_program(&scene).await;
+    let error = host.take_due(9).await.unwrap_err();
+    assert_eq!(error.class(), Class::Missing);
+    assert_eq!(scene.parked().await, 2);
+    // The deliveries that were parked are marked as missing. One host has died before it parked them.
+    let other = scene.host().await;
+    let taken = other.take_due(1).await.unwrap();
+    assert_eq!(taken.claims[0].id, claims[0].id);
+    other.maintain().await.unwrap();
+    // In the same group, a record without a delivery was acknowledged late.
+    settled(
+        &other,
+        &Arc::new(taken.claims[0].clone()),
+        1,
+        park(1, Duration::ZERO),
+    )
+    .await;
+    other.acknowledge(&claims).await.unwrap();
+    let none = other.take_due(9).await.unwrap();
+    assert!(none.claims.is_empty(), "{none:?}");
+    assert_eq!((none.trimmed, scene.parked().await), (0, 0));
+}
+
+#[tokio::test]
+async fn no_group_trims_what_was_parked_in_an_earlier_group() {
+    let scene = Scene::new().await;
+    let audit = StreamOptions {
+        group: "audit".to_owned(),
+        retention: Retention::Acked,
+        ..options()
+    };
+    let (host, audit) = (scene.host().await, scene.host_with(audit).await);
+    let claims = scene.read(&host, &["a", "b"]).await;
+    for claim in &claims {
+        settled(&host, claim, 1, park(1, Duration::from_secs(60))).await;
+    }
+    let copies = fetch(&audit, 9).await;
+    audit.acknowledge(&copies).await.unwrap();
+    made_again_by_another_program(&scene).await;
+    let other = scene.host().await;
+    assert_eq!(trimmed(&audit).await, 0);
+    other.maintain().await.unwrap();
+    assert_eq!(trimmed(&audit).await, 0);
+    for claim in &claims {
+        scene.assert_held(claim.id, PARKED_CONSUMER, 1).await;
+        other
+            .acknowledge(std::slice::from_ref(claim))
+            .await
+            .unwrap();
+    }
+    assert_eq!(trimmed(&audit).await, 2);
+}
+
+#[tokio::test]
+async fn hosts_of_one_group_find_the_same_mark_and_no_report_shows_it() {
+    let scene = Scene::new().await;
+    let (one, two) = (scene.host().await, scene.host().await);
+    for host in [&one, &two] {
+        host.maintain().await.unwrap();
+    }
+    let consumers = scene
+        .raw
+        .ask(&format!("XINFO CONSUMERS {KEY} {GROUP}"))
+        .await;
+    assert_eq!(
+        format!("{consumers:?}").matches("hostler:epoch:").count(),
+        1
+    );
+    assert!(report(&scene).await.consumers.is_empty());
+    // A new group has another one.
+    let claims = scene.read(&one, &["a"]).await;
+    scene.destroy_group().await;
+    assert_eq!(repaired(&two, &[]).await, Repaired::Group);
+    let error = one.renew(&claims).await.unwrap_err();
+    assert_eq!(error.class(), Class::Missing);
+    assert_eq!(repaired(&one, &[(&claims[0], 1)]).await, Repaired::Intact);
+    assert_eq!(one.renew(&claims).await.unwrap(), [Reply::Done]);
 }
 
 #[tokio::test]

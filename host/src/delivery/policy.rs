@@ -191,11 +191,12 @@ impl Policy {
 
     /// A message has no start left before a handler ran: its hosts died, or its header says so.
     pub fn exhausted(&self, attempts: u32, detail: String) -> Disposition {
-        let rejection = Rejection::new(Reason::MaxDeliveries, detail, attempts, false);
-        match self.on_cap {
-            OnCap::Discard => Disposition::Discard(rejection),
-            OnCap::DeadLetter => self.dead_letter(rejection),
-        }
+        self.at_cap(Rejection::new(
+            Reason::MaxDeliveries,
+            detail,
+            attempts,
+            false,
+        ))
     }
 
     /// The gate turns a message away: no handler runs for it.
@@ -225,10 +226,7 @@ impl Policy {
         }
         if self.limit.cap.is_some_and(|cap| attempt >= cap) {
             let rejection = Rejection::new(Reason::MaxDeliveries, detail(), attempt, true);
-            return match self.on_cap {
-                OnCap::Discard => Disposition::Discard(rejection),
-                OnCap::DeadLetter => self.dead_letter(rejection),
-            };
+            return self.at_cap(rejection);
         }
         let delay = delay.unwrap_or_else(|| self.backoff.delay(attempt, jitter));
         Disposition::Requeue {
@@ -240,14 +238,31 @@ impl Policy {
         self.dead_letter(Rejection::new(reason, detail, attempt, true))
     }
 
-    /// A message that is given up goes to the dead-letter queue, or is discarded.
-    pub(in crate::delivery) fn dead_letter(&self, rejection: Rejection) -> Disposition {
-        let is_discarded = self.dead_letters.discarded.contains(rejection.reason);
-        if self.has_dead_letter && !is_discarded {
-            Disposition::DeadLetter(rejection)
-        } else {
-            Disposition::Discard(rejection)
+    fn at_cap(&self, rejection: Rejection) -> Disposition {
+        match self.on_cap {
+            OnCap::Discard => Disposition::Discard(rejection),
+            OnCap::DeadLetter => self.dead_letter(rejection),
         }
+    }
+
+    /// A message that is given up goes to the dead-letter queue, or is discarded.
+    fn dead_letter(&self, rejection: Rejection) -> Disposition {
+        if self.is_discarded(rejection.reason) {
+            Disposition::Discard(rejection)
+        } else {
+            Disposition::DeadLetter(rejection)
+        }
+    }
+
+    /// Whether a message that was given up for this reason, under these rules or earlier ones, gets no
+    /// dead letter now.
+    pub(in crate::delivery) fn discards(&self, reason: Reason) -> bool {
+        let is_cap = reason == Reason::MaxDeliveries && self.on_cap == OnCap::Discard;
+        is_cap || self.is_discarded(reason)
+    }
+
+    fn is_discarded(&self, reason: Reason) -> bool {
+        !self.has_dead_letter || self.dead_letters.discarded.contains(reason)
     }
 }
 

@@ -41,6 +41,21 @@ pub(crate) enum Rule {
     /// 15: a repeated request that sends a delivery away voids the first one (`fence.lua`).
     #[cfg(test)]
     RepeatsVoid,
+    /// 16: a settlement that Redis refuses is tried again under the rules in force.
+    SettlementsFollowTheRules,
+    /// 17: what the gate turns away never starts.
+    TurnedAwayNeverStarts,
+    /// 18: a host says that a delivery is gone only if its group is still the one that it knows
+    /// (`parts/epoch.lua`).
+    #[cfg(test)]
+    GoneIsProven,
+    /// 18: a host that finds its group missing, or made again, takes back there what it holds before it
+    /// settles anything.
+    #[cfg(test)]
+    RepairBeforeSettling,
+    /// 19: what was parked in an earlier group is parked again.
+    #[cfg(test)]
+    ParkedAgain,
 }
 
 #[cfg(not(test))]

@@ -13,7 +13,7 @@ use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::wire::entry_id::parse_entry_id;
-use crate::wire::keys;
+use crate::wire::keys::{self, EPOCH_CONSUMER, UNPARKED_CONSUMER};
 
 const COMMAND: &str = "inspect";
 
@@ -332,6 +332,10 @@ fn read_consumers(value: Value) -> Result<Vec<ConsumerReport>, Error> {
     for info in reply::array(COMMAND, value)? {
         let mut info = Info::new(COMMAND, info)?;
         let name = reply::bytes(COMMAND, info.take("name"))?;
+        // They mark the group, and hold nothing.
+        if name.starts_with(EPOCH_CONSUMER.as_bytes()) || name == UNPARKED_CONSUMER {
+            continue;
+        }
         consumers.push(ConsumerReport {
             name: String::from_utf8_lossy(&name).into_owned(),
             pending: info.count("pending")?,

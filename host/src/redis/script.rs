@@ -48,23 +48,23 @@ macro_rules! flags {
 
 scripts! {
     /// Record starts.
-    Record = ["pending"] "record";
+    Record = ["epoch", "pending"] "record";
     /// Renew leases.
-    Renew = ["pending"] "renew";
+    Renew = ["epoch", "pending"] "renew";
     /// Park deliveries.
-    Park = ["fenced", "time", "pending"] "park";
+    Park = ["fenced", "time", "epoch", "pending"] "park";
     /// Leave suspects to other hosts.
-    Leave = ["fenced", "pending"] "leave";
+    Leave = ["fenced", "epoch", "pending"] "leave";
     /// Void the calls that had no answer.
     Fence = "fence" oom;
     /// Discard deliveries.
-    Discard = ["pending"] "discard";
+    Discard = ["epoch", "pending"] "discard";
     /// Dead-letter one delivery.
-    DeadLetter = ["pending"] "dead_letter";
+    DeadLetter = ["epoch", "pending"] "dead_letter";
     /// Check that a delivery is owned.
-    Holds = ["pending"] "holds";
+    Holds = ["epoch", "pending"] "holds";
     /// Take back parked deliveries that are due.
-    TakeDue = ["time", "due", "claim"] "take_due";
+    TakeDue = ["time", "due", "info", "ids", "unread", "epoch", "claim"] "take_due";
     /// Take back parked deliveries without a due time.
     Sweep = ["claim"] "sweep";
     /// Claim orphans.
@@ -77,10 +77,12 @@ scripts! {
     Retain = ["info", "ids"] "retain";
     /// Delete consumers that are gone.
     Consumers = ["info"] "consumers";
-    /// Make a deleted group again.
-    Repair = ["info", "ids"] "repair";
+    /// Make a deleted group again, or mark one.
+    Repair = ["info", "ids"] "repair" oom;
+    /// Park deliveries of an earlier group again.
+    ParkAgain = ["info", "ids", "unread", "epoch"] "park_again";
     /// Take back deliveries that a new group does not know.
-    Readopt = ["pending"] "readopt";
+    Readopt = ["epoch", "pending"] "readopt";
     /// Claim waiting values of a list.
     ListClaim = ["time", "step"] "list_claim" oom;
     /// Claim delayed values of a list that are due.

@@ -6,6 +6,9 @@
 //! When the probe succeeds, the host sends its requests again. Some failures are invisible to a probe: a
 //! missing right, a wrong type, a request that is repeated until it is answered. The host is ready only
 //! when such requests have succeeded. If one fails again, the next pause is longer.
+//!
+//! A missing group is such a failure as well: another host may have made it again by the time of the
+//! probe. So whoever met it takes back what this host holds before anything is sent again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,6 +42,9 @@ pub(super) struct Connection {
     failures: u32,
     /// Requests that must succeed before the host is ready again.
     pending_recovery: BTreeSet<Kind>,
+    /// The stream or group was missing, or is another one: it must be repaired before the host is online
+    /// again.
+    must_repair: bool,
     /// When the trouble began.
     since: Option<Time>,
     /// When Redis was last found to be back.
@@ -54,6 +60,7 @@ impl Connection {
             online,
             failures: 0,
             pending_recovery: BTreeSet::new(),
+            must_repair: false,
             since: None,
             back: Time::ZERO,
             logged: None,
@@ -77,6 +84,7 @@ impl Connection {
         if kind.retries() || is_refused {
             self.pending_recovery.insert(kind);
         }
+        self.must_repair |= error.class() == Class::Missing;
         self.mark_unready(now, error, reporter);
         if !self.is_online() {
             return false;
@@ -127,6 +135,16 @@ impl Connection {
         if self.pending_recovery.remove(&kind) {
             self.mark_ready(now, reporter);
         }
+    }
+
+    /// Whether the queue must be repaired before anything is settled.
+    pub(super) fn must_repair(&self) -> bool {
+        self.must_repair
+    }
+
+    /// The queue is repaired.
+    pub(super) fn repaired(&mut self) {
+        self.must_repair = false;
     }
 
     /// Redis is back. Returns whether the host was offline.

@@ -12,7 +12,7 @@ use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
 use crate::delivery::trace::Trace;
-use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repaired, Taken};
+use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repair, Repaired, Reply, Taken};
 use crate::redis::Error;
 use crate::runtime::handler::Report;
 use crate::runtime::job::Job;
@@ -201,7 +201,15 @@ impl Reporter {
                 self.metrics.disposition(&discard);
             }
             Closed::Superseded => debug!(id, "claimed again"),
-            Closed::Gone => debug!(id, "settled elsewhere"),
+            Closed::Gone => {
+                self.metrics.gone.inc();
+                if let Some(others) = self.pass("gone") {
+                    warn!(
+                        id,
+                        others, "no longer pending: another host or program has settled it"
+                    );
+                }
+            }
             Closed::Trimmed => {
                 self.metrics.trimmed_pending.inc();
                 if let Some(others) = self.pass("trimmed") {
@@ -394,9 +402,15 @@ impl Reporter {
         metrics.oldest_pending_seconds.set(oldest.as_secs_f64());
     }
 
-    pub(super) fn repaired(&self, repaired: Repaired) {
-        match repaired {
-            Repaired::Intact => return,
+    pub(super) fn repaired(&self, repair: &Repair) {
+        match repair.repaired {
+            Repaired::Intact => {
+                let held = repair.held.len();
+                let back = repair.held.iter().filter(|reply| **reply == Reply::Done);
+                let back = back.count();
+                info!(held, back, "the group was gone, and is there again");
+                return;
+            }
             Repaired::Group => {
                 warn!("the group was gone: made again behind the last entry read");
             }

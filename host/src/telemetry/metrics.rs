@@ -128,6 +128,8 @@ metrics! {
     pub orphans_recovered: Counter;
     /// Deliveries of this host that another host took.
     pub steals: Counter;
+    /// Deliveries of this host that are no longer pending, and that this host did not settle.
+    pub gone: Counter;
     /// Leases renewed.
     pub lease_renewals: Counter;
     /// Leases that ran out, or could not be confirmed, before the delivery was settled.

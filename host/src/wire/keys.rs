@@ -1,4 +1,5 @@
-//! The names of the keys that belong to a queue. All are in the hash slot of the queue's own key.
+//! The names of the keys that belong to a queue. All are in the hash slot of the queue's own key. Also
+//! the names of consumers that are no hosts: names of hosts end in a random part.
 //!
 //! A cluster hashes the text between the first `{` and the first `}` after it. If that text is
 //! empty or missing, it hashes the whole key.
@@ -37,6 +38,13 @@ pub fn derived(key: &str, suffix: &str) -> String {
 pub fn parked(key: &str, group: &str) -> String {
     derived(key, &format!("parked:{group}"))
 }
+
+/// So begins the name of the consumer that marks a group. It goes with the group: a group that is made
+/// again has another one, and a host sees that it must bring back what it holds.
+pub const EPOCH_CONSUMER: &str = "hostler:epoch:";
+
+/// The consumer of a group in which parked deliveries of an earlier group are not pending yet.
+pub const UNPARKED_CONSUMER: &str = "hostler:unparked";
 
 /// The ZSET of the fences of a group's hosts, by consumer. A fence is the number of a call that
 /// voids all requests that its host sent before.

@@ -7,6 +7,7 @@ use rustc_hash::FxBuildHasher;
 use super::{Closed, Delivery, Key, SettleAction, Time};
 use crate::delivery::attempt::{AttemptCounts, Lane, Start};
 use crate::delivery::message::DeliveryId;
+use crate::delivery::policy::Policy;
 use crate::delivery::rules::Rule;
 
 /// One holding of a delivery.
@@ -44,10 +45,27 @@ pub(super) enum State {
 }
 
 /// What was sent to settle a delivery.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Sent {
     Acknowledgement,
     Settlement(SettleAction),
+}
+
+impl Sent {
+    /// Rule 16: the same by the rules in force. A message that was given up goes where they say.
+    pub(super) fn under(self, policy: &Policy) -> Self {
+        match self {
+            Self::Settlement(SettleAction::DeadLetter(why) | SettleAction::Discard(why))
+                if Rule::SettlementsFollowTheRules.holds() =>
+            {
+                Self::Settlement(match policy.discards(why.reason) {
+                    true => SettleAction::Discard(why),
+                    false => SettleAction::DeadLetter(why),
+                })
+            }
+            sent => sent,
+        }
+    }
 }
 
 /// How many holdings are in which state.

@@ -99,7 +99,8 @@ impl<J> Ledger<J> {
             was_refused: false,
         };
         self.holdings.insert(delivery.id, held);
-        if let Some(turned_away) = delivery.turned_away {
+        let turned_away = delivery.turned_away;
+        if let Some(turned_away) = turned_away.filter(|_| Rule::TurnedAwayNeverStarts.holds()) {
             let disposition = match turned_away {
                 TurnedAway::Rejected(reason, detail) => {
                     let attempts = limit.attempts(counts);
@@ -428,7 +429,13 @@ impl<J> Ledger<J> {
         };
         let how = match (reply, sent) {
             (Reply::Refused(cause), sent) => {
-                self.refused(now, key, cause, sent, tries);
+                let in_force = sent.clone().under(&self.settings.policy);
+                if in_force == sent {
+                    self.refused(now, key, cause, sent, tries);
+                } else {
+                    // The rules changed while it was under way: what they say was not tried yet.
+                    self.send(key, in_force, tries);
+                }
                 return;
             }
             // If an entry is trimmed after its handler has acknowledged it, nothing is lost.
@@ -601,7 +608,8 @@ impl<J> Ledger<J> {
     }
 
     /// New rules hold for every decision from now on. Refused settlements are tried again at once
-    /// under the new rules: their dead letters may now go to another queue.
+    /// under the new rules: their dead letters may now go to another queue, or nowhere. A settlement
+    /// that is under way follows the new rules if it is refused.
     pub(super) fn change_policy(&mut self, now: Time, policy: Policy) {
         self.settings.policy = policy;
         for held in self.holdings.iter_mut() {
@@ -610,12 +618,7 @@ impl<J> Ledger<J> {
             };
             *again = now;
             self.refused_due = Some(now);
-            if let Sent::Settlement(SettleAction::DeadLetter(rejection)) = sent
-                && let Disposition::Discard(rejection) =
-                    self.settings.policy.dead_letter(rejection.clone())
-            {
-                *sent = Sent::Settlement(SettleAction::Discard(rejection));
-            }
+            *sent = sent.clone().under(&self.settings.policy);
         }
     }
 

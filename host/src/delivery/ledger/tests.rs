@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::delivery::policy::{OnCap, Reason, Reasons};
 
 const NOW: Time = Time::from_millis(1);
 
@@ -435,4 +436,106 @@ fn in_an_at_most_once_queue_held_messages_wait_and_are_tried_one_by_one() {
     let actions = at(&mut ledger, later, finished(tried[0], Outcome::Ack));
     assert!(!ledger.cannot_run());
     assert_eq!(releases(&actions).len(), 2);
+}
+
+/// How these actions settle deliveries.
+fn settles(actions: &[Action<()>]) -> Vec<SettleAction> {
+    let settle = |action: &Action<()>| match action {
+        Action::Settle { action, .. } => Some(action.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(settle).collect()
+}
+
+/// The rules that this change makes of those in force.
+fn changed(ledger: &Ledger<()>, change: impl FnOnce(&mut Policy)) -> Event<()> {
+    let mut policy = ledger.policy().clone();
+    change(&mut policy);
+    Event::PolicyChanged(Box::new(policy))
+}
+
+fn refused() -> Reply {
+    Reply::Refused("no dead-letter key is set".to_owned())
+}
+
+#[test]
+fn a_dead_letter_under_way_is_discarded_when_the_dead_letter_key_is_taken_away() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    let sent = step(&mut ledger, finished(key, Outcome::Drop(None)));
+    assert!(
+        matches!(settles(&sent)[..], [SettleAction::DeadLetter(_)]),
+        "{sent:?}"
+    );
+    let none = changed(&ledger, |policy| policy.has_dead_letter = false);
+    assert!(settles(&step(&mut ledger, none)).is_empty());
+    // At once, and without a refusal: the rules in force were not tried yet.
+    let again = step(&mut ledger, Event::Settled(key, refused()));
+    assert!(
+        matches!(settles(&again)[..], [SettleAction::Discard(_)]),
+        "{again:?}"
+    );
+    let is_refusal = |action: &Action<()>| matches!(action, Action::Note(_));
+    assert!(!again.iter().any(is_refusal), "{again:?}");
+    let done = step(&mut ledger, Event::Settled(key, Reply::Done));
+    assert!(
+        matches!(
+            closed(&done)[..],
+            [Closed::Settled(SettleAction::Discard(_))]
+        ),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_refused_settlement_follows_each_change_of_the_rules() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    step(&mut ledger, finished(key, Outcome::Drop(None)));
+    assert!(settles(&step(&mut ledger, Event::Settled(key, refused()))).is_empty());
+    for has_dead_letter in [false, true, false, true] {
+        let rules = changed(&ledger, |policy| policy.has_dead_letter = has_dead_letter);
+        let sent = step(&mut ledger, rules);
+        let is_copied = matches!(settles(&sent)[..], [SettleAction::DeadLetter(_)]);
+        assert_eq!(is_copied, has_dead_letter, "{sent:?}");
+        let is_discarded = matches!(settles(&sent)[..], [SettleAction::Discard(_)]);
+        assert_eq!(is_discarded, !has_dead_letter, "{sent:?}");
+        assert!(settles(&step(&mut ledger, Event::Settled(key, refused()))).is_empty());
+    }
+    let rules = changed(&ledger, |policy| {
+        policy.dead_letters.discarded = Reasons::new([Reason::Dropped]);
+    });
+    let sent = step(&mut ledger, rules);
+    assert!(
+        matches!(settles(&sent)[..], [SettleAction::Discard(_)]),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn a_message_given_up_at_its_cap_follows_a_change_of_on_cap() {
+    let mut ledger = ledger();
+    let capped = changed(&ledger, |policy| policy.limit.cap = Some(1));
+    step(&mut ledger, capped);
+    let key = released(&mut ledger);
+    // The last start is recorded first.
+    step(&mut ledger, Event::SlotReady(key));
+    let recorded = Event::Recorded {
+        key,
+        leased: NOW,
+        reply: Reply::Done,
+    };
+    step(&mut ledger, recorded);
+    let sent = step(&mut ledger, finished(key, Outcome::NackRequeue(None)));
+    assert!(
+        matches!(settles(&sent)[..], [SettleAction::DeadLetter(_)]),
+        "{sent:?}"
+    );
+    let discards = changed(&ledger, |policy| policy.on_cap = OnCap::Discard);
+    step(&mut ledger, discards);
+    let again = step(&mut ledger, Event::Settled(key, refused()));
+    assert!(
+        matches!(settles(&again)[..], [SettleAction::Discard(_)]),
+        "{again:?}"
+    );
 }

@@ -181,6 +181,12 @@ pub(super) async fn settle<Q: AtLeastOnce>(
     complete(Q::DEAD_LETTER, replies)
 }
 
+/// Deliveries that housekeeping has claimed and not settled, with their native counts. The ledger does
+/// not know them.
+pub(super) fn unsettled<Q: AtLeastOnce>(queue: &Q) -> Vec<(Arc<Claim>, u32)> {
+    queue.base().overflow.unsettled()
+}
+
 /// [`Queue::maintain`](crate::queue::Queue::maintain).
 pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, Error> {
     let base = queue.base();

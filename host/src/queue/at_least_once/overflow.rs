@@ -37,6 +37,15 @@ impl Overflow {
         // Replaced as a whole: a panic elsewhere leaves nothing half-written.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What is claimed, and not known to be settled.
+    pub(super) fn unsettled(&self) -> Vec<(Arc<Claim>, u32)> {
+        let open = self.open();
+        let held = open
+            .iter()
+            .map(|open| (Arc::clone(&open.claim), open.count));
+        held.collect()
+    }
 }
 
 /// Give up messages over the length, as many as one housekeeping may.

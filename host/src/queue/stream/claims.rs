@@ -14,6 +14,7 @@ use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::Script;
 use crate::wire::entry_id::parse_entry_id;
+use crate::wire::keys::UNPARKED_CONSUMER;
 use crate::wire::{Raw, stream};
 
 /// Most deliveries that one script claims.
@@ -75,8 +76,9 @@ impl StreamQueue {
 
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
-        let mut call = self.call(script, &[&self.parked]);
+        let mut call = self.call_in_epoch(script, &[&self.parked]);
         call.arg(PARKED_CONSUMER)
+            .arg(UNPARKED_CONSUMER)
             .arg(max.min(CLAIMS_MAX))
             .arg(BYTES_MAX);
         let reply = self.run(script, &call).await?;
@@ -133,19 +135,25 @@ impl StreamQueue {
 
     /// Consumers with something pending, other than this host and the one of parked deliveries.
     async fn other_consumers(&self) -> Result<Vec<Bytes>, Error> {
+        let mut others = self.consumers().await?;
+        others.retain(|(name, pending)| {
+            *pending > 0 && name != &self.base.consumer && name != PARKED_CONSUMER
+        });
+        Ok(others.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The consumers of the group, and how much is pending for each.
+    pub(super) async fn consumers(&self) -> Result<Vec<(Bytes, u64)>, Error> {
         const COMMAND: &str = "XINFO CONSUMERS";
         let mut ask = cmd("XINFO");
         ask.arg("CONSUMERS").arg(self.key()).arg(self.group());
-        let mut others = Vec::new();
-        for info in reply::array(COMMAND, self.ask(COMMAND, &ask).await?)? {
+        let infos = reply::array(COMMAND, self.ask(COMMAND, &ask).await?)?;
+        let consumer = |info| {
             let mut info = Info::new(COMMAND, info)?;
             let name = reply::bytes(COMMAND, info.take("name"))?;
-            let is_other = name != self.base.consumer && name != PARKED_CONSUMER;
-            if is_other && info.count("pending")? > 0 {
-                others.push(name);
-            }
-        }
-        Ok(others)
+            Ok((name, info.count("pending")?))
+        };
+        infos.into_iter().map(consumer).collect()
     }
 
     /// Claim own deliveries that `holds` does not know: their reply was lost.

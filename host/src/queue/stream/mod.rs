@@ -28,6 +28,7 @@ use crate::redis::script_reply::{full, refused, word_reply};
 use crate::redis::startup::StartError;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::entry_id::{entry_id, parse_entry_id};
+use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
 use crate::wire::{self, Raw, keys, list};
 
 mod claims;
@@ -46,8 +47,8 @@ const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
 const CONSUMERS_MAX: usize = 100;
 /// Most entries trimmed in one go.
 const TRIM_MAX: u64 = 10_000;
-/// Most parked deliveries held again by the script that makes a group again.
-const PARKED_AGAIN_MAX: usize = 10_000;
+/// Most deliveries that one script parks again.
+const PARKED_AGAIN_MAX: u64 = 1000;
 
 /// A consumer group on a stream, as one host serves it.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub struct StreamQueue {
     fences: String,
     calls: tokio::sync::Mutex<Calls>,
     cursors: Mutex<Cursors>,
+    /// Parked deliveries whose entries were found deleted, and that are not reported yet.
+    trimmed: AtomicU64,
 }
 
 /// Where bounded scans go on.
@@ -73,6 +76,8 @@ struct Cursors {
     own: String,
     /// The greatest id that this host saw.
     seen: DeliveryId,
+    /// The mark of the group, as this host knows it.
+    epoch: String,
 }
 
 /// The beginning of a scan.
@@ -124,13 +129,16 @@ impl StreamQueue {
                 sweep: FROM_START.to_owned(),
                 own: FROM_START.to_owned(),
                 seen: DeliveryId(0),
+                epoch: String::new(),
             }),
+            trimmed: AtomicU64::new(0),
             options,
         };
         let base = &queue.base;
         let prepared = async {
             queue.saw(queue.join().await?);
             script::load(&base.commands).await?;
+            queue.learn_epoch().await?;
             base.time.read(&base.commands).await?;
             base.fetches.reach().await
         };
@@ -173,6 +181,71 @@ impl StreamQueue {
         let mut call = script.on(&[&[self.key()][..], keys].concat());
         call.arg(self.group()).arg(&self.base.consumer);
         call
+    }
+
+    /// The same, about deliveries that this host holds: the group must be the one that it knows.
+    fn call_in_epoch(&self, script: Script, keys: &[&str]) -> Cmd {
+        let mut call = self.call(script, keys);
+        call.arg(&self.cursors().epoch);
+        call
+    }
+
+    /// Learn the mark of the group, and mark it if nobody has. A server that takes no writes can still be
+    /// asked.
+    async fn learn_epoch(&self) -> Result<(), Error> {
+        let consumers = self.consumers().await?;
+        let mut names = consumers
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name));
+        match names.find(|name| name.starts_with(EPOCH_CONSUMER)) {
+            Some(epoch) => {
+                self.cursors().epoch = epoch.into_owned();
+                Ok(())
+            }
+            None => self.make_again().await.map(drop),
+        }
+    }
+
+    /// Make the group again if it is missing, mark it if it has no mark, and learn its mark.
+    async fn make_again(&self) -> Result<Repaired, Error> {
+        let script = Script::Repair;
+        let seen = self.cursors().seen;
+        let mut call = script.on(&[self.key(), &self.parked]);
+        call.arg(self.group())
+            .arg(entry_id(seen))
+            .arg(format!("{EPOCH_CONSUMER}{:08x}", fastrand::u32(..)))
+            .arg(EPOCH_CONSUMER)
+            .arg(UNPARKED_CONSUMER);
+        let [made, epoch] = reply::tuple(script.name(), self.run(script, &call).await?)?;
+        self.cursors().epoch = reply::text(script.name(), epoch)?;
+        Ok(match reply::text(script.name(), made)?.as_str() {
+            "intact" => Repaired::Intact,
+            "group" => Repaired::Group,
+            _ => Repaired::Stream,
+        })
+    }
+
+    /// Park again what was parked in an earlier group, if that is not done yet: some in each call, until
+    /// all are pending.
+    ///
+    /// Dies here: the next housekeeping of any host begins again.
+    async fn park_again(&self) -> Result<(), Error> {
+        let script = Script::ParkAgain;
+        let mut done = 0;
+        loop {
+            let mut call = self.call_in_epoch(script, &[&self.parked]);
+            call.arg(PARKED_CONSUMER)
+                .arg(UNPARKED_CONSUMER)
+                .arg(PARKED_AGAIN_MAX)
+                .arg(done);
+            let [looked_at, lost] = reply::tuple(script.name(), self.run(script, &call).await?)?;
+            let lost = reply::count(script.name(), &lost)?;
+            self.trimmed.fetch_add(lost, Ordering::Relaxed);
+            match u64::try_from(reply::integer(script.name(), &looked_at)?) {
+                Ok(PARKED_AGAIN_MAX) => done += PARKED_AGAIN_MAX - lost,
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// Make the group if it does not exist. Returns the last id that it has handed out.
@@ -291,6 +364,7 @@ impl Queue for StreamQueue {
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
         let mut taken = self.claim_parked(max).await?;
+        taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
         match self.append_due().await {
             Ok(next) => {
                 taken.next_due = [taken.next_due, next].into_iter().flatten().min();
@@ -319,7 +393,8 @@ impl Queue for StreamQueue {
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let script = Script::Record;
-        let batches = self.batches(&all_of(records), self.call(script, &[]), |place, call| {
+        let call = self.call_in_epoch(script, &[]);
+        let batches = self.batches(&all_of(records), call, |place, call| {
             let record = &records[place];
             call.arg(entry_id(record.claim.id))
                 .arg(record.expect)
@@ -352,7 +427,8 @@ impl Queue for StreamQueue {
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
         let script = Script::Renew;
-        let batches = self.batches(&all_of(claims), self.call(script, &[]), |place, call| {
+        let call = self.call_in_epoch(script, &[]);
+        let batches = self.batches(&all_of(claims), call, |place, call| {
             call.arg(entry_id(claims[place].id));
         });
         let mut replies = vec![None; claims.len()];
@@ -366,34 +442,28 @@ impl Queue for StreamQueue {
     }
 
     async fn repair(&self, held: &[(Arc<Claim>, u32)]) -> Result<Repair, Error> {
-        let script = Script::Repair;
-        let seen = self.cursors().seen;
-        let mut call = script.on(&[self.key(), &self.parked]);
-        call.arg(self.group())
-            .arg(PARKED_CONSUMER)
-            .arg(entry_id(seen))
-            .arg(PARKED_AGAIN_MAX);
-        let answer = self.run(script, &call).await?;
-        let repaired = match reply::text(script.name(), answer)?.as_str() {
-            "intact" => Repaired::Intact,
-            "group" => Repaired::Group,
-            _ => {
-                // The deliveries that this host still holds went with the stream.
-                return Ok(Repair {
-                    repaired: Repaired::Stream,
-                    held: vec![Reply::Trimmed; held.len()],
-                });
-            }
-        };
+        let repaired = self.make_again().await?;
+        if repaired == Repaired::Stream {
+            // The deliveries that this host still holds went with the stream.
+            return Ok(Repair {
+                repaired,
+                held: vec![Reply::Trimmed; held.len()],
+            });
+        }
         // Another host may have made the group again: take back there what this host holds.
+        let unsettled = at_least_once::unsettled(self);
+        let all = [held, &unsettled[..]].concat();
         let script = Script::Readopt;
-        let batches = self.batches(&all_of(held), self.call(script, &[]), |place, call| {
-            let (claim, count) = &held[place];
+        let call = self.call_in_epoch(script, &[]);
+        let batches = self.batches(&all_of(&all), call, |place, call| {
+            let (claim, count) = &all[place];
             call.arg(entry_id(claim.id)).arg(*count);
         });
-        let mut replies = vec![None; held.len()];
+        let mut replies = vec![None; all.len()];
         let refusal = |error| Err(self.about(error));
         calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
+        replies.truncate(held.len());
+        self.park_again().await?;
         Ok(Repair {
             repaired,
             held: complete(script, replies)?,
@@ -446,7 +516,7 @@ impl Queue for StreamQueue {
         let script = Script::Consumers;
         let mut call = script.on(&[self.key(), &self.fences]);
         call.arg(self.group()).arg(0).arg(1);
-        call.arg(&self.base.consumer);
+        call.arg(&self.base.consumer).arg(EPOCH_CONSUMER);
         self.run(script, &call).await.map(drop)
     }
 }
@@ -504,7 +574,7 @@ impl AtLeastOnce for StreamQueue {
             .copied()
             .partition(|place| settlements[*place].action.parking().is_some());
         let refusal = |error| refused(self.about(error));
-        let mut park = self.call(Script::Park, &[&self.fences, &self.parked]);
+        let mut park = self.call_in_epoch(Script::Park, &[&self.fences, &self.parked]);
         park.arg(number).arg(PARKED_CONSUMER);
         let batches = self.batches(&parked, park, |place, call| {
             let settlement = &settlements[place];
@@ -517,7 +587,7 @@ impl AtLeastOnce for StreamQueue {
         });
         let link = &self.base.commands;
         calls::run(link, Script::Park, batches, replies, refusal).await?;
-        let mut leave = self.call(Script::Leave, &[&self.fences]);
+        let mut leave = self.call_in_epoch(Script::Leave, &[&self.fences]);
         leave.arg(number).arg(millis_up(self.options.min_idle));
         let batches = self.batches(&left, leave, |place, call| {
             let settlement = &settlements[place];
@@ -539,7 +609,8 @@ impl AtLeastOnce for StreamQueue {
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let script = Script::Discard;
-        let batches = self.batches(places, self.call(script, &[]), |place, call| {
+        let call = self.call_in_epoch(script, &[]);
+        let batches = self.batches(places, call, |place, call| {
             let settlement = &settlements[place];
             call.arg(entry_id(settlement.claim.id))
                 .arg(settlement.count);
@@ -568,7 +639,7 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
-        let mut call = self.call(Script::DeadLetter, &[key]);
+        let mut call = self.call_in_epoch(Script::DeadLetter, &[key]);
         call.arg(entry_id(settlement.claim.id))
             .arg(settlement.count);
         call
@@ -576,7 +647,7 @@ impl AtLeastOnce for StreamQueue {
 
     async fn holds(&self, settlement: &Settlement, _trimmed: Option<&str>) -> Result<Reply, Error> {
         let script = Script::Holds;
-        let mut call = self.call(script, &[]);
+        let mut call = self.call_in_epoch(script, &[]);
         call.arg(entry_id(settlement.claim.id))
             .arg(settlement.count);
         word_reply(script.name(), self.run(script, &call).await?)
@@ -603,6 +674,8 @@ impl AtLeastOnce for StreamQueue {
     }
 
     async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {
+        // A host that made the group again may have died before it was done.
+        self.park_again().await?;
         let length = match self.options.retention {
             Retention::Keep => None,
             Retention::Acked => Some(String::new()),
@@ -611,7 +684,12 @@ impl AtLeastOnce for StreamQueue {
         if let Some(length) = length {
             let script = Script::Retain;
             let mut call = script.on(&[self.key()]);
-            let reply = self.run(script, call.arg(TRIM_MAX).arg(length)).await?;
+            let reply = self
+                .run(
+                    script,
+                    call.arg(TRIM_MAX).arg(length).arg(UNPARKED_CONSUMER),
+                )
+                .await?;
             let [trimmed, held] = reply::tuple(script.name(), reply)?;
             done.trimmed = reply::count(script.name(), &trimmed)?;
             done.held_back = reply::integer(script.name(), &held)? == 1;
@@ -622,8 +700,10 @@ impl AtLeastOnce for StreamQueue {
             .arg(CONSUMER_IDLE_MS)
             .arg(CONSUMERS_MAX)
             .arg("")
+            .arg(EPOCH_CONSUMER)
             .arg(&self.base.consumer)
-            .arg(PARKED_CONSUMER);
+            .arg(PARKED_CONSUMER)
+            .arg(UNPARKED_CONSUMER);
         let removed = self.run(script, &call).await?;
         done.consumers_removed = reply::count(script.name(), &removed)?;
         Ok(())

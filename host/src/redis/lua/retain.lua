@@ -1,7 +1,9 @@
 -- Trim entries that every group has acknowledged: all of them, or the oldest over a length.
 --
 -- KEYS  1 stream
--- ARGV  1 most entries to trim in this call, 2 length to keep, approximately ('' = none)
+-- ARGV  1 most entries to trim in this call, 2 length to keep, approximately ('' = none),
+--       3 consumer of a group that lacks parked deliveries: until they are pending again, nothing is
+--       trimmed
 -- reply { trimmed, 1 if the stream stays longer because entries are unread or pending, else 0 }
 --
 -- Atomicity: the slowest group is found and the stream trimmed in one go, so that no group made or
@@ -24,6 +26,11 @@ end
 local keep
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = named(info)
+  for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], group['name'])) do
+    if named(consumer)['name'] == ARGV[3] then
+      return { 0, 0 }
+    end
+  end
   local first = redis.call('XPENDING', KEYS[1], group['name'], '-', '+', 1)[1]
   local needs = after(group['last-delivered-id'])
   if first and less(first[1], needs) then

@@ -360,6 +360,7 @@ impl Driver {
                     self.drain("the queue is empty");
                 }
             }
+            (_, Some(Answer::Probed)) if self.connection.must_repair() => self.repair(),
             (_, Some(Answer::Probed)) => self.restored(now),
             (_, Some(Answer::Repaired(keys, repair))) => self.repaired(now, sent, keys, repair),
             _ => {}
@@ -399,8 +400,8 @@ impl Driver {
         }
     }
 
-    /// Make a missing group again, with the deliveries that this host holds. The host settles nothing
-    /// meanwhile. A delivery that is being acknowledged does not belong into the new group: it would stay
+    /// Make a missing group again, with the deliveries that this host holds; or bring them into the group
+    /// that another host made. The host settles nothing meanwhile. A delivery that is being acknowledged does not belong into the new group: it would stay
     /// there for ever.
     fn repair(&mut self) {
         let held = self.ledger.pending();
@@ -410,7 +411,8 @@ impl Driver {
     }
 
     fn repaired(&mut self, now: Time, sent: Time, keys: Vec<Key>, repair: Repair) {
-        self.reporter.repaired(repair.repaired);
+        self.connection.repaired();
+        self.reporter.repaired(&repair);
         let event = Event::Readopted {
             leased: sent,
             replies: keys.into_iter().zip(repair.held).collect(),

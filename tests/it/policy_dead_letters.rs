@@ -1,0 +1,98 @@
+//! The dead-letter key is taken away under load, by a policy or in the configuration file. What is on its
+//! way to the dead-letter queue then ends under the new rules: nothing stays pending.
+
+use hostler_tests::command::run;
+use hostler_tests::host::Host;
+use hostler_tests::redis::eventually;
+use serde_json::json;
+
+use crate::dlq_scene::{Kind, Scene, on_both};
+use crate::policy_scene::{File, HELD};
+
+on_both! {
+    no_message_stays_behind_when_a_policy_takes_the_dead_letter_key_away
+    no_message_stays_behind_when_the_file_takes_the_dead_letter_key_away
+}
+
+/// So many messages wait, or settle, while the rules change: more than one request settles.
+const BACKLOG: u64 = 2000;
+
+async fn no_message_stays_behind_when_a_policy_takes_the_dead_letter_key_away(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let url = scene.server.url();
+    let queue = ["--redis", &url, "--queue", scene.key()];
+    let key = format!("dead_letter.key={}", scene.dead_key());
+    run([&["policy", "set"], &queue[..], &[&key]].concat()).ok();
+    let host = scene.binary().without("dead-letter").admin().ready().await;
+    no_message_stays_behind(&scene, host, || {
+        run([&["policy", "unset"], &queue[..], &["dead_letter.key"]].concat()).ok();
+    })
+    .await;
+}
+
+async fn no_message_stays_behind_when_the_file_takes_the_dead_letter_key_away(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let file = File::of(&format!("[dead_letter]\nkey = \"{}\"\n", scene.dead_key()));
+    let options = scene.binary().without("dead-letter").admin();
+    let options = options.flag("config", file.path.to_str().unwrap());
+    let host = options.ready().await;
+    no_message_stays_behind(&scene, host, || file.replace("")).await;
+}
+
+async fn no_message_stays_behind(scene: &Scene, host: Host, take_the_key_away: impl FnOnce()) {
+    let mut load = Load { scene, sent: 0 };
+    eventually("dead letters are written under load", async || {
+        load.keep_up(&host).await;
+        scene.length(scene.dead_key()).await > BACKLOG / 4
+    })
+    .await;
+    take_the_key_away();
+    eventually("the rules have changed", async || {
+        load.keep_up(&host).await;
+        host.count(|line| line.message() == HELD) == 1
+    })
+    .await;
+    let sent = load.sent;
+    eventually("each message has ended", async || ended(&host) == sent).await;
+    let copied = scene.length(scene.dead_key()).await;
+    let discarded = sent - copied;
+    assert!(discarded > 0, "the load ended before the rules changed");
+    let summary = host.drained().await.json();
+    assert_eq!(summary["dead_lettered"], json!({"dropped": copied}));
+    assert_eq!(summary["discarded"], discarded);
+}
+
+/// How many messages are in the dead-letter queue, or discarded.
+fn ended(host: &Host) -> u64 {
+    let metrics = host.metrics();
+    let ended = |disposition: &str| {
+        let series = format!(
+            "hostler_dispositions_total{{disposition=\"{disposition}\",reason=\"dropped\"}} "
+        );
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
+        value.unwrap().parse::<u64>().unwrap()
+    };
+    ended("dead-letter") + ended("discard")
+}
+
+/// Messages whose handler drops them.
+struct Load<'a> {
+    scene: &'a Scene,
+    sent: u64,
+}
+
+impl Load<'_> {
+    /// Send more, unless enough of them wait.
+    async fn keep_up(&mut self, host: &Host) {
+        let missing = BACKLOG.saturating_sub(self.sent - ended(host));
+        let send = match self.scene.kind {
+            Kind::Stream => "redis.call('XADD', KEYS[1], '*', '_payload', 'drop')",
+            Kind::List => "redis.call('LPUSH', KEYS[1], 'drop')",
+        };
+        let script = format!("for _ = 1, ARGV[1] do {send} end");
+        let (key, count) = (self.scene.key(), missing.to_string());
+        let words = ["EVAL", &script, "1", key, &count].map(str::as_bytes);
+        self.scene.raw.ask_words(&words).await;
+        self.sent += missing;
+    }
+}
