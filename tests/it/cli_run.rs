@@ -216,6 +216,29 @@ fn an_admin_address_in_use_is_refused() {
     refused(&ended, 64, &format!("error: cannot serve on {address}: "));
 }
 
+#[test]
+fn probes_are_answered_while_others_hold_half_sent_requests() {
+    let redis = RedisServer::start();
+    let mut host = start(&redis, "--admin 127.0.0.1:0");
+    let serving = host.event("serving /metrics, /live and /ready");
+    let address = serving["address"].as_str().unwrap().to_owned();
+    host.until_ready();
+    let half_sent = || {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        stream.write_all(b"GET /live HTTP/1.1\r\nhost:").unwrap();
+        stream
+    };
+    // More than there is room for, and none of them ever ends.
+    let held: Vec<_> = std::iter::repeat_with(half_sent).take(200).collect();
+    let begun = std::time::Instant::now();
+    for path in ["/live", "/ready", "/metrics"] {
+        assert_eq!(get(&address, path).0, 200, "{path}");
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    drop(held);
+    host.stop().ok();
+}
+
 /// Ask over HTTP: status and body.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
