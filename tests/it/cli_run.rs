@@ -149,7 +149,8 @@ fn passwords_come_from_a_file_or_a_variable() {
         let mut command = hostler(peek.split(' '));
         end(command.env("HOSTLER_REDIS_PASSWORD", password))
     };
-    assert_eq!(with("hunter2").ok().json()["total"], 0);
+    ask(&redis, "XADD dead * a 1");
+    assert_eq!(with("hunter2").ok().json()["total"], 1);
     let file = redis.dir().join("password");
     std::fs::write(&file, "hunter2\n").unwrap();
     let file = file.display();
@@ -158,6 +159,21 @@ fn passwords_come_from_a_file_or_a_variable() {
     let ended = with("hunter3");
     assert_eq!(ended.code, 64, "{ended:?}");
     assert!(!ended.stderr.contains("hunter3"), "{ended:?}");
+}
+
+#[test]
+fn a_port_without_tls_is_asked_about() {
+    let redis = RedisOptions::default().tcp().start();
+    let url = format!("rediss://127.0.0.1:{}", redis.port());
+    for command in ["dlq peek dead", "run --stream s --group g --handler"] {
+        let handler = if command.starts_with("run") {
+            scripted()
+        } else {
+            String::new()
+        };
+        let ended = run_line(&format!("{command} {handler} --redis {url}"));
+        refused(&ended, 69, "does this port speak TLS?");
+    }
 }
 
 #[test]

@@ -118,10 +118,23 @@ async fn replay_prints_what_it_moved_and_what_it_left(kind: Kind) {
     assert_eq!(scene.length(key).await, 2);
     assert_eq!(scene.length("attic").await, 1);
     assert_eq!(scene.length(dead).await, 0);
-    let none = scene.dlq("replay", &["--reason", "timeuot"]).ok();
+    let wrong = scene.dlq("replay", &["--reason", "timeuot"]);
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (64, ""));
+    assert!(
+        wrong.stderr.contains("did you mean `timeout`?"),
+        "{wrong:?}"
+    );
+    // A reason that is nothing like those of hostler may be somebody else's.
+    let none = scene.dlq("replay", &["--reason", "zzz"]).ok();
     assert_eq!(none.stdout, "replayed 0\n");
-    let warning = "warning: no entry died for `timeuot`";
+    let warning = "warning: no entry died for `zzz`";
     assert!(none.stderr.contains(warning), "{none:?}");
+    let itself = scene.dlq("replay", &["--to", dead, "--dry-run"]);
+    assert_eq!((itself.code, itself.stdout.as_str()), (64, ""));
+    assert!(
+        itself.stderr.contains("is the dead-letter queue itself"),
+        "{itself:?}"
+    );
 
     scene.delete(key).await;
     scene.obstruct(key).await;
@@ -177,7 +190,7 @@ async fn publish_takes_exported_lines_where_the_queue_can_hold_them() {
 
     let wrong = fed(&publish, b"{\"body\":\"one\"}\nhello\n");
     assert_eq!((wrong.code, wrong.stdout.lines().count()), (64, 1));
-    let error = "error: line 2 of stdin is not a message in JSON";
+    let error = "error: line 2 of stdin is not a message in JSON: expected value at column 1\n";
     assert!(wrong.stderr.starts_with(error), "{wrong:?}");
 }
 

@@ -146,7 +146,7 @@ impl Target {
             });
         }
         let has_tls_files = target.tls.ca.is_some() || target.tls.client.is_some();
-        if has_tls_files && !matches!(target.address, ConnectionAddr::TcpTls { .. }) {
+        if has_tls_files && !target.is_tls() {
             return Err(TargetError::NoTls);
         }
         Ok(target)
@@ -175,6 +175,11 @@ impl Target {
             false => host.clone(),
         };
         format!("{scheme}://{host}:{port}/{}", self.database)
+    }
+
+    /// Whether connections to it are encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.address, ConnectionAddr::TcpTls { .. })
     }
 
     /// Whether the URL itself holds a password (worth a warning if it came by argv).
