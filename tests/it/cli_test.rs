@@ -179,7 +179,6 @@ fn a_wrong_table_is_refused_before_any_case_runs() {
         "[[case]]\nname = 'a'\noutcome = 'ack'\nbody_file = 'nope'",
         "nope",
     );
-
 }
 
 #[test]

@@ -11,6 +11,7 @@ on_both! {
     peek_and_show_print_entries_whole
     replay_prints_what_it_moved_and_what_it_left
     a_key_of_another_type_is_refused_by_every_command
+    peek_tells_a_missing_key_from_an_empty_queue
 }
 
 async fn peek_and_show_print_entries_whole(kind: Kind) {
@@ -203,5 +204,24 @@ async fn a_key_of_another_type_is_refused_by_every_command(kind: Kind) {
         assert_eq!(ended.code, 64, "{command}: {ended:?}");
         let error = format!("`{dead}` is neither a stream nor a list");
         assert!(ended.stderr.contains(&error), "{command}: {ended:?}");
+    }
+}
+
+async fn peek_tells_a_missing_key_from_an_empty_queue(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let dead = scene.dead_key();
+    for more in [&[][..], &["--json"]] {
+        let missing = scene.dlq("peek", more);
+        assert_eq!((missing.code, missing.stdout.as_str()), (64, ""));
+        let error = format!("error: there is no key `{dead}`\n");
+        assert!(missing.stderr.starts_with(&error), "{missing:?}");
+    }
+    scene.letter("1", Reason::Trap).await;
+    scene.dlq("purge", &["--yes"]).ok();
+    let emptied = scene.dlq("peek", &[]);
+    match kind {
+        Kind::Stream => assert_eq!(emptied.ok().stdout, format!("{dead} is empty\n")),
+        // Redis deletes a list with its last entry.
+        Kind::List => assert_eq!(emptied.code, 64, "{emptied:?}"),
     }
 }

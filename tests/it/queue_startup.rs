@@ -7,7 +7,7 @@ use hostler::redis::connection::Connector;
 use hostler::redis::startup::{StartError, StartWarning};
 use hostler_tests::command::run_line;
 use hostler_tests::guests::guest;
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::redis::{RedisOptions, eventually, free_port};
 
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
 use crate::scene::{cluster, discard, is_empty, orphaned, recorded, requeue, settle, settled};
@@ -219,12 +219,6 @@ async fn on_a_cluster_the_queue_keys_must_share_a_slot_and_the_dead_letter_key_n
     assert_eq!(due(&host, 9).await.len(), 1);
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn a_node_without_the_key_names_the_node_that_has_it() {
     let bus = [free_port(), free_port()];
@@ -242,7 +236,10 @@ async fn a_node_without_the_key_names_the_node_that_has_it() {
         info.contains("cluster_state:ok")
     })
     .await;
-    let cluster = format!("this is a cluster, and its node 127.0.0.1:{} has the key", owner.port());
+    let cluster = format!(
+        "this is a cluster, and its node 127.0.0.1:{} has the key",
+        owner.port()
+    );
     let queue = format!("--redis {} --stream orders", other.url());
     let handler = guest("scripted").display().to_string();
     for line in [
@@ -252,7 +249,14 @@ async fn a_node_without_the_key_names_the_node_that_has_it() {
         let ended = run_line(&line);
         assert_eq!(ended.code, 64, "{ended:?}");
         assert!(ended.stderr.contains(&cluster), "{ended:?}");
-        assert!(ended.stderr.contains("hint: hostler does not follow"), "{ended:?}");
+        assert!(
+            ended.stderr.contains("hint: hostler does not follow"),
+            "{ended:?}"
+        );
     }
-    run_line(&format!("publish --redis {} --stream orders --body x", owner.url())).ok();
+    run_line(&format!(
+        "publish --redis {} --stream orders --body x",
+        owner.url()
+    ))
+    .ok();
 }

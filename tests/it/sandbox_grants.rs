@@ -96,9 +96,8 @@ fn check_lists_grants_and_hides_their_values() {
 
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("orders.toml");
-    let base = format!(
-        "redis = \"redis://db\"\nstream = \"o\"\ngroup = \"g\"\nhandler = \"{file}\"\n"
-    );
+    let base =
+        format!("redis = \"redis://db\"\nstream = \"o\"\ngroup = \"g\"\nhandler = \"{file}\"\n");
     let granting = format!("{base}[grant.config]\ntoken = \"s3cr3t\"\n");
     std::fs::write(&config, granting).unwrap();
     let config = config.display().to_string();

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::cli::{Variables, output};
 use crate::cli::exit::Failure;
 use crate::cli::flags::{Flags, Reach};
+use crate::cli::{Variables, output};
 use crate::config::{Collected, Redis};
 use crate::host::{Connected, MayPass, retry};
 use crate::redis::connection::{Connector, Link};

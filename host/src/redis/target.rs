@@ -324,10 +324,16 @@ mod tests {
     #[test]
     fn the_url_of_a_target_leads_to_the_same_place_and_has_no_login() {
         for (given, shown) in [
-            ("redis://bob:s3cret@example.net", "redis://example.net:6379/0"),
+            (
+                "redis://bob:s3cret@example.net",
+                "redis://example.net:6379/0",
+            ),
             ("rediss://example.net:7000/3", "rediss://example.net:7000/3"),
             ("redis://[::1]:7000", "redis://[::1]:7000/0"),
-            ("unix:///run/a%20b.sock?pass=s3cret", "unix:///run/a%20b.sock"),
+            (
+                "unix:///run/a%20b.sock?pass=s3cret",
+                "unix:///run/a%20b.sock",
+            ),
             ("unix:///run/r.sock?db=2", "unix:///run/r.sock?db=2"),
         ] {
             let target = parse(given).unwrap();

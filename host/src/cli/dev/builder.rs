@@ -65,7 +65,9 @@ impl<'a> DevBuilder<'a> {
                 return sandbox;
             }
             let place = self.sources.root().display();
-            say(&format!("nothing runs yet; waiting for a change in {place}"));
+            say(&format!(
+                "nothing runs yet; waiting for a change in {place}"
+            ));
             self.changed().await;
         }
     }
