@@ -133,7 +133,7 @@ $(WIT_BINDGEN): | setup-rust
 
 bindings: | $(WIT_BINDGEN)
 	$(WIT_BINDGEN) c --world handler --out-dir guest-examples/c/bindings wit
-	$(WIT_BINDGEN) go --world handler --pkg-name orders-handler/bindings --out-dir guest-examples/go/bindings wit
+	$(WIT_BINDGEN) go --world handler --pkg-name example.com/orders-handler/bindings --out-dir guest-examples/go/bindings wit
 
 # In the same place as the examples in Rust: most of what is compiled is the same.
 guests-test: $(GUEST) | setup-rust

@@ -1,4 +1,4 @@
-module orders-handler
+module example.com/orders-handler
 
 go 1.25
 

@@ -7,10 +7,10 @@ import (
 
 	wit "go.bytecodealliance.org/pkg/wit/types"
 
-	handler "orders-handler/bindings/export_hostler_handler_message_handler"
-	hostler "orders-handler/bindings/hostler_handler_types"
-	_ "orders-handler/bindings/wit_exports"
-	"orders-handler/order"
+	handler "example.com/orders-handler/bindings/export_hostler_handler_message_handler"
+	hostler "example.com/orders-handler/bindings/hostler_handler_types"
+	_ "example.com/orders-handler/bindings/wit_exports"
+	"example.com/orders-handler/order"
 )
 
 func init() {

@@ -11,9 +11,13 @@ struct Configuration {
 }
 
 impl Configuration {
+    /// This text, and the handler that it names.
     fn of(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let handler = dir.path().join("billing.wasm");
+        std::fs::write(&handler, "").unwrap();
         let path = dir.path().join("orders.toml");
+        let text = text.replace("billing.wasm", handler.to_str().unwrap());
         std::fs::write(&path, text).unwrap();
         Self { _dir: dir, path }
     }
@@ -112,13 +116,35 @@ fn check_shows_every_problem_with_its_line_also_as_json() {
 
 #[test]
 fn a_syntax_error_shows_its_line_and_no_other_problem() {
-    let file = Configuration::of("redis = \"redis://app:hunter2@db\nstream = 1 2\n");
+    // A missing quote breaks the lines behind it as well.
+    let broken = ORDERS.replace("db:6379/0\"", "db:6379/0");
+    let file = Configuration::of(&broken);
+    for flags in [&[][..], &["--max-deliveries", "3"]] {
+        let ended = run(["check", "--config", file.path()].iter().chain(flags));
+        assert_eq!(ended.code, 64);
+        let error = format!("error: {}:1: ", file.path());
+        assert!(ended.stderr.starts_with(&error), "{ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_configuration_whose_handler_is_missing_is_not_right() {
+    let file = Configuration::of(&format!("{ORDERS}\n[dev]\nbuild = \"make\"\n"));
+    let handler = file.path.with_file_name("billing.wasm");
+    run(["check", "--config", file.path()]).ok();
+    std::fs::remove_file(&handler).unwrap();
     let ended = run(["check", "--config", file.path()]);
-    assert_eq!(ended.code, 64);
-    assert!(
-        ended.stderr.contains(&format!("{}:1: ", file.path())),
-        "{ended:?}"
+    assert_eq!((ended.code, ended.stdout.as_str()), (64, ""), "{ended:?}");
+    let (path, handler) = (file.path(), handler.display());
+    let error = format!(
+        "error: {path}:4: `handler`: cannot read {handler}: No such file or directory (os error 2)\n\
+         hint: build it: make\n"
     );
-    assert!(!ended.stderr.contains("is not set"), "{ended:?}");
-    assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    assert_eq!(ended.stderr, error);
+    let json = run(["check", "--config", path, "--json"]);
+    assert_eq!(json.code, 64);
+    assert_eq!(json.json()["ok"], false);
+    assert_eq!(json.json()["problems"][0]["source"], format!("{path}:4"));
 }

@@ -70,6 +70,65 @@ impl Project {
     }
 }
 
+/// For two seconds, whether it has been built more often than this.
+fn is_built_more_often(dev: &Host, times: usize) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        if dev.stderr().matches("dev: building").count() > times {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+fn the_hint_of_dev_reaches_its_server_from_any_folder() {
+    let project = Project::new("orders");
+    let mut dev = project.dev(&[]);
+    dev.says("dev: send a message: hostler ", 1);
+    let said = dev.stderr();
+    let (_, hint) = said.split_once("send a message: hostler ").unwrap();
+    let (words, _) = hint.split_once(" --body '...'").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut command = hostler(words.split(' '));
+    command.args(["--body", r#"{"id":"1","amount":1}"#]);
+    end(command.current_dir(elsewhere.path())).ok();
+    dev.prints("  ack  (", 1);
+    assert!(!elsewhere.path().join(".hostler").exists());
+    assert_eq!(dev.stop().code, 0);
+}
+
+#[test]
+fn a_command_says_that_its_private_redis_is_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let publish = || {
+        let line = "publish --redis embedded --stream orders --body x";
+        end(hostler(line.split(' ')).current_dir(dir.path())).ok()
+    };
+    let place = dir.path().canonicalize().unwrap().join(".hostler");
+    let first = publish().stderr;
+    assert!(first.contains("a new private Redis"), "{first}");
+    assert!(first.contains(place.to_str().unwrap()), "{first}");
+    assert_eq!(publish().stderr, "");
+}
+
+#[test]
+fn a_file_that_a_build_writes_again_with_the_same_content_starts_no_build() {
+    let project = Project::new("orders");
+    let lock = project.path().join("package-lock.json");
+    fs::write(&lock, "{}").unwrap();
+    let build = format!("{BUILD}\nprintf '{{}}' > new && mv new package-lock.json\n");
+    fs::write(project.path().join("build.sh"), build).unwrap();
+    let mut dev = project.dev(&[]);
+    dev.says("dev: serving the stream", 1);
+    assert!(!is_built_more_often(&dev, 1), "{}", dev.stderr());
+    // Another content is a change.
+    fs::write(&lock, "{\"a\":1}").unwrap();
+    dev.says("dev: the same component as before", 1);
+    assert_eq!(dev.stop().code, 0);
+}
+
 #[test]
 fn every_change_is_built_and_swapped_and_a_failed_build_keeps_the_last_good_version() {
     let project = Project::new("orders");
@@ -115,6 +174,7 @@ fn dev_waits_for_a_first_version_that_builds() {
     let project = Project::new("broken");
     let mut dev = project.dev(&["--json"]);
     dev.says("dev: the build failed", 1);
+    dev.says("dev: nothing runs yet; waiting for a change in .", 1);
     assert!(
         !project.path().join(".hostler").exists(),
         "nothing serves yet"
@@ -257,5 +317,9 @@ fn outside_of_a_project_dev_names_the_missing_file() {
     let dir = tempfile::tempdir().unwrap();
     let ended = end(hostler(["dev"]).current_dir(dir.path()));
     assert_eq!(ended.code, 64, "{ended:?}");
-    assert!(ended.stderr.contains("hostler.toml"), "{ended:?}");
+    assert_eq!(
+        ended.stderr,
+        "error: there is no hostler.toml in this folder\n\
+         hint: run it in a project; `hostler new --lang LANGUAGE NAME` makes one\n"
+    );
 }

@@ -149,7 +149,8 @@ fn passwords_come_from_a_file_or_a_variable() {
         let mut command = hostler(peek.split(' '));
         end(command.env("HOSTLER_REDIS_PASSWORD", password))
     };
-    assert_eq!(with("hunter2").ok().json()["total"], 0);
+    ask(&redis, "XADD dead * a 1");
+    assert_eq!(with("hunter2").ok().json()["total"], 1);
     let file = redis.dir().join("password");
     std::fs::write(&file, "hunter2\n").unwrap();
     let file = file.display();
@@ -158,6 +159,21 @@ fn passwords_come_from_a_file_or_a_variable() {
     let ended = with("hunter3");
     assert_eq!(ended.code, 64, "{ended:?}");
     assert!(!ended.stderr.contains("hunter3"), "{ended:?}");
+}
+
+#[test]
+fn a_port_without_tls_is_asked_about() {
+    let redis = RedisOptions::default().tcp().start();
+    let url = format!("rediss://127.0.0.1:{}", redis.port());
+    for command in ["dlq peek dead", "run --stream s --group g --handler"] {
+        let handler = if command.starts_with("run") {
+            scripted()
+        } else {
+            String::new()
+        };
+        let ended = run_line(&format!("{command} {handler} --redis {url}"));
+        refused(&ended, 69, "does this port speak TLS?");
+    }
 }
 
 #[test]
@@ -214,6 +230,29 @@ fn an_admin_address_in_use_is_refused() {
     let address = taken.local_addr().unwrap();
     let ended = start(&redis, &format!("--admin {address}")).end();
     refused(&ended, 64, &format!("error: cannot serve on {address}: "));
+}
+
+#[test]
+fn probes_are_answered_while_others_hold_half_sent_requests() {
+    let redis = RedisServer::start();
+    let mut host = start(&redis, "--admin 127.0.0.1:0");
+    let serving = host.event("serving /metrics, /live and /ready");
+    let address = serving["address"].as_str().unwrap().to_owned();
+    host.until_ready();
+    let half_sent = || {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        stream.write_all(b"GET /live HTTP/1.1\r\nhost:").unwrap();
+        stream
+    };
+    // More than there is room for, and none of them ever ends.
+    let held: Vec<_> = std::iter::repeat_with(half_sent).take(200).collect();
+    let begun = std::time::Instant::now();
+    for path in ["/live", "/ready", "/metrics"] {
+        assert_eq!(get(&address, path).0, 200, "{path}");
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    drop(held);
+    host.stop().ok();
 }
 
 /// Ask over HTTP: status and body.

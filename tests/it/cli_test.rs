@@ -61,14 +61,19 @@ fn cases_with_the_expected_outcome_pass() {
         body = '{"id":"1","amount":1,"simulate":"crash"}'
         outcome = "fault"
         fault = "trap"
+
+        [[case]]
+        outcome = "drop"
         "#,
         &[],
     )
     .ok();
     let lines: Vec<&str> = ended.stdout.lines().collect();
-    assert_eq!(lines.len(), 8, "{ended:?}");
+    assert_eq!(lines.len(), 9, "{ended:?}");
     assert_eq!(lines[0], "ok    good");
-    assert_eq!(lines[7], "7 passed, 0 failed");
+    // A case without a name has its number.
+    assert_eq!(lines[7], "ok    case 8");
+    assert_eq!(lines[8], "8 passed, 0 failed");
 }
 
 #[test]
@@ -152,7 +157,11 @@ fn a_wrong_table_is_refused_before_any_case_runs() {
         "acknowledge",
     );
     refused("[[case]]\nname = 'a'\noutcome = 'ack'\nbdy = ''", "bdy");
-    refused("[[case]]\noutcome = 'ack'", "name");
+    refused("[[case]]\nname = 'a'", "outcome");
+    refused(
+        "[[case]]\noutcome = 'ack'\n[[case]]\noutcome = 'ack'\ndelay = '1s'",
+        "case 2: `delay` does not go with this outcome",
+    );
     refused(
         "[[case]]\nname = 'a'\noutcome = 'ack'\ndelay = '1s'\n\
          [[case]]\nname = 'b'\noutcome = 'drop'\nbody = ''\nbody_base64 = ''",
@@ -164,15 +173,12 @@ fn a_wrong_table_is_refused_before_any_case_runs() {
     );
     refused(
         "[[case]]\nname = 'a'\noutcome = 'ack'\nattempt = 0",
-        "attempt",
+        "case `a`: `attempt`: attempts count from 1",
     );
     refused(
         "[[case]]\nname = 'a'\noutcome = 'ack'\nbody_file = 'nope'",
         "nope",
     );
-
-    let ended = end(&mut hostler(["test", "nope.wasm", "nope.toml"]));
-    assert_eq!(ended.code, 74, "{ended:?}");
 }
 
 #[test]

@@ -128,6 +128,74 @@ fn a_file_that_is_no_component_is_refused() {
 }
 
 #[test]
+fn a_file_that_is_not_there_ends_every_command_with_the_same_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().join("here");
+    std::fs::write(&here, "").unwrap();
+    let redis = "redis://127.0.0.1:1";
+    for line in [
+        "check nope".to_owned(),
+        "check --config nope".to_owned(),
+        "invoke nope --body x".to_owned(),
+        format!("invoke {} --body-file nope", here.display()),
+        format!("test nope {}", here.display()),
+        format!("test {} nope", here.display()),
+        format!("publish --redis {redis} --stream s --body-file nope"),
+        format!("publish --redis {redis} --redis-password-file nope --stream s --body x"),
+        format!("run --redis {redis} --stream s --group g --handler nope"),
+        "run --config nope".to_owned(),
+        format!("deploy nope --redis {redis} --queue-key orders"),
+        "bench --in-process nope".to_owned(),
+    ] {
+        let ended = run_line(&line);
+        assert_eq!(ended.code, 64, "{line}: {ended:?}");
+        assert!(ended.stderr.contains("nope"), "{line}: {ended:?}");
+        assert!(ended.stderr.contains("No such file"), "{line}: {ended:?}");
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_zero_say_so() {
+    complains(
+        &run(["invoke", "x.wasm", "--attempt", "0"]),
+        64,
+        "error: invalid value '0' for '--attempt <N>': attempts count from 1\n\n\
+         For more information, try '--help'.\n",
+    );
+    for line in [
+        "invoke x.wasm --attempt x",
+        "publish --maxlen 0",
+        "watch --count 0",
+        "bench --messages 0",
+    ] {
+        let ended = run_line(line);
+        assert_eq!(ended.code, 64, "{ended:?}");
+        let range = "is not a valid positive integer: the range is 1 to";
+        assert!(ended.stderr.contains(range), "{line}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_host_and_a_port_are_taken_for_a_url() {
+    for (given, url) in [
+        ("localhost:7901", "redis://localhost:7901"),
+        ("10.0.0.7:6379/2", "redis://10.0.0.7:6379/2"),
+    ] {
+        let ended = run(["dlq", "peek", "--redis", given, "dead"]);
+        assert_eq!(ended.code, 64, "{ended:?}");
+        let hint = format!("\nhint: did you mean `{url}`?\n");
+        assert!(ended.stderr.ends_with(&hint), "{ended:?}");
+    }
+    // Another text may hold a password.
+    for given in ["hunter2", "app:hunter2@db:6379", "hunter2:x", ":6379"] {
+        let ended = run(["dlq", "peek", "--redis", given, "dead"]);
+        assert_eq!(ended.code, 64, "{ended:?}");
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+        assert!(!ended.stderr.contains("did you mean"), "{ended:?}");
+    }
+}
+
+#[test]
 fn completions_exist_for_the_usual_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(["completions", shell]).ok().stdout;

@@ -11,6 +11,7 @@ on_both! {
     peek_and_show_print_entries_whole
     replay_prints_what_it_moved_and_what_it_left
     a_key_of_another_type_is_refused_by_every_command
+    peek_tells_a_missing_key_from_an_empty_queue
 }
 
 async fn peek_and_show_print_entries_whole(kind: Kind) {
@@ -118,10 +119,23 @@ async fn replay_prints_what_it_moved_and_what_it_left(kind: Kind) {
     assert_eq!(scene.length(key).await, 2);
     assert_eq!(scene.length("attic").await, 1);
     assert_eq!(scene.length(dead).await, 0);
-    let none = scene.dlq("replay", &["--reason", "timeuot"]).ok();
+    let wrong = scene.dlq("replay", &["--reason", "timeuot"]);
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (64, ""));
+    assert!(
+        wrong.stderr.contains("did you mean `timeout`?"),
+        "{wrong:?}"
+    );
+    // A reason that is nothing like those of hostler may be somebody else's.
+    let none = scene.dlq("replay", &["--reason", "zzz"]).ok();
     assert_eq!(none.stdout, "replayed 0\n");
-    let warning = "warning: no entry died for `timeuot`";
+    let warning = "warning: no entry died for `zzz`";
     assert!(none.stderr.contains(warning), "{none:?}");
+    let itself = scene.dlq("replay", &["--to", dead, "--dry-run"]);
+    assert_eq!((itself.code, itself.stdout.as_str()), (64, ""));
+    assert!(
+        itself.stderr.contains("is the dead-letter queue itself"),
+        "{itself:?}"
+    );
 
     scene.delete(key).await;
     scene.obstruct(key).await;
@@ -177,7 +191,7 @@ async fn publish_takes_exported_lines_where_the_queue_can_hold_them() {
 
     let wrong = fed(&publish, b"{\"body\":\"one\"}\nhello\n");
     assert_eq!((wrong.code, wrong.stdout.lines().count()), (64, 1));
-    let error = "error: line 2 of stdin is not a message in JSON";
+    let error = "error: line 2 of stdin is not a message in JSON: expected value at column 1\n";
     assert!(wrong.stderr.starts_with(error), "{wrong:?}");
 }
 
@@ -190,5 +204,24 @@ async fn a_key_of_another_type_is_refused_by_every_command(kind: Kind) {
         assert_eq!(ended.code, 64, "{command}: {ended:?}");
         let error = format!("`{dead}` is neither a stream nor a list");
         assert!(ended.stderr.contains(&error), "{command}: {ended:?}");
+    }
+}
+
+async fn peek_tells_a_missing_key_from_an_empty_queue(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let dead = scene.dead_key();
+    for more in [&[][..], &["--json"]] {
+        let missing = scene.dlq("peek", more);
+        assert_eq!((missing.code, missing.stdout.as_str()), (64, ""));
+        let error = format!("error: there is no key `{dead}`\n");
+        assert!(missing.stderr.starts_with(&error), "{missing:?}");
+    }
+    scene.letter("1", Reason::Trap).await;
+    scene.dlq("purge", &["--yes"]).ok();
+    let emptied = scene.dlq("peek", &[]);
+    match kind {
+        Kind::Stream => assert_eq!(emptied.ok().stdout, format!("{dead} is empty\n")),
+        // Redis deletes a list with its last entry.
+        Kind::List => assert_eq!(emptied.code, 64, "{emptied:?}"),
     }
 }

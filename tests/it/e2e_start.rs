@@ -275,7 +275,7 @@ async fn no_output_contains_a_password() {
     let queue = format!("--redis {in_url} --stream orders --group workers");
     for line in [
         format!("check --config {}", config.display()),
-        format!("check --json {queue} --handler h"),
+        format!("check --json {queue} --handler {handler}"),
         format!("inspect {queue}"),
         format!("dlq peek --redis {in_url} orders:dead"),
     ] {

@@ -5,7 +5,9 @@ use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
 use hostler::queue::{Queue, Reply, SettleAction};
 use hostler::redis::connection::Connector;
 use hostler::redis::startup::{StartError, StartWarning};
-use hostler_tests::redis::RedisOptions;
+use hostler_tests::command::run_line;
+use hostler_tests::guests::guest;
+use hostler_tests::redis::{RedisOptions, eventually, free_port};
 
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, due, options};
 use crate::scene::{cluster, discard, is_empty, orphaned, recorded, requeue, settle, settled};
@@ -215,4 +217,46 @@ async fn on_a_cluster_the_queue_keys_must_share_a_slot_and_the_dead_letter_key_n
     assert_eq!(scene.length(DEAD).await, 1);
     settled(&host, &claims[1], 1, requeue(1)).await;
     assert_eq!(due(&host, 9).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_without_the_key_names_the_node_that_has_it() {
+    let bus = [free_port(), free_port()];
+    let node = |bus: u16| {
+        let options = cluster(RedisOptions::default());
+        options.set("cluster-port", &bus.to_string()).start()
+    };
+    let (owner, other) = (node(bus[0]), node(bus[1]));
+    let (raw, other_raw) = (owner.raw().await, other.raw().await);
+    raw.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", owner.port(), bus[0]);
+    other_raw.ask(&meet).await;
+    eventually("the nodes know each other", async || {
+        let info = other_raw.text("CLUSTER INFO").await;
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    let cluster = format!(
+        "this is a cluster, and its node 127.0.0.1:{} has the key",
+        owner.port()
+    );
+    let queue = format!("--redis {} --stream orders", other.url());
+    let handler = guest("scripted").display().to_string();
+    for line in [
+        format!("publish {queue} --body x"),
+        format!("run {queue} --group g --handler {handler}"),
+    ] {
+        let ended = run_line(&line);
+        assert_eq!(ended.code, 64, "{ended:?}");
+        assert!(ended.stderr.contains(&cluster), "{ended:?}");
+        assert!(
+            ended.stderr.contains("hint: hostler does not follow"),
+            "{ended:?}"
+        );
+    }
+    run_line(&format!(
+        "publish --redis {} --stream orders --body x",
+        owner.url()
+    ))
+    .ok();
 }

@@ -28,7 +28,8 @@ fn a_component_without_its_grant_is_refused() {
     let error = Sandbox::load(&guest("configured"), &Settings::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "imports interfaces that it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`)"
+        "imports interfaces that it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`); \
+         grant it in the configuration file: a table `[grant.config]` with lines such as `region = \"eu\"`"
     );
 }
 
@@ -81,6 +82,8 @@ fn check_lists_grants_and_hides_their_values() {
     assert_eq!(refused.code, 65, "{refused:?}");
     let needs = "needs the grant `config`";
     assert!(refused.stderr.contains(needs), "{refused:?}");
+    let toml = "hint: grant it in the configuration file: a table `[grant.config]` with lines";
+    assert!(refused.stderr.contains(toml), "{refused:?}");
     let flag = r#"--grant-config={"token":"s3cr3t"}"#;
     let text = run(["check", &file, flag]).ok();
     assert!(text.stdout.contains("by the grant `config`"), "{text:?}");
@@ -93,7 +96,8 @@ fn check_lists_grants_and_hides_their_values() {
 
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("orders.toml");
-    let base = "redis = \"redis://db\"\nstream = \"o\"\ngroup = \"g\"\nhandler = \"h.wasm\"\n";
+    let base =
+        format!("redis = \"redis://db\"\nstream = \"o\"\ngroup = \"g\"\nhandler = \"{file}\"\n");
     let granting = format!("{base}[grant.config]\ntoken = \"s3cr3t\"\n");
     std::fs::write(&config, granting).unwrap();
     let config = config.display().to_string();

@@ -15,7 +15,7 @@ use hostler::queue::{Backlog, Claim, Queue, Record, Reply, SettleAction, Settlem
 use hostler::redis::connection::Connector;
 use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::{Settings, UntilEmpty};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually, free_port};
 
 /// The queue of most tests.
 pub(crate) const KEY: &str = "orders";
@@ -208,7 +208,10 @@ pub(crate) fn number(info: &str, name: &str) -> u64 {
 
 /// A server for [`Scene::take_all_slots`].
 pub(crate) fn cluster(options: RedisOptions) -> RedisOptions {
-    options.tcp().set("cluster-enabled", "yes")
+    // Without this setting the port of the cluster's bus is 10000 higher, where there may be none.
+    let bus = free_port().to_string();
+    let options = options.tcp().set("cluster-enabled", "yes");
+    options.set("cluster-port", &bus)
 }
 
 pub(crate) fn connector(url: &str) -> Connector {

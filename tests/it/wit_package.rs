@@ -230,7 +230,7 @@ fn the_kept_bindings_match_wit_bindgen() {
     let ours = "export_hostler_handler_message_handler/handler.go";
     go.remove(Path::new(ours)).unwrap();
     assert!(
-        made(&["go", "--pkg-name", "orders-handler/bindings"]) == go,
+        made(&["go", "--pkg-name", "example.com/orders-handler/bindings"]) == go,
         "run `make bindings`"
     );
 }

@@ -8,8 +8,8 @@
 //! | `GET /status` | JSON: the served queue, the active rules and their origin, recent faults |
 //!
 //! The server only reads, and it shows no secrets. But its clients can see queue names and
-//! failures, so it listens on loopback by default. The number of connections is limited; further
-//! ones wait.
+//! failures, so it listens on loopback by default. The number of connections is limited: beyond it,
+//! the one that was used least recently is closed. So is one that sends no request for half a minute.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,8 +30,6 @@ use crate::telemetry::status::{Shown, Status};
 
 mod listener;
 
-use listener::Bounded;
-
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Why the admin server could not start.
@@ -50,7 +48,7 @@ pub enum Error {
 /// A socket that listens but does not serve yet.
 #[derive(Debug)]
 pub struct Bound {
-    listener: Bounded,
+    listener: tokio::net::TcpListener,
     address: SocketAddr,
 }
 
@@ -64,10 +62,7 @@ pub async fn bind(address: SocketAddr) -> Result<Bound, Error> {
         .await
         .map_err(error)?;
     let address = listener.local_addr().map_err(error)?;
-    Ok(Bound {
-        listener: Bounded::new(listener),
-        address,
-    })
+    Ok(Bound { listener, address })
 }
 
 impl Bound {
@@ -83,9 +78,7 @@ impl Bound {
             health,
             status,
         };
-        if let Err(error) = axum::serve(self.listener, router(state)).await {
-            tracing::error!(%error, "the admin server has ended");
-        }
+        listener::serve(self.listener, router(state)).await;
     }
 }
 

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags, checked};
+use crate::cli::message;
 use crate::cli::text::{millis, or_dash, size};
 use crate::cli::{Variables, output};
-use crate::config::{self, ByteSize, Collected, Effective, Problem, Value};
+use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
 use crate::host::component;
 use crate::sandbox::{Description, Import, Need, Settings};
 
@@ -50,7 +51,13 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 
 fn check_config(collected: Collected, json: bool) -> Result<Exit, Failure> {
     let effective = collected.effective();
-    let loaded = collected.config();
+    let loaded = collected.config().and_then(|loaded| {
+        let file = &loaded.value.handler.file;
+        match message::is_file(file) {
+            Ok(()) => Ok(loaded),
+            Err(error) => Err(no_handler(file, &error, &loaded.value, &effective)),
+        }
+    });
     if json {
         let (problems, warnings) = match &loaded {
             Ok(loaded) => (&[][..], loaded.warnings.as_slice()),
@@ -72,6 +79,26 @@ fn check_config(collected: Collected, json: bool) -> Result<Exit, Failure> {
         output::line(&output::titled(["setting", "value", "from"], rows))?;
     }
     Ok(Exit::Ok)
+}
+
+/// A host with this configuration would not start.
+fn no_handler(
+    file: &Path,
+    error: &std::io::Error,
+    config: &Config,
+    effective: &[Effective],
+) -> config::Error {
+    let handler = effective.iter().find(|setting| setting.key == "handler");
+    let kind = ProblemKind::Value {
+        key: "handler",
+        what: format!("cannot read {}: {error}", file.display()),
+    };
+    let problem = Problem::new(handler.map(|handler| handler.source.clone()), kind);
+    let build = config.development.build.as_ref();
+    let problem = problem.hint(build.map(|build| format!("build it: {build}")));
+    config::Error {
+        problems: vec![problem],
+    }
 }
 
 /// The shape of `--config --json`.

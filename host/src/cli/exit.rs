@@ -32,7 +32,7 @@ exits! {
     NackRequeue = 10, "invoke: nack-requeue";
     Drop = 11, "invoke: drop";
     Fault = 12, "invoke: fault";
-    Usage = 64, "usage or configuration";
+    Usage = 64, "usage or configuration; a file is not there";
     Component = 65, "the component cannot be run";
     Unavailable = 69, "Redis does not answer";
     Bug = 70, "a bug of hostler";
@@ -107,9 +107,13 @@ impl Failure {
         self
     }
 
-    /// A file or a stream of this process could not be read or written.
+    /// A file or a stream of this process could not be read or written. A missing file is a wrong name.
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
-        Self::new(Exit::Io, format_args!("{what}: {error}"))
+        let exit = match error.kind() {
+            std::io::ErrorKind::NotFound => Exit::Usage,
+            _ => Exit::Io,
+        };
+        Self::new(exit, format_args!("{what}: {error}"))
     }
 }
 
@@ -163,7 +167,10 @@ impl From<RedisError> for Failure {
             Class::Missing => {
                 Self::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
             }
-            Class::Configuration => Self::new(Exit::Usage, error),
+            Class::Configuration => Self {
+                hint: error.hint().map(str::to_owned),
+                ..Self::new(Exit::Usage, error)
+            },
         }
     }
 }

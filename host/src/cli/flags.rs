@@ -164,10 +164,15 @@ impl<S> Flags<S> {
     /// Read this file, unless another one is given.
     #[must_use]
     pub(super) fn or_file(mut self, path: &str, variables: &Variables) -> Self {
-        if self.config.is_none() && config_variable(variables).is_none() {
+        if !self.names_file(variables) {
             self.config = Some(path.into());
         }
         self
+    }
+
+    /// Whether a flag or the variable names a configuration file.
+    pub(super) fn names_file(&self, variables: &Variables) -> bool {
+        self.config.is_some() || config_variable(variables).is_some()
     }
 
     /// Add this flag, unless it is given.
@@ -181,7 +186,7 @@ impl<S> Flags<S> {
 
     /// Whether there is a flag, or a configuration file.
     pub(super) fn is_configured(&self, variables: &Variables) -> bool {
-        self.config.is_some() || !self.given.is_empty() || config_variable(variables).is_some()
+        self.names_file(variables) || !self.given.is_empty()
     }
 }
 

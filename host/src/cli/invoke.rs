@@ -19,6 +19,9 @@ use crate::delivery::outcome::Outcome;
 use crate::host::component;
 use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
 
+/// Why there is no attempt 0.
+pub(super) const ATTEMPTS_FROM_1: &str = "attempts count from 1";
+
 /// Run a handler once with one message, without Redis
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -42,7 +45,7 @@ pub(super) struct Args {
     headers: Vec<Header>,
 
     /// The number of the attempt, as the handler sees it
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = attempt)]
     attempt: NonZeroU32,
 
     /// The most attempts of the message, as the handler sees it; 0 = no limit
@@ -63,6 +66,14 @@ pub(super) struct Args {
 
     #[command(flatten)]
     flags: Flags<Sandboxed>,
+}
+
+/// Parse the number of an attempt.
+fn attempt(text: &str) -> Result<NonZeroU32, String> {
+    match text {
+        "0" => Err(ATTEMPTS_FROM_1.to_owned()),
+        text => text::parse(text),
+    }
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {

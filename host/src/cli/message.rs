@@ -56,6 +56,15 @@ impl Body {
     }
 }
 
+/// Whether this is a file that can be read.
+pub(super) fn is_file(path: &Path) -> std::io::Result<()> {
+    // A pipe is not opened: that would wait for its other end.
+    match std::fs::metadata(path)?.is_file() {
+        true => std::fs::File::open(path).map(drop),
+        false => Err(std::io::Error::other("it is not a file")),
+    }
+}
+
 /// Read a file of at most `max` bytes; `-` = stdin.
 pub(super) fn read(path: &Path, max: u64) -> Result<Bytes, Failure> {
     let cannot = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::cli::Variables;
 use crate::cli::exit::Failure;
 use crate::cli::flags::{Flags, Reach};
+use crate::cli::{Variables, output};
 use crate::config::{Collected, Redis};
 use crate::host::{Connected, MayPass, retry};
 use crate::redis::connection::{Connector, Link};
@@ -61,6 +61,12 @@ pub(super) async fn connected<T>(
     work: impl AsyncFnOnce(&Session) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let connected = Connected::new(redis, command).await?;
+    if let Some(directory) = &connected.new_directory {
+        output::people(&format!(
+            "note: this is a new private Redis, with its data in {}; that of another folder is another one\n",
+            directory.display()
+        ));
+    }
     let session = Session {
         connector: connected.connector.clone(),
         wait: redis.wait,

@@ -54,7 +54,7 @@ pub(super) struct Args {
     every: Duration,
 
     /// End after this many snapshots
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = text::parse::<NonZeroU64>)]
     count: Option<NonZeroU64>,
 
     /// Print a line of JSON for each snapshot

@@ -185,7 +185,7 @@ impl Collected {
     }
 
     fn error(mut self) -> Error {
-        // A file that cannot be read may hold the setting that seems to be missing.
+        // A file that cannot be read may hold the settings that seem to be missing or to contradict others.
         let is_unread = |p: &Problem| {
             matches!(
                 p.kind,
@@ -194,7 +194,7 @@ impl Collected {
         };
         if self.problems.iter().any(is_unread) {
             self.problems
-                .retain(|p| p.source.is_some() || !matches!(p.kind, ProblemKind::Conflict(_)));
+                .retain(|p| !matches!(p.kind, ProblemKind::Conflict(_)));
         }
         Error {
             problems: self.problems,

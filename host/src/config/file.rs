@@ -43,11 +43,14 @@ pub(super) fn parse(path: &Path, text: String) -> (Vec<FileValue>, Vec<Problem>)
         problems: Vec::new(),
     };
     let (table, errors) = DeTable::parse_recoverable(&text);
-    for error in errors {
-        let source = found.source(error.span().map_or(0, |span| span.start));
-        let message = error.message().to_owned();
+    // What follows a syntax error is guessed: a missing quote makes other errors, and keys that nobody
+    // has written.
+    let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+    if let Some(first) = errors.into_iter().min_by_key(start) {
+        let source = found.source(start(&first));
+        let message = first.message().to_owned();
         let kind = ProblemKind::Syntax { message };
-        found.problems.push(Problem::new(source, kind));
+        return (Vec::new(), vec![Problem::new(source, kind)]);
     }
     found.walk("", table.get_ref());
     (found.values, found.problems)

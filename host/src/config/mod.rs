@@ -21,6 +21,7 @@ pub use queue::queue_of_type;
 pub use secret::RedisUrl;
 pub use setting::{Definition, Facts, Setting};
 pub use sources::Sources;
+pub(crate) use value::nearest;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;

@@ -298,7 +298,11 @@ impl Value for RedisAt {
             return Ok(Self::Embedded);
         }
         RedisUrl::parse(text).map(Self::Url).map_err(|error| {
-            Invalid::new(error.to_string()).hint("or `embedded`, for a private server")
+            let hint = match is_host_and_port(text) {
+                true => format!("did you mean `redis://{text}`?"),
+                false => "or `embedded`, for a private server".to_owned(),
+            };
+            Invalid::new(error.to_string()).hint(hint)
         })
     }
 
@@ -308,6 +312,18 @@ impl Value for RedisAt {
             Self::Url(url) => url.masked(),
         }
     }
+}
+
+/// `host:port`, perhaps with a database. Other texts may be a password, and are not repeated.
+fn is_host_and_port(text: &str) -> bool {
+    let is_host = |host: &str| {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+        !host.is_empty() && host.chars().all(good)
+    };
+    text.split_once(':').is_some_and(|(host, rest)| {
+        let (port, database) = rest.split_once('/').unwrap_or((rest, "0"));
+        is_host(host) && port.parse::<u16>().is_ok() && database.parse::<u32>().is_ok()
+    })
 }
 
 /// A setting that is one of some words.

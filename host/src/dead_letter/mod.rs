@@ -70,6 +70,8 @@ pub use peek::Peek;
 pub use replay::{Replay, ReplayOptions, Replayed, Skip};
 pub use scan::{Filter, Scan};
 
+/// The answer of `TYPE` for a missing key.
+const NO_KEY: &str = "none";
 /// Most entries deleted in one round trip.
 const DELETED_PER_PIPELINE: usize = 256;
 
@@ -300,6 +302,15 @@ impl DeadLetters {
         length.map_err(|error| self.failed(error))
     }
 
+    /// Whether there is a key of this name; true if the user may not ask. Redis deletes a list with its
+    /// last entry.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn exists(&self) -> Result<bool, Error> {
+        Ok(self.redis_type().await?.as_deref() != Some(NO_KEY))
+    }
+
     async fn now_ms(&self) -> Result<u64, Error> {
         let time = server_ms(&self.link).await;
         time.map_err(|error| self.failed(error))
@@ -316,27 +327,31 @@ impl DeadLetters {
     /// The type of the key; a missing key is an empty stream. If the user may not ask, the type is taken
     /// for a stream: the next command fails if that is wrong.
     async fn kind(&self) -> Result<Kind, Error> {
-        const COMMAND: &str = "TYPE";
         if let Some(kind) = self.kind.get() {
             return Ok(*kind);
         }
-        let answer = self.link.call(COMMAND, cmd(COMMAND).arg(&self.key)).await;
-        let kind = match answer.and_then(|answer| reply::text(COMMAND, answer)) {
-            Ok(kind) => kind,
-            Err(error) if error.is_missing_right() => return Ok(Kind::Stream),
-            Err(error) => return Err(self.failed(error)),
-        };
-        let kind = match kind.as_str() {
-            "none" => return Ok(Kind::Stream),
-            "stream" => Kind::Stream,
-            "list" => Kind::List,
-            _ => {
+        let kind = match self.redis_type().await?.as_deref() {
+            None | Some(NO_KEY) => return Ok(Kind::Stream),
+            Some("stream") => Kind::Stream,
+            Some("list") => Kind::List,
+            Some(_) => {
                 return Err(Error::NoStream {
                     key: self.key.clone(),
                 });
             }
         };
         Ok(*self.kind.get_or_init(|| kind))
+    }
+
+    /// The type of the key; `None` if the user may not ask.
+    async fn redis_type(&self) -> Result<Option<String>, Error> {
+        const COMMAND: &str = "TYPE";
+        let answer = self.link.call(COMMAND, cmd(COMMAND).arg(&self.key)).await;
+        match answer.and_then(|answer| reply::text(COMMAND, answer)) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_missing_right() => Ok(None),
+            Err(error) => Err(self.failed(error)),
+        }
     }
 
     fn failed(&self, error: RedisError) -> Error {

@@ -1,6 +1,6 @@
 //! From a configuration to a Redis that answers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -28,6 +28,8 @@ const PAUSES: Backoff = Backoff {
 pub struct Connected {
     /// Opens connections to it.
     pub connector: Connector,
+    /// The directory of the embedded server, if nobody has used one there before.
+    pub new_directory: Option<PathBuf>,
     embedded: Option<Embedded>,
 }
 
@@ -35,10 +37,15 @@ impl Connected {
     /// Prepare connections, named after the command. Starts the embedded server where the
     /// configuration names it; sends nothing yet.
     pub async fn new(redis: &Redis, command: &str) -> Result<Self, Error> {
+        let mut new_directory = None;
         let (target, embedded) = match &redis.server {
             Server::At(target) => ((**target).clone(), None),
             Server::Embedded => {
-                let embedded = Embedded::start(Path::new(EMBEDDED_DIR)).await?;
+                let directory = Path::new(EMBEDDED_DIR);
+                if !directory.exists() {
+                    new_directory = std::path::absolute(directory).ok();
+                }
+                let embedded = Embedded::start(directory).await?;
                 let url = embedded.url();
                 let target = Target::parse(url, PasswordSource::Url, TlsFiles::default())
                     .map_err(Error::EmbeddedUrl)?;
@@ -47,6 +54,7 @@ impl Connected {
         };
         Ok(Self {
             connector: Connector::new(target, &format!("hostler-{command}")),
+            new_directory,
             embedded,
         })
     }

@@ -33,6 +33,9 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
+/// Asked where a `rediss://` URL may name a port without TLS.
+const TLS_QUESTION: &str = "does this port speak TLS?";
+
 /// Opens connections to one [`Target`].
 #[derive(Clone, Debug)]
 pub struct Connector {
@@ -82,6 +85,14 @@ impl Connector {
     }
 
     fn late(&self, command: &'static str, after: Duration) -> Error {
+        if command == "CONNECT" && self.target.is_tls() {
+            // A server that does not speak TLS may wait for more.
+            let after = humantime::format_duration(after);
+            return Error::Connection {
+                target: self.target.address(),
+                detail: format!("no connection within {after}: {TLS_QUESTION}"),
+            };
+        }
         Error::Deadline {
             target: self.target.address(),
             command,
@@ -227,11 +238,30 @@ impl Connector {
     }
 
     fn broken(&self, error: &redis::RedisError) -> Error {
+        let mut detail = bounded(&error.to_string());
+        if is_no_tls(error) {
+            detail.push_str(&format!(": {TLS_QUESTION}"));
+        }
         Error::Connection {
             target: self.target.address(),
-            detail: bounded(&error.to_string()),
+            detail,
         }
     }
+}
+
+/// Whether the server answered with something that is not TLS.
+fn is_no_tls(error: &redis::RedisError) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        // `source` of an I/O error skips the error that it wraps.
+        let wrapped = error.downcast_ref::<std::io::Error>();
+        let wrapped = wrapped.and_then(|error| error.get_ref()?.downcast_ref());
+        if let Some(rustls::Error::InvalidMessage(_)) = wrapped.or(error.downcast_ref()) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The library's own timeouts are off: its response timeout would cut blocking reads.

@@ -16,11 +16,13 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
+use crate::redis::target::unix_url;
+
 mod place;
 mod probe;
 mod programs;
 
-use place::{Mode, Place, SOCKET_PATH_MAX, url_of};
+use place::{Mode, Place, SOCKET_PATH_MAX};
 use probe::{Health, probe, shut_down};
 use programs::Programs;
 
@@ -144,7 +146,7 @@ impl Embedded {
         // No other process starts or leaves meanwhile.
         let _starting = place.lock(&place.start, Mode::Exclusive).await?;
         let mut embedded = Self {
-            url: url_of(&place.socket),
+            url: unix_url(&place.socket, 0),
             alive: place.lock(&place.alive, Mode::Shared).await?,
             users: place.lock(&place.users, Mode::Shared).await?,
             supervisor: None,

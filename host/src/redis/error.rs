@@ -114,6 +114,16 @@ impl Error {
         }
     }
 
+    /// What to do about it, if that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Configuration { code, .. } if code == MOVED => Some(
+                "hostler does not follow the redirections of a cluster: name that node in the redis url",
+            ),
+            _ => None,
+        }
+    }
+
     /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
     /// known: see [`Error::about`].
     pub(crate) fn refused(command: &'static str, code: &str, detail: &str) -> Self {
@@ -123,7 +133,15 @@ impl Error {
             .split(", with args beginning")
             .next()
             .unwrap_or_default();
-        let detail = bounded(detail);
+        let detail = match code.as_str() {
+            // `MOVED 3999 127.0.0.1:6381`: a slot and a node.
+            MOVED => {
+                let node = detail.split_once(' ').map_or(detail, |(_, node)| node);
+                let node = bounded_to(node, NODE_MAX);
+                format!("this is a cluster, and its node {node} has the key")
+            }
+            _ => bounded(detail),
+        };
         // Redis 7.0 answers `ERR` if a script lacks a right.
         let forbidden = code == "ERR" && detail.starts_with("The user executing the script can't");
         let code = if forbidden { "NOPERM".to_owned() } else { code };
@@ -204,7 +222,10 @@ const UNAVAILABLE: [&str; 13] = [
     "MAXCLIENTS",
 ];
 
+/// The code with which a node of a cluster names the node that has the key.
+const MOVED: &str = "MOVED";
 const CODE_MAX: usize = 32;
+const NODE_MAX: usize = 64;
 const DETAIL_MAX: usize = 200;
 
 /// At most 200 bytes of a foreign text, on one line.
@@ -220,4 +241,23 @@ pub(crate) fn bounded_to(text: &str, max: usize) -> String {
         .collect();
     truncate_utf8(&mut text, max);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_says_that_this_is_a_cluster() {
+        let moved = Error::refused("XADD", "MOVED", "3999 127.0.0.1:6381");
+        assert_eq!(
+            moved.to_string(),
+            "redis refused XADD: MOVED this is a cluster, and its node 127.0.0.1:6381 has the key"
+        );
+        assert_eq!(moved.class(), Class::Configuration);
+        assert!(moved.hint().is_some_and(|hint| hint.contains("redis url")));
+        let long = Error::refused("XADD", "MOVED", &"x".repeat(10_000));
+        assert!(long.to_string().len() < 2 * DETAIL_MAX);
+        assert_eq!(Error::refused("XADD", "WRONGTYPE", "no").hint(), None);
+    }
 }

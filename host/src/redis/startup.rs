@@ -99,7 +99,7 @@ impl StartError {
             }
             Self::NotReady(_) => "wait until it is ready, or give it time with --wait-redis",
             Self::Login(_) => "correct the user, the password or the database of the redis url",
-            Self::Refused(_) => return None,
+            Self::Refused(error) => error.hint()?,
             Self::TooOld { .. } => "upgrade it",
             Self::Replica { .. } => "name the primary",
             Self::WrongType { .. } => "name another key, or rename that one",

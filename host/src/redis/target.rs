@@ -1,7 +1,8 @@
 //! The address of Redis, and the login. No `Debug`, `Display` or error shows a secret.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
@@ -145,7 +146,7 @@ impl Target {
             });
         }
         let has_tls_files = target.tls.ca.is_some() || target.tls.client.is_some();
-        if has_tls_files && !matches!(target.address, ConnectionAddr::TcpTls { .. }) {
+        if has_tls_files && !target.is_tls() {
             return Err(TargetError::NoTls);
         }
         Ok(target)
@@ -157,6 +158,28 @@ impl Target {
             ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
             address => address.to_string(),
         }
+    }
+
+    /// The URL, without user and password.
+    pub fn url(&self) -> String {
+        let (scheme, host, port) = match &self.address {
+            ConnectionAddr::Tcp(host, port) => ("redis", host, port),
+            ConnectionAddr::TcpTls { host, port, .. } => ("rediss", host, port),
+            ConnectionAddr::Unix(path) => return unix_url(path, self.database),
+            // There is no other way to give an address.
+            other => return other.to_string(),
+        };
+        // An IPv6 address.
+        let host = match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host.clone(),
+        };
+        format!("{scheme}://{host}:{port}/{}", self.database)
+    }
+
+    /// Whether connections to it are encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.address, ConnectionAddr::TcpTls { .. })
     }
 
     /// Whether the URL itself holds a password (worth a warning if it came by argv).
@@ -206,7 +229,23 @@ impl Target {
     }
 }
 
-fn read(what: &'static str, path: &std::path::Path) -> Result<Vec<u8>, Error> {
+/// `unix://` and the path, percent-encoded where a URL needs it.
+pub(super) fn unix_url(socket: &Path, database: i64) -> String {
+    let mut url = String::from("unix://");
+    for &byte in socket.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    if database != 0 {
+        url.push_str(&format!("?db={database}"));
+    }
+    url
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| Error::File {
         what,
         path: path.display().to_string(),
@@ -253,6 +292,8 @@ impl fmt::Debug for Target {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     fn parse(url: &str) -> Result<Target, TargetError> {
@@ -278,6 +319,36 @@ mod tests {
             parse("rediss://example.net").unwrap().to_string(),
             "rediss://example.net:6379 db 0"
         );
+    }
+
+    #[test]
+    fn the_url_of_a_target_leads_to_the_same_place_and_has_no_login() {
+        for (given, shown) in [
+            (
+                "redis://bob:s3cret@example.net",
+                "redis://example.net:6379/0",
+            ),
+            ("rediss://example.net:7000/3", "rediss://example.net:7000/3"),
+            ("redis://[::1]:7000", "redis://[::1]:7000/0"),
+            (
+                "unix:///run/a%20b.sock?pass=s3cret",
+                "unix:///run/a%20b.sock",
+            ),
+            ("unix:///run/r.sock?db=2", "unix:///run/r.sock?db=2"),
+        ] {
+            let target = parse(given).unwrap();
+            assert_eq!(target.url(), shown);
+            let again = parse(&target.url()).unwrap();
+            assert_eq!(again.to_string(), target.to_string());
+        }
+    }
+
+    #[test]
+    fn any_path_fits_into_a_url() {
+        let url = |path| unix_url(Path::new(path), 0);
+        assert_eq!(url(OsStr::new("/a/b-c_d.sock")), "unix:///a/b-c_d.sock");
+        let odd = OsStr::from_bytes(b"/a b/#?%\xff");
+        assert_eq!(url(odd), "unix:///a%20b/%23%3F%25%FF");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::grants::Import;
+use super::grants::{Import, remedy};
 use crate::delivery::outcome::Fault;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
@@ -144,7 +144,7 @@ pub enum LoadError {
     },
 
     /// The component imports interfaces that it is not granted.
-    #[error("imports interfaces that it is not granted: {}", list(.imports))]
+    #[error("imports interfaces that it is not granted: {}; {}", list(.imports), remedy(.imports))]
     NotGranted {
         /// The imports without a grant.
         imports: Vec<Import>,

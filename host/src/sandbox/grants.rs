@@ -2,7 +2,7 @@
 //!
 //! A component that imports an interface without a grant is refused at load.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ struct Grant {
     /// The interfaces: with a version, or a whole package (`wasi:http`).
     interfaces: &'static [&'static str],
     is_given: fn(&Grants) -> bool,
-    /// Whether this version of hostler has it.
-    exists: bool,
+    /// How to give it in the configuration file; `None` = this version of hostler does not have it.
+    example: Option<&'static str>,
 }
 
 /// The interfaces of the grant `config`. Other versions have other types, and are refused.
@@ -55,7 +55,7 @@ static GRANTS: [&Grant; 4] = [
         name: "config",
         interfaces: CONFIG,
         is_given: |grants| grants.config.is_some(),
-        exists: true,
+        example: Some("a table `[grant.config]` with lines such as `region = \"eu\"`"),
     },
     &later("publisher", &["hostler:handler/publisher"]),
     &later("http", &["wasi:http"]),
@@ -67,7 +67,7 @@ const fn later(name: &'static str, interfaces: &'static [&'static str]) -> Grant
         name,
         interfaces,
         is_given: |_| false,
-        exists: false,
+        example: None,
     }
 }
 
@@ -124,6 +124,23 @@ impl Import {
     }
 }
 
+/// What to do about imports that are not granted.
+pub(super) fn remedy(imports: &[Import]) -> String {
+    let example = |import: &Import| match import.need {
+        Need::Grant(name) => GRANTS.iter().find(|grant| grant.name == name)?.example,
+        Need::Nothing | Need::Inert | Need::LaterGrant(_) | Need::Unknown => None,
+    };
+    let examples: Option<BTreeSet<&str>> = imports.iter().map(example).collect();
+    match examples {
+        Some(examples) => {
+            let examples: Vec<&str> = examples.into_iter().collect();
+            let examples = examples.join(" and ");
+            format!("grant it in the configuration file: {examples}")
+        }
+        None => "build it without the imports that this host does not have".to_owned(),
+    }
+}
+
 impl fmt::Display for Import {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.need {
@@ -131,7 +148,7 @@ impl fmt::Display for Import {
             Need::Grant(grant) => write!(f, "{} (needs the grant `{grant}`)", self.name),
             Need::LaterGrant(grant) => write!(
                 f,
-                "{} (needs the grant `{grant}`, which this host does not have)",
+                "{} (needs the grant `{grant}`, which this version of hostler does not have)",
                 self.name
             ),
             Need::Unknown => write!(f, "{} (this host does not have it)", self.name),
@@ -147,7 +164,7 @@ pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
 /// interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
-        return if grant.exists {
+        return if grant.example.is_some() {
             Need::Grant(grant.name)
         } else {
             Need::LaterGrant(grant.name)

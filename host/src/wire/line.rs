@@ -30,8 +30,13 @@ pub enum Line {
 #[non_exhaustive]
 pub enum Error {
     /// The line is not JSON of this shape.
-    #[error("not a message in JSON: {0}")]
-    Shape(#[from] serde_json::Error),
+    #[error("not a message in JSON: {what} at column {column}")]
+    Shape {
+        /// What is wrong.
+        what: String,
+        /// Where, in bytes, counted from 1.
+        column: usize,
+    },
     /// The line has no content, or two contents.
     #[error(
         "not a message: it needs exactly one of `body`, `body_base64` and `fields`, and headers only with a body"
@@ -40,6 +45,19 @@ pub enum Error {
     /// A stream entry cannot be empty.
     #[error("not a message: its `fields` are empty, and a stream entry has at least one field")]
     Empty,
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        let what = error.to_string();
+        // The reader of many lines knows better which one it is.
+        let place = format!(" at line {line} column {column}");
+        Self::Shape {
+            what: what.strip_suffix(&place).unwrap_or(&what).to_owned(),
+            column,
+        }
+    }
 }
 
 /// Read a line.

@@ -2,7 +2,7 @@
 // here.
 package export_hostler_handler_message_handler
 
-import "orders-handler/bindings/hostler_handler_types"
+import "example.com/orders-handler/bindings/hostler_handler_types"
 
 // Handler handles one message. Package main sets it.
 var Handler func(hostler_handler_types.Message) hostler_handler_types.Outcome

@@ -6,7 +6,7 @@
 package hostler_handler_message_handler
 
 import (
-	"orders-handler/bindings/hostler_handler_types"
+	"example.com/orders-handler/bindings/hostler_handler_types"
 )
 
 type Message = hostler_handler_types.Message

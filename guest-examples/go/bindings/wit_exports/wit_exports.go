@@ -8,8 +8,8 @@ package wit_exports
 import (
 	witRuntime "go.bytecodealliance.org/pkg/wit/runtime"
 	witTypes "go.bytecodealliance.org/pkg/wit/types"
-	"orders-handler/bindings/export_hostler_handler_message_handler"
-	"orders-handler/bindings/hostler_handler_types"
+	"example.com/orders-handler/bindings/export_hostler_handler_message_handler"
+	"example.com/orders-handler/bindings/hostler_handler_types"
 	"runtime"
 	"unsafe"
 )

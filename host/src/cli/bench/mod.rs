@@ -72,7 +72,7 @@ pub(super) struct Args {
     in_process: Option<PathBuf>,
 
     /// The messages of a round; with --in-process, the most
-    #[arg(long, value_name = "N", default_value = "100000")]
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = parse::<NonZeroU64>)]
     messages: NonZeroU64,
 
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(super) struct Args {
     mode: Mode,
 
     /// The number of rounds
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse::<NonZeroU32>)]
     repeat: NonZeroU32,
 
     /// The rate of the steady part, in messages per second; 0 = leave it out
@@ -99,7 +99,12 @@ pub(super) struct Args {
     rate: u32,
 
     /// Measure the replay of this many dead letters instead, without a handler
-    #[arg(long, value_name = "N", conflicts_with_all = ["in_process", "messages", "mode", "rate"])]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse::<NonZeroU64>,
+        conflicts_with_all = ["in_process", "messages", "mode", "rate"]
+    )]
     replay: Option<NonZeroU64>,
 
     /// Print one line of JSON

@@ -30,7 +30,7 @@ pub(super) struct DevBuilder<'a> {
     config: &'a Config,
     sources: SourceFolder,
     /// The sources at the beginning of the last build.
-    seen: Snapshot,
+    seen: Arc<Snapshot>,
     /// The files that changed during the last build.
     during: BTreeSet<PathBuf>,
     /// How many builds in a row were caused only by files that changed during the build before.
@@ -51,7 +51,7 @@ impl<'a> DevBuilder<'a> {
         Self {
             config,
             sources,
-            seen: Snapshot::default(),
+            seen: Arc::default(),
             during: BTreeSet::new(),
             rounds: 0,
             last: None,
@@ -64,6 +64,10 @@ impl<'a> DevBuilder<'a> {
             if let Some(sandbox) = self.make().await {
                 return sandbox;
             }
+            let place = self.sources.root().display();
+            say(&format!(
+                "nothing runs yet; waiting for a change in {place}"
+            ));
             self.changed().await;
         }
     }
@@ -87,27 +91,27 @@ impl<'a> DevBuilder<'a> {
     async fn changed(&mut self) {
         loop {
             sleep(EVERY).await;
-            let now = self.scan().await;
-            if now == self.seen {
+            let now = self.scan(&self.seen).await;
+            if now.changed_since(&self.seen).is_empty() {
+                self.seen = now;
                 continue;
             }
             sleep(EVERY).await;
-            if self.scan().await == now {
+            if self.scan(&now).await == now {
                 return;
             }
         }
     }
 
-    async fn scan(&self) -> Snapshot {
-        let sources = self.sources.clone();
-        spawn_blocking(move || sources.scan())
-            .await
-            .unwrap_or_default()
+    async fn scan(&self, earlier: &Arc<Snapshot>) -> Arc<Snapshot> {
+        let (sources, earlier) = (self.sources.clone(), Arc::clone(earlier));
+        let scanned = spawn_blocking(move || sources.scan(&earlier)).await;
+        Arc::new(scanned.unwrap_or_default())
     }
 
     /// Build and load once. Errors are printed.
     async fn make(&mut self) -> Option<Sandbox> {
-        let before = self.scan().await;
+        let before = self.scan(&self.seen).await;
         let touched = before.changed_since(&self.seen);
         self.seen = before;
         let by_last_build = !touched.is_empty() && touched == self.during;
@@ -131,7 +135,7 @@ impl<'a> DevBuilder<'a> {
     /// A file that changed during the build is a reason to build again. But a file that every build
     /// writes is not a source, or the builds would never end.
     async fn exclude_build_output(&mut self) {
-        let during = self.scan().await.changed_since(&self.seen);
+        let during = self.scan(&self.seen).await.changed_since(&self.seen);
         if self.rounds >= ROUNDS && during == self.during {
             let names: Vec<_> = during.iter().map(|path| path.to_string_lossy()).collect();
             say(&format!(
@@ -140,7 +144,7 @@ impl<'a> DevBuilder<'a> {
             ));
             self.sources.exclude(during);
             self.during.clear();
-            self.seen = self.scan().await;
+            self.seen = self.scan(&self.seen).await;
         } else {
             self.during = during;
         }

@@ -4,6 +4,7 @@
 //! A version is replaced only by one that was built and loaded. If a build fails, the error is printed
 //! and the last good version runs on.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -48,7 +49,8 @@ Examples:
   hostler new --lang go parcels && cd parcels && hostler dev
   hostler dev --json | jq .outcome
 
-In another terminal:
+It prints the command that sends a message to it, from any folder. In the folder
+of the project, this one does the same:
   hostler publish --redis embedded --stream orders \\
     --body '{\"id\":1,\"amount\":5}'")]
 pub(super) struct Args {
@@ -61,6 +63,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    if !args.flags.names_file(&variables) && !Path::new(CONFIG).exists() {
+        let what = format!("there is no {CONFIG} in this folder");
+        let hint = "run it in a project; `hostler new --lang LANGUAGE NAME` makes one";
+        return Err(Failure::new(Exit::Usage, what).hint(hint));
+    }
     let flags = args
         .flags
         .or_file(CONFIG, &variables)
@@ -110,8 +117,10 @@ async fn serve(
     metrics.handler(Arc::clone(sandbox.digest()));
     let (kind, name, digest) = (config.queue.kind(), config.queue.name(), sandbox.digest());
     say(&format!("serving the {kind} `{name}` with {digest}"));
+    // `embedded` is another server in another folder; this URL is right everywhere.
+    let url = connected.connector.target().url();
     say(&format!(
-        "send a message: hostler publish --redis embedded --{kind} {name} --body '...'"
+        "send a message: hostler publish --redis {url} --{kind} {name} --body '...'"
     ));
     let versions = Arc::new(Versions::new(sandbox, Origin::File));
     let driver = Driver::new(

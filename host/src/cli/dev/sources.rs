@@ -4,11 +4,16 @@
 //! network file systems, and compares two states:
 //! the builder needs that to tell sources from files that every build writes. A subscription would
 //! still need the scan for that, one watch per folder, and the same list of excluded folders.
+//!
+//! A file has changed if its content has: tools write files again with the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
 
 /// Folders that tools write, anywhere in the tree.
 const EXCLUDED: [&str; 6] = [
@@ -21,10 +26,19 @@ const EXCLUDED: [&str; 6] = [
 ];
 /// The most files that are watched.
 const FILES_MAX: usize = 20_000;
+/// The largest file whose content is compared. Of a larger one, every write is a change.
+const CONTENT_MAX: u64 = 1 << 20;
 
 /// The files and their state.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Snapshot(BTreeMap<PathBuf, Stamp>);
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Snapshot(BTreeMap<PathBuf, State>);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct State {
+    stamp: Stamp,
+    /// Of the content; `None` = it is too large, or cannot be read.
+    digest: Option<[u8; 32]>,
+}
 
 /// The state of a file without its content: inode, size, and the times of its changes.
 type Stamp = (u64, u64, i64, i64, i64, i64);
@@ -63,13 +77,24 @@ impl SourceFolder {
         self.excluded.extend(files);
     }
 
-    /// The files as they are now. Files that cannot be read are left out: they may be disappearing.
-    pub(super) fn scan(&self) -> Snapshot {
+    /// The root of the folder, or the file.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The files as they are now. Only those that were touched since an earlier scan are read. Files that
+    /// cannot be found are left out: they may be disappearing.
+    pub(super) fn scan(&self, earlier: &Snapshot) -> Snapshot {
         let mut found = BTreeMap::new();
+        let mut add = |path: PathBuf, state: &Metadata| {
+            let state = earlier.state(&path, state);
+            found.insert(path, state);
+            found.len()
+        };
         if let Ok(state) = std::fs::metadata(&self.root)
             && state.is_file()
         {
-            found.insert(self.root.clone(), stamp(&state));
+            add(self.root.clone(), &state);
             return Snapshot(found);
         }
         let mut folders = vec![self.root.clone()];
@@ -89,12 +114,11 @@ impl SourceFolder {
                 match std::fs::metadata(&path) {
                     Ok(found) if found.is_dir() && !is_link => folders.push(path),
                     Ok(state) if state.is_file() && !self.outputs.contains(&place(&state)) => {
-                        found.insert(path, stamp(&state));
+                        if add(path, &state) >= FILES_MAX {
+                            return Snapshot(found);
+                        }
                     }
                     _ => {}
-                }
-                if found.len() >= FILES_MAX {
-                    return Snapshot(found);
                 }
             }
         }
@@ -103,9 +127,26 @@ impl SourceFolder {
 }
 
 impl Snapshot {
+    /// The state of a file, whose digest is known if nobody has touched it since.
+    fn state(&self, path: &Path, metadata: &Metadata) -> State {
+        let stamp = stamp(metadata);
+        match self.0.get(path) {
+            Some(known) if known.stamp == stamp => *known,
+            _ => State {
+                stamp,
+                digest: digest(path, metadata.len()),
+            },
+        }
+    }
+
     /// The files that are new, gone or changed.
     pub(super) fn changed_since(&self, before: &Self) -> BTreeSet<PathBuf> {
-        let differs = |(path, stamp): &(&PathBuf, &Stamp)| before.0.get(*path) != Some(stamp);
+        let differs = |(path, now): &(&PathBuf, &State)| {
+            let same = before.0.get(*path).is_some_and(|before| {
+                before.stamp == now.stamp || (now.digest.is_some() && now.digest == before.digest)
+            });
+            !same
+        };
         let changed = self.0.iter().filter(differs).map(|(path, _)| path.clone());
         let gone = before.0.keys().filter(|path| !self.0.contains_key(*path));
         changed.chain(gone.cloned()).collect()
@@ -137,6 +178,16 @@ fn stamp(state: &Metadata) -> Stamp {
     )
 }
 
+fn digest(path: &Path, size: u64) -> Option<[u8; 32]> {
+    if size > CONTENT_MAX {
+        return None;
+    }
+    let mut content = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(CONTENT_MAX).read_to_end(&mut content).ok()?;
+    Some(Sha256::digest(&content).into())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -157,13 +208,34 @@ mod tests {
         fs::write(root.join("src/deep/b"), "1").unwrap();
         fs::write(root.join("gone"), "1").unwrap();
         let sources = SourceFolder::new(root, Path::new("handler.wasm"));
-        let before = sources.scan();
-        assert!(sources.scan().changed_since(&before).is_empty());
+        let before = sources.scan(&Snapshot::default());
+        assert!(sources.scan(&before).changed_since(&before).is_empty());
         fs::write(root.join("src/deep/b"), "22").unwrap();
         fs::write(root.join("new"), "1").unwrap();
         fs::remove_file(root.join("gone")).unwrap();
-        let changed = sources.scan().changed_since(&before);
+        let changed = sources.scan(&before).changed_since(&before);
         assert_eq!(names(changed, root), ["gone", "new", "src/deep/b"]);
+    }
+
+    #[test]
+    fn a_file_that_is_written_again_with_the_same_content_has_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let sources = SourceFolder::new(root, Path::new("handler.wasm"));
+        let large = vec![b'x'; usize::try_from(CONTENT_MAX).unwrap() + 1];
+        fs::write(root.join("lock"), "1").unwrap();
+        fs::write(root.join("large"), &large).unwrap();
+        let before = sources.scan(&Snapshot::default());
+        for (file, content) in [("lock", &b"1"[..]), ("large", &large)] {
+            fs::write(root.join("new"), content).unwrap();
+            fs::rename(root.join("new"), root.join(file)).unwrap();
+        }
+        let after = sources.scan(&before);
+        // The contents of large files are not compared.
+        assert_eq!(names(after.changed_since(&before), root), ["large"]);
+        fs::write(root.join("lock"), "2").unwrap();
+        let changed = sources.scan(&after).changed_since(&after);
+        assert_eq!(names(changed, root), ["lock"]);
     }
 
     #[test]
@@ -171,10 +243,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("handler.wasm");
         let sources = SourceFolder::file(&file);
-        let before = sources.scan();
+        let before = sources.scan(&Snapshot::default());
         fs::write(&file, "1").unwrap();
         fs::write(dir.path().join("other"), "1").unwrap();
-        let changed = sources.scan().changed_since(&before);
+        let changed = sources.scan(&before).changed_since(&before);
         assert_eq!(names(changed, dir.path()), ["handler.wasm"]);
     }
 
@@ -184,7 +256,7 @@ mod tests {
         let root = dir.path();
         let mut sources = SourceFolder::new(root, Path::new("handler.wasm"));
         sources.exclude([root.join("generated.c")]);
-        let before = sources.scan();
+        let before = sources.scan(&Snapshot::default());
         for folder in ["target", ".hostler", "src/node_modules", "build"] {
             fs::create_dir_all(root.join(folder)).unwrap();
             fs::write(root.join(folder).join("file"), "1").unwrap();
@@ -192,9 +264,9 @@ mod tests {
         fs::write(root.join("handler.wasm"), "1").unwrap();
         fs::write(root.join("generated.c"), "1").unwrap();
         std::os::unix::fs::symlink(root, root.join("round")).unwrap();
-        assert_eq!(sources.scan(), before);
+        assert_eq!(sources.scan(&before), before);
         fs::write(root.join("src/file"), "1").unwrap();
-        let changed = sources.scan().changed_since(&before);
+        let changed = sources.scan(&before).changed_since(&before);
         assert_eq!(names(changed, root), ["src/file"]);
     }
 }

@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use crate::cli::message::{Header, header};
 use crate::cli::{output, text};
+use crate::config::nearest;
 use crate::dead_letter::Filter;
 use crate::dead_letter::peek::UNKNOWN;
 use crate::delivery::policy::Reason;
+use crate::wire::dead_letter::REASON;
 
 /// Flags that choose entries. An entry must match all of them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Which entries")]
 pub(super) struct Which {
     /// Only entries that died for this reason; may be repeated
-    #[arg(long = "reason", value_name = "REASON")]
+    #[arg(long = "reason", value_name = "REASON", value_parser = reason)]
     reasons: Vec<String>,
 
     /// Only the entry with this id in the dead-letter queue; may be repeated
@@ -27,6 +29,18 @@ pub(super) struct Which {
     /// Only entries with this header, `name=value`; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
+}
+
+/// Parse a reason. Others than hostler write reasons of their own, but not ones that look like a misspelt
+/// one of these.
+fn reason(text: &str) -> Result<String, String> {
+    let known = || Reason::ALL.map(Reason::label).into_iter().chain([UNKNOWN]);
+    match nearest(text, known()) {
+        Some(meant) if known().all(|known| known != text) => Err(format!(
+            "did you mean `{meant}`? (`--header {REASON}={text}` matches exactly that)"
+        )),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 impl Which {

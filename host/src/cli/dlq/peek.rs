@@ -32,7 +32,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let found = with_letters(&args.key, args.flags, variables, async |letters| {
-        Ok(letters.peek(args.limit).await?)
+        let found = letters.peek(args.limit).await?;
+        if found.total == 0 && !letters.exists().await? {
+            let what = format!("there is no key `{}`", args.key);
+            let hint = "is the name right? until a message dies, and when the last dead letter \
+                        of a list is gone, there is no key";
+            return Err(Failure::new(Exit::Usage, what).hint(hint));
+        }
+        Ok(found)
     })?;
     output::either(args.json, &found, |found| text(&args.key, found))
 }

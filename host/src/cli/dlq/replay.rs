@@ -113,6 +113,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             "give `--dry-run` to see the verdicts, or `--only-acked` to replay acked entries";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
+    if args.to.as_ref() == Some(&args.key) {
+        let what = format!("`--to {}` is the dead-letter queue itself", args.key);
+        let hint = "name another key, or leave `--to` out";
+        return Err(Failure::new(Exit::Usage, what).hint(hint));
+    }
     let options = ReplayOptions {
         to: args.to.clone(),
         max_replays: args.max_replays,

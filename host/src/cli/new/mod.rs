@@ -47,6 +47,14 @@ fn name(text: &str) -> Result<String, &'static str> {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    if let Some(why) = args.lang.objection(&args.name) {
+        let what = format!(
+            "a project in this language cannot be `{}`: {why}",
+            args.name
+        );
+        let hint = format!("give another name, such as {}-handler", args.name);
+        return Err(Failure::new(Exit::Usage, what).hint(hint));
+    }
     let folder = PathBuf::from(&args.name);
     let cannot = |path: &Path, error: &std::io::Error| {
         Failure::io(format_args!("cannot write {}", path.display()), error)

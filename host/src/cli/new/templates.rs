@@ -69,12 +69,12 @@ impl Language {
                 "src/utf8.js" "wit/deps/hostler/world.wit" "wit/orders.wit"),
             Self::Ts => files!("ts":
                 ".gitignore" "README.md" "cases.toml" "hostler.toml" "package-lock.json"
-                "package.json" "src/handler.ts" "src/hostler.d.ts" "src/log.ts" "src/order.test.ts"
-                "src/order.ts" "src/utf8.ts" "tsconfig.json" "wit/deps/hostler/world.wit"
-                "wit/orders.wit"),
+                "package.json" "src/handler.ts" "src/hostler.d.ts" "src/log.ts" "src/order.ts"
+                "src/utf8.ts" "test/order.test.ts" "test/tsconfig.json" "tsconfig.json"
+                "wit/deps/hostler/world.wit" "wit/orders.wit"),
             Self::Python => files!("python":
                 ".gitignore" "Makefile" "README.md" "app.py" "cases.toml" "hostler.toml" "order.py"
-                "test_order.py" "toolchains.mk" "wit/world.wit"),
+                "requirements.txt" "test_order.py" "toolchains.mk" "wit/world.wit"),
             Self::Go => files!("go":
                 ".gitignore" "Makefile" "README.md"
                 "bindings/export_hostler_handler_message_handler/handler.go"
@@ -104,6 +104,14 @@ impl Language {
                 "main.zig" "order.zig" "toolchains.mk" "wasi_snapshot_preview1.reactor.wasm"
                 "wit/world.wit"),
         }
+    }
+
+    /// Why a project of this name would not build; `None` = it does.
+    pub(super) fn objection(self, name: &str) -> Option<&'static str> {
+        // The name is an element of import paths, and this one has a meaning there. The module is below a
+        // domain: so it never has the path of a package of the language.
+        let is_taken = self == Self::Go && name == "vendor";
+        is_taken.then_some("the Go tools keep this name for themselves")
     }
 
     /// The path of the built component.

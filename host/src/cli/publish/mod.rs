@@ -14,6 +14,7 @@ use crate::cli::flags::{Flags, ReachDestination};
 use crate::cli::message::{Body, Header, header, headers};
 use crate::cli::progress::Progress;
 use crate::cli::session::ask_at;
+use crate::cli::text::parse;
 use crate::cli::{Variables, output};
 use crate::config::{Collected, Destination};
 use crate::delivery::message::Headers;
@@ -84,7 +85,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 struct Writing {
     /// Trim the stream to about this many entries: the oldest are deleted, read or unread
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::<NonZeroU64>)]
     maxlen: Option<NonZeroU64>,
 
     /// Delete the whole list this long after the last message with `--ttl`

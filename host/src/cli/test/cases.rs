@@ -1,7 +1,6 @@
 //! The table of a `hostler test`: messages, and the expected outcome of each.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::invoke::ATTEMPTS_FROM_1;
 use crate::cli::message;
 use crate::config::Value;
 use crate::delivery::message::{Headers, Message};
@@ -31,7 +31,7 @@ struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaseToml {
-    name: String,
+    name: Option<String>,
     body: Option<String>,
     body_base64: Option<String>,
     body_file: Option<PathBuf>,
@@ -39,7 +39,7 @@ struct CaseToml {
     headers: BTreeMap<String, String>,
     id: Option<String>,
     queue: Option<String>,
-    attempt: Option<NonZeroU32>,
+    attempt: Option<u32>,
     #[serde(default)]
     max_attempts: u32,
     #[serde(default)]
@@ -64,7 +64,7 @@ enum OutcomeName {
 /// A message and its expected outcome.
 #[derive(Debug)]
 pub(super) struct Case {
-    /// Its name.
+    /// Its name; `case 3` if it has none.
     pub(super) name: String,
     /// The message.
     pub(super) message: Message,
@@ -102,11 +102,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<Case>, Failure> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let mut cases = Vec::with_capacity(table.case.len());
     let mut problems = Vec::new();
-    for written in table.case {
-        let name = written.name.clone();
-        match written.case(beside) {
+    for (number, written) in (1..).zip(table.case) {
+        let name = match &written.name {
+            Some(name) => format!("case `{name}`"),
+            None => format!("case {number}"),
+        };
+        match written.case(beside, number) {
             Ok(case) => cases.push(case),
-            Err(problem) => problems.push((format!("case `{name}`: {problem}"), None)),
+            Err(problem) => problems.push((format!("{name}: {problem}"), None)),
         }
     }
     if problems.is_empty() {
@@ -119,7 +122,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Case>, Failure> {
 }
 
 impl CaseToml {
-    fn case(self, beside: &Path) -> Result<Case, String> {
+    fn case(self, beside: &Path, number: usize) -> Result<Case, String> {
         let only = |field: &str, given: bool, word: OutcomeName| match given && self.outcome != word
         {
             true => Err(format!("`{field}` does not go with this outcome")),
@@ -139,6 +142,9 @@ impl CaseToml {
                 .map_err(|failure| failure.what)?,
             _ => return Err("more than one body".to_owned()),
         };
+        if self.attempt == Some(0) {
+            return Err(format!("`attempt`: {ATTEMPTS_FROM_1}"));
+        }
         let expected = match self.outcome {
             OutcomeName::Ack => Expected::Ack,
             OutcomeName::NackRequeue => {
@@ -154,7 +160,7 @@ impl CaseToml {
             headers.push(name, value);
         }
         Ok(Case {
-            name: self.name,
+            name: self.name.unwrap_or_else(|| format!("case {number}")),
             message: Message {
                 id: self.id.unwrap_or_else(|| "0-1".to_owned()).into(),
                 queue: self.queue.unwrap_or_else(|| "test".to_owned()).into(),
@@ -162,7 +168,7 @@ impl CaseToml {
                 headers,
                 enqueued_ms: self.enqueued_ms,
             },
-            attempt: self.attempt.map_or(1, NonZeroU32::get),
+            attempt: self.attempt.unwrap_or(1),
             max_attempts: self.max_attempts,
             expected,
             log: self.log,

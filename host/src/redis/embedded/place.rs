@@ -2,7 +2,6 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -168,31 +167,9 @@ fn open_private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// `unix://` and the path, percent-encoded where a URL needs it.
-pub(super) fn url_of(socket: &Path) -> String {
-    let mut url = String::from("unix://");
-    for &byte in socket.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    url
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-
     use super::*;
-
-    #[test]
-    fn any_path_fits_into_a_url() {
-        assert_eq!(url_of(Path::new("/a/b-c_d.sock")), "unix:///a/b-c_d.sock");
-        let odd = OsStr::from_bytes(b"/a b/#?%\xff");
-        assert_eq!(url_of(Path::new(odd)), "unix:///a%20b/%23%3F%25%FF");
-    }
 
     #[test]
     fn a_long_path_is_refused_with_its_length() {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { delay, DELAY_MAX, handle, type Verdict } from "./order";
-import { decode, encode } from "./utf8";
+import { delay, DELAY_MAX, handle, type Verdict } from "../src/order";
+import { decode, encode } from "../src/utf8";
 
 const bytes = (text: string) => new TextEncoder().encode(text);
 const dropped = (reason: string): Verdict => ({ kind: "reject", reason });
