@@ -10,7 +10,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use crate::delivery::text::printable;
+use crate::delivery::text::{Printable, printable, truncated};
 use crate::delivery::trace::Trace;
 
 /// The least number of bytes that a line counts: its event is larger than its text.
@@ -18,6 +18,12 @@ const LINE_COST_MIN: usize = 64;
 
 /// Bytes of one write by a guest.
 const WRITE_MAX: usize = 16 << 10;
+
+/// Bytes of the last line on stderr that a fault quotes.
+const LAST_LINE_MAX: usize = 256;
+
+/// Rust ends the first panic of an instance with this line. It says nothing about the panic.
+const RUST_NOTE: &[u8] = b"note: run with `RUST_BACKTRACE";
 
 /// An output of a guest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -165,6 +171,7 @@ pub(super) struct GuestLog {
     dropped: u64,
     stdout: PartialLine,
     stderr: PartialLine,
+    last_line: Vec<u8>,
 }
 
 /// An unfinished line.
@@ -184,6 +191,7 @@ impl GuestLog {
             dropped: 0,
             stdout: PartialLine::default(),
             stderr: PartialLine::default(),
+            last_line: Vec::new(),
         }
     }
 
@@ -192,6 +200,30 @@ impl GuestLog {
         self.context = context;
         self.left = limits.log_attempt;
         self.dropped = 0;
+        self.last_line.clear();
+    }
+
+    /// The last line that this attempt wrote to stderr, with the indented lines below it: an
+    /// assertion or a stack follows the message that it belongs to. It is kept even where the limits
+    /// drop the line from the log.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let text = printable(&String::from_utf8_lossy(&self.last_line));
+        (!text.is_empty()).then(|| truncated(&text, LAST_LINE_MAX).to_owned())
+    }
+
+    fn remember(&mut self, line: &[u8]) {
+        let text = line.trim_ascii();
+        if text.is_empty() || text.starts_with(RUST_NOTE) {
+            return;
+        }
+        let is_indented = text.len() < line.trim_ascii_end().len();
+        if !is_indented {
+            self.last_line.clear();
+        } else if !self.last_line.is_empty() {
+            self.last_line.push(b' ');
+        }
+        let room = LAST_LINE_MAX.saturating_sub(self.last_line.len());
+        self.last_line.extend(text.iter().take(room));
     }
 
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
@@ -220,6 +252,9 @@ impl GuestLog {
         let bytes = std::mem::take(&mut partial.bytes);
         let cut = std::mem::take(&mut partial.cut);
         let cost = bytes.len().max(LINE_COST_MIN);
+        if stream == Stream::Stderr {
+            self.remember(&bytes);
+        }
         if bytes.is_empty() {
             // An empty line is not logged and costs nothing.
         } else if cost > self.left || !self.rate.take(cost) {
@@ -273,7 +308,7 @@ impl GuestLog {
                 target: "guest",
                 stream = stream.label(),
                 line = %text,
-                message_id = %printable(&self.context.message_id),
+                message_id = %Printable(&self.context.message_id),
                 attempt = self.context.attempt,
                 batch = (self.context.messages > 1).then_some(self.context.messages),
                 handler = %self.context.handler,

@@ -11,7 +11,7 @@ use crate::delivery::text::truncate_utf8;
 /// The number of faults that are kept.
 const FAULTS_MAX: usize = 32;
 /// The longest text of a fault, in bytes.
-const DETAIL_MAX: usize = 256;
+const DETAIL_MAX: usize = 512;
 
 /// The status of one host. It is cheap to clone, and all clones share one state.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ pub struct Fault {
     pub id: String,
     /// The kind.
     pub kind: &'static str,
-    /// Text for people: bounded, never a payload.
+    /// Text for people: bounded. It may quote what the guest wrote to stderr.
     pub detail: String,
     /// The handler that ran.
     pub handler: String,
