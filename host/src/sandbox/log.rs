@@ -371,3 +371,65 @@ impl OutputStream for Output {
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(limits: &Limits) -> GuestLog {
+        let context = LogContext {
+            message_id: "1-1".into(),
+            attempt: 1,
+            messages: 1,
+            trace: None,
+            handler: "sha256:0".into(),
+            sink: LogSink::Capture(Capture::default()),
+        };
+        GuestLog::new(context, limits, Arc::new(Rate::new(limits)))
+    }
+
+    fn last_line(text: &str) -> Option<String> {
+        let mut log = log(&Limits::default());
+        log.write(Stream::Stdout, b"not this\n");
+        log.write(Stream::Stderr, text.as_bytes());
+        log.write(Stream::Stdout, b"nor this\n");
+        log.finish();
+        log.last_line()
+    }
+
+    #[test]
+    fn the_last_line_on_stderr_is_kept_with_what_is_indented_below_it() {
+        for (text, line) in [
+            ("one\ntwo\n", Some("two")),
+            ("one\nunfinished", Some("unfinished")),
+            ("one\n\n \n", Some("one")),
+            ("at x:\nsum is wrong\n  left: 1\n right: 2\n", Some("sum is wrong left: 1 right: 2")),
+            ("boom\r\nnote: run with `RUST_BACKTRACE=1` environment variable\n", Some("boom")),
+            ("  indented\n", Some("indented")),
+            ("a\u{1b}[31m\u{202e}\n", Some("a\\u{1b}[31m\\u{202e}")),
+            ("", None),
+        ] {
+            assert_eq!(last_line(text).as_deref(), line, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_bounded_and_belongs_to_one_attempt() {
+        let bounded = last_line(&"\u{202e}é ".repeat(1_000)).unwrap();
+        assert!(bounded.len() <= LAST_LINE_MAX, "{bounded}");
+        let bounded = last_line(&format!("a\n{}", " b\n".repeat(1_000))).unwrap();
+        assert!(bounded.len() <= LAST_LINE_MAX, "{bounded}");
+        // The log has no room for the line; the fault has.
+        let limits = Limits {
+            log_attempt: 0,
+            ..Limits::default()
+        };
+        let mut log = log(&limits);
+        log.write(Stream::Stderr, b"boom\n");
+        assert_eq!(log.finish(), 4);
+        assert_eq!(log.last_line().as_deref(), Some("boom"));
+        let context = log.context.clone();
+        log.begin(context, &limits);
+        assert_eq!(log.last_line(), None);
+    }
+}
