@@ -43,7 +43,11 @@ async fn is_refused(scene: &Scene) {
 
 async fn a_queue_that_is_served_is_refused_by_every_command_that_takes_entries(kind: Kind) {
     let scene = Scene::new(kind).await;
-    let host = scene.binary().flags("concurrency=1 prefetch=1").ready().await;
+    let host = scene
+        .binary()
+        .flags("concurrency=1 prefetch=1")
+        .ready()
+        .await;
     scene.send("sleep:60000").await;
     host.starts(1).await;
     for body in ["a", "b", "c"] {
@@ -54,7 +58,10 @@ async fn a_queue_that_is_served_is_refused_by_every_command_that_takes_entries(k
     let peek = dlq(&scene, "peek", scene.key(), &[]).ok();
     let head = format!("{}: 0 dead letters, {length} other entries\n", scene.key());
     assert!(peek.stdout.starts_with(&head), "{peek:?}");
-    assert!(peek.stderr.contains("is a queue that is served"), "{peek:?}");
+    assert!(
+        peek.stderr.contains("is a queue that is served"),
+        "{peek:?}"
+    );
     host.kill().await;
 }
 
@@ -86,8 +93,18 @@ async fn a_queue_can_be_named_as_one_that_is_served(kind: Kind) {
     scene.letter("1", Reason::Trap).await;
     // Somebody serves the dead letters.
     match kind {
-        Kind::Stream => scene.raw.ask(&format!("XGROUP CREATE {dead} repair 0")).await,
-        Kind::List => scene.raw.ask(&format!("ZADD {{{dead}}}:instances 1 web-1")).await,
+        Kind::Stream => {
+            scene
+                .raw
+                .ask(&format!("XGROUP CREATE {dead} repair 0"))
+                .await
+        }
+        Kind::List => {
+            scene
+                .raw
+                .ask(&format!("ZADD {{{dead}}}:instances 1 web-1"))
+                .await
+        }
     };
     assert_eq!(scene.dlq("purge", &["--yes"]).code, 64);
     let error = scene.letters().purge_all(Filter::default()).await;
@@ -99,10 +116,16 @@ async fn a_queue_can_be_named_as_one_that_is_served(kind: Kind) {
     scene.delete(dead).await;
     scene.delete(&format!("{{{dead}}}:instances")).await;
     scene.letter("2", Reason::Trap).await;
-    scene.raw.ask(&format!("ZADD {{{dead}}}:hosts 1 web-1")).await;
+    scene
+        .raw
+        .ask(&format!("ZADD {{{dead}}}:hosts 1 web-1"))
+        .await;
     scene.raw.ask(&format!("SET {{{dead}}}:host:web-1 x")).await;
     let refused = scene.dlq("replay", &[]);
-    assert!(refused.stderr.contains("the host `web-1` serves it"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("the host `web-1` serves it"),
+        "{refused:?}"
+    );
     scene.delete(&format!("{{{dead}}}:host:web-1")).await;
     scene.dlq("replay", &[]).ok();
     assert_eq!(scene.bodies(scene.key()).await, ["2"]);
@@ -117,7 +140,10 @@ async fn messages_among_dead_letters_stay_unless_they_are_named(kind: Kind) {
             scene.put(dead, format!("plain {n}"), &[]).await;
         }
         let peek = scene.dlq("peek", &["--json"]).ok().json();
-        assert_eq!((&peek["total"], &peek["dead_letters"]), (&json!(4), &json!(2)));
+        assert_eq!(
+            (&peek["total"], &peek["dead_letters"]),
+            (&json!(4), &json!(2))
+        );
         assert_eq!(peek["by_reason"], json!({"trap": 2, "unknown": 2}));
 
         let ended = scene.dlq(command, yes).ok();
@@ -136,9 +162,14 @@ async fn messages_among_dead_letters_stay_unless_they_are_named(kind: Kind) {
             "replay" => &["--to", "attic"][..],
             _ => &[],
         };
-        let one = scene.dlq(command, &[yes, to, &["--reason", "unknown", "--limit", "1"]].concat());
+        let one = scene.dlq(
+            command,
+            &[yes, to, &["--reason", "unknown", "--limit", "1"]].concat(),
+        );
         assert_eq!(one.ok().stderr, "", "{command}");
-        let ended = scene.dlq(command, &[yes, to, &["--any-entry"]].concat()).ok();
+        let ended = scene
+            .dlq(command, &[yes, to, &["--any-entry"]].concat())
+            .ok();
         assert_eq!(ended.stderr, "", "{command}");
         match command {
             "export" => assert_eq!(taken(&ended), 2),
@@ -161,7 +192,10 @@ async fn a_replayed_message_is_no_dead_letter_where_it_died(kind: Kind) {
     }
     assert_eq!(scene.contents(key).await, before);
     let peek = dlq(&scene, "peek", key, &["--json"]).ok().json();
-    assert_eq!((&peek["total"], &peek["dead_letters"]), (&json!(1), &json!(0)));
+    assert_eq!(
+        (&peek["total"], &peek["dead_letters"]),
+        (&json!(1), &json!(0))
+    );
     assert_eq!(peek["by_reason"], json!({"unknown": 1}));
     // In another queue than that where it died, it is one.
     scene.letter("2", Reason::Trap).await;
@@ -175,21 +209,45 @@ async fn peek_shows_one_reason_and_when_each_entry_died(kind: Kind) {
     let dead = scene.dead_key();
     // More than a page of others are in front.
     let died = 1_700_000_000_000;
-    let id = scene.letter_of("the old one", Reason::Timeout, &[], died).await;
+    let id = scene
+        .letter_of("the old one", Reason::Timeout, &[], died)
+        .await;
     for n in 0..40 {
         scene.letter(&n.to_string(), Reason::Trap).await;
     }
-    let peek = scene.dlq("peek", &["--reason", "timeout", "--json"]).ok().json();
-    assert_eq!((&peek["total"], &peek["by_reason"]), (&json!(1), &json!({"timeout": 1})));
+    let peek = scene
+        .dlq("peek", &["--reason", "timeout", "--json"])
+        .ok()
+        .json();
+    assert_eq!(
+        (&peek["total"], &peek["by_reason"]),
+        (&json!(1), &json!({"timeout": 1}))
+    );
     assert_eq!(peek["entries"].as_array().unwrap().len(), 1);
-    assert_eq!((&peek["entries"][0]["id"], &peek["entries"][0]["died_ms"]), (&json!(id), &json!(died)));
-    let both = ["--reason", "timeout", "--reason", "trap", "--limit", "3", "--json"];
+    assert_eq!(
+        (&peek["entries"][0]["id"], &peek["entries"][0]["died_ms"]),
+        (&json!(id), &json!(died))
+    );
+    let both = [
+        "--reason", "timeout", "--reason", "trap", "--limit", "3", "--json",
+    ];
     let peek = scene.dlq("peek", &both).ok().json();
-    assert_eq!((&peek["total"], peek["entries"].as_array().unwrap().len()), (&json!(41), 3));
+    assert_eq!(
+        (&peek["total"], peek["entries"].as_array().unwrap().len()),
+        (&json!(41), 3)
+    );
 
     let text = scene.dlq("peek", &["--reason", "timeout"]).ok().stdout;
-    assert!(text.starts_with(&format!("{dead}: 1 dead letter\n")), "{text}");
-    for part in [&*id, "2023-11-14T22:13:20Z  timeout", "  no such customer\n", "  the old one\n"] {
+    assert!(
+        text.starts_with(&format!("{dead}: 1 dead letter\n")),
+        "{text}"
+    );
+    for part in [
+        &*id,
+        "2023-11-14T22:13:20Z  timeout",
+        "  no such customer\n",
+        "  the old one\n",
+    ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     let none = scene.dlq("peek", &["--reason", "oversize"]).ok().stdout;
@@ -197,7 +255,9 @@ async fn peek_shows_one_reason_and_when_each_entry_died(kind: Kind) {
 
     // It fits on a terminal, whatever is in it.
     let long = "x".repeat(500);
-    scene.letter_of(&long, Reason::MaxDeliveries, &[("x", &long)], 0).await;
+    scene
+        .letter_of(&long, Reason::MaxDeliveries, &[("x", &long)], 0)
+        .await;
     let text = scene.dlq("peek", &["--limit", "50"]).ok().stdout;
     let widest = text.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(80), "{text}");

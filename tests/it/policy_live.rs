@@ -41,7 +41,9 @@ async fn a_policy_limits_deliveries_until_it_is_unset() {
 async fn inspect_shows_the_rules_that_hosts_go_by() {
     let scene = Scene::new().await;
     let url = scene.server.url();
-    let queue = ["inspect", "--redis", &url, "--stream", "orders", "--group", "workers"];
+    let queue = [
+        "inspect", "--redis", &url, "--stream", "orders", "--group", "workers",
+    ];
     let inspect = |more: &[&str]| run(queue.iter().chain(more)).ok();
     let caps = |report: &Value| {
         let rules = report["rules"].as_array().unwrap().iter();
@@ -75,7 +77,10 @@ async fn inspect_shows_the_rules_that_hosts_go_by() {
     scene.set(&["backoff.first=7s"]);
     eventually("inspect shows the policy", async || {
         let text = inspect(&[]).stdout;
-        text.lines().any(|line| line.split_whitespace().eq(["backoff.first", "7s", "policy:orders"]))
+        text.lines().any(|line| {
+            line.split_whitespace()
+                .eq(["backoff.first", "7s", "policy:orders"])
+        })
     })
     .await;
 
@@ -88,8 +93,16 @@ async fn inspect_shows_the_rules_that_hosts_go_by() {
     })
     .await;
     let text = inspect(&[]).stdout;
-    let line = ["max_deliveries", "9", "--max-deliveries", &*other.consumer()];
-    assert!(text.lines().any(|l| l.split_whitespace().eq(line)), "{text}");
+    let line = [
+        "max_deliveries",
+        "9",
+        "--max-deliveries",
+        &*other.consumer(),
+    ];
+    assert!(
+        text.lines().any(|l| l.split_whitespace().eq(line)),
+        "{text}"
+    );
 
     host.drained().await;
     other.drained().await;

@@ -111,12 +111,19 @@ async fn says_stopped(scene: &Scene, stopped: bool) {
     let url = scene.url();
     let queue = ["--redis", &url, "--stream", "orders", "--group", "workers"];
     let inspect = || run(["inspect"].iter().chain(&queue)).ok().stdout;
-    let watch = || run(["watch", "--count", "1"].iter().chain(&queue)).ok().stdout;
+    let watch = || {
+        run(["watch", "--count", "1"].iter().chain(&queue))
+            .ok()
+            .stdout
+    };
     let versions = || scene.command(&["versions"]).ok().stdout;
     let all = || [inspect(), versions(), watch()];
     let says = |text: &String| text.contains(" is stopped: handler: ") && text.contains("faulted");
     let what = || format!("stopped: {stopped}: {:#?}", all());
-    eventually_or(what, async || all().iter().all(|text| says(text) == stopped)).await;
+    eventually_or(what, async || {
+        all().iter().all(|text| says(text) == stopped)
+    })
+    .await;
     let states = scene.listed()["hosts"][0]["not_ready"].clone();
     assert_eq!(states.as_array().unwrap().is_empty(), !stopped, "{states}");
 }

@@ -13,18 +13,26 @@ on_both! {
 }
 
 /// A character of each sort: escape, C1, delete, bell, bidi, separators of lines and paragraphs.
-const HOSTILE: &str = "<\u{1b}]0;owned\u{7}\u{9b}2J\u{7f}\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}>";
+const HOSTILE: &str =
+    "<\u{1b}]0;owned\u{7}\u{9b}2J\u{7f}\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}>";
 
 fn acts(c: char) -> bool {
-    let acts_in_unicode = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2066}'..='\u{2069}');
+    let acts_in_unicode = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+    ) || matches!(c, '\u{2066}'..='\u{2069}');
     (c.is_control() && c != '\n' && c != '\t') || acts_in_unicode
 }
 
 fn is_safe(ended: &Ended) {
     for text in [&ended.stdout, &ended.stderr] {
         let found = text.chars().find(|c| acts(*c));
-        assert_eq!(found, None, "{:?} in {text:?}", found.map(|c| c.escape_unicode().to_string()));
+        assert_eq!(
+            found,
+            None,
+            "{:?} in {text:?}",
+            found.map(|c| c.escape_unicode().to_string())
+        );
     }
 }
 
@@ -39,7 +47,15 @@ async fn hostile(kind: Kind) -> Scene {
         Kind::Stream => &[
             &[b"XGROUP", b"CREATE", b"orders", b"workers", b"0"],
             &[b"XGROUP", b"CREATE", b"orders", HOSTILE.as_bytes(), b"0"],
-            &[b"XREADGROUP", b"GROUP", b"workers", HOSTILE.as_bytes(), b"STREAMS", b"orders", b">"],
+            &[
+                b"XREADGROUP",
+                b"GROUP",
+                b"workers",
+                HOSTILE.as_bytes(),
+                b"STREAMS",
+                b"orders",
+                b">",
+            ],
         ],
         Kind::List => &[
             &[b"ZADD", b"{jobs}:instances", b"1", HOSTILE.as_bytes()],
@@ -64,7 +80,9 @@ async fn hostile(kind: Kind) -> Scene {
         ("x-dead-letter-attempts", "3"),
         ("x-death", &*death),
     ];
-    scene.put(dead, format!("{HOSTILE}\n{HOSTILE}"), &foreign).await;
+    scene
+        .put(dead, format!("{HOSTILE}\n{HOSTILE}"), &foreign)
+        .await;
     // A version, and a host that runs it.
     let versions = format!("{{{key}}}:versions");
     let version = format!("sha256:{HOSTILE} 12 1700000000000 {HOSTILE}");
@@ -83,7 +101,9 @@ async fn hostile(kind: Kind) -> Scene {
     let (host, name) = (host.to_string(), format!("{{{key}}}:host:{HOSTILE}"));
     let (hosts, policy) = (format!("{{{key}}}:hosts"), format!("{{{key}}}:policy"));
     let texts: [&[&str]; 5] = [
-        &["HSET", &versions, "token", "t", "wanted", "1", "v:1", &version],
+        &[
+            "HSET", &versions, "token", "t", "wanted", "1", "v:1", &version,
+        ],
         &["ZADD", &hosts, "1", HOSTILE],
         &["SET", &name, &host],
         &["HSET", &policy, HOSTILE, HOSTILE, "max_deliveries", HOSTILE],
@@ -107,7 +127,10 @@ async fn no_command_prints_what_acts_on_a_terminal(kind: Kind) {
     };
     for json in [&[][..], &["--json"]] {
         for more in [&[][..], &["--dead-letter", dead]] {
-            shown(run(scene.inspecting(&[more, json].concat())).ok(), "inspect");
+            shown(
+                run(scene.inspecting(&[more, json].concat())).ok(),
+                "inspect",
+            );
         }
         let versions = ["versions", "--redis", &url, "--queue-key", key];
         shown(run(versions.iter().chain(json)).ok(), "versions");
@@ -115,20 +138,27 @@ async fn no_command_prints_what_acts_on_a_terminal(kind: Kind) {
         shown(run(policy.iter().chain(json)).ok(), "policy get");
         let peek = scene.dlq("peek", &[&["--limit", "9"], json].concat()).ok();
         for entry in scene.letters().peek(9).await.unwrap().entries {
-            shown(scene.dlq("show", &[&[&*entry.id], json].concat()).ok(), "show");
+            shown(
+                scene.dlq("show", &[&[&*entry.id], json].concat()).ok(),
+                "show",
+            );
         }
         shown(peek, "peek");
         for (command, more) in [("replay", "--to=attic"), ("purge", "--limit=9")] {
             let dry = [&["--dry-run", "--any-entry", more][..], json].concat();
             is_safe(&scene.dlq(command, &dry).ok());
         }
-        let mut watch = scene.inspecting(&[&["--dead-letter", dead, "--count", "1"], json].concat());
+        let mut watch =
+            scene.inspecting(&[&["--dead-letter", dead, "--count", "1"], json].concat());
         "watch".clone_into(&mut watch[0]);
         shown(run(watch).ok(), "watch");
     }
     shown(scene.dlq("export", &["--any-entry"]).ok(), "export");
     // The lines of an export are the same messages as before.
-    let lines = scene.dlq("export", &["--any-entry", "--reason", "trap"]).ok().stdout;
+    let lines = scene
+        .dlq("export", &["--any-entry", "--reason", "trap"])
+        .ok()
+        .stdout;
     let line: serde_json::Value = serde_json::from_str(lines.trim_end()).unwrap();
     assert_eq!(line["body"], HOSTILE);
     // Of replays without `--to`, the report names the queues.
@@ -140,8 +170,12 @@ async fn no_command_prints_what_acts_on_a_terminal(kind: Kind) {
         vec!["dlq", "show", "--redis", &url, dead, &argument],
         vec!["dlq", "peek", "--redis", &url, dead, &argument],
         vec!["dlq", "replay", "--redis", &url, dead, "--rate", &argument],
-        vec!["inspect", "--redis", &url, "--stream", &argument, "--group", "g"],
-        vec!["inspect", "--redis", &argument, "--stream", "s", "--group", "g"],
+        vec![
+            "inspect", "--redis", &url, "--stream", &argument, "--group", "g",
+        ],
+        vec![
+            "inspect", "--redis", &argument, "--stream", "s", "--group", "g",
+        ],
         vec!["policy", "set", "--redis", &url, "--queue", "q", &argument],
         vec!["check", &argument],
         vec!["run", "--config", &argument],
@@ -150,7 +184,10 @@ async fn no_command_prints_what_acts_on_a_terminal(kind: Kind) {
         let ended = run(&words);
         is_safe(&ended);
         assert_ne!(ended.code, 0, "{ended:?}");
-        assert!(ended.stderr.contains("owned"), "it says what was wrong: {ended:?}");
+        assert!(
+            ended.stderr.contains("owned"),
+            "it says what was wrong: {ended:?}"
+        );
     }
     let peek = run(["dlq", "peek", "--redis", &url, &argument]);
     is_safe(&peek);
@@ -168,7 +205,9 @@ async fn watch_draws_nothing_that_acts_on_a_terminal(kind: Kind) {
     terminal.end();
     let drawn = terminal.raw();
     // The sequences of the screen itself have none of these.
-    for c in ['\u{7}', '\u{9b}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{61c}'] {
+    for c in [
+        '\u{7}', '\u{9b}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{61c}',
+    ] {
         assert!(!drawn.contains(c), "{c:?} in {drawn:?}");
     }
     assert!(!drawn.contains("\u{1b}]0;"), "{drawn:?}");
@@ -177,7 +216,11 @@ async fn watch_draws_nothing_that_acts_on_a_terminal(kind: Kind) {
     let mut terminal = Terminal::spawn(hostler([HOSTILE]));
     assert_eq!(terminal.end(), 64);
     terminal.shows("owned");
-    assert!(!terminal.raw().contains("\u{1b}]0;"), "{:?}", terminal.raw());
+    assert!(
+        !terminal.raw().contains("\u{1b}]0;"),
+        "{:?}",
+        terminal.raw()
+    );
     assert!(!terminal.raw().contains('\u{202e}'), "{:?}", terminal.raw());
 }
 
@@ -187,10 +230,17 @@ async fn a_message_id_that_a_producer_chose_forges_no_line_of_the_log() {
     let id = format!("a{HOSTILE}\nforged");
     let letter = [("x-message-id", &*id)];
     scene.put(scene.key(), "drop", &letter).await;
-    let ended = scene.binary().flag("log-format", "pretty").until_empty().finish().await;
+    let ended = scene
+        .binary()
+        .flag("log-format", "pretty")
+        .until_empty()
+        .finish()
+        .await;
     let log = ended.stderr();
     assert!(log.contains("dead-lettered"), "{log:?}");
-    for c in ['\u{7}', '\u{9b}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{61c}'] {
+    for c in [
+        '\u{7}', '\u{9b}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{61c}',
+    ] {
         assert!(!log.contains(c), "{c:?} in {log:?}");
     }
     assert!(!log.lines().any(|line| line.starts_with("forged")), "{log}");

@@ -8,11 +8,11 @@ use crate::cli::live_rules::{LiveRules, refuse_channel};
 use crate::cli::session::ask_at;
 use crate::cli::text::duration_ms;
 use crate::cli::{Variables, output, versions};
-use crate::config::QueueKind;
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;
 use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
 
 /// Show what a queue holds, which hosts serve it, and how full its dead-letter queue is
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     refuse_channel(&queue, "inspect")?;
     ask_at(&redis, "inspect", async |session| {
         let policies = session.link("policies");
-        let hosts = versions::hosts_of(session.link("inspect"), &queue).await;
+        let store = Store::new(session.link("hosts"), queue.name());
+        let hosts = versions::hosts_of(&store, queue.group()).await;
         let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
         let dead_letter = rules.dead_letter.as_ref();
         let key = dead_letter.map(|d| &*d.key);

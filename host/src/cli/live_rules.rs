@@ -5,9 +5,7 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
-use crate::config::{
-    Collected, DeadLetter, Effective, Input, PolicyValue, QueueKind, Sources,
-};
+use crate::config::{Collected, DeadLetter, Effective, Input, PolicyValue, QueueKind, Sources};
 use crate::host::settings::policy_values;
 use crate::policies::Policies;
 use crate::queue::kind::Place;
@@ -156,7 +154,12 @@ impl LiveRules {
 fn merged(hosts: &[&HostSeen]) -> Vec<LiveRule> {
     let mut merged: Vec<LiveRule> = Vec::new();
     for host in hosts {
-        for ActiveRule { setting, value, from } in &host.rules {
+        for ActiveRule {
+            setting,
+            value,
+            from,
+        } in &host.rules
+        {
             let is_same = |rule: &&mut LiveRule| {
                 rule.setting == *setting && rule.value == *value && rule.from == *from
             };

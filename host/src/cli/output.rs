@@ -162,7 +162,8 @@ mod tests {
     use super::*;
 
     /// Characters that act on terminals, of each sort.
-    const HOSTILE: &str = "a\u{1b}[31m\u{9b}0m\u{7f}\r\n\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}\0é";
+    const HOSTILE: &str =
+        "a\u{1b}[31m\u{9b}0m\u{7f}\r\n\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}\0é";
 
     #[test]
     fn printed_json_means_the_same_and_acts_on_no_terminal() {

@@ -369,8 +369,9 @@ fn show(found: &QueuePolicies, scope: Option<&Scope>, json: bool) -> Result<Exit
             return match scope {
                 Some(Scope::Queue(key)) => format!("no policy is set for `{key}`"),
                 Some(Scope::Match(pattern)) => format!("no policy is set by `{pattern}`"),
-                None => "no policy is set by pattern; `--queue KEY` shows those of one queue"
-                    .to_owned(),
+                None => {
+                    "no policy is set by pattern; `--queue KEY` shows those of one queue".to_owned()
+                }
             };
         }
         let rows = rows.iter().map(|row| {

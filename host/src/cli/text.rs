@@ -48,7 +48,9 @@ pub(super) fn wrapped(text: &str, max: usize, lines: usize) -> Vec<String> {
     let mut wrapped = vec![String::new()];
     for c in one_line(&text).chars() {
         let is_last = wrapped.len() == lines;
-        let Some(line) = wrapped.last_mut() else { break };
+        let Some(line) = wrapped.last_mut() else {
+            break;
+        };
         line.push(c);
         if width(line) <= max {
             continue;

@@ -9,9 +9,7 @@ use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
 use crate::cli::text::{one_line, short_digest, size};
 use crate::cli::{Variables, output};
-use crate::config::QueueKind;
 use crate::redis::Error;
-use crate::redis::connection::Link;
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::{Store, StoredVersions, Verdicts};
 
@@ -103,16 +101,15 @@ fn shown<'a>(
     }
 }
 
-/// The hosts of a queue that show themselves. Empty if the user may not read them.
-pub(super) async fn hosts_of(link: Link, queue: &QueueKind) -> Vec<HostSeen> {
-    let store = Store::new(link, queue.name());
+/// The hosts of a queue, of this group of it, that show themselves. Empty if the user may not read them.
+pub(super) async fn hosts_of(store: &Store, group: Option<&str>) -> Vec<HostSeen> {
     let mut hosts = parse_hosts(&store.hosts().await.unwrap_or_default());
-    hosts.retain(|host| host.group.as_deref() == queue.group());
+    hosts.retain(|host| host.group.as_deref() == group);
     hosts
 }
 
 /// The hosts that show themselves. Texts of another version of hostler may not parse: leave them out.
-fn parse_hosts(texts: &[String]) -> Vec<HostSeen> {
+pub(super) fn parse_hosts(texts: &[String]) -> Vec<HostSeen> {
     let hosts = texts.iter().map(|text| serde_json::from_str(text));
     hosts.filter_map(Result::ok).collect()
 }

@@ -75,7 +75,9 @@ fn admin(text: &str) -> Result<String, &'static str> {
     }
     let address = text.strip_prefix("http://").unwrap_or(text);
     let address = address.trim_end_matches('/');
-    let port = address.rsplit_once(':').map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
+    let port = address
+        .rsplit_once(':')
+        .map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
     match port {
         Some((false, Ok(_))) => Ok(address.to_owned()),
         _ => Err("write it as 127.0.0.1:9400, name:9400, or a port alone"),

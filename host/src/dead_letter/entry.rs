@@ -101,7 +101,9 @@ impl Entry {
     /// letter there.
     pub fn reason_in(&self, key: &str) -> &str {
         let reason = self.reason.as_deref();
-        reason.filter(|_| self.is_dead_letter_in(key)).unwrap_or(UNKNOWN)
+        reason
+            .filter(|_| self.is_dead_letter_in(key))
+            .unwrap_or(UNKNOWN)
     }
 
     /// When it died, in epoch milliseconds, by Redis' clock; 0 if that is unknown.
@@ -257,7 +259,11 @@ mod tests {
             (&[("_payload", b"hi")], "jobs:dead", false),
         ] {
             let entry = entry(fields);
-            assert_eq!(entry.is_dead_letter_in(key), is_dead_letter, "{key} {fields:?}");
+            assert_eq!(
+                entry.is_dead_letter_in(key),
+                is_dead_letter,
+                "{key} {fields:?}"
+            );
             assert_eq!(entry.reason_in(key) == UNKNOWN, !is_dead_letter);
         }
     }

@@ -69,16 +69,13 @@ impl Peek {
             let Some(oldest) = page.last() else { break };
             from = format!("({}", oldest.id);
             let matching = page.into_iter().filter(|e| filter.matches(e, &letters.key));
-            peek.entries.extend(matching.take(wanted - peek.entries.len()));
+            peek.entries
+                .extend(matching.take(wanted - peek.entries.len()));
         }
         Ok(peek)
     }
 
-    async fn read_list(
-        letters: &DeadLetters,
-        filter: Filter,
-        limit: usize,
-    ) -> Result<Self, Error> {
+    async fn read_list(letters: &DeadLetters, filter: Filter, limit: usize) -> Result<Self, Error> {
         let mut scan = Scan::begin(letters, filter.clone()).await?;
         let mut by_reason = BTreeMap::new();
         while let Some(entries) = scan.next().await? {
@@ -104,7 +101,8 @@ impl Peek {
             seen += page.len();
             let page = page.into_iter().map(Entry::of_value);
             let matching = page.filter(|entry| filter.matches(entry, &letters.key));
-            peek.entries.extend(matching.take(wanted - peek.entries.len()));
+            peek.entries
+                .extend(matching.take(wanted - peek.entries.len()));
         }
         Ok(peek)
     }

@@ -44,7 +44,9 @@ pub(super) async fn by_whom(letters: &DeadLetters) -> Result<Option<String>, Err
         return Ok(held);
     }
     // The names of hosts that have died stay; their states expire.
-    let hosts = hosts.into_iter().filter_map(|name| reply::text(COMMAND, name).ok());
+    let hosts = hosts
+        .into_iter()
+        .filter_map(|name| reply::text(COMMAND, name).ok());
     let hosts: Vec<String> = hosts.collect();
     let mut exists = Pipeline::new();
     for name in &hosts {
@@ -53,7 +55,9 @@ pub(super) async fn by_whom(letters: &DeadLetters) -> Result<Option<String>, Err
     let alive = letters.link.pipeline(COMMAND, &exists).await;
     let alive = alive.map_err(|error| letters.failed(error))?;
     let mut alive = hosts.iter().zip(alive).filter(|(_, n)| *n == Value::Int(1));
-    Ok(alive.next().map(|(host, _)| format!("the host `{host}` serves it")))
+    Ok(alive
+        .next()
+        .map(|(host, _)| format!("the host `{host}` serves it")))
 }
 
 /// The queues that this list may belong to: itself, and those that keep values under names like its own.

@@ -156,7 +156,10 @@ impl VerifyQueue {
 
 /// Log that a version is not taken, because another one was requested.
 pub(super) fn superseded(digest: &str) {
-    info!(handler = digest, "a version was superseded before it was taken");
+    info!(
+        handler = digest,
+        "a version was superseded before it was taken"
+    );
 }
 
 /// Wait for the end of this verification, if there is one.

@@ -169,7 +169,9 @@ impl Reporter {
                 debug!(%message_id, delay_ms = millis(after), handler, "requeued");
             }
             Closed::Settled(SettleAction::HandBack { .. }) => debug!(%message_id, "handed back"),
-            Closed::Settled(SettleAction::Leave { .. }) => debug!(%message_id, "left for another host"),
+            Closed::Settled(SettleAction::Leave { .. }) => {
+                debug!(%message_id, "left for another host")
+            }
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
@@ -261,7 +263,10 @@ impl Reporter {
             }
             Note::IsolatedRunBegan(_) => {
                 self.metrics.isolated_runs.inc();
-                info!(message_id, "runs isolated: it may have ended its last hosts");
+                info!(
+                    message_id,
+                    "runs isolated: it may have ended its last hosts"
+                );
             }
             Note::IsolatedRunEnded { took, .. } => {
                 info!(took_ms = millis(took), "the isolated run has ended");

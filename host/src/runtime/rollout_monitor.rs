@@ -142,7 +142,10 @@ impl RolloutMonitor {
         {
             let digest = &**canary.version.digest();
             metrics.canary_decided(CanaryDecision::Promote);
-            info!(handler = digest, "the canary was promoted: the queue is stopped");
+            info!(
+                handler = digest,
+                "the canary was promoted: the queue is stopped"
+            );
             active = rollout.versions.active();
         }
         let canary = active.canary.as_ref().map(|c| c.version.digest());
@@ -207,7 +210,10 @@ impl RolloutMonitor {
                 if works && rollout.versions.promote(digest) {
                     let digest = &**digest;
                     metrics.canary_decided(CanaryDecision::Promote);
-                    info!(handler = digest, "the canary was promoted: the queue is stopped");
+                    info!(
+                        handler = digest,
+                        "the canary was promoted: the queue is stopped"
+                    );
                     self.on_change(host);
                 }
             } else if breaker

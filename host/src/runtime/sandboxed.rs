@@ -104,7 +104,9 @@ impl Sandboxed {
                             let kind = kind.label();
                             warn!(messages, kind, detail, handler = %digest, "a batch faulted: in halves again");
                         }
-                        None => warn!(messages, handler = %digest, "a batch was miscounted: in halves again"),
+                        None => {
+                            warn!(messages, handler = %digest, "a batch was miscounted: in halves again")
+                        }
                     }
                 }
             }

@@ -403,8 +403,14 @@ mod tests {
             ("one\ntwo\n", Some("two")),
             ("one\nunfinished", Some("unfinished")),
             ("one\n\n \n", Some("one")),
-            ("at x:\nsum is wrong\n  left: 1\n right: 2\n", Some("sum is wrong left: 1 right: 2")),
-            ("boom\r\nnote: run with `RUST_BACKTRACE=1` environment variable\n", Some("boom")),
+            (
+                "at x:\nsum is wrong\n  left: 1\n right: 2\n",
+                Some("sum is wrong left: 1 right: 2"),
+            ),
+            (
+                "boom\r\nnote: run with `RUST_BACKTRACE=1` environment variable\n",
+                Some("boom"),
+            ),
             ("  indented\n", Some("indented")),
             ("a\u{1b}[31m\u{202e}\n", Some("a\\u{1b}[31m\\u{202e}")),
             ("", None),

@@ -150,13 +150,18 @@ mod tests {
                 ("h:x-dead-letter-source-id", "1-1"),
                 ("h:x-dead-letter-attempts", "18446744073709551615"),
             ];
-            let fields = fields.map(|(n, v)| (Bytes::from(n.to_owned()), Bytes::from(v.to_owned())));
+            let fields =
+                fields.map(|(n, v)| (Bytes::from(n.to_owned()), Bytes::from(v.to_owned())));
             let options = stream::Options::default();
             // The longest ids are those of lists.
             let id = "0123456789abcdef0123456789abcdef".to_owned();
             let entry = Entry::new(id, fields.to_vec(), &options);
             let shown = entries("orders:dead", &[entry.clone(), entry]);
-            assert_eq!(shown.lines().count(), 1 + 2 * (2 + DETAIL_LINES + 1), "{shown}");
+            assert_eq!(
+                shown.lines().count(),
+                1 + 2 * (2 + DETAIL_LINES + 1),
+                "{shown}"
+            );
             for line in shown.lines() {
                 assert!(width(line) <= WIDTH, "{line}");
             }

@@ -182,11 +182,7 @@ async fn replay_or_try(
 }
 
 /// Try the entries of the scan, until the end, the limit or a signal.
-async fn try_all(
-    args: &Args,
-    scan: Scan<'_>,
-    trial: &mut Trial<'_>,
-) -> Result<Exit, Failure> {
+async fn try_all(args: &Args, scan: Scan<'_>, trial: &mut Trial<'_>) -> Result<Exit, Failure> {
     let mut stops = StopSignals::listen()?;
     let mut batches = Batches::new(scan, args.limit);
     while let Some(entries) = batches.next().await? {

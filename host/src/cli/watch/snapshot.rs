@@ -18,6 +18,7 @@ use crate::queue::inspect::Report;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
 use crate::telemetry::wall_clock_ms;
 
 /// How long a host has to answer.
@@ -128,6 +129,7 @@ struct LastCounts {
 pub(super) struct SnapshotReader {
     connector: Connector,
     link: Link,
+    store: Store,
     sources: Sources,
     queue: QueueKind,
     /// From the settings of this command; a policy may override it.
@@ -149,6 +151,7 @@ impl SnapshotReader {
         Self {
             connector: session.connector.clone(),
             link: session.link("watch"),
+            store: Store::new(session.link("hosts"), queue.name()),
             sources,
             queue,
             dead_letter,
@@ -162,9 +165,8 @@ impl SnapshotReader {
         let now = Instant::now();
         let policies = self.connector.link("policies");
         let configured = self.dead_letter.clone();
-        let told = hosts_of(self.link.clone(), &self.queue).await;
-        let rules =
-            LiveRules::read(policies, &self.sources, &self.queue, configured, &told).await;
+        let told = hosts_of(&self.store, self.queue.group()).await;
+        let rules = LiveRules::read(policies, &self.sources, &self.queue, configured, &told).await;
         let dead_letter = rules.dead_letter;
         let key = dead_letter.as_ref().map(|d| &*d.key);
         let seen = self.queue.place().look(&self.link, key).await?;
