@@ -5,7 +5,7 @@ use hostler::delivery::policy::Reason;
 use hostler_tests::command::{Ended, hostler, run};
 use hostler_tests::terminal::Terminal;
 
-use crate::dlq_scene::{Kind, Letter, Scene, on_both};
+use crate::dlq_scene::{Kind, Scene, on_both};
 
 on_both! {
     no_command_prints_what_acts_on_a_terminal

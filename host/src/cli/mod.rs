@@ -216,6 +216,32 @@ mod tests {
     }
 
     #[test]
+    fn an_example_of_several_lines_can_be_pasted_as_one_command() {
+        let mut open = vec![Cli::command()];
+        let mut continued = 0;
+        while let Some(command) = open.pop() {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let examples = help
+                .split_once("Examples:\n")
+                .map_or("", |(_, behind)| behind);
+            let examples = examples.split("\n\nExit codes:").next().unwrap_or_default();
+            for (line, next) in examples.lines().zip(examples.lines().skip(1)) {
+                let goes_on = next.starts_with("    ");
+                assert_eq!(
+                    line.ends_with('\\'),
+                    goes_on,
+                    "{}: {line}",
+                    command.get_name()
+                );
+                continued += u32::from(goes_on);
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+        assert!(continued > 10, "{continued}");
+    }
+
+    #[test]
     fn urls_in_messages_are_masked() {
         let text = "error: unexpected argument 'redis://:hunter2@db/0' found\n";
         assert_eq!(
