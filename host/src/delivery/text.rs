@@ -1,5 +1,7 @@
 //! Bounded and printable texts.
 
+use std::fmt;
+
 /// The longest detail of a dead letter or a fault, in bytes.
 pub const DETAIL_MAX: usize = 1024;
 
@@ -16,26 +18,41 @@ pub fn truncated(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The text without characters that could act on a terminal or forge a log line. Control characters
-/// (except tabs), line separators and marks of the writing direction are escaped.
-pub fn printable(text: &str) -> String {
-    let acts = |c: char| {
-        (c.is_control() && c != '\t')
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
-            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(acts) {
-        return text.to_owned();
-    }
-    let mut safe = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if acts(c) {
-            safe.extend(c.escape_default());
-        } else {
-            safe.push(c);
+/// Whether a character could act on a terminal or forge a line: control characters (except tabs), line
+/// separators and marks of the writing direction.
+pub fn acts(c: char) -> bool {
+    (c.is_control() && c != '\t')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
+}
+
+/// Shows a text without characters that could act on a terminal or forge a line: they are escaped.
+#[derive(Clone, Copy, Debug)]
+pub struct Printable<'a>(pub &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| acts(*c)) {
+            write!(f, "{}{}", &rest[..at], c.escape_default())?;
+            rest = &rest[at + c.len_utf8()..];
         }
+        f.write_str(rest)
     }
-    safe
+}
+
+/// The text as [`Printable`] shows it.
+pub fn printable(text: &str) -> String {
+    match text.contains(acts) {
+        true => Printable(text).to_string(),
+        false => text.to_owned(),
+    }
+}
+
+/// The same for a text of several lines, which stay lines.
+pub fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(printable).collect();
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -49,5 +66,16 @@ mod tests {
             truncate_utf8(&mut text, max);
             assert!(text.len() <= max && "aä€😀bc".starts_with(&text));
         }
+    }
+
+    #[test]
+    fn a_printable_text_acts_on_no_terminal_and_stays_on_its_line() {
+        let safe = printable(
+            "a\u{1b}[31m\u{9b}0m\u{7f}\r\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}\0é\n\tb",
+        );
+        assert!(!safe.contains(acts), "{safe}");
+        assert!(safe.starts_with("a\\u{1b}[31m") && safe.ends_with("é\\n\tb"));
+        assert_eq!(printable(&safe), safe);
+        assert_eq!(printable_lines("a\u{7}\nb\n"), "a\\u{7}\nb\n");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::delivery::ledger::{
@@ -11,6 +12,7 @@ use crate::delivery::ledger::{
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
+use crate::delivery::text::Printable;
 use crate::delivery::trace::Trace;
 use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repair, Repaired, Reply, Taken};
 use crate::redis::Error;
@@ -79,7 +81,7 @@ impl Reporter {
         }
         if delivery.turned_away == Some(TurnedAway::OtherGroup) {
             self.metrics.other_group.inc();
-            debug!(id = &*message.id, "replayed for another group");
+            debug!(message_id = %Printable(&message.id), "replayed for another group");
         }
     }
 
@@ -109,16 +111,17 @@ impl Reporter {
             return;
         };
         let id = &*job.claim.message.id;
-        let digest = &*report.digest;
+        let message_id = Printable(id);
+        let handler = &*report.digest;
         let trace = Trace::of(&job.claim.message.headers);
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
         let Outcome::Fault(fault) = &report.outcome else {
             let outcome = &report.outcome;
             debug!(
-                id,
+                %message_id,
                 ?outcome,
-                digest,
+                handler,
                 trace_id,
                 span_id,
                 "the handler answered"
@@ -134,14 +137,14 @@ impl Reporter {
             id: id.to_owned(),
             kind,
             detail: fault.detail.clone(),
-            handler: digest.to_owned(),
+            handler: handler.to_owned(),
         });
         if let Some(suppressed) = self.fault_lines.pass(kind, Instant::now()) {
-            info!(
-                id,
+            warn!(
+                %message_id,
                 kind,
                 detail = fault.detail,
-                digest,
+                handler,
                 trace_id,
                 span_id,
                 suppressed,
@@ -151,26 +154,28 @@ impl Reporter {
     }
 
     pub(super) fn closed(&self, job: &Job, how: Closed, policy: &Policy) {
-        let id = &*job.claim.message.id;
+        let message_id = Printable(&job.claim.message.id);
         // A line about an attempt names the handler that ran, if any has.
         let ran = match how {
             Closed::Settled(_) => job.handler(),
             _ => None,
         };
-        let digest = ran.as_deref();
+        let handler = ran.as_deref();
         match how {
             Closed::Acknowledged => self.metrics.acknowledged(1),
             Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
-                debug!(id, delay_ms = millis(after), digest, "requeued");
+                debug!(%message_id, delay_ms = millis(after), handler, "requeued");
             }
-            Closed::Settled(SettleAction::HandBack { .. }) => debug!(id, "handed back"),
-            Closed::Settled(SettleAction::Leave { .. }) => debug!(id, "left for another host"),
+            Closed::Settled(SettleAction::HandBack { .. }) => debug!(%message_id, "handed back"),
+            Closed::Settled(SettleAction::Leave { .. }) => {
+                debug!(%message_id, "left for another host")
+            }
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
-                info!(id, reason, attempts, detail, digest, "dead-lettered");
+                warn!(%message_id, reason, attempts, detail, handler, "dead-lettered");
                 let dead_letter = Disposition::DeadLetter(rejection);
                 self.metrics.disposition(&dead_letter);
             }
@@ -180,19 +185,19 @@ impl Reporter {
                 if self.guarantee == Guarantee::AtMostOnce {
                     if let Some(others) = self.pass("lost") {
                         warn!(
-                            id,
-                            reason, detail, digest, others, "lost: this queue takes nothing back"
+                            %message_id,
+                            reason, detail, handler, others, "lost: this queue takes nothing back"
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
-                    info!(id, reason, attempts, detail, digest, "discarded");
+                    info!(%message_id, reason, attempts, detail, handler, "discarded");
                 } else if let Some(others) = self.pass(reason) {
                     warn!(
-                        id,
+                        %message_id,
                         reason,
                         attempts,
                         detail,
-                        digest,
+                        handler,
                         others,
                         "discarded: it cannot be handled, and there is no `dead_letter.key`"
                     );
@@ -200,12 +205,12 @@ impl Reporter {
                 let discard = Disposition::Discard(rejection);
                 self.metrics.disposition(&discard);
             }
-            Closed::Superseded => debug!(id, "claimed again"),
+            Closed::Superseded => debug!(%message_id, "claimed again"),
             Closed::Gone => {
                 self.metrics.gone.inc();
                 if let Some(others) = self.pass("gone") {
                     warn!(
-                        id,
+                        %message_id,
                         others, "no longer pending: another host or program has settled it"
                     );
                 }
@@ -214,7 +219,7 @@ impl Reporter {
                 self.metrics.trimmed_pending.inc();
                 if let Some(others) = self.pass("trimmed") {
                     warn!(
-                        id,
+                        %message_id,
                         others, "lost to trimming: its entry was deleted while it was pending"
                     );
                 }
@@ -222,7 +227,7 @@ impl Reporter {
             Closed::Stolen => {
                 self.metrics.steals.inc();
                 if let Some(others) = self.pass("stolen") {
-                    warn!(id, others, "another host has taken it over");
+                    warn!(%message_id, others, "another host has taken it over");
                 }
             }
         }
@@ -230,7 +235,7 @@ impl Reporter {
 
     /// A note of the ledger; `job` is its delivery, if it is about one.
     pub(super) fn note(&mut self, note: Note, job: Option<&Arc<Job>>) {
-        let id = job.map(|job| &*job.claim.message.id);
+        let message_id = job.map(|job| display(Printable(&job.claim.message.id)));
         match note {
             Note::OrphansTaken(n) => {
                 self.metrics.orphans_recovered.inc_by(n as u64);
@@ -250,7 +255,7 @@ impl Reporter {
                 if let Some(others) = self.pass("refused") {
                     let (refusals, again_ms) = (others + 1, millis(again));
                     warn!(
-                        id,
+                        message_id,
                         cause, refusals, again_ms, "redis refuses a settlement; it stays pending"
                     );
                 }
@@ -258,7 +263,7 @@ impl Reporter {
             Note::LeaseLost(_) => {
                 self.metrics.leases_lost.inc();
                 if let Some(others) = self.pass("lease") {
-                    warn!(id, others, "lost the lease of a running attempt");
+                    warn!(message_id, others, "lost the lease of a running attempt");
                 }
             }
             Note::LeasesRenewed(n) => {
@@ -266,7 +271,10 @@ impl Reporter {
             }
             Note::IsolatedRunBegan(_) => {
                 self.metrics.isolated_runs.inc();
-                info!(id, "runs isolated: it may have ended its last hosts");
+                info!(
+                    message_id,
+                    "runs isolated: it may have ended its last hosts"
+                );
             }
             Note::IsolatedRunEnded { took, .. } => {
                 info!(took_ms = millis(took), "the isolated run has ended");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::cli::message::{Header, header};
 use crate::cli::{output, text};
 use crate::config::nearest;
-use crate::dead_letter::Filter;
 use crate::dead_letter::peek::UNKNOWN;
+use crate::dead_letter::{DeadLetters, Filter};
 use crate::delivery::policy::Reason;
 use crate::wire::dead_letter::REASON;
 
@@ -29,6 +29,15 @@ pub(super) struct Which {
     /// Only entries with this header, `name=value`; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
+
+    /// Also entries that are no dead letters: without a reason, or messages
+    /// that are back where they died
+    #[arg(long)]
+    any_entry: bool,
+
+    /// Also if hosts, or consumers of a group, serve KEY as a queue
+    #[arg(long)]
+    even_if_served: bool,
 }
 
 /// Parse a reason. Others than hostler write reasons of their own, but not ones that look like a misspelt
@@ -44,12 +53,29 @@ fn reason(text: &str) -> Result<String, String> {
 }
 
 impl Which {
+    /// The dead letters, even of a queue that is served if the flags say so.
+    pub(super) fn of(&self, letters: DeadLetters) -> DeadLetters {
+        letters.even_if_served(self.even_if_served)
+    }
+
     pub(super) fn filter(&self) -> Filter {
         Filter {
             reasons: self.reasons.clone(),
             ids: self.ids.clone(),
             older_than: self.older_than,
             headers: self.headers.clone(),
+            any_entry: self.any_entry,
+        }
+    }
+
+    /// Warn of entries that were left because they are no dead letters.
+    pub(super) fn warn_of_others(key: &str, others: u64) {
+        if others > 0 {
+            let what = match others {
+                1 => format!("left one entry of `{key}` that is no dead letter"),
+                n => format!("left {n} entries of `{key}` that are no dead letters"),
+            };
+            output::warning(&what, Some("`--any-entry` takes them as well"));
         }
     }
 
