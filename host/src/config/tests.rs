@@ -729,3 +729,31 @@ fn an_admin_port_alone_means_loopback() {
     );
     SocketAddr::parse("example.com:1").unwrap_err();
 }
+
+#[test]
+fn numbers_and_durations_that_redis_or_a_clock_cannot_hold_are_refused() {
+    for (more, problem) in [
+        (
+            "wait_redis = '500000000000y'",
+            "`500000000000y` is longer than 100 years",
+        ),
+        (
+            "until_empty = true\nuntil_empty_timeout = '101years'",
+            "`101years` is longer than 100 years",
+        ),
+        (
+            "dead_letter.key = 'd'\ndead_letter.max_len = 9007199254740992",
+            "`9007199254740992` is not a valid positive integer \
+             (the range is 1 to 9007199254740991)",
+        ),
+        (
+            "retention = 'maxlen:18446744073709551615'",
+            "`18446744073709551615` is not a valid positive integer",
+        ),
+    ] {
+        let problems = with(more).unwrap_err();
+        assert!(problems[0].contains(problem), "{problems:?}");
+    }
+    with("dead_letter.key = 'd'\ndead_letter.max_len = 9007199254740991").unwrap();
+    with("wait_redis = '99years'").unwrap();
+}

@@ -72,7 +72,7 @@ scripts! {
     /// Read own deliveries again after a lost reply.
     Adopt = ["claim"] "adopt";
     /// Count what waits.
-    Backlog = ["info"] "backlog";
+    Backlog = ["info", "behind"] "backlog";
     /// Trim what every group acknowledged, or to a length.
     Retain = ["info", "ids"] "retain";
     /// Delete consumers that are gone.
@@ -114,7 +114,7 @@ scripts! {
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
     /// Claim unread entries over a length.
-    Overflow = ["info"] "overflow";
+    Overflow = ["info", "behind"] "overflow";
     /// Store a version of the handler.
     Deploy = ["time"] "deploy";
     /// Want another version of the handler.

@@ -13,7 +13,7 @@ use crate::queue::{Claim, Origin, Taken};
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::Script;
-use crate::wire::entry_id::parse_entry_id;
+use crate::wire::entry_id::{GREATEST, parse_entry_id};
 use crate::wire::{Raw, stream};
 
 /// Most deliveries that one script claims.
@@ -171,14 +171,14 @@ impl StreamQueue {
         for held in page {
             let [id, ..] = reply::tuple::<4>(COMMAND, held)?;
             let id = reply::text(COMMAND, id)?;
-            let parsed = parse_entry_id(&id);
-            if parsed.is_some_and(|(parsed, _)| !holds(&parsed)) {
+            let parsed = parse_entry_id(&id).map(|(id, _)| id);
+            if parsed.is_some_and(|parsed| !holds(&parsed)) {
                 if unknown.len() == max - taken.claims.len() {
                     next = id;
                     break;
                 }
                 unknown.push(id);
-            } else if is_full {
+            } else if is_full && parsed != Some(GREATEST) {
                 next = format!("({id}");
             }
         }

@@ -38,6 +38,11 @@ while seen < tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
     last = entry[1]
   end
   seen = seen + #entries
+  if last == ARGV[2] then
+    -- Redis refuses an interval behind the greatest id there is.
+    last = ''
+    break
+  end
   from = '(' .. last
 end
 local reply = { last }
