@@ -757,3 +757,31 @@ fn numbers_and_durations_that_redis_or_a_clock_cannot_hold_are_refused() {
     with("dead_letter.key = 'd'\ndead_letter.max_len = 9007199254740991").unwrap();
     with("wait_redis = '99years'").unwrap();
 }
+
+#[test]
+fn the_keys_that_hostler_keeps_for_a_queue_are_refused_wherever_a_key_is_named() {
+    let list = "redis = 'redis://db'\nhandler = 'h'\nreliable = true\nlist = 'jobs'\n";
+    let stream = "redis = 'redis://db'\nhandler = 'h'\ngroup = 'g'\n";
+    for (file, setting) in [
+        (format!("{list}recovery_zset = '{{jobs}}:delayed'"), "recovery_zset"),
+        (format!("{list}dead_letter.key = '{{jobs}}:retry'"), "dead_letter.key"),
+        (format!("{list}dead_letter.key = '{{other}}:instances'"), "dead_letter.key"),
+        (
+            format!("{list}dead_letter.key = 'd'\ndead_letter.routes = 'trap={{jobs}}:retry'"),
+            "dead_letter.routes",
+        ),
+        (
+            format!("{list}dead_letter.key = 'd'\ndead_letter.cycle_key = '{{jobs}}:retry'"),
+            "dead_letter.cycle_key",
+        ),
+        (format!("{stream}stream = '{{jobs}}:parked:g'"), "stream"),
+        (list.replace("'jobs'", "'{jobs}:retry'"), "list"),
+    ] {
+        let problems = of(&file).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let what = format!("`{setting}` is a key that hostler itself keeps for a queue");
+        assert!(problems[0].contains(&what), "{problems:?}");
+    }
+    // Messages that went round may have a handler of their own.
+    of(&format!("{stream}stream = '{{jobs}}:cycle'")).unwrap();
+}
