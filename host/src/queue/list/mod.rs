@@ -39,7 +39,7 @@ mod value;
 
 pub use options::{ListOptions, Recovery};
 
-use token::{Token, Tokens};
+use token::{Form, Token, Tokens};
 use value::{AtomicTtl, Back, Values, Written, entry_of, value_of};
 
 /// For how long an instance must not have been seen before it is forgotten.
@@ -263,7 +263,7 @@ impl ListQueue {
                 }
                 back => back,
             },
-            // The mark of a suspect is in its value: it may go back to the list.
+            // The mark of a suspect is in its value: it may go back.
             None => match self.values.back(claim, 0)? {
                 Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
             },
@@ -272,7 +272,8 @@ impl ListQueue {
             Back::Charged(written) => ("back", written),
             Back::Unchanged(written) => ("front", written),
         };
-        let list = if written.framed { "retry-" } else { "" };
+        let beside = written.form.framed || written.form.marked;
+        let list = if beside { "retry-" } else { "" };
         Ok((format!("{list}{end}"), written))
     }
 
@@ -336,9 +337,12 @@ impl Queue for ListQueue {
         let reserved = self.tokens.reserve(max);
         let keys = &self.keys;
         let mut call = self.call(script, &[&keys.delayed, &keys.processing, &keys.instances]);
-        // A delayed value carries its count: it is framed.
-        let framed = self.options.framing == Framing::Raw;
-        call.arg(&self.tokens.prefix(framed)[..])
+        // A delayed value carries its count: it is framed. Producers write delayed values as well.
+        let form = Form {
+            framed: self.options.framing == Framing::Raw,
+            marked: false,
+        };
+        call.arg(&self.tokens.prefix(form)[..])
             .arg(reserved.first())
             .arg(max)
             .arg(claims::BYTES_MAX)
