@@ -166,7 +166,10 @@ fn options_that_a_kind_does_not_support_are_refused_with_a_reason() {
         // Redis refuses such a time only after it has taken the value.
         (&["--list", "jobs", "--ttl", "584542046y"], "100 years"),
         (&["--stream=orders", "--expires-in=101y"], "100 years"),
-        (&["--stream=orders", "--maxlen=18446744073709551615"], "range"),
+        (
+            &["--stream=orders", "--maxlen=18446744073709551615"],
+            "range",
+        ),
         (&["--list", "jobs", "--maxlen", "5"], "streams only"),
         (
             &["--stream=orders", "--maxlen=5", "--delay=1s"],

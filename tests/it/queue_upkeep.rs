@@ -125,7 +125,9 @@ async fn the_greatest_entry_id_there_is_breaks_no_scan() {
     // Every command that reads dead letters in pages.
     scene
         .raw
-        .ask(&format!("XADD {DEAD} {GREATEST} h:x-dead-letter-reason dropped"))
+        .ask(&format!(
+            "XADD {DEAD} {GREATEST} h:x-dead-letter-reason dropped"
+        ))
         .await;
     for command in ["peek", "export", "purge --yes"] {
         let line = format!("dlq {command} --redis {} {DEAD}", scene.url());

@@ -763,9 +763,18 @@ fn the_keys_that_hostler_keeps_for_a_queue_are_refused_wherever_a_key_is_named()
     let list = "redis = 'redis://db'\nhandler = 'h'\nreliable = true\nlist = 'jobs'\n";
     let stream = "redis = 'redis://db'\nhandler = 'h'\ngroup = 'g'\n";
     for (file, setting) in [
-        (format!("{list}recovery_zset = '{{jobs}}:delayed'"), "recovery_zset"),
-        (format!("{list}dead_letter.key = '{{jobs}}:retry'"), "dead_letter.key"),
-        (format!("{list}dead_letter.key = '{{other}}:instances'"), "dead_letter.key"),
+        (
+            format!("{list}recovery_zset = '{{jobs}}:delayed'"),
+            "recovery_zset",
+        ),
+        (
+            format!("{list}dead_letter.key = '{{jobs}}:retry'"),
+            "dead_letter.key",
+        ),
+        (
+            format!("{list}dead_letter.key = '{{other}}:instances'"),
+            "dead_letter.key",
+        ),
         (
             format!("{list}dead_letter.key = 'd'\ndead_letter.routes = 'trap={{jobs}}:retry'"),
             "dead_letter.routes",

@@ -56,7 +56,12 @@ const OWN_WITH_MORE: [&str; 10] = [
     "moved",
 ];
 const OWN: [&str; 6] = [
-    "instances", "retry", "delayed", "versions", "hosts", "policy",
+    "instances",
+    "retry",
+    "delayed",
+    "versions",
+    "hosts",
+    "policy",
 ];
 
 /// Whether a key has the name of one that hostler keeps for some queue: `{orders}:delayed`. Neither a

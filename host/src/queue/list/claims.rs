@@ -147,7 +147,7 @@ impl ListQueue {
     /// host's own base name.
     async fn lapsed_instances(&self) -> Result<Vec<String>, Error> {
         let script = Script::ListLapsed;
-        let mut call = self.keyed(script, &[&self.keys.instances]);
+        let mut call = self.keyed(script, &[&self.keys.instances, self.base.terms.key()]);
         call.arg(millis(self.options.min_idle))
             .arg(&self.keys.processing_prefix)
             .arg(RECORDS_MAX);
@@ -179,7 +179,9 @@ impl ListQueue {
     ) -> Result<Vec<Orphan>, Error> {
         let script = Script::ListOrphans;
         let (processing, started) = self.keys_of(instance);
-        let mut call = self.keyed(script, &[&processing, &started, &self.keys.instances]);
+        let terms = self.base.terms.key();
+        let keys = [&processing, &started, &self.keys.instances, terms];
+        let mut call = self.keyed(script, &keys);
         call.arg(instance)
             .arg(millis(self.options.min_idle))
             .arg(max)
@@ -222,7 +224,14 @@ impl ListQueue {
         }
         let (processing, started) = self.keys_of(instance);
         let keys = &self.keys;
-        let keys = [&processing, &started, &keys.processing, &keys.instances].map(String::as_str);
+        let terms = self.base.terms.key();
+        let keys: [&str; 5] = [
+            &processing,
+            &started,
+            &keys.processing,
+            &keys.instances,
+            terms,
+        ];
         let mut call = self.keyed(script, &keys);
         call.arg(instance)
             .arg(self.instance())

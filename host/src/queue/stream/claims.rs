@@ -117,7 +117,7 @@ impl StreamQueue {
             if taken.claims.len() >= max {
                 break;
             }
-            let mut call = self.call(script, &[]);
+            let mut call = self.call(script, &[self.base.terms.key()]);
             call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
                 .arg(BYTES_MAX);
@@ -192,6 +192,35 @@ impl StreamQueue {
         let reply = self.run(script, &call).await?;
         let [claims, trimmed] = reply::tuple(script.name(), reply)?;
         self.add(script, claims, &trimmed, orphan, taken)
+    }
+
+    /// Look for deliveries that were renewed before somebody set the server's clock back, a page at a time:
+    /// they count from now. Once after the start, and once after each such step.
+    pub(super) async fn count_from_now(&self, taken: &mut Taken) -> Result<(), Error> {
+        let script = Script::CountFromNow;
+        let steps_back = self.base.time.steps_back();
+        let from = {
+            let mut cursors = self.cursors();
+            if cursors.steps_back != steps_back {
+                cursors.steps_back = steps_back;
+                cursors.ahead = Some(FROM_START.to_owned());
+            }
+            cursors.ahead.clone()
+        };
+        let Some(from) = from else {
+            return Ok(());
+        };
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group())
+            .arg(PARKED_CONSUMER)
+            .arg(&from)
+            .arg(PAGE);
+        let reply = self.run(script, &call).await?;
+        let [trimmed, next] = reply::tuple(script.name(), reply)?;
+        let next = reply::text(script.name(), next)?;
+        self.cursors().ahead = Some(next).filter(|next| !next.is_empty());
+        taken.trimmed += reply::count(script.name(), &trimmed)?;
+        Ok(())
     }
 
     /// Claim parked deliveries that are not in the sorted set: they are due now.

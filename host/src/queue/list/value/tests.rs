@@ -226,7 +226,13 @@ fn a_crash_that_only_a_producer_tells_of_makes_no_suspect() {
         let Back::Unchanged(back) = values.back(&claim, 0).unwrap() else {
             panic!("it never started");
         };
-        assert_eq!(back.form, Form { framed, marked: false });
+        assert_eq!(
+            back.form,
+            Form {
+                framed,
+                marked: false
+            }
+        );
         assert_eq!(headers_of(&back.value).find(CRASHES).is_some(), !framed);
         // Its host dies: only that counts.
         let unstarted = values.recovered(token(1, framed), told.clone(), None);
@@ -244,7 +250,24 @@ fn a_suspect_that_is_left_to_another_host_stays_a_suspect() {
         let values = values(framing, Accounting::Lazy);
         let hi = Bytes::from_static(b"hi");
         let taken = values.recovered(token(1, false), hi, None).unwrap();
-        let here = Token([0, 0, 0, 0, 0, 0, 0, 2 + u8::from(taken.form.framed), 0, 0, 0, 0, 0, 0, 0, 2]);
+        let here = Token([
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            2 + u8::from(taken.form.framed),
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            2,
+        ]);
         let suspect = values.claim(here, taken.value, Some(Duration::ZERO));
         assert!(matches!(suspect.origin, Origin::Orphan { .. }));
         let Back::Unchanged(left) = values.back(&suspect, 0).unwrap() else {
