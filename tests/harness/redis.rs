@@ -19,6 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
     tcp: bool,
     tls: Option<TlsOptions>,
 }
@@ -51,6 +52,13 @@ impl RedisOptions {
         self.arguments.push(format!("--{name}"));
         let words = words.iter().map(|word| (*word).to_owned());
         self.arguments.extend(words);
+        self
+    }
+
+    /// With this environment variable.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -189,7 +197,9 @@ impl RedisServer {
         // Another server, to see whether it behaves the same: `valkey-server`, a newer Redis.
         let program = std::env::var_os("HOSTLER_TEST_REDIS_SERVER");
         let mut command = Command::new(program.unwrap_or_else(|| "redis-server".into()));
+        let variables = self.options.variables.iter();
         command
+            .envs(variables.map(|(name, value)| (name, value)))
             .current_dir(self.dir.path())
             .args(["--save", "", "--daemonize", "no"])
             .args(["--unixsocketperm", "700", "--unixsocket"])

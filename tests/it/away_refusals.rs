@@ -245,3 +245,34 @@ async fn a_host_is_not_ready_while_its_key_has_another_type() {
     load.settles_without_a_repeat(&scene, &host).await;
     host.drains().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_only_one_request_needs_stops_only_that_one() {
+    for key in ["{orders}:delayed", "{orders}:parked:workers"] {
+        let scene = Scene::new().await;
+        let host = scene.host(&How::default()).await;
+        scene.obstruct(key).await;
+        host.is_not_ready(Cause::RedisConfiguration, key).await;
+        host.is_not_ready(Cause::RedisConfiguration, "taking delayed messages")
+            .await;
+        // It never stops reading and settling: nothing waits for another probe.
+        let refused = host.errors("WRONGTYPE");
+        let load = scene.load(&["ack", "drop", "sleep:20"], 90).await;
+        load.settles_without_a_repeat(&scene, &host).await;
+        eventually("it is tried again", || async {
+            assert!(!host.health.is_ready(), "ready without {key}");
+            host.errors("WRONGTYPE") > refused + 3
+        })
+        .await;
+        let more = scene.load(MIXED_HERE, 12).await;
+        scene.delete(key).await;
+        host.recovers().await;
+        // The other key was in order all the time, and so is this one now.
+        let later = scene.load(&["nack:30,ack"], 5).await;
+        let mut all = load;
+        all.messages.extend(more.messages);
+        all.messages.extend(later.messages);
+        all.settles(&scene, &host).await;
+        host.drains().await;
+    }
+}

@@ -6,6 +6,7 @@ use hostler_tests::command;
 use hostler_tests::guests::{component, guest, handler, handler_version};
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RedisOptions, eventually};
+use nix::sys::signal::Signal;
 
 use crate::e2e_scene::Scene;
 
@@ -281,5 +282,36 @@ async fn no_output_contains_a_password() {
     ] {
         let ended = command::run_line(&line).ok();
         assert!(!format!("{ended:?}").contains(SECRET), "{line}");
+    }
+}
+
+/// Whether a process has a child.
+fn has_child(pid: u32) -> bool {
+    let parent_of = |stat: &str| -> Option<u32> {
+        // The name may hold anything; behind it are the state and the parent.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        rest.split(' ').nth(1)?.parse().ok()
+    };
+    let stats = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let stat = entry.ok()?.path().join("stat");
+        std::fs::read_to_string(stat).ok()
+    });
+    stats.filter_map(|stat| parent_of(&stat)).any(|p| p == pid)
+}
+
+#[tokio::test]
+async fn a_signal_during_the_start_ends_it_with_exit_code_0() {
+    let scene = Scene::new().await;
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        // Nothing is cached: the handler is compiled, in a child.
+        let cache = tempfile::tempdir().unwrap();
+        let options = scene.host();
+        let options = options.variable("XDG_CACHE_HOME", &cache.path().display().to_string());
+        let host = options.start();
+        eventually("the handler is compiled", async || has_child(host.pid())).await;
+        host.signal(signal);
+        let ended = host.ended().await;
+        assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{signal}");
+        assert_eq!(ended.count(|line| line.message() == "ready"), 0);
     }
 }

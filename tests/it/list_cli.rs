@@ -1,12 +1,14 @@
 //! The built binary on a reliable list.
 
 use hostler::delivery::message::Headers;
+use hostler::wire::frame;
 use hostler_tests::command;
 use hostler_tests::host::HostOptions;
+use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 use serde_json::json;
 
-use crate::list_scene::{CLAIMS, DEAD, KEY, Scene, framed, message, processing};
+use crate::list_scene::{CLAIMS, DEAD, DELAYED, KEY, RETRY, Scene, framed, message, processing};
 
 fn host(scene: &Scene) -> HostOptions {
     HostOptions::new(&scene.server)
@@ -138,7 +140,7 @@ async fn a_message_keeps_its_id_from_its_first_start_to_its_dead_letter() {
         let mut dead: Vec<String> = Vec::new();
         for letter in scene.list(DEAD).await {
             let value = letter.into();
-            let (headers, payload) = hostler::wire::frame::decode(&value)
+            let (headers, payload) = frame::decode(&value)
                 .or_else(|| hostler::wire::envelope::decode(&value))
                 .unwrap();
             assert_eq!(payload, body);
@@ -214,6 +216,64 @@ async fn a_drained_host_returns_the_messages_that_it_has_not_started() {
     let attempts = ended.json()["attempts"].as_u64().unwrap();
     assert_eq!(attempts + left.len() as u64, 4);
     self::host(&scene).finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_only_one_request_needs_stops_only_that_one() {
+    for (framing, key) in [
+        ("auto", DELAYED),
+        ("auto", RETRY),
+        ("raw", DELAYED),
+        ("raw", RETRY),
+    ] {
+        let scene = Scene::new().await;
+        let host = host(&scene).admin().flag("framing", framing).ready().await;
+        scene.obstruct(key).await;
+        host.logs("redis refuses this: it pauses alone").await;
+        let (status, ready) = host.get("/ready");
+        assert!(status == 503 && ready.contains(key), "{ready}");
+        for _ in 0..50 {
+            scene.publish(["ack"]).await;
+        }
+        eventually("all are acknowledged", async || {
+            scene.list(KEY).await.is_empty()
+                && scene.list(&processing(&host.consumer())).await.is_empty()
+        })
+        .await;
+        assert_eq!(host.count(|line| line.message() == "redis is away"), 0);
+        scene.delete(key).await;
+        host.logs("redis takes this again").await;
+        eventually("it is ready", async || host.get("/ready").0 == 200).await;
+        scene.publish(["nack:20,ack"]).await;
+        scene.emptied().await;
+        let ended = host.drained().await;
+        assert_eq!(ended.json()["acked"], 51);
+    }
+}
+
+#[tokio::test]
+async fn a_producer_cannot_make_a_host_run_its_messages_isolated() {
+    for framing in ["auto", "json"] {
+        let scene = Scene::new().await;
+        for n in 0..8 {
+            let headers = Headers::new(vec![
+                ("x-message-id".into(), format!("m{n}").into()),
+                ("x-retry-count".into(), "2".into()),
+                ("x-hostler-crashes".into(), "2".into()),
+            ]);
+            let value = frame::encode(&headers, b"sleep:50").unwrap();
+            scene.publish([value]).await;
+        }
+        let options = host(&scene)
+            .flag("framing", framing)
+            .flag("max-deliveries", "9");
+        let ended = options.finish().await;
+        assert_eq!(ended.json()["acked"], 8);
+        let isolated = ended.count(|line| line.message().starts_with("runs isolated"));
+        assert_eq!(isolated, 0, "{framing}");
+        // What it says of starts still counts.
+        assert_eq!(Witness::of_all([&ended]).attempts("m0"), [3]);
+    }
 }
 
 #[tokio::test]

@@ -55,7 +55,11 @@ impl Scene {
     pub(crate) async fn emptied(&self) {
         eventually("all are settled", async || {
             let mut left = 0;
-            for key in ["LLEN jobs", "ZCARD {jobs}:delayed", "ZCARD jobs:claims"] {
+            for key in [
+                "LLEN jobs",
+                "ZCARD {jobs}:delayed",
+                "ZCOUNT jobs:claims -inf (+inf",
+            ] {
                 left += self.raw.number(key).await;
             }
             left == 0
@@ -64,7 +68,10 @@ impl Scene {
     }
 
     pub(crate) async fn recorded_claims(&self) -> i64 {
-        self.raw.number(&format!("ZCARD {CLAIMS}")).await
+        // The member without an end says whose the set is.
+        self.raw
+            .number(&format!("ZCOUNT {CLAIMS} -inf (+inf"))
+            .await
     }
 
     /// Push values and let a host claim them.
@@ -99,8 +106,8 @@ impl Scene {
     /// Make every recorded claim look as if it had not been renewed for a minute.
     pub(crate) async fn age_claims(&self) {
         let then = (self.now_ms().await - 60_000).to_string();
-        let members: Vec<Vec<u8>> =
-            redis::from_redis_value(self.raw.ask(&format!("ZRANGE {CLAIMS} 0 -1")).await).unwrap();
+        let recorded = format!("ZRANGEBYSCORE {CLAIMS} -inf (+inf");
+        let members: Vec<Vec<u8>> = redis::from_redis_value(self.raw.ask(&recorded).await).unwrap();
         for member in members {
             let words = [b"ZADD", CLAIMS.as_bytes(), then.as_bytes(), &member];
             self.raw.ask_words(&words).await;

@@ -11,9 +11,7 @@ use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, SettleAction};
 use hostler::wire::frame;
 use hostler_tests::redis::{RedisOptions, eventually};
 
-use crate::list_scene::{
-    CLAIMS, DEAD, DELAYED, KEY, Scene, both, framed, options, processing, token,
-};
+use crate::list_scene::{DEAD, DELAYED, KEY, Scene, both, framed, options, processing, token};
 use crate::scene::{
     cluster, connector, dead_letter, discard, fetch, is_refused, orphaned, park, recorded, refused,
     requeue, settle, settled,
@@ -40,7 +38,7 @@ async fn a_requeue_carries_the_count_and_a_hand_back_changes_nothing() {
         assert_eq!(headers.find_str("x-ruststream-retry-count"), Some("1"));
         assert_eq!(headers.find_str("x-message-id"), Some(&*token(&claims[0])));
         assert!(scene.processing(&host).await.is_empty());
-        assert!(!scene.exists(CLAIMS).await);
+        assert_eq!(scene.recorded_claims().await, 0);
         // Asked again after a lost reply: no second copy.
         assert_eq!(settle(&host, &claims[0], 1, requeue(1)).await, Reply::Gone);
         assert_eq!(scene.list(KEY).await.len(), 4);
@@ -161,7 +159,7 @@ async fn a_dead_letter_has_the_whole_message_and_the_reason() {
     assert!(headers.find_str("x-death").unwrap().contains("\"dropped\""));
     assert_eq!(framed(&dead[0]).1, "plain");
     assert!(scene.processing(&host).await.is_empty());
-    assert!(!scene.exists(CLAIMS).await);
+    assert_eq!(scene.recorded_claims().await, 0);
 }
 
 #[tokio::test]

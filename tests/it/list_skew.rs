@@ -1,16 +1,21 @@
 //! Hosts whose clocks are wrong by hours. Hosts take the time from the server: for every score, and
 //! for the expiry of messages, in queues of every kind.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use hostler::delivery::message::Headers;
+use hostler::queue::Queue;
 use hostler::wire::frame;
 use hostler_tests::host::{Host, HostOptions};
-use hostler_tests::redis::eventually;
+use hostler_tests::redis::{RedisOptions, eventually};
 use hostler_tests::witness::Witness;
 
-use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, framed, processing};
+use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, both, framed, processing};
+use crate::scene::orphaned;
 
 const HOUR_MS: i64 = 3_600_000;
 /// Where clocks are, in hours.
@@ -38,6 +43,33 @@ impl Skewed {
             .unwrap();
         assert!(built.success());
         Self { library, _dir: dir }
+    }
+
+    /// A server whose clock is wrong by as many seconds as [`Skewed::set`] says, at any time.
+    fn server(&self) -> RedisOptions {
+        self.set(0);
+        let library = self.library.display().to_string();
+        RedisOptions::default()
+            .variable("LD_PRELOAD", &library)
+            .variable("TEST_CLOCK_FILE", &self.clock().display().to_string())
+    }
+
+    fn set(&self, seconds: i64) {
+        let mut clock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.clock());
+        // In place: the server has mapped this very file.
+        clock
+            .as_mut()
+            .unwrap()
+            .write_all(&seconds.to_ne_bytes())
+            .unwrap();
+    }
+
+    fn clock(&self) -> PathBuf {
+        self.library.with_file_name("clock")
     }
 
     /// This host, with a clock that is wrong by so many hours.
@@ -73,7 +105,8 @@ async fn scores(scene: &Scene, key: &str) -> Vec<i64> {
     let range = format!("ZRANGE {key} 0 -1 WITHSCORES");
     let reply = scene.raw.ask(&range).await;
     let pairs: Vec<(Vec<u8>, f64)> = redis::from_redis_value(reply).unwrap();
-    pairs.into_iter().map(|(_, score)| score as i64).collect()
+    let scores = pairs.into_iter().map(|(_, score)| score);
+    scores.filter(|s| s.is_finite()).map(|s| s as i64).collect()
 }
 
 /// All scores are near the server's time, and at most so much ahead of it.
@@ -253,6 +286,64 @@ async fn a_host_that_may_not_read_the_clock_of_the_server_says_so() {
     scene.publish([&value("m", None, "ack")]).await;
     host.starts(1).await;
     assert_eq!(host.drained().await.json()["acked"], 1);
+}
+
+/// A queue that tests serve with a `min_idle` of one second.
+fn brief<O>(options: O, set: impl FnOnce(&mut O, Duration)) -> O {
+    let mut options = options;
+    set(&mut options, Duration::from_secs(1));
+    options
+}
+
+/// The orphans of `host` are here in time, although the clock of the server went back by an hour.
+async fn are_found(heir: &impl Queue) {
+    let begun = Instant::now();
+    let mut found = Vec::new();
+    eventually("the orphans are found", async || {
+        found.extend(orphaned(heir, 9).await);
+        found.len() >= 2
+    })
+    .await;
+    assert_eq!(found.len(), 2);
+    assert!(begun.elapsed() >= Duration::from_millis(500), "too early");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_of_a_stream_do_not_wait_for_a_clock_that_was_set_back() {
+    use crate::queue_scene::{Scene, options};
+    let skewed = Skewed::new();
+    for notices in [true, false] {
+        let scene = Scene::with(skewed.server()).await;
+        let options = || brief(options(), |options, time| options.min_idle = time);
+        let host = scene.host_with(options()).await;
+        // One that was there before; the other one only comes when the clock is wrong.
+        let before = scene.host_with(options()).await;
+        assert!(orphaned(&before, 9).await.is_empty());
+        scene.read(&host, &["a", "b"]).await;
+        skewed.set(-3600);
+        let heir = match notices {
+            true => before,
+            false => scene.host_with(options()).await,
+        };
+        heir.maintain().await.unwrap();
+        assert!(orphaned(&heir, 9).await.is_empty());
+        are_found(&heir).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_of_a_list_do_not_wait_for_a_clock_that_was_set_back() {
+    let skewed = Skewed::new();
+    for options in both() {
+        let scene = Scene::with(skewed.server()).await;
+        let options = || brief(options.clone(), |options, time| options.min_idle = time);
+        let host = scene.host_with(options()).await;
+        scene.claim(&host, &["a", "b"]).await;
+        skewed.set(-3600);
+        let heir = scene.host_with(options()).await;
+        assert!(orphaned(&heir, 9).await.is_empty());
+        are_found(&heir).await;
+    }
 }
 
 /// A file that reads the clock of this machine must be listed here, with a reason.

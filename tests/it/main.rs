@@ -146,6 +146,8 @@ mod queue_startup;
 #[cfg(test)]
 mod queue_stream;
 #[cfg(test)]
+mod queue_terms;
+#[cfg(test)]
 mod queue_upkeep;
 #[cfg(test)]
 mod runtime_loop;

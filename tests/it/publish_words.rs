@@ -163,6 +163,13 @@ fn options_that_a_kind_does_not_support_are_refused_with_a_reason() {
         (&["--stream", "orders", "--ttl", "1s"], "--expires-in"),
         (&["--channel", "news", "--ttl", "1s"], "keeps nothing"),
         (&["--list", "jobs", "--ttl", "0s"], "longer than 0s"),
+        // Redis refuses such a time only after it has taken the value.
+        (&["--list", "jobs", "--ttl", "584542046y"], "100 years"),
+        (&["--stream=orders", "--expires-in=101y"], "100 years"),
+        (
+            &["--stream=orders", "--maxlen=18446744073709551615"],
+            "range",
+        ),
         (&["--list", "jobs", "--maxlen", "5"], "streams only"),
         (
             &["--stream=orders", "--maxlen=5", "--delay=1s"],
@@ -182,6 +189,17 @@ fn options_that_a_kind_does_not_support_are_refused_with_a_reason() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let keys = runtime.block_on(async { server.raw().await.number("DBSIZE").await });
     assert_eq!(keys, 0);
+}
+
+#[tokio::test]
+async fn a_list_gets_no_message_whose_ttl_redis_would_refuse() {
+    use hostler::publish::{Error, List, Outgoing};
+    let server = RedisServer::start();
+    let endless = List::new("jobs").ttl(std::time::Duration::MAX);
+    let publisher = hostler::publish::connect(&server.url(), endless).await;
+    let refused = publisher.unwrap().publish(&Outgoing::new("x")).await;
+    assert!(matches!(refused, Err(Error::TtlTooLong)), "{refused:?}");
+    assert_eq!(server.raw().await.number("DBSIZE").await, 0);
 }
 
 #[test]

@@ -109,6 +109,34 @@ async fn retention_acked_keeps_a_last_entry_whose_sequence_number_has_no_success
 }
 
 #[tokio::test]
+async fn the_greatest_entry_id_there_is_breaks_no_scan() {
+    const GREATEST: &str = "18446744073709551615-18446744073709551615";
+    let (scene, host, claims) = keeping_needed(&["5-1", GREATEST]).await;
+    assert_eq!(claims.len(), 2);
+    // Nothing can be unread behind it.
+    let backlog = host.backlog().await.unwrap();
+    assert_eq!((backlog.unread, backlog.pending), (false, 2));
+    host.probe().await.unwrap();
+    assert_eq!(report(&scene).await.pending, 2);
+    let later = park(1, Duration::from_secs(60));
+    settled(&host, &claims[1], 1, later).await;
+    assert!(orphaned(&host, 9).await.is_empty());
+    host.acknowledge(&claims).await.unwrap();
+    assert!(is_empty(&host).await);
+    // Every command that reads dead letters in pages.
+    scene
+        .raw
+        .ask(&format!(
+            "XADD {DEAD} {GREATEST} h:x-dead-letter-reason dropped"
+        ))
+        .await;
+    for command in ["peek", "export", "purge --yes"] {
+        let line = format!("dlq {command} --redis {} {DEAD}", scene.url());
+        hostler_tests::command::run_line(&line).ok();
+    }
+}
+
+#[tokio::test]
 async fn retention_acked_trims_at_most_10_000_entries_at_a_time() {
     let scene = Scene::new().await;
     let host = retaining(&scene, Retention::Acked).await;

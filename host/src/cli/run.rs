@@ -6,7 +6,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::{Variables, output};
 use crate::config::SummaryFormat;
-use crate::host::{Threads, component, serve};
+use crate::host::{Threads, serve};
 use crate::telemetry::logging;
 
 /// Serve a queue: call the handler with each message, and settle it as the handler says
@@ -44,6 +44,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    // First of all: a signal that comes while the host starts stops it like any other.
+    let threads = Threads::start()?;
+    let stops = threads.listen()?;
     let sources = args.flags.sources(variables);
     let loaded = sources.collect().config()?;
     let config = loaded.value;
@@ -51,11 +54,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     for problem in &loaded.warnings {
         warn!(hint = problem.hint, "{problem}");
     }
-    let handler = component::load_handler(&config)?;
     let summary = config.process.summary;
-    let served = Threads::start()?.run(async |attempts| {
+    let served = threads.run(async |attempts| {
         // The future is large: on the heap it is not copied about.
-        Box::pin(serve(config, sources, handler, attempts)).await
+        Box::pin(serve(config, sources, stops, attempts)).await
     })?;
     if let (SummaryFormat::Json, Some(counted)) = (summary, &served.summary) {
         output::json(counted)?;

@@ -57,6 +57,11 @@ impl Collected {
         if set.len() != 1 {
             return None;
         }
+        for setting in [&queue::STREAM, &queue::LIST, &queue::RECOVERY_ZSET] {
+            if let Some(key) = self.value(setting) {
+                self.refuse_own_key(setting, &key);
+            }
+        }
         if let Some(key) = self.value(&queue::STREAM) {
             return Some(QueueKind::Stream {
                 key: key.into(),
@@ -82,6 +87,16 @@ impl Collected {
                 on_overflow: self.or_default(&queue::ON_OVERFLOW),
             },
         })
+    }
+
+    /// A key that hostler keeps for a queue is no key that a setting may name.
+    fn refuse_own_key(&mut self, setting: &'static dyn Definition, key: &str) {
+        if wire::keys::is_own(key) {
+            let source = self.source(setting).cloned();
+            let name = setting.key();
+            let what = format!("`{name}` is a key that hostler itself keeps for a queue (`{key}`)");
+            self.conflict(source.as_ref(), what, "give another key");
+        }
     }
 
     /// The settings that name a queue, as far as somebody set them.
@@ -314,6 +329,13 @@ impl Collected {
             let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
             let what = "`dead_letter.cycle_key` is the queue itself: the cycle would go on";
             self.conflict(source.as_ref(), what, "give another key, or leave it out");
+        }
+        self.refuse_own_key(&dead_letters::DEAD_LETTER_KEY, &key);
+        for routed in routes.0.iter().filter_map(|(_, key)| key.as_deref()) {
+            self.refuse_own_key(&dead_letters::DEAD_LETTER_ROUTES, routed);
+        }
+        if let Some(cycle) = &cycle {
+            self.refuse_own_key(&dead_letters::DEAD_LETTER_CYCLE_KEY, cycle);
         }
         if is_queue(&key) {
             let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();

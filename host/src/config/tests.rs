@@ -729,3 +729,68 @@ fn an_admin_port_alone_means_loopback() {
     );
     SocketAddr::parse("example.com:1").unwrap_err();
 }
+
+#[test]
+fn numbers_and_durations_that_redis_or_a_clock_cannot_hold_are_refused() {
+    for (more, problem) in [
+        (
+            "wait_redis = '500000000000y'",
+            "`500000000000y` is longer than 100 years",
+        ),
+        (
+            "until_empty = true\nuntil_empty_timeout = '101years'",
+            "`101years` is longer than 100 years",
+        ),
+        (
+            "dead_letter.key = 'd'\ndead_letter.max_len = 9007199254740992",
+            "`9007199254740992` is not a valid positive integer \
+             (the range is 1 to 9007199254740991)",
+        ),
+        (
+            "retention = 'maxlen:18446744073709551615'",
+            "`18446744073709551615` is not a valid positive integer",
+        ),
+    ] {
+        let problems = with(more).unwrap_err();
+        assert!(problems[0].contains(problem), "{problems:?}");
+    }
+    with("dead_letter.key = 'd'\ndead_letter.max_len = 9007199254740991").unwrap();
+    with("wait_redis = '99years'").unwrap();
+}
+
+#[test]
+fn the_keys_that_hostler_keeps_for_a_queue_are_refused_wherever_a_key_is_named() {
+    let list = "redis = 'redis://db'\nhandler = 'h'\nreliable = true\nlist = 'jobs'\n";
+    let stream = "redis = 'redis://db'\nhandler = 'h'\ngroup = 'g'\n";
+    for (file, setting) in [
+        (
+            format!("{list}recovery_zset = '{{jobs}}:delayed'"),
+            "recovery_zset",
+        ),
+        (
+            format!("{list}dead_letter.key = '{{jobs}}:retry'"),
+            "dead_letter.key",
+        ),
+        (
+            format!("{list}dead_letter.key = '{{other}}:instances'"),
+            "dead_letter.key",
+        ),
+        (
+            format!("{list}dead_letter.key = 'd'\ndead_letter.routes = 'trap={{jobs}}:retry'"),
+            "dead_letter.routes",
+        ),
+        (
+            format!("{list}dead_letter.key = 'd'\ndead_letter.cycle_key = '{{jobs}}:retry'"),
+            "dead_letter.cycle_key",
+        ),
+        (format!("{stream}stream = '{{jobs}}:parked:g'"), "stream"),
+        (list.replace("'jobs'", "'{jobs}:retry'"), "list"),
+    ] {
+        let problems = of(&file).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let what = format!("`{setting}` is a key that hostler itself keeps for a queue");
+        assert!(problems[0].contains(&what), "{problems:?}");
+    }
+    // Messages that went round may have a handler of their own.
+    of(&format!("{stream}stream = '{{jobs}}:cycle'")).unwrap();
+}

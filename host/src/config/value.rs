@@ -133,6 +133,8 @@ impl Value for ByteSize {
 }
 
 const SIZE_HINT: &str = "sizes look like `64MiB`, `1MB` or `512B`";
+/// The longest duration. Any moment plus this is still a time, for this machine and for Redis.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 const DURATION_HINT: &str = "durations look like `30s`, `100ms` or `1h30m`";
 
 impl Value for Duration {
@@ -145,8 +147,12 @@ impl Value for Duration {
                 "write `{text}s` for seconds, or `{text}ms` for milliseconds"
             )));
         }
-        humantime::parse_duration(text)
-            .map_err(|_| Invalid::new(format!("`{text}` is not a duration")).hint(DURATION_HINT))
+        let duration = humantime::parse_duration(text)
+            .map_err(|_| Invalid::new(format!("`{text}` is not a duration")).hint(DURATION_HINT))?;
+        match duration <= DURATION_MAX {
+            true => Ok(duration),
+            false => Err(Invalid::new(format!("`{text}` is longer than 100 years"))),
+        }
     }
 
     fn show(&self) -> String {
@@ -204,19 +210,21 @@ impl Value for bool {
     }
 }
 
+/// The largest number of entries: Redis and its scripts count exactly up to here.
+const ENTRIES_MAX: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 53) - 2);
+
 macro_rules! whole_numbers {
-    ($($type:ty: $word:literal),*) => {$(
+    ($($type:ty: $word:literal up to $max:expr),*) => {$(
         impl Value for $type {
             const TYPE: &'static str = $word;
             const SHAPE: Shape = Shape::Integer;
 
             fn parse(text: &str) -> Result<Self, Invalid> {
-                text.replace('_', "")
-                    .parse()
-                    .map_err(|_| {
-                        Invalid::new(format!("`{text}` is not a valid {}", $word))
-                            .hint(format!("the range is {} to {}", Self::MIN, Self::MAX))
-                    })
+                let number = text.replace('_', "").parse().ok();
+                number.filter(|number| *number <= $max).ok_or_else(|| {
+                    Invalid::new(format!("`{text}` is not a valid {}", $word))
+                        .hint(format!("the range is {} to {}", Self::MIN, $max))
+                })
             }
 
             fn show(&self) -> String {
@@ -226,7 +234,11 @@ macro_rules! whole_numbers {
     )*};
 }
 
-whole_numbers!(NonZeroU32: "positive integer", NonZeroU64: "positive integer", u64: "integer");
+whole_numbers!(
+    NonZeroU32: "positive integer" up to NonZeroU32::MAX,
+    NonZeroU64: "positive integer" up to ENTRIES_MAX,
+    u64: "integer" up to u64::MAX
+);
 
 impl Value for f64 {
     const TYPE: &'static str = "number";

@@ -182,7 +182,11 @@ impl Range {
                     self.is_over = true;
                     return Ok(None);
                 };
-                self.from = format!("({}", newest.id);
+                // Redis refuses an interval behind the greatest id there is.
+                match newest.id == self.last {
+                    true => self.is_over = true,
+                    false => self.from = format!("({}", newest.id),
+                }
                 self.adapt(&page);
                 page
             }

@@ -1,5 +1,6 @@
 //! A message: body, headers, id.
 
+use std::num::IntErrorKind;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -78,9 +79,14 @@ impl Headers {
         self.find(name).and_then(|v| std::str::from_utf8(v).ok())
     }
 
-    /// The first value of this name, if it is a decimal number.
+    /// The first value of this name, if it is a decimal number. A number that does not fit counts as the
+    /// largest: a count that is out of all measure must not read as none.
     pub fn find_number(&self, name: &str) -> Option<u64> {
-        self.find_str(name).and_then(|v| v.trim().parse().ok())
+        match self.find_str(name)?.trim().parse::<u64>() {
+            Ok(number) => Some(number),
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(u64::MAX),
+            Err(_) => None,
+        }
     }
 
     /// All of them, in wire order.
@@ -122,4 +128,29 @@ pub struct Message {
     pub headers: Headers,
     /// When it was enqueued, in epoch milliseconds; 0 = unknown.
     pub enqueued_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_does_not_fit_counts_as_the_largest() {
+        for (text, number) in [
+            ("7", Some(7)),
+            (" 7 ", Some(7)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::MAX)),
+            ("99999999999999999999999999", Some(u64::MAX)),
+            ("", None),
+            ("-1", None),
+            ("-99999999999999999999999999", None),
+            ("1e3", None),
+        ] {
+            let headers = Headers::new(vec![(RETRY_COUNT.into(), text.into())]);
+            assert_eq!(headers.find_number(RETRY_COUNT), number, "{text}");
+            let count = number.map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX));
+            assert_eq!(headers.retry_count(), count, "{text}");
+        }
+    }
 }

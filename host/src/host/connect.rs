@@ -92,14 +92,14 @@ pub async fn retry<T, E: MayPass>(
     wait: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    let deadline = Instant::now() + wait;
+    let begun = Instant::now();
     let mut tries = 0;
     loop {
         let error = match attempt().await {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = wait.saturating_sub(begun.elapsed());
         if !error.may_pass() || left.is_zero() {
             return Err(error);
         }
@@ -108,5 +108,26 @@ pub async fn retry<T, E: MayPass>(
         }
         tries += 1;
         sleep(PAUSES.delay(tries, fastrand::f64()).min(left)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_longest_wait_ends_as_soon_as_it_works() {
+        let mut tries = 0;
+        let answered = retry(Duration::MAX, async || {
+            tries += 1;
+            match tries {
+                1 => Err(crate::redis::Error::Connection {
+                    target: "db".to_owned(),
+                    detail: "refused".to_owned(),
+                }),
+                _ => Ok(tries),
+            }
+        });
+        assert_eq!(answered.await.unwrap(), 2);
     }
 }

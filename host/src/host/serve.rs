@@ -9,12 +9,12 @@ use tracing::{info, warn};
 
 use crate::admin;
 use crate::config::{Config, Sources, Value};
-use crate::host::Error;
 use crate::host::config_watcher::ConfigWatcher;
 use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
+use crate::host::{Error, component};
 use crate::queue::kind::QueueOptions;
 use crate::queue::{Guarantee, Queue};
 use crate::redis::startup::StartError;
@@ -58,15 +58,25 @@ impl Served {
     };
 }
 
-/// Serve the queue of this configuration until a signal or an empty queue ends
+/// Load the handler of this configuration, and serve its queue until a signal or an empty queue ends
 /// it. `sources` are read again whenever the file or a policy changes.
 pub async fn serve(
     config: Config,
     sources: Sources,
-    handler: (Sandbox, Vec<u8>),
+    mut stops: StopSignals,
     attempts: &Handle,
 ) -> Result<Served, Error> {
-    let mut stops = StopSignals::listen()?;
+    let loading = config.clone();
+    let loading = attempts.spawn_blocking(move || component::load_handler(&loading));
+    let handler = tokio::select! {
+        biased;
+        // Nothing has been read yet: there is nothing to drain.
+        _ = stops.next() => return Ok(Served::NOTHING),
+        loaded = loading => loaded.map_err(|error| Error::System {
+            what: "cannot load the handler",
+            source: std::io::Error::other(error),
+        })??,
+    };
     let metrics = Arc::new(Metrics::new(config.queue.name(), config.queue.group()));
     let health = Health::default();
     let status = Status::default();

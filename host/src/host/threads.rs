@@ -2,7 +2,7 @@
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::host::Error;
+use crate::host::{Error, StopSignals};
 
 /// The loop has a thread of its own: handlers that keep all cores busy must not delay the renewal of
 /// leases.
@@ -24,6 +24,12 @@ impl Threads {
             main: main.map_err(&refused)?,
             attempts: attempts.map_err(&refused)?,
         })
+    }
+
+    /// Take the signals that stop the process, before any work.
+    pub fn listen(&self) -> Result<StopSignals, Error> {
+        let _inside = self.main.enter();
+        StopSignals::listen()
     }
 
     /// Run `work` on the loop's thread; it gets the threads of attempts. Tasks that still run when it

@@ -20,6 +20,7 @@ pub(super) fn stream_keys(options: &StreamOptions) -> Vec<Key> {
         Key::new(keys::parked(key, group), "zset", "parked deliveries"),
         Key::new(keys::delayed(key), "zset", "messages published for later"),
         Key::new(keys::fences(key, group), "zset", "repeated calls of hosts"),
+        Key::new(keys::min_idle(key, Some(group)), "zset", TERMS),
     ];
     let targets = targets(options.dead_letter.as_ref(), key);
     let dead = targets.into_iter();
@@ -35,6 +36,7 @@ pub(super) fn list_keys(options: &ListOptions) -> Vec<Key> {
         Key::new(keys::retry(key), "list", "values to try again"),
         Key::new(keys::delayed(key), "zset", "delayed values"),
         Key::new(keys::instances(key), "zset", "the instances"),
+        Key::new(keys::min_idle(key, None), "zset", TERMS),
     ];
     let recovery = options.recovery.iter();
     keys.extend(recovery.map(|r| Key::new(&r.key, "zset", "the recovery set")));
@@ -45,6 +47,7 @@ pub(super) fn list_keys(options: &ListOptions) -> Vec<Key> {
 }
 
 const DEAD_LETTERS: &str = "the dead-letter queue";
+const TERMS: &str = "what the hosts go by";
 
 /// Every key that a dead letter may go to, other than the queue itself. A single reason may lead back to
 /// the queue: a message that no handler has seen since then ends in the cycle key.
@@ -98,6 +101,12 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("ZADD", &[&fences, "GT", "1", "c"]);
     need("ZREM", &[&fences, "c"]);
     need("ZSCORE", &[&fences, "c"]);
+    let terms = keys::min_idle(&options.key, Some(&options.group));
+    need("ZADD", &[&terms, "1", "h"]);
+    need("ZREM", &[&terms, "h"]);
+    need("ZCARD", &[&terms]);
+    need("ZRANGE", &[&terms, "0", "0"]);
+    need("ZRANGEBYSCORE", &[&terms, "0", "1"]);
     let delayed = keys::delayed(&options.key);
     need("XADD", &[key, "*", "name", "value"]);
     need("ZREM", &[&delayed, "m"]);
@@ -106,6 +115,7 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("ZRANGEBYSCORE", &[&delayed, "0", "1"]);
     need("EVALSHA", &["0", "2", key, &parked]);
     need("EVALSHA", &["0", "2", key, &delayed]);
+    need("EVALSHA", &["0", "2", key, &terms]);
     need("EVALSHA", &["0", "3", key, &parked, &fences]);
     if let Some(dead_letter) = &options.dead_letter {
         for dead in dead_letter.targets(key) {
@@ -126,6 +136,7 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
     let retry = keys::retry(key);
     let delayed = keys::delayed(key);
     let instances = keys::instances(key);
+    let terms = keys::min_idle(key, None);
     // Every instance has its own: any name will do.
     let processing = keys::processing(key, "i");
     let started = keys::started(key, "i");
@@ -154,6 +165,7 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
     let sets = [
         Some(&delayed),
         Some(&instances),
+        Some(&terms),
         options.recovery.as_ref().map(|r| &r.key),
     ];
     for set in sets.into_iter().flatten() {

@@ -188,6 +188,28 @@ impl Error {
         self
     }
 
+    /// The same error; if it is about a key of the wrong type, it names the keys that it may be about.
+    pub(crate) fn among(mut self, keys: &[&str]) -> Self {
+        if let Self::Configuration { code, detail, .. } = &mut self
+            && code == "WRONGTYPE"
+        {
+            // Redis names its script behind this.
+            let text = detail.split(" script: ").next().unwrap_or_default();
+            *detail = bounded(&format!("{text} (`{}`)", keys.join("`, `")));
+        }
+        self
+    }
+
+    /// Whether Redis refused this command, for a right or for the type of a key: it may take others.
+    pub(crate) fn is_about_this_command(&self) -> bool {
+        match self {
+            Self::Configuration { command, code, .. } => {
+                !matches!(*command, "AUTH" | "SELECT" | "CONNECT") && code != "NOAUTH"
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the user lacks a right.
     pub(crate) fn is_missing_right(&self) -> bool {
         matches!(self, Self::Configuration { code, .. } if code == "NOPERM")

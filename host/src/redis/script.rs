@@ -67,12 +67,16 @@ scripts! {
     TakeDue = ["time", "due", "info", "ids", "unread", "epoch", "claim"] "take_due";
     /// Take back parked deliveries without a due time.
     Sweep = ["claim"] "sweep";
+    /// Say what this host goes by, and learn what all hosts of the queue go by.
+    GoBy = ["time", "terms"] "go_by" oom;
     /// Claim orphans.
-    Orphans = ["claim"] "orphans";
+    Orphans = ["time", "terms", "claim"] "orphans";
+    /// Renew deliveries whose last renewal lies ahead of the clock.
+    CountFromNow = "count_from_now";
     /// Read own deliveries again after a lost reply.
     Adopt = ["claim"] "adopt";
     /// Count what waits.
-    Backlog = ["info"] "backlog";
+    Backlog = ["info", "behind"] "backlog";
     /// Trim what every group acknowledged, or to a length.
     Retain = ["info", "ids"] "retain";
     /// Delete consumers that are gone.
@@ -98,11 +102,11 @@ scripts! {
     /// Check that a delivery of a list is held.
     ListHolds = "list_holds";
     /// List the instances of a list that may hold orphans.
-    ListLapsed = ["time"] "list_lapsed";
+    ListLapsed = ["time", "terms"] "list_lapsed" oom;
     /// List the orphans of one instance of a list.
-    ListOrphans = ["time", "step"] "list_orphans" oom;
+    ListOrphans = ["time", "terms", "step"] "list_orphans" oom;
     /// Take over orphans of a list.
-    ListTake = ["time"] "list_take" oom;
+    ListTake = ["time", "terms"] "list_take" oom;
     /// List the deliveries that an instance of a list holds.
     ListOwn = ["step"] "list_own";
     /// Forget instances of a list.
@@ -116,7 +120,7 @@ scripts! {
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
     /// Claim unread entries over a length.
-    Overflow = ["info"] "overflow";
+    Overflow = ["info", "behind"] "overflow";
     /// Store a version of the handler.
     Deploy = ["time"] "deploy";
     /// Want another version of the handler.

@@ -16,6 +16,8 @@ use crate::redis::reply;
 
 /// The smallest difference between the clocks that is worth a warning.
 const SKEW_MIN: Duration = Duration::from_secs(60);
+/// The smallest step back of the server's clock that matters: less is a slow answer, or a correction.
+const STEP_MIN: Duration = Duration::from_secs(1);
 
 /// The time of day; by this machine's clock until a server was asked.
 #[derive(Debug, Default)]
@@ -25,6 +27,8 @@ pub struct ServerTime(Mutex<State>);
 struct State {
     /// The time of the server's clock, and when it was read.
     read: Option<(Instant, u64)>,
+    /// How often it was found to be set back.
+    steps_back: u64,
     has_warned: bool,
 }
 
@@ -48,6 +52,17 @@ impl ServerTime {
 
     fn set(&self, at: Instant, server: u64) {
         let mut state = self.state();
+        if let Some((before, then)) = state.read {
+            let expected = then.saturating_add(millis(at.saturating_duration_since(before)));
+            let back = Duration::from_millis(expected.saturating_sub(server));
+            if back >= STEP_MIN {
+                state.steps_back += 1;
+                warn!(
+                    seconds = back.as_secs_f64(),
+                    "the clock of the server was set back: leases count from now, and delayed messages wait longer"
+                );
+            }
+        }
         state.read = Some((at, server));
         let machine = machine_ms().saturating_sub(millis(at.elapsed()));
         let skew = Duration::from_millis(machine.abs_diff(server));
@@ -61,6 +76,11 @@ impl ServerTime {
                 ahead, "the clock of this machine and the server's differ: the server's counts"
             );
         }
+    }
+
+    /// How often the server's clock was found to be set back.
+    pub(crate) fn steps_back(&self) -> u64 {
+        self.state().steps_back
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,5 +119,26 @@ mod tests {
         time.set(at, then);
         let (low, now) = (then + millis(at.elapsed()), time.now_ms());
         assert!(low <= now && now <= then + millis(at.elapsed()), "{now}");
+    }
+
+    #[test]
+    fn a_step_back_is_noticed_once_and_a_correction_is_none() {
+        let time = ServerTime::default();
+        let begun = Instant::now();
+        let (second, hour) = (1_000, 3_600_000);
+        let start = machine_ms();
+        for (after_s, server, steps) in [
+            (0, start, 0),
+            (5, start + 5 * second, 0),
+            // Slow answers, and corrections.
+            (10, start + 10 * second - 500, 0),
+            (15, start + hour, 0),
+            (20, start + 5 * second, 1),
+            (25, start + 10 * second, 1),
+            (30, start + 10 * second, 2),
+        ] {
+            time.set(begun + Duration::from_secs(after_s), server);
+            assert_eq!(time.steps_back(), steps, "after {after_s} s");
+        }
     }
 }

@@ -63,6 +63,16 @@ pub enum StartError {
         /// The purpose of the key.
         purpose: &'static str,
     },
+    /// Another queue uses this key.
+    #[error("{purpose} `{key}` belongs to the queue `{owner}`")]
+    OfAnotherQueue {
+        /// The key.
+        key: String,
+        /// The purpose of the key.
+        purpose: &'static str,
+        /// The queue that it belongs to.
+        owner: String,
+    },
     /// On a cluster: the queue's other keys could not be in its slot.
     #[error("the key `{key}` has an empty or broken hash tag, which a cluster cannot use")]
     BrokenTag {
@@ -104,6 +114,11 @@ impl StartError {
             Self::Replica { .. } => "name the primary",
             Self::WrongType { .. } => "name another key, or rename that one",
             Self::KeyIsSource { .. } => "name another key",
+            Self::OfAnotherQueue { key, owner, .. } => {
+                return Some(format!(
+                    "give each queue a key of its own; if nobody serves `{owner}` any more, delete `{key}`"
+                ));
+            }
             Self::BrokenTag { .. } => "name another key, or put a part of it in braces",
             Self::Unknown { .. } => "serve a plain channel, or a server that has sharded channels",
             Self::MissingRights { user, rules } => {

@@ -80,8 +80,7 @@ impl Connection {
         error: &Error,
         reporter: &Reporter,
     ) -> bool {
-        let is_refused = error.class() == Class::Configuration && kind != Kind::Backlog;
-        if kind.retries() || is_refused {
+        if kind.retries() || error.class() == Class::Configuration {
             self.pending_recovery.insert(kind);
         }
         self.must_repair |= error.class() == Class::Missing;
@@ -94,6 +93,20 @@ impl Connection {
             self.failures = 0;
         }
         true
+    }
+
+    /// Redis refused a request that pauses alone. The host is not ready until it succeeds, and goes on.
+    pub(super) fn errand_refused(
+        &mut self,
+        kind: Kind,
+        what: &str,
+        error: &Error,
+        reporter: &Reporter,
+    ) {
+        reporter.metrics.redis_error(error);
+        self.pending_recovery.insert(kind);
+        let detail = format!("{what} pauses: {error}");
+        reporter.health.impede(Cause::RedisConfiguration, detail);
     }
 
     /// The pause before the next probe: it doubles with every failure, and half of it is random.
@@ -173,7 +186,8 @@ impl Connection {
     }
 }
 
-fn pause(failures: u32, random: f64) -> Duration {
+/// The pause after so many failures in a row.
+pub(super) fn pause(failures: u32, random: f64) -> Duration {
     let longest = PAUSES.delay(failures, 0.0);
     longest.mul_f64(0.5 + random / 2.0)
 }

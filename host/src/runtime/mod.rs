@@ -8,7 +8,7 @@
 //! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to
 //!   measure it against.
 //! - [`gate`]: which messages no handler may see.
-//! - `connection`: whether Redis is there. `rollout_monitor`: how the versions of the handler do.
+//! - `connection`: whether Redis is there. `errands`: which requests pause by themselves. `rollout_monitor`: how the versions of the handler do.
 //!   `reporter`: counts, logs and status.
 //!
 //! ```text
@@ -23,6 +23,7 @@
 
 mod connection;
 pub mod driver;
+mod errands;
 pub mod executor;
 pub mod fault_point;
 pub mod gate;

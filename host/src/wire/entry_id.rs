@@ -2,6 +2,9 @@
 
 use crate::delivery::message::DeliveryId;
 
+/// The greatest id there is. Redis refuses an interval that begins behind it.
+pub const GREATEST: DeliveryId = DeliveryId(u128::MAX);
+
 /// Parse an entry's id. Returns the id and its epoch milliseconds.
 pub fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
     let (ms, seq) = entry.split_once('-')?;

@@ -26,12 +26,62 @@ pub fn can_share_slot(key: &str) -> bool {
 }
 
 /// Derive a key from a queue's key: `orders` gives `{orders}:<suffix>`. A key that already has a
-/// tag keeps it.
+/// tag keeps it. A key that is nothing but a tag gets an empty pair of braces, which means nothing to a
+/// cluster: `{orders}` gives `{orders}{}:<suffix>`, and shares no key with `orders`.
 pub fn derived(key: &str, suffix: &str) -> String {
     match tag(key) {
+        Some(_) if is_bare_tag(key) => format!("{key}{{}}:{suffix}"),
         Some(_) => format!("{key}:{suffix}"),
         None => format!("{{{key}}}:{suffix}"),
     }
+}
+
+/// Whether a key that has a tag is nothing but that tag, and perhaps empty pairs of braces.
+fn is_bare_tag(key: &str) -> bool {
+    let bare = key.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+    bare.is_some_and(|(_, rest)| rest.replace("{}", "").is_empty())
+}
+
+/// The names of the keys that hostler keeps for a queue, behind the queue's own. Text may follow the names
+/// of the first group.
+const OWN_WITH_MORE: [&str; 10] = [
+    "parked",
+    "fences",
+    "min-idle",
+    "processing",
+    "started",
+    "version",
+    "upload",
+    "host",
+    "moving",
+    "moved",
+];
+const OWN: [&str; 6] = [
+    "instances",
+    "retry",
+    "delayed",
+    "versions",
+    "hosts",
+    "policy",
+];
+
+/// Whether a key has the name of one that hostler keeps for some queue: `{orders}:delayed`. Neither a
+/// queue nor a key that an operator names may be such a key: two queues would share it, or keys derived
+/// from it. The cycle key is no such key: it is a queue of its own.
+pub fn is_own(key: &str) -> bool {
+    let behind = tag(key).and_then(|_| key.split_once('{')?.1.split_once('}'));
+    let Some((_, mut rest)) = behind else {
+        return false;
+    };
+    // The queue's own key may end at every colon behind the tag.
+    while let Some((_, name)) = rest.split_once(':') {
+        let first = name.split_once(':').map_or(name, |(first, _)| first);
+        if OWN.contains(&name) || OWN_WITH_MORE.contains(&first) {
+            return true;
+        }
+        rest = name;
+    }
+    false
 }
 
 /// The ZSET of a stream's parked deliveries in one group, with their due times.
@@ -50,6 +100,15 @@ pub const UNPARKED_CONSUMER: &str = "hostler:unparked";
 /// voids all requests that its host sent before.
 pub fn fences(key: &str, group: &str) -> String {
     derived(key, &format!("fences:{group}"))
+}
+
+/// The ZSET of the `min_idle`s that the live hosts of a queue go by (of a stream: of one group), with the
+/// times until when.
+pub fn min_idle(key: &str, group: Option<&str>) -> String {
+    match group {
+        Some(group) => derived(key, &format!("min-idle:{group}")),
+        None => derived(key, "min-idle"),
+    }
 }
 
 /// The list of the values that one instance has taken from a reliable list.
@@ -176,6 +235,53 @@ mod tests {
         assert_eq!(upload("orders", "a1"), "{orders}:upload:a1");
         assert_eq!(hosts("orders"), "{orders}:hosts");
         assert_eq!(host("orders", "web-1"), "{orders}:host:web-1");
+        assert_eq!(min_idle("orders", Some("g")), "{orders}:min-idle:g");
+        assert_eq!(min_idle("jobs", None), "{jobs}:min-idle");
+        assert_eq!(delayed("{orders}"), "{orders}{}:delayed");
+        assert_eq!(delayed("{orders}{}"), "{orders}{}{}:delayed");
+        assert_eq!(delayed("{orders}x"), "{orders}x:delayed");
+        assert_eq!(slot(&delayed("{orders}")), slot("orders"));
+    }
+
+    #[test]
+    fn the_keys_of_a_queue_are_known_as_such() {
+        for queue in ["orders", "{orders}", "shop:{eu}:orders", "a{b"] {
+            for own in [
+                parked(queue, "g"),
+                parked(queue, "a:b"),
+                fences(queue, "g"),
+                min_idle(queue, Some("g")),
+                min_idle(queue, None),
+                processing(queue, "host-1"),
+                started(queue, "host-1"),
+                instances(queue),
+                retry(queue),
+                delayed(queue),
+                versions(queue),
+                version(queue, "7"),
+                upload(queue, "a1"),
+                hosts(queue),
+                host(queue, "web-1"),
+                policy(queue),
+                moving(queue, "1-1"),
+                moved(queue, "a1"),
+            ] {
+                assert!(is_own(&own), "{own}");
+            }
+            assert!(!is_own(queue) && !is_own(&cycle(queue)), "{queue}");
+        }
+        for other in [
+            "orders:delayed",
+            "retry",
+            "{orders}:dead",
+            "{orders}:claims",
+            "{orders}:hosts:daily",
+            "{orders}delayed",
+            "{}:delayed",
+            "a:delayed:{b}",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
     }
 
     #[test]
@@ -189,6 +295,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn two_queues_share_no_key(
+            one in "[a{}:]{1,8}",
+            other in "[a{}:]{1,8}",
+            word in 0..OWN.len(),
+            more in 0..OWN_WITH_MORE.len(),
+            group in "[a{}:]{0,4}(:delayed|:parked:a|:host:a)?",
+        ) {
+            prop_assume!(one != other && can_share_slot(&one) && can_share_slot(&other));
+            prop_assume!(!is_own(&one) && !is_own(&other));
+            let plain = OWN[word];
+            let longer = format!("{}:{group}", OWN_WITH_MORE[more]);
+            for suffix in [plain, &longer] {
+                for theirs in [plain, &longer] {
+                    prop_assert_ne!(derived(&one, suffix), derived(&other, theirs));
+                }
+                prop_assert_ne!(&derived(&one, suffix), &other);
+            }
+        }
+
         #[test]
         fn derived_keys_share_the_slot_exactly_where_promised(
             key in "[a{}:]{0,8}",

@@ -61,11 +61,11 @@ pub(super) struct Args {
     /// Deliver the message after this time; for a stream, or a list that hosts read with `--reliable`
     ///
     /// A running host then adds it to the queue.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::<Duration>)]
     delay: Option<Duration>,
 
     /// Dead-letter the message as `expired`, if no handler has started it within this time
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::<Duration>)]
     expires_in: Option<Duration>,
 
     /// Print a line of JSON for each message; with `--lines`, read lines of JSON
@@ -213,10 +213,9 @@ impl Writing {
 
 /// A time to live, which is not zero.
 fn lifetime(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match parse(text) {
         Ok(Duration::ZERO) => Err("a list must live longer than 0s".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(error.to_string()),
+        parsed => parsed,
     }
 }
 

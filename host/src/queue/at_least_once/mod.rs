@@ -4,6 +4,7 @@
 //! - `calls`: calls of scripts about many deliveries.
 //! - `dead_letters`: the copy in the dead-letter queue.
 //! - `overflow`: the length limit.
+//! - `terms`: what all hosts of the queue go by.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,8 +26,10 @@ use crate::wire::{Raw, dead_letter::Context, list};
 pub(super) mod calls;
 mod dead_letters;
 mod overflow;
+mod terms;
 
 pub(super) use dead_letters::Destination;
+pub(super) use terms::Terms;
 
 use calls::{Replies, complete};
 
@@ -42,6 +45,7 @@ pub(super) struct Base {
     pub(super) interruption: Interruption,
     pub(super) rules: ActiveRules,
     pub(super) time: Arc<ServerTime>,
+    pub(super) terms: Terms,
     counts: dead_letters::Counts,
     overflow: overflow::Overflow,
     /// Where the next orphan scan begins.
@@ -49,9 +53,17 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn new(connector: &Connector, consumer: &str, rules: Rules) -> Self {
+    /// `terms`: what the host of this name goes by.
+    pub(super) fn new(
+        connector: &Connector,
+        consumer: &str,
+        rules: Rules,
+        terms: impl FnOnce(&str) -> Terms,
+    ) -> Self {
+        let consumer = unique_name(consumer);
         Self {
-            consumer: unique_name(consumer),
+            terms: terms(&consumer),
+            consumer,
             commands: connector.link("commands"),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),
@@ -192,6 +204,7 @@ pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, E
     let base = queue.base();
     let mut done = base.counts.take();
     let kept = async {
+        base.terms.stay_known(&base.commands).await?;
         base.time.read(&base.commands).await?;
         overflow::shorten(queue, &mut done).await?;
         queue.keep_tidy(&mut done).await

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use redis::{Value, cmd};
 
 use super::ListQueue;
-use super::token::{TOKEN_LEN, Token};
+use super::token::{Form, TOKEN_LEN, Token};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
@@ -58,8 +58,8 @@ impl ListQueue {
             script,
             &[self.key(), &keys.retry, &keys.processing, &keys.instances],
         );
-        call.arg(&self.tokens.prefix(false)[..])
-            .arg(&self.tokens.prefix(true)[..])
+        call.arg(&self.tokens.prefix(Form::default())[..])
+            .arg(&self.tokens.prefix(Form::RETRY)[..])
             .arg(reserved.first())
             .arg(want)
             .arg(BYTES_MAX)
@@ -75,8 +75,8 @@ impl ListQueue {
 
     /// A list has no "wait without taking" but to move its last value to where it is.
     ///
-    /// Redis wakes nobody for the retry list of raw values: a host that puts something there looks
-    /// itself, the others look as often as they poll.
+    /// Redis wakes nobody for the retry list: a host that puts something there looks itself, the others
+    /// look as often as they poll. In a list of other than raw values, only suspects are there.
     pub(super) async fn wait_for_value(&self, left: Duration) -> Result<(), Error> {
         const COMMAND: &str = "BLMOVE";
         let wait = match self.options.framing {
@@ -147,7 +147,7 @@ impl ListQueue {
     /// host's own base name.
     async fn lapsed_instances(&self) -> Result<Vec<String>, Error> {
         let script = Script::ListLapsed;
-        let mut call = self.keyed(script, &[&self.keys.instances]);
+        let mut call = self.keyed(script, &[&self.keys.instances, self.base.terms.key()]);
         call.arg(millis(self.options.min_idle))
             .arg(&self.keys.processing_prefix)
             .arg(RECORDS_MAX);
@@ -179,7 +179,9 @@ impl ListQueue {
     ) -> Result<Vec<Orphan>, Error> {
         let script = Script::ListOrphans;
         let (processing, started) = self.keys_of(instance);
-        let mut call = self.keyed(script, &[&processing, &started, &self.keys.instances]);
+        let terms = self.base.terms.key();
+        let keys = [&processing, &started, &self.keys.instances, terms];
+        let mut call = self.keyed(script, &keys);
         call.arg(instance)
             .arg(millis(self.options.min_idle))
             .arg(max)
@@ -222,7 +224,14 @@ impl ListQueue {
         }
         let (processing, started) = self.keys_of(instance);
         let keys = &self.keys;
-        let keys = [&processing, &started, &keys.processing, &keys.instances].map(String::as_str);
+        let terms = self.base.terms.key();
+        let keys: [&str; 5] = [
+            &processing,
+            &started,
+            &keys.processing,
+            &keys.instances,
+            terms,
+        ];
         let mut call = self.keyed(script, &keys);
         call.arg(instance)
             .arg(self.instance())
@@ -239,7 +248,7 @@ impl ListQueue {
                 .values
                 .recovered(token, value, orphan.mark.parse().ok())
                 .map_err(|error| reply::invalid(script.name(), error.to_string()))?;
-            let new = reserved.token(offset, written.framed);
+            let new = reserved.token(offset, written.form);
             call.arg(&orphan.entry[..])
                 .arg(&orphan.mark)
                 .arg(new.entry(&written.value));

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use redis::{Cmd, cmd};
 
 use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete, note};
-use super::at_least_once::{self, AtLeastOnce, Base, Destination};
+use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::dead_letter_queue::DeadLetterQueue;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
@@ -39,7 +39,7 @@ mod value;
 
 pub use options::{ListOptions, Recovery};
 
-use token::{Token, Tokens};
+use token::{Form, Token, Tokens};
 use value::{AtomicTtl, Back, Values, Written, entry_of, value_of};
 
 /// For how long an instance must not have been seen before it is forgotten.
@@ -104,7 +104,12 @@ impl ListQueue {
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
-        let base = Base::new(&connector, &options.consumer, options.rules());
+        let base = Base::new(&connector, &options.consumer, options.rules(), |host| {
+            let key = options.key.as_str();
+            let recovery = options.recovery.as_ref().map(|r| &*r.key);
+            let terms = keys::min_idle(key, None);
+            Terms::new(terms, (key, host), options.min_idle, recovery)
+        });
         let (key, instance) = (&options.key, &base.consumer);
         let queue = Self {
             values: Values {
@@ -129,8 +134,9 @@ impl ListQueue {
             base,
             options,
         };
+        let link = &queue.base.commands;
+        queue.base.terms.open(link).await?;
         let joined = async {
-            let link = &queue.base.commands;
             queue.base.time.read(link).await?;
             // This makes the instance known.
             script::run(link, Script::ListHold, &queue.hold_call()).await
@@ -263,7 +269,7 @@ impl ListQueue {
                 }
                 back => back,
             },
-            // The mark of a suspect is in its value: it may go back to the list.
+            // The mark of a suspect is in its value: it may go back.
             None => match self.values.back(claim, 0)? {
                 Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
             },
@@ -272,7 +278,8 @@ impl ListQueue {
             Back::Charged(written) => ("back", written),
             Back::Unchanged(written) => ("front", written),
         };
-        let list = if written.framed { "retry-" } else { "" };
+        let beside = written.form.framed || written.form.marked;
+        let list = if beside { "retry-" } else { "" };
         Ok((format!("{list}{end}"), written))
     }
 
@@ -335,15 +342,27 @@ impl Queue for ListQueue {
         let max = max.min(claims::CLAIMS_MAX);
         let reserved = self.tokens.reserve(max);
         let keys = &self.keys;
-        let mut call = self.call(script, &[&keys.delayed, &keys.processing, &keys.instances]);
-        // A delayed value carries its count: it is framed.
-        let framed = self.options.framing == Framing::Raw;
-        call.arg(&self.tokens.prefix(framed)[..])
+        let mut call = self.call(
+            script,
+            &[
+                &keys.delayed,
+                &keys.processing,
+                &keys.instances,
+                &keys.retry,
+            ],
+        );
+        // A delayed value carries its count: it is framed. Producers write delayed values as well.
+        let form = Form {
+            framed: self.options.framing == Framing::Raw,
+            marked: false,
+        };
+        call.arg(&self.tokens.prefix(form)[..])
             .arg(reserved.first())
             .arg(max)
             .arg(claims::BYTES_MAX)
             .arg(self.recovery_ttl());
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = script::run(&self.base.commands, script, &call).await;
+        let reply = reply.map_err(|error| error.among(&[&keys.delayed, &keys.retry]))?;
         let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let wait = reply::integer(script.name(), &wait)?;
@@ -366,6 +385,7 @@ impl Queue for ListQueue {
         if max == 0 {
             return Ok(taken);
         }
+        self.base.terms.stay(&self.base.commands).await?;
         match self.claim_from_all(max, holds, &mut taken).await {
             // The deliveries taken over so far are this host's: the next scan meets the error again.
             Err(error) if !taken.claims.is_empty() => {
@@ -402,6 +422,7 @@ impl Queue for ListQueue {
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
+        self.base.terms.stay_known(&self.base.commands).await?;
         let open = self.eviction.open();
         let held: Vec<Hold<'_>> = claims
             .iter()
@@ -448,7 +469,8 @@ impl Queue for ListQueue {
         write.arg(&self.keys.instances).arg("");
         let link = &self.base.commands;
         let write = async { link.call(COMMAND, &write).await.map(drop) };
-        let read = async { self.backlog().await.map(drop) };
+        // Nothing that only other requests need: they fail by themselves.
+        let read = async { link.count("LLEN", self.key()).await.map(drop) };
         link.probe(COMMAND, write, read).await
     }
 
@@ -463,7 +485,8 @@ impl Queue for ListQueue {
     }
 
     async fn leave(&self) -> Result<(), Error> {
-        self.forget(0, self.instance()).await.map(drop)
+        self.forget(0, self.instance()).await?;
+        self.base.terms.leave(&self.base.commands).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tokens: the ids of the entries of a processing list, equal payloads among them.
 //!
-//! A token is 8 random bytes of this start of the host and a number that counts up. The last bit of the
-//! random bytes says whether the value behind it is framed in a list of raw values.
+//! A token is 8 random bytes of this start of the host and a number that counts up. The last bits of the
+//! random bytes say how the value behind it is read: see [`Form`].
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,6 +17,30 @@ const MOMENTS_MAX: usize = 64;
 /// How many of them fall into the age of [`Tokens::new`]: the rest reach back beyond it, however often
 /// tokens are given out.
 const MOMENTS_PER_AGE: u32 = 32;
+
+/// How the value behind a token is read.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Form {
+    /// It is framed, in a list of raw values.
+    pub(super) framed: bool,
+    /// A host wrote it, where no producer writes: its count of crashes is a host's.
+    pub(super) marked: bool,
+}
+
+const FRAMED: u8 = 1;
+const MARKED: u8 = 2;
+
+impl Form {
+    /// The form of values of the retry list: only hosts write there.
+    pub(super) const RETRY: Self = Self {
+        framed: true,
+        marked: true,
+    };
+
+    fn bits(self) -> u8 {
+        (u8::from(self.framed) * FRAMED) | (u8::from(self.marked) * MARKED)
+    }
+}
 
 /// The token of a delivery.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -39,9 +63,12 @@ impl Token {
         DeliveryId(u128::from_be_bytes(self.0))
     }
 
-    /// Whether its value is framed, in a list of raw values.
-    pub(super) fn is_framed(self) -> bool {
-        self.0[7] & 1 == 1
+    /// How its value is read.
+    pub(super) fn form(self) -> Form {
+        Form {
+            framed: self.0[7] & FRAMED != 0,
+            marked: self.0[7] & MARKED != 0,
+        }
     }
 
     /// Its entry on a processing list.
@@ -66,7 +93,7 @@ impl fmt::Display for Token {
 /// The tokens of this start of the host.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// The first half, with the last bit 0.
+    /// The first half, with the bits of the form 0.
     first: u64,
     /// How far apart the moments are that are remembered.
     spacing: Duration,
@@ -118,7 +145,7 @@ impl Tokens {
     /// Tokens that will be asked whether they are older than this.
     pub(super) fn new(age: Duration) -> Self {
         Self {
-            first: fastrand::u64(..) & !1,
+            first: fastrand::u64(..) & !u64::from(FRAMED | MARKED),
             spacing: age / MOMENTS_PER_AGE,
             issued: Mutex::new(Issued {
                 next: 1,
@@ -129,9 +156,9 @@ impl Tokens {
         }
     }
 
-    /// The first half of tokens for framed values in a list of raw ones, or of all others.
-    pub(super) fn prefix(&self, framed: bool) -> [u8; 8] {
-        (self.first | u64::from(framed)).to_be_bytes()
+    /// The first half of tokens for values of this form.
+    pub(super) fn prefix(&self, form: Form) -> [u8; 8] {
+        (self.first | u64::from(form.bits())).to_be_bytes()
     }
 
     /// Numbers for at most `count` deliveries.
@@ -179,9 +206,9 @@ impl Reserved<'_> {
     }
 
     /// The token of a number of the call.
-    pub(super) fn token(&self, offset: usize, framed: bool) -> Token {
+    pub(super) fn token(&self, offset: usize, form: Form) -> Token {
         let mut token = [0; TOKEN_LEN];
-        token[..8].copy_from_slice(&self.tokens.prefix(framed));
+        token[..8].copy_from_slice(&self.tokens.prefix(form));
         token[8..].copy_from_slice(&(self.first + offset as u64).to_be_bytes());
         Token(token)
     }
@@ -210,23 +237,27 @@ mod tests {
     fn tokens_are_told_apart_and_say_what_is_behind_them() {
         let tokens = Tokens::new(Duration::ZERO);
         let reserved = tokens.reserve(2);
-        let (plain, framed) = (reserved.token(0, false), reserved.token(1, true));
-        assert!(!plain.is_framed() && framed.is_framed());
-        assert_ne!(plain, framed);
+        let all = [false, true].map(|framed| [false, true].map(|marked| Form { framed, marked }));
+        for form in all.into_iter().flatten() {
+            assert_eq!(reserved.token(0, form).form(), form);
+        }
+        let plain = reserved.token(0, Form::default());
+        assert_ne!(plain, reserved.token(1, Form::default()));
+        assert_ne!(plain, reserved.token(0, Form::RETRY));
         assert_eq!(Token::of(plain.id()), plain);
         assert_eq!(plain.to_string().len(), 32);
         let entry = plain.entry(b"value");
         assert_eq!(Token::split(&entry), Some((plain, &b"value"[..])));
         assert_eq!(Token::split(&entry[..15]), None);
         reserved.answered();
-        assert_ne!(tokens.reserve(1).token(0, false), plain);
+        assert_ne!(tokens.reserve(1).token(0, Form::default()), plain);
     }
 
     #[test]
     fn tokens_of_a_call_under_way_are_not_settled() {
         let tokens = Tokens::new(Duration::ZERO);
         let under_way = tokens.reserve(5);
-        let token = under_way.token(4, false);
+        let token = under_way.token(4, Form::default());
         assert!(!tokens.is_settled(token, Duration::ZERO));
         under_way.answered();
         assert!(!tokens.is_in_doubt(Duration::from_secs(60)));

@@ -1,7 +1,9 @@
 //! Values and their counts: for a stream, Redis itself keeps the counts.
 //!
 //! `x-retry-count` is the number of starts charged to the message; `x-hostler-crashes`, how many
-//! hosts have died holding it since its last answer. The ledger gets:
+//! hosts have died holding it since its last answer. A suspect may run isolated, at the cost of all other
+//! messages: so the second one counts only in a value that a host wrote where producers do not write
+//! ([`Form::marked`]): on a processing list, and on the retry list. The ledger gets:
 //!
 //! | the value says | header | native | origin |
 //! |---|---|---|---|
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::token::Token;
+use super::token::{Form, Token};
 use crate::delivery::attempt::Accounting;
 use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
@@ -67,11 +69,11 @@ impl AtomicTtl {
     }
 }
 
-/// A value to put back, and whether it is framed in a list of raw ones.
+/// A value to put back, and its form.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Written {
     pub(super) value: Bytes,
-    pub(super) framed: bool,
+    pub(super) form: Form,
 }
 
 /// A delivery that goes back.
@@ -89,7 +91,11 @@ impl Values {
         let framing = self.framing_of(token);
         let mut decoded = list::decode(&self.name, &token.to_string(), 0, &value, framing);
         let starts = decoded.header;
-        let crashes = crashes(&decoded.message.headers).min(starts);
+        let crashes = crashes(token, &decoded.message.headers).min(starts);
+        if crashes == 0 {
+            // A producer's: the handler need not wonder.
+            decoded.message.headers.remove(CRASHES);
+        }
         let (header, native, origin) = match (starts, crashes) {
             (0, _) => (0, 1, Origin::Fresh),
             (_, 0) => (starts, 0, Origin::Returned),
@@ -142,12 +148,12 @@ impl Values {
         let token = Token::of(claim.id);
         let starts = self.starts(claim, keep);
         if starts <= self.starts_before(claim) {
-            return Ok(Back::Unchanged(self.unchanged(token, claim)));
+            return Ok(Back::Unchanged(self.unchanged(token, claim)?));
         }
         // Its handler has answered: the message is not a suspect.
         match self.write(token, value_of(claim), starts, 0, claim.expires_at_ms)? {
             Some(written) => Ok(Back::Charged(written)),
-            None => Ok(Back::Unchanged(self.unchanged(token, claim))),
+            None => Ok(Back::Unchanged(self.unchanged(token, claim)?)),
         }
     }
 
@@ -159,23 +165,22 @@ impl Values {
         value: Bytes,
         recorded: Option<u32>,
     ) -> Result<Written, frame::Error> {
-        let framed = self.is_framed(token);
+        let form = self.form_of(token);
         let Some((headers, _)) = list::parts(&value, self.framing_of(token)) else {
-            return Ok(Written { value, framed });
+            return Ok(Written { value, form });
         };
         let starts = headers.retry_count();
-        let crashes = crashes(&headers);
-        let unrecorded = match (starts, crashes.min(starts)) {
-            (0, _) => 1 - self.ahead(),
+        let unrecorded = match starts {
+            0 => 1 - self.ahead(),
             _ => starts,
         };
         let charged = recorded.unwrap_or(unrecorded).max(starts);
         if charged == starts {
-            return Ok(Written { value, framed });
+            return Ok(Written { value, form });
         }
-        let crashes = crashes.min(starts).saturating_add(1);
+        let crashes = crashes(token, &headers).min(starts).saturating_add(1);
         let written = self.write(token, &value, charged, crashes, None)?;
-        Ok(written.unwrap_or(Written { value, framed }))
+        Ok(written.unwrap_or(Written { value, form }))
     }
 
     /// Headers and payload of a claimed value; a malformed one is all payload.
@@ -216,23 +221,40 @@ impl Values {
             // Only a raw codec refuses headers, and none of ours is.
             Err(list::Error::Headers { .. }) => return Ok(None),
         };
-        let framed = self.framing == Framing::Raw;
-        Ok(Some(Written { value, framed }))
+        let form = Form {
+            framed: self.framing == Framing::Raw,
+            marked: crashes > 0,
+        };
+        Ok(Some(Written { value, form }))
     }
 
-    fn unchanged(&self, token: Token, claim: &Claim) -> Written {
-        Written {
-            value: value_of(claim).clone(),
-            framed: self.is_framed(token),
+    /// The same value. It is marked if it is a suspect: then it must not go where producers write.
+    fn unchanged(&self, token: Token, claim: &Claim) -> Result<Written, frame::Error> {
+        let mut value = value_of(claim).clone();
+        let mut form = self.form_of(token);
+        if form.framed
+            && !form.marked
+            && let Some((mut headers, payload)) = frame::decode(&value)
+            && headers.find(CRASHES).is_some()
+        {
+            // It goes where the count of a producer would be taken for that of a host.
+            headers.remove(CRASHES);
+            value = frame::encode(&headers, &payload)?;
+        }
+        form.marked = matches!(claim.origin, Origin::Orphan { .. });
+        Ok(Written { value, form })
+    }
+
+    fn form_of(&self, token: Token) -> Form {
+        let form = token.form();
+        Form {
+            framed: self.framing == Framing::Raw && form.framed,
+            ..form
         }
     }
 
-    fn is_framed(&self, token: Token) -> bool {
-        self.framing == Framing::Raw && token.is_framed()
-    }
-
     fn framing_of(&self, token: Token) -> Framing {
-        if self.is_framed(token) {
+        if self.form_of(token).framed {
             Framing::Frame
         } else {
             self.framing
@@ -267,10 +289,11 @@ pub(super) fn entry_of(claim: &Claim) -> Vec<u8> {
     Token::of(claim.id).entry(value_of(claim))
 }
 
-fn crashes(headers: &Headers) -> u32 {
-    headers
-        .find_number(CRASHES)
-        .map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+/// How many hosts have died with a message, if a host says so.
+fn crashes(token: Token, headers: &Headers) -> u32 {
+    let said = headers.find_number(CRASHES);
+    let said = said.filter(|_| token.form().marked);
+    said.map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

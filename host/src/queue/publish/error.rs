@@ -10,6 +10,9 @@ use crate::wire::{delayed, frame, list};
 /// The longest delay of a message that is published.
 pub const DELAY_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
+/// The longest time to live of a list.
+pub const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
 /// Why a message was not published, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,6 +32,9 @@ pub enum Error {
     /// Its delay is longer than [`DELAY_MAX`]: nothing was sent.
     #[error("the delay is longer than {}", humantime::format_duration(DELAY_MAX))]
     DelayTooLong,
+    /// The time to live of the list is longer than [`TTL_MAX`]: nothing was sent.
+    #[error("the time to live of the list is longer than 100 years")]
+    TtlTooLong,
     /// It would expire before it is due: nothing was sent.
     #[error("the message would expire before it is due: let it live longer than its delay")]
     NeverHandled,

@@ -22,7 +22,7 @@ mod error;
 mod outgoing;
 
 pub use destination::{Channel, Destination, List, Stream};
-pub use error::{DELAY_MAX, Error, Incomplete};
+pub use error::{DELAY_MAX, Error, Incomplete, TTL_MAX};
 pub use outgoing::{Outgoing, Receipt};
 
 /// How many messages go in one round trip at most.
@@ -173,6 +173,8 @@ impl Publisher {
             Destination::List(to) => {
                 let value = list::encode(&message.headers, &message.body, to.codec)?;
                 match to.ttl {
+                    // Redis refuses the time only after it has taken the value.
+                    Some(ttl) if ttl > TTL_MAX => return Err(Error::TtlTooLong),
                     Some(ttl) => {
                         command = Script::PublishLapsing.on(&[&to.key]);
                         command.arg(millis_up(ttl).max(1)).arg(&value[..]);

@@ -13,7 +13,7 @@ use crate::queue::{Claim, Origin, Taken};
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::Script;
-use crate::wire::entry_id::parse_entry_id;
+use crate::wire::entry_id::{GREATEST, parse_entry_id};
 use crate::wire::keys::UNPARKED_CONSUMER;
 use crate::wire::{Raw, stream};
 
@@ -119,7 +119,7 @@ impl StreamQueue {
             if taken.claims.len() >= max {
                 break;
             }
-            let mut call = self.call(script, &[]);
+            let mut call = self.call(script, &[self.base.terms.key()]);
             call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
                 .arg(BYTES_MAX);
@@ -179,14 +179,14 @@ impl StreamQueue {
         for held in page {
             let [id, ..] = reply::tuple::<4>(COMMAND, held)?;
             let id = reply::text(COMMAND, id)?;
-            let parsed = parse_entry_id(&id);
-            if parsed.is_some_and(|(parsed, _)| !holds(&parsed)) {
+            let parsed = parse_entry_id(&id).map(|(id, _)| id);
+            if parsed.is_some_and(|parsed| !holds(&parsed)) {
                 if unknown.len() == max - taken.claims.len() {
                     next = id;
                     break;
                 }
                 unknown.push(id);
-            } else if is_full {
+            } else if is_full && parsed != Some(GREATEST) {
                 next = format!("({id}");
             }
         }
@@ -200,6 +200,35 @@ impl StreamQueue {
         let reply = self.run(script, &call).await?;
         let [claims, trimmed] = reply::tuple(script.name(), reply)?;
         self.add(script, claims, &trimmed, orphan, taken)
+    }
+
+    /// Look for deliveries that were renewed before somebody set the server's clock back, a page at a time:
+    /// they count from now. Once after the start, and once after each such step.
+    pub(super) async fn count_from_now(&self, taken: &mut Taken) -> Result<(), Error> {
+        let script = Script::CountFromNow;
+        let steps_back = self.base.time.steps_back();
+        let from = {
+            let mut cursors = self.cursors();
+            if cursors.steps_back != steps_back {
+                cursors.steps_back = steps_back;
+                cursors.ahead = Some(FROM_START.to_owned());
+            }
+            cursors.ahead.clone()
+        };
+        let Some(from) = from else {
+            return Ok(());
+        };
+        let mut call = script.on(&[self.key()]);
+        call.arg(self.group())
+            .arg(PARKED_CONSUMER)
+            .arg(&from)
+            .arg(PAGE);
+        let reply = self.run(script, &call).await?;
+        let [trimmed, next] = reply::tuple(script.name(), reply)?;
+        let next = reply::text(script.name(), next)?;
+        self.cursors().ahead = Some(next).filter(|next| !next.is_empty());
+        taken.trimmed += reply::count(script.name(), &trimmed)?;
+        Ok(())
     }
 
     /// Claim parked deliveries that are not in the sorted set: they are due now.

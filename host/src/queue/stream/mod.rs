@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete};
-use super::at_least_once::{self, AtLeastOnce, Base, Destination};
+use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
@@ -21,7 +21,7 @@ use crate::delivery::millis::millis_up;
 use crate::delivery::policy::Reason;
 use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
-use crate::redis::error::Error;
+use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::{full, refused, word_reply};
@@ -74,6 +74,10 @@ struct Cursors {
     sweep: String,
     /// Over own deliveries.
     own: String,
+    /// Over all deliveries, for those that were renewed before the clock was set back; `None` = done.
+    ahead: Option<String>,
+    /// How often the clock had been set back when that began.
+    steps_back: u64,
     /// The greatest id that this host saw.
     seen: DeliveryId,
     /// The mark of the group, as this host knows it.
@@ -119,7 +123,11 @@ impl StreamQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
         let queue = Self {
-            base: Base::new(&connector, &options.consumer, options.rules()),
+            base: Base::new(&connector, &options.consumer, options.rules(), |host| {
+                let (key, group) = (&options.key, &options.group);
+                let terms = keys::min_idle(key, Some(group));
+                Terms::new(terms, (key, host), options.min_idle, None)
+            }),
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
@@ -128,6 +136,9 @@ impl StreamQueue {
             cursors: Mutex::new(Cursors {
                 sweep: FROM_START.to_owned(),
                 own: FROM_START.to_owned(),
+                // It may have been set back before this host came.
+                ahead: Some(FROM_START.to_owned()),
+                steps_back: 0,
                 seen: DeliveryId(0),
                 epoch: String::new(),
             }),
@@ -144,6 +155,7 @@ impl StreamQueue {
         };
         let prepared = prepared.await;
         prepared.map_err(|error| StartError::from_error(error, &queue.options.key))?;
+        base.terms.open(&base.commands).await?;
         Ok(queue)
     }
 
@@ -287,6 +299,14 @@ impl StreamQueue {
         Ok(None)
     }
 
+    /// The stream or its group is gone.
+    fn missing(&self) -> Error {
+        Error::Missing {
+            key: self.key().to_owned(),
+            group: self.group().to_owned(),
+        }
+    }
+
     /// Calls of a script about deliveries of this consumer.
     fn batches(&self, places: &[usize], call: Cmd, each: impl Fn(usize, &mut Cmd)) -> Vec<Batch> {
         let one_call = |places: &[usize]| {
@@ -363,16 +383,27 @@ impl Queue for StreamQueue {
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
-        let mut taken = self.claim_parked(max).await?;
-        taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
-        match self.append_due().await {
-            Ok(next) => {
+        // Each has a key of its own: what is wrong with the one does not stop the other.
+        let mut parked = self.claim_parked(max).await;
+        if let Ok(taken) = &mut parked {
+            taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
+        }
+        let parked = parked.map_err(|error| error.among(&[self.key(), &self.parked]));
+        if let Err(error) = &parked
+            && error.class() != Class::Configuration
+        {
+            return parked;
+        }
+        let appended = self.append_due().await;
+        let appended = appended.map_err(|error| error.among(&[self.key(), &self.delayed]));
+        match (parked?, appended) {
+            (mut taken, Ok(next)) => {
                 taken.next_due = [taken.next_due, next].into_iter().flatten().min();
                 Ok(taken)
             }
             // The claims are kept: the next look meets the error again.
-            Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
-            Err(error) => Err(error),
+            (taken, Err(_)) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
+            (_, Err(error)) => Err(error),
         }
     }
 
@@ -383,12 +414,24 @@ impl Queue for StreamQueue {
     ) -> Result<Taken, Error> {
         let mut taken = Taken::default();
         let max = max.min(claims::CLAIMS_MAX);
-        if max > 0 {
+        if max == 0 {
+            return Ok(taken);
+        }
+        let scan = async {
+            self.base.terms.stay(&self.base.commands).await?;
             self.claim_from_others(max, &mut taken).await?;
             self.adopt_own(max, holds, &mut taken).await?;
-            self.sweep_parked(max, &mut taken).await?;
+            self.count_from_now(&mut taken).await?;
+            self.sweep_parked(max, &mut taken).await
+        };
+        match scan.await {
+            // The claims are this host's: the next scan meets the error again.
+            Err(error) if !taken.claims.is_empty() || taken.trimmed > 0 => {
+                tracing::debug!(%error, "a scan for orphans ended early");
+                Ok(taken)
+            }
+            ended => ended.map(|()| taken),
         }
-        Ok(taken)
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
@@ -426,6 +469,7 @@ impl Queue for StreamQueue {
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
+        self.base.terms.stay_known(&self.base.commands).await?;
         let script = Script::Renew;
         let call = self.call_in_epoch(script, &[]);
         let batches = self.batches(&all_of(claims), call, |place, call| {
@@ -478,10 +522,7 @@ impl Queue for StreamQueue {
         let [unread, pending, delayed] = reply::tuple(script.name(), reply)?;
         let unread = reply::integer(script.name(), &unread)?;
         if unread < 0 {
-            return Err(Error::Missing {
-                key: self.key().to_owned(),
-                group: self.group().to_owned(),
-            });
+            return Err(self.missing());
         }
         let count = |value| reply::count(script.name(), value);
         Ok(Backlog {
@@ -496,7 +537,11 @@ impl Queue for StreamQueue {
         let mut write = cmd(COMMAND);
         write.arg(self.key()).arg(self.group()).arg("0-0");
         let write = async { self.ask(COMMAND, &write).await.map(drop) };
-        let read = async { self.backlog().await.map(drop) };
+        // Nothing that only other requests need: they fail by themselves.
+        let read = async {
+            let found = self.last_handed_out().await?;
+            found.map(drop).ok_or_else(|| self.missing())
+        };
         self.base.commands.probe(COMMAND, write, read).await
     }
 
@@ -517,7 +562,8 @@ impl Queue for StreamQueue {
         let mut call = script.on(&[self.key(), &self.fences]);
         call.arg(self.group()).arg(0).arg(1);
         call.arg(&self.base.consumer).arg(EPOCH_CONSUMER);
-        self.run(script, &call).await.map(drop)
+        self.run(script, &call).await?;
+        self.base.terms.leave(&self.base.commands).await
     }
 }
 
@@ -588,7 +634,7 @@ impl AtLeastOnce for StreamQueue {
         let link = &self.base.commands;
         calls::run(link, Script::Park, batches, replies, refusal).await?;
         let mut leave = self.call_in_epoch(Script::Leave, &[&self.fences]);
-        leave.arg(number).arg(millis_up(self.options.min_idle));
+        leave.arg(number).arg(millis_up(self.base.terms.largest()));
         let batches = self.batches(&left, leave, |place, call| {
             let settlement = &settlements[place];
             if let SettleAction::Leave { keep } = settlement.action {

@@ -8,7 +8,7 @@
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = named(info)
   if group['name'] == ARGV[1] then
-    local unread = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', 1)
+    local unread = behind(group['last-delivered-id'], 1)
     return { #unread, group['pending'], redis.call('ZCARD', KEYS[2]) }
   end
 end

@@ -47,6 +47,11 @@ while seen < tonumber(ARGV[5]) and bytes < tonumber(ARGV[6]) do
     last = entry[1]
   end
   seen = seen + #entries
+  if last == ARGV[2] then
+    -- Redis refuses an interval behind the greatest id there is.
+    last = ''
+    break
+  end
   from = '(' .. last
 end
 local reply = { last }

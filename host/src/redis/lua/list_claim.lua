@@ -31,8 +31,12 @@ end
 for side = first, 1, -1 do
   local step = 1
   while #claims < room and bytes < limit do
-    local values = redis.call('LRANGE', KEYS[side], -math.min(step, room - #claims), -1)
-    if #values == 0 then
+    local values = redis.pcall('LRANGE', KEYS[side], -math.min(step, room - #claims), -1)
+    if values.err and side == 1 then
+      return values
+    end
+    -- A retry list of another type does not stop the list: list_due.lua says so.
+    if values.err or #values == 0 then
       break
     end
     local entries, records = {}, {}

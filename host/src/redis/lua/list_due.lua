@@ -1,7 +1,7 @@
 -- Claim delayed values of a reliable list that are due.
 --
 -- KEYS  1 delayed (sorted set: token .. value -> due, epoch ms by this server's clock),
---       2 processing list (self), 3 instances, 4 recovery set, if there is one
+--       2 processing list (self), 3 instances, 4 retry list, 5 recovery set, if there is one
 -- ARGV  1 instance (self), 2 first 8 bytes of tokens, 3 number of the first token, 4 at most how
 --       many, 5 after how many bytes of values to stop, 6 time to live of the recovery set, ms
 --       (0 = none)
@@ -30,14 +30,18 @@ while #claims < tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
   local value = string.sub(member, 17)
   number = number + 1
   bytes = bytes + #value
-  if KEYS[4] then
-    redis.call('ZADD', KEYS[4], text(now), ARGV[1] .. token)
+  if KEYS[5] then
+    redis.call('ZADD', KEYS[5], text(now), ARGV[1] .. token)
   end
   redis.call('LPUSH', KEYS[2], token .. value)
   redis.call('ZREM', KEYS[1], member)
   claims[#claims + 1] = { token, value }
 end
-if KEYS[4] and #claims > 0 and ARGV[6] ~= '0' then
-  redis.call('PEXPIRE', KEYS[4], ARGV[6])
+if KEYS[5] and #claims > 0 and ARGV[6] ~= '0' then
+  redis.call('PEXPIRE', KEYS[5], ARGV[6])
+end
+if #claims == 0 then
+  -- A retry list of another type is passed over where values are claimed: it is told here.
+  redis.call('LLEN', KEYS[4])
 end
 return { unknown, claims, wait(KEYS[1]) }

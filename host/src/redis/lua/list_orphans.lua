@@ -1,16 +1,20 @@
 -- List deliveries that one instance of a reliable list holds and has not renewed for too long.
 --
--- KEYS  1 its processing list, 2 its starts (hash), 3 instances, 4 recovery set, if there is one
--- ARGV  1 the instance, 2 idle time that makes an orphan, ms, 3 at most how many, 4 after how many
+-- KEYS  1 its processing list, 2 its starts (hash), 3 instances, 4 terms of the hosts, 5 recovery set, if
+--       there is one
+-- ARGV  1 the instance, 2 idle time that makes an orphan, ms (the largest holds), 3 at most how many, 4 after how many
 --       bytes of values to stop, 5 how many entries to look at; then tokens: only these, at any
 --       idle time (none = all)
 -- reply per orphan { its entry on the processing list (token .. value), starts charged to it by the
 --       instance ('' = none recorded), idle ms }
 --
 -- An entry without a record gets one, as claimed now, so that an expired recovery set strands
--- nothing. A record without an entry goes.
+-- nothing. While some hosts go without the recovery set, their instances alone say whether they live: an
+-- entry gets no record, and waits until its instance was not seen for so long either. A record without an
+-- entry goes.
 -- Atomicity: takes nothing; list_take.lua compares and takes. A repeat looks again.
-local least, room, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local room, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
+local least, _, alike = agreed(KEYS[4], ARGV[2], KEYS[5])
 local seen = redis.call('ZSCORE', KEYS[3], ARGV[1])
 -- An evicted or unknown instance counts as idle.
 local idle = seen and tonumber(seen) > 0 and now - tonumber(seen) or least
@@ -19,7 +23,7 @@ for i = 6, #ARGV do
   wanted = wanted or {}
   wanted[ARGV[i]] = true
 end
-if not wanted and not KEYS[4] and idle < least then
+if not wanted and not KEYS[5] and idle < least then
   return {}
 end
 local out, bytes, met, at, step = {}, 0, {}, 1, 1
@@ -39,14 +43,22 @@ while at <= tonumber(ARGV[5]) and #out < room and bytes < limit do
     local waited
     if wanted then
       waited = wanted[token] and 0
-    elseif not KEYS[4] then
+    elseif not KEYS[5] then
       waited = idle
     else
-      local record = redis.call('ZSCORE', KEYS[4], ARGV[1] .. token)
-      if not record then
-        redis.call('ZADD', KEYS[4], text(now), ARGV[1] .. token)
-      elseif now - tonumber(record) >= least then
+      local record = redis.call('ZSCORE', KEYS[5], ARGV[1] .. token)
+      if record then
         waited = now - tonumber(record)
+      elseif alike then
+        redis.call('ZADD', KEYS[5], text(now), ARGV[1] .. token)
+      else
+        waited = idle
+      end
+      if waited and not alike then
+        waited = math.min(waited, idle)
+      end
+      if waited and waited < least then
+        waited = nil
       end
     end
     if waited and #out < room then
@@ -58,11 +70,11 @@ while at <= tonumber(ARGV[5]) and #out < room and bytes < limit do
   at = at + #page
   step = next_step(limit, #page, looked)
 end
-if KEYS[4] and complete and not wanted then
+if KEYS[5] and complete and not wanted then
   local before = text(now - least)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', before, 'LIMIT', 0, 1000)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', before, 'LIMIT', 0, 1000)) do
     if string.sub(member, 1, -17) == ARGV[1] and not met[string.sub(member, -16)] then
-      redis.call('ZREM', KEYS[4], member)
+      redis.call('ZREM', KEYS[5], member)
     end
   end
 end

@@ -18,7 +18,8 @@ end
 local oldest = -1
 if KEYS[5] then
   local first = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2]
-  if first then
+  -- The member with the score inf says whose the set is.
+  if first and tonumber(first) < math.huge then
     oldest = math.max(0, now - tonumber(first))
   end
 end

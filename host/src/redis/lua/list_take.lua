@@ -1,25 +1,25 @@
 -- Take over deliveries that an instance of a reliable list has not renewed for too long.
 --
 -- KEYS  1 its processing list, 2 its starts (hash), 3 processing list (self), 4 instances,
---       5 recovery set, if there is one
--- ARGV  1 the instance, 2 instance (self), 3 idle time that makes an orphan, ms, 4 time to live of
---       the recovery set, ms (0 = none); then per orphan: its entry there (token .. value), starts
+--       5 terms of the hosts, 6 recovery set, if there is one
+-- ARGV  1 the instance, 2 instance (self), 3 idle time that makes an orphan, ms (the largest holds), 4 time
+--       to live of the recovery set, ms (0 = none); then per orphan: its entry there (token .. value), starts
 --       recorded for it ('' = none), its new entry here (token .. value)
 -- reply one word per orphan: done | gone (somebody else took it, settled it or renewed it)
 --
 -- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
--- each is taken once, however many instances scan. Without a recovery set the instance is evicted
--- first (score 0): if it lives, it learns that at its next renewal. Its hash of starts marks what was
+-- each is taken once, however many instances scan. An instance that was not seen for so long is evicted
+-- first (score 0): if it lives, and goes without a recovery set, it learns that at its next renewal. Its hash of starts marks what was
 -- taken from it, until the instance is forgotten: so, after a lost reply, it can tell what it has
 -- settled itself from what others took.
 -- Atomicity: on the processing list here before it leaves the one there. It only adds the
 -- memory of the mark and of new headers, so it runs out of memory as well.
 -- A repeat finds them taken: gone; they are on this instance's processing list, and found there.
-local least = tonumber(ARGV[3])
+local least, _, alike = agreed(KEYS[5], ARGV[3], KEYS[6])
 local own = ARGV[1] == ARGV[2]
 local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
 local lapsed = not seen or now - tonumber(seen) >= least
-if not own and not KEYS[5] and lapsed then
+if not own and lapsed and not (KEYS[6] and alike) then
   redis.call('ZADD', KEYS[4], 0, ARGV[1])
 end
 -- A user that may copy but not remove would take them twice.
@@ -31,14 +31,15 @@ for i = 5, #ARGV, 3 do
   local entry, starts, new = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local token = string.sub(entry, 1, 16)
   local idle = own or lapsed
-  if not own and KEYS[5] then
-    local record = redis.call('ZSCORE', KEYS[5], ARGV[1] .. token)
-    idle = record and now - tonumber(record) >= least
+  if not own and KEYS[6] then
+    local record = redis.call('ZSCORE', KEYS[6], ARGV[1] .. token)
+    local lasts = record and now - tonumber(record) < least
+    idle = not lasts and (record or not alike) and (alike or lapsed)
   end
   if idle and (redis.call('HGET', KEYS[2], token) or '') == starts
     and redis.call('LPOS', KEYS[1], entry, 'RANK', -1) then
-    if KEYS[5] then
-      redis.call('ZADD', KEYS[5], text(now), ARGV[2] .. string.sub(new, 1, 16))
+    if KEYS[6] then
+      redis.call('ZADD', KEYS[6], text(now), ARGV[2] .. string.sub(new, 1, 16))
     end
     redis.call('LPUSH', KEYS[3], new)
     redis.call('LREM', KEYS[1], -1, entry)
@@ -47,15 +48,15 @@ for i = 5, #ARGV, 3 do
     else
       redis.call('HSET', KEYS[2], token, 'taken')
     end
-    if KEYS[5] then
-      redis.call('ZREM', KEYS[5], ARGV[1] .. token)
+    if KEYS[6] then
+      redis.call('ZREM', KEYS[6], ARGV[1] .. token)
     end
     out[#out + 1] = 'done'
   else
     out[#out + 1] = 'gone'
   end
 end
-if KEYS[5] and ARGV[4] ~= '0' then
-  redis.call('PEXPIRE', KEYS[5], ARGV[4])
+if KEYS[6] and ARGV[4] ~= '0' then
+  redis.call('PEXPIRE', KEYS[6], ARGV[4])
 end
 return out

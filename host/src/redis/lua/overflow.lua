@@ -30,7 +30,7 @@ if lag then
   -- The lag counts trimmed entries. They are the oldest: then all that are left are unread.
   unread = math.min(lag, length)
 elseif most < tonumber(ARGV[6]) then
-  unread = #redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', ARGV[6])
+  unread = #behind(last, ARGV[6])
 else
   return { {}, 0 }
 end

@@ -18,4 +18,7 @@ for _, held in ipairs(page) do
     claim(held)
   end
 end
-return { claims, trimmed, #page == tonumber(ARGV[5]) and '(' .. page[#page][1] or '-' }
+-- Behind a full page there may be more; behind the greatest id there is nothing.
+local last = #page == tonumber(ARGV[5]) and page[#page][1]
+local greatest = '18446744073709551615-18446744073709551615'
+return { claims, trimmed, last and last ~= greatest and '(' .. last or '-' }

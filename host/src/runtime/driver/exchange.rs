@@ -7,13 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::Driver;
 use crate::delivery::ledger::{Action, Delivery, Event, Key, Reply, SettleAction, Time};
+use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::queue::{Claim, Guarantee, Record, Repair, Settlement};
+use crate::queue::{Claim, Guarantee, Record, Repair, Settlement, Taken};
 use crate::redis::{Class, Error};
+use crate::runtime::errands;
 use crate::runtime::handler::{Report, SlotEvent};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::no_digest;
@@ -51,7 +53,13 @@ impl Driver {
         match action {
             Action::Fetch { want, wait } => self.outbox.fetch = Some((want, wait)),
             Action::Interrupt => self.interrupt(),
+            Action::TakeDue { .. } if self.errands.pauses(now, Kind::Due) => {
+                self.took(now, Kind::Due, now, Taken::default());
+            }
             Action::TakeDue { max } => self.outbox.due = Some(max),
+            Action::TakeOrphans { .. } if self.errands.pauses(now, Kind::Orphans) => {
+                self.took(now, Kind::Orphans, now, Taken::default());
+            }
             Action::TakeOrphans { max } => self.outbox.orphans = Some(max),
             Action::Renew(keys) => self.outbox.renew = Some(keys),
             Action::Release {
@@ -207,7 +215,11 @@ impl Driver {
             if self.empty_deadline.is_some_and(|deadline| now >= deadline) {
                 self.timed_out = true;
                 self.drain("the queue did not become empty in time");
-            } else if is_online && self.ledger.is_empty() && self.workers.is_free(Kind::Backlog) {
+            } else if is_online
+                && self.ledger.is_empty()
+                && self.workers.is_free(Kind::Backlog)
+                && !self.errands.pauses(now, Kind::Backlog)
+            {
                 self.workers.send(Request::Backlog(BACKLOG_EVERY));
             }
         }
@@ -280,6 +292,11 @@ impl Driver {
         }
         let answer = match result {
             Ok(answer) => {
+                if self.errands.answered(kind)
+                    && let Some(what) = errands::name(kind)
+                {
+                    info!(what, "redis takes this again");
+                }
                 self.connection.succeeded(now, kind, &self.reporter);
                 Some(answer)
             }
@@ -309,17 +326,7 @@ impl Driver {
                     _ => Default::default(),
                 };
                 self.reporter.taken(&taken);
-                let leased = sent;
-                let deliveries = self.deliveries(taken.claims);
-                let event = match kind {
-                    Kind::Due => Event::DueTaken {
-                        leased,
-                        deliveries,
-                        next: taken.next_due,
-                    },
-                    _ => Event::OrphansTaken { leased, deliveries },
-                };
-                self.ledger.apply(now, event);
+                self.took(now, kind, sent, taken);
             }
             (Kind::Renew, answer) => {
                 let replies = match answer {
@@ -367,7 +374,39 @@ impl Driver {
         }
     }
 
+    /// Due deliveries or orphans are here.
+    fn took(&mut self, now: Time, kind: Kind, leased: Time, taken: Taken) {
+        let deliveries = self.deliveries(taken.claims);
+        let event = match kind {
+            Kind::Due => Event::DueTaken {
+                leased,
+                deliveries,
+                next: taken.next_due,
+            },
+            _ => Event::OrphansTaken { leased, deliveries },
+        };
+        self.ledger.apply(now, event);
+    }
+
+    /// Redis refuses one request, for its own keys and rights: only that one pauses.
+    fn pause_errand(&mut self, now: Time, kind: Kind, what: &'static str, error: &Error) {
+        let (pause, is_new) = self.errands.refused(now, kind);
+        let reporter = &self.reporter;
+        self.connection.errand_refused(kind, what, error, reporter);
+        let pause_ms = millis(pause);
+        if is_new {
+            warn!(what, %error, "redis refuses this: it pauses alone, and is tried again");
+        } else {
+            debug!(what, %error, pause_ms, "redis refuses this");
+        }
+    }
+
     fn on_failure(&mut self, now: Time, kind: Kind, error: &Error) {
+        if let Some(what) = errands::name(kind)
+            && error.is_about_this_command()
+        {
+            return self.pause_errand(now, kind, what, error);
+        }
         match kind {
             Kind::Observe => debug!(%error, "could not look at the queue for metrics"),
             // Housekeeping may be late: if only it lacks a right, nothing else stops.

@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::connection::Connection;
+use crate::runtime::errands::Errands;
 use crate::runtime::executor::{self, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
@@ -68,6 +69,7 @@ pub struct Driver {
     ledger: Ledger<Arc<Job>>,
     reporter: Reporter,
     connection: Connection,
+    errands: Errands,
     monitor: RolloutMonitor,
     workers: Workers,
     completions: mpsc::Receiver<Completion>,
@@ -127,6 +129,7 @@ impl Driver {
             ledger: Ledger::new(clock.now(), settings.ledger.clone()),
             reporter: Reporter::new(metrics, health, queue.guarantee(), queue.contact()),
             connection: Connection::new(online),
+            errands: Errands::default(),
             workers: Workers::start(&queue, clock, &completed, &online_seen),
             empty_deadline: timeout.map(|after| clock.now() + after),
             queue,

@@ -28,6 +28,13 @@ fn token(number: u8, framed: bool) -> Token {
     Token(token)
 }
 
+/// The token of a value that a host wrote.
+fn marked(number: u8) -> Token {
+    let mut token = token(number, false);
+    token.0[7] = 2;
+    token
+}
+
 fn framed(headers: &[(&'static str, &'static str)], payload: &'static str) -> Bytes {
     let headers = headers
         .iter()
@@ -83,7 +90,7 @@ fn a_requeue_carries_the_count_the_id_and_no_suspicion() {
     let Back::Charged(written) = values.back(&claim, 1).unwrap() else {
         panic!("it started");
     };
-    assert!(!written.framed);
+    assert_eq!(written.form, Form::default());
     let headers = headers_of(&written.value);
     assert_eq!(
         headers.find_str(MESSAGE_ID),
@@ -129,10 +136,10 @@ fn a_value_that_never_started_goes_back_byte_for_byte() {
 fn recovery_charges_what_may_have_started_and_nothing_else() {
     let values = lazy();
     let recovered = |value: Bytes, mark| {
-        let written = values.recovered(token(1, false), value, mark).unwrap();
+        let written = values.recovered(marked(1), value, mark).unwrap();
         let (headers, payload) = list::parts(&written.value, Framing::Auto).unwrap();
         assert_eq!(payload, "hi");
-        (headers.retry_count(), crashes(&headers))
+        (headers.retry_count(), crashes(marked(1), &headers))
     };
     // Fresh: its hand-out may have been its first start.
     assert_eq!(recovered(Bytes::from_static(b"hi"), None), (1, 1));
@@ -155,7 +162,7 @@ fn suspects_run_where_they_must_and_never_too_often() {
             &[("x-retry-count", starts), ("x-hostler-crashes", crashes)],
             "hi",
         );
-        let claim = values.claim(token(1, false), value, Some(Duration::from_secs(40)));
+        let claim = values.claim(marked(1), value, Some(Duration::from_secs(40)));
         assert!(matches!(claim.origin, Origin::Orphan { .. }));
         assert_eq!(
             claim.message.headers.find_str(REDIS_DELIVERY_COUNT),
@@ -201,6 +208,80 @@ fn counts_of_producers_use_up_the_cap() {
 }
 
 #[test]
+fn a_crash_that_only_a_producer_tells_of_makes_no_suspect() {
+    let headers = &[("x-retry-count", "3"), ("x-hostler-crashes", "2")];
+    let told = framed(headers, "hi");
+    // On the list, or published for later; in a list of raw values that one is framed as well.
+    for (framing, framed) in [
+        (Framing::Auto, false),
+        (Framing::Frame, false),
+        (Framing::Json, false),
+        (Framing::Raw, true),
+    ] {
+        let values = values(framing, Accounting::Lazy);
+        let claim = values.claim(token(1, framed), told.clone(), None);
+        assert_eq!((claim.origin, claim.header), (Origin::Returned, 3));
+        assert_eq!(claim.message.headers.find(CRASHES), None);
+        // It goes back, and is claimed again: from the list that producers write to, or without it.
+        let Back::Unchanged(back) = values.back(&claim, 0).unwrap() else {
+            panic!("it never started");
+        };
+        assert_eq!(
+            back.form,
+            Form {
+                framed,
+                marked: false
+            }
+        );
+        assert_eq!(headers_of(&back.value).find(CRASHES).is_some(), !framed);
+        // Its host dies: only that counts.
+        let unstarted = values.recovered(token(1, framed), told.clone(), None);
+        assert!(!unstarted.unwrap().form.marked);
+        let started = values.recovered(token(1, framed), told.clone(), Some(4));
+        let started = started.unwrap();
+        assert!(started.form.marked);
+        assert_eq!(headers_of(&started.value).find_str(CRASHES), Some("1"));
+    }
+}
+
+#[test]
+fn a_suspect_that_is_left_to_another_host_stays_a_suspect() {
+    for framing in [Framing::Auto, Framing::Raw] {
+        let values = values(framing, Accounting::Lazy);
+        let hi = Bytes::from_static(b"hi");
+        let taken = values.recovered(token(1, false), hi, None).unwrap();
+        let here = Token([
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            2 + u8::from(taken.form.framed),
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            2,
+        ]);
+        let suspect = values.claim(here, taken.value, Some(Duration::ZERO));
+        assert!(matches!(suspect.origin, Origin::Orphan { .. }));
+        let Back::Unchanged(left) = values.back(&suspect, 0).unwrap() else {
+            panic!("it never started here");
+        };
+        assert!(left.form.marked);
+        let beside = Token([0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3]);
+        let again = values.claim(beside, left.value, None);
+        assert!(matches!(again.origin, Origin::Orphan { .. }));
+        assert_eq!(again.message.body, "hi");
+    }
+}
+
+#[test]
 fn exact_accounting_charges_only_recorded_starts() {
     let values = values(Framing::Auto, Accounting::Exact);
     let exact = DeliveryLimit {
@@ -218,7 +299,8 @@ fn exact_accounting_charges_only_recorded_starts() {
         .unwrap();
     assert_eq!(unstarted.value, value);
     let started = values.recovered(token(1, false), value, Some(1)).unwrap();
-    let suspect = values.claim(token(2, false), started.value, Some(Duration::ZERO));
+    assert!(started.form.marked);
+    let suspect = values.claim(marked(2), started.value, Some(Duration::ZERO));
     assert_eq!(attempt(&suspect, exact), Some((2, true)));
     assert_eq!(values.starts(&suspect, 3), 2);
 }
@@ -233,17 +315,17 @@ fn raw_values_are_framed_only_where_they_carry_headers() {
     let Back::Unchanged(back) = values.back(&claim, 0).unwrap() else {
         panic!("it never started");
     };
-    assert_eq!((&back.value, back.framed), (&raw, false));
+    assert_eq!((&back.value, back.form), (&raw, Form::default()));
     let Back::Charged(again) = values.back(&claim, 1).unwrap() else {
         panic!("it started");
     };
-    assert!(again.framed);
+    assert!(again.form.framed && !again.form.marked);
     let claim = values.claim(token(2, true), again.value, None);
     assert_eq!((claim.header, &claim.message.body), (1, &raw));
     let left = values
         .recovered(token(3, false), raw.clone(), None)
         .unwrap();
-    assert!(left.framed);
+    assert_eq!(left.form, Form::RETRY);
     assert_eq!(
         values.claim(token(4, true), left.value, None).message.body,
         raw

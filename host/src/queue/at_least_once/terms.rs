@@ -1,0 +1,184 @@
+//! What the hosts of one queue go by: when a delivery is an orphan, and where claims are recorded.
+//!
+//! If two hosts were configured differently, the one with the shorter `min_idle` would take what the other
+//! one still runs. So every host says in Redis what it goes by, for a limited time, before it claims
+//! anything. The scripts that take orphans read that, and the largest `min_idle` holds.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tracing::warn;
+
+use crate::delivery::millis::millis;
+use crate::redis::Error;
+use crate::redis::connection::Link;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::redis::startup::StartError;
+
+/// How often a host says what it goes by, at the least while it holds something.
+const REPEAT_EVERY: Duration = Duration::from_secs(5);
+/// How long it holds beyond two `min_idle`s, in which a host that lives has renewed its leases.
+const HOLDS_LONGER: Duration = Duration::from_secs(60);
+
+/// The terms of this host, and what it knows of those of the others.
+#[derive(Debug)]
+pub(in crate::queue) struct Terms {
+    /// The key of the terms of all hosts.
+    key: String,
+    queue: String,
+    host: String,
+    min_idle: Duration,
+    /// The key of the recovery set, if this host records its claims.
+    recovery: Option<String>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// When this host last said what it goes by.
+    said: Option<Instant>,
+    /// What all hosts went by then.
+    agreed: Agreed,
+}
+
+/// What all live hosts go by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Agreed {
+    largest: Duration,
+    smallest: Duration,
+    /// They use the same recovery set, or none.
+    is_one_set: bool,
+}
+
+impl Terms {
+    pub(in crate::queue) fn new(
+        key: String,
+        (queue, host): (&str, &str),
+        min_idle: Duration,
+        recovery: Option<&str>,
+    ) -> Self {
+        let agreed = Agreed {
+            largest: min_idle,
+            smallest: min_idle,
+            is_one_set: true,
+        };
+        Self {
+            key,
+            queue: queue.to_owned(),
+            host: host.to_owned(),
+            min_idle,
+            recovery: recovery.map(str::to_owned),
+            known: Mutex::new(Known { said: None, agreed }),
+        }
+    }
+
+    /// The key of the terms of all hosts, for scripts.
+    pub(in crate::queue) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The largest `min_idle`, as far as this host knows.
+    pub(in crate::queue) fn largest(&self) -> Duration {
+        self.known().agreed.largest
+    }
+
+    /// Before the first claim. The recovery set may belong to another queue.
+    pub(in crate::queue) async fn open(&self, link: &Link) -> Result<(), StartError> {
+        let said = self.say(link, "open").await;
+        match said.map_err(|error| StartError::from_error(error, &self.queue))? {
+            Some(owner) => Err(StartError::OfAnotherQueue {
+                key: self.recovery.clone().unwrap_or_default(),
+                purpose: "the recovery set",
+                owner,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Say what this host goes by, before it looks for orphans.
+    pub(in crate::queue) async fn stay(&self, link: &Link) -> Result<(), Error> {
+        match self.say(link, "stay").await? {
+            Some(owner) => {
+                let set = self.recovery.as_deref().unwrap_or_default();
+                let detail = format!("the recovery set `{set}` belongs to `{owner}`");
+                Err(Error::refused(Script::GoBy.name(), "OWNER", &detail))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same, unless that was a moment ago: before a renewal, and with housekeeping. A refusal stops
+    /// neither: the look for orphans meets it, and says so.
+    pub(in crate::queue) async fn stay_known(&self, link: &Link) -> Result<(), Error> {
+        let said = self.known().said;
+        if said.is_some_and(|at| at.elapsed() < REPEAT_EVERY) {
+            return Ok(());
+        }
+        match self.stay(link).await {
+            Err(Error::Configuration { .. }) => Ok(()),
+            said => said,
+        }
+    }
+
+    /// This host goes by nothing any more.
+    pub(in crate::queue) async fn leave(&self, link: &Link) -> Result<(), Error> {
+        self.say(link, "leave").await.map(drop)
+    }
+
+    /// Returns another queue that the recovery set belongs to.
+    async fn say(&self, link: &Link, when: &str) -> Result<Option<String>, Error> {
+        let script = Script::GoBy;
+        let keys = [Some(self.key.as_str()), self.recovery.as_deref()];
+        let keys: Vec<&str> = keys.into_iter().flatten().collect();
+        let mut call = script.on(&keys);
+        call.arg(&self.host)
+            .arg(millis(self.min_idle))
+            .arg(millis(2 * self.min_idle + HOLDS_LONGER))
+            .arg(&self.queue)
+            .arg(when);
+        let reply = script::run(link, script, &call).await?;
+        let [largest, smallest, is_one_set, owner] = reply::tuple(script.name(), reply)?;
+        let owner = reply::text(script.name(), owner)?;
+        if !owner.is_empty() {
+            return Ok(Some(owner));
+        }
+        let ms = |value: Value| reply::count(script.name(), &value).map(Duration::from_millis);
+        self.learn(Agreed {
+            largest: ms(largest)?,
+            smallest: ms(smallest)?,
+            is_one_set: reply::integer(script.name(), &is_one_set)? == 1,
+        });
+        Ok(None)
+    }
+
+    /// Warn where hosts differ, whenever that changes.
+    fn learn(&self, agreed: Agreed) {
+        let mut known = self.known();
+        known.said = Some(Instant::now());
+        let before = std::mem::replace(&mut known.agreed, agreed);
+        drop(known);
+        let spread = (agreed.smallest, agreed.largest);
+        if agreed.smallest < agreed.largest && spread != (before.smallest, before.largest) {
+            warn!(
+                own_ms = millis(self.min_idle),
+                shortest_ms = millis(agreed.smallest),
+                longest_ms = millis(agreed.largest),
+                "the hosts of this queue have different values of min_idle: the longest holds"
+            );
+        }
+        if !agreed.is_one_set && before.is_one_set {
+            warn!(
+                own = self.recovery,
+                "the hosts of this queue have different values of recovery_zset: what a host holds is \
+                 recovered only when that host was not seen for min_idle"
+            );
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Plain values: a panic elsewhere leaves none half-written.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
