@@ -8,7 +8,7 @@
 //! The same content as before is not a change, also if the file was written again or was missing.
 
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
+
+use crate::regular_file;
 
 /// Between two polls.
 const EVERY: Duration = Duration::from_millis(250);
@@ -205,7 +207,7 @@ fn too_large(max: u64) -> String {
 
 /// The content, and whether any later change would show; `None` if it changed meanwhile.
 fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>)>> {
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     // The opened file may already be another one.
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
@@ -245,7 +247,7 @@ impl Stamp {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::Write;
     use std::os::unix::fs::symlink;
 

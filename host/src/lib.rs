@@ -42,6 +42,7 @@ pub mod policies;
 pub mod publish;
 pub mod queue;
 pub mod redis;
+pub mod regular_file;
 pub mod rollout;
 pub mod runtime;
 pub mod sandbox;

@@ -53,13 +53,14 @@ const WORD_RULES: &[WordRule] = &[
 const MAY_USE: &[(&str, &[&str])] = &[
     ("delivery", &[]),
     ("wire", &["delivery"]),
-    ("file_watch", &[]),
+    ("regular_file", &[]),
+    ("file_watch", &["regular_file"]),
     ("redis", &["delivery", "wire"]),
     ("queue", &["delivery", "wire", "redis"]),
     ("publish", &["delivery", "wire", "redis", "queue"]),
     ("dead_letter", &["delivery", "wire", "redis", "queue"]),
     ("policies", &["delivery", "wire", "redis"]),
-    ("sandbox", &["delivery"]),
+    ("sandbox", &["delivery", "regular_file"]),
     ("telemetry", &["delivery", "redis", "queue"]),
     (
         "rollout",
@@ -96,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rollout",
             "runtime",
             "telemetry",
+            "regular_file",
         ],
     ),
     (

@@ -1,7 +1,9 @@
 //! `check FILE` and `invoke`: components without any Redis.
 
-use hostler_tests::command::{fed, run, run_line};
+use hostler_tests::command::{Ended, Host, fed, hostler, run, run_line};
 use hostler_tests::guests::guest;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 fn scripted() -> String {
     guest("scripted").to_str().unwrap().to_owned()
@@ -34,6 +36,38 @@ fn check_applies_the_given_limits() {
     let ended = run(["check", &scripted(), "--memory", "64KiB"]);
     assert_eq!(ended.code, 65, "{ended:?}");
     assert!(ended.stderr.contains("bytes of linear memory"), "{ended:?}");
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    // Nobody ever writes to it.
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    let config = dir.path().join("orders.toml");
+    let password = format!("stream = \"orders\"\nredis_password_file = \"{pipe}\"\n");
+    std::fs::write(&config, password).unwrap();
+    let (scripted, config) = (scripted(), config.to_str().unwrap());
+    let commands: [&[&str]; 5] = [
+        &["check", pipe],
+        &["check", "--config", pipe],
+        &["check", "--config", config],
+        &["check", &scripted, "--config", pipe],
+        &["invoke", pipe, "--body", "x"],
+    ];
+    for command in commands {
+        let ended = ended_in_time(command);
+        assert!([64, 65, 74].contains(&ended.code), "{command:?}: {ended:?}");
+        let said = "it is a pipe; copy its content to a regular file";
+        assert!(ended.stderr.contains(said), "{command:?}: {ended:?}");
+    }
+}
+
+/// Run a command that may hang.
+fn ended_in_time(command: &[&str]) -> Ended {
+    let mut host = Host::spawn(hostler(command));
+    host.end()
 }
 
 #[test]

@@ -6,12 +6,14 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hostler::sandbox::{Limits, LoadError, Sandbox, Settings};
+use hostler::rollout::verify::{Refusal, Step};
+use hostler::sandbox::{Allocation, Cache, Limits, LoadError, Sandbox, Settings};
 use hostler_tests::command::hostler;
-use hostler_tests::guests::{component, handler};
+use hostler_tests::guests::{component, handler, handler_beside};
 use hostler_tests::redis::PATIENCE;
 use wasm_encoder::{
-    BlockType, CodeSection, Component, ConstExpr, DataSection, Function, FunctionSection,
+    BlockType, CodeSection, Component, ComponentImportSection, ComponentTypeRef,
+    ComponentTypeSection, ConstExpr, DataSection, Function, FunctionSection, InstanceType,
     MemorySection, MemoryType, Module, ModuleSection, TypeSection, ValType,
 };
 
@@ -222,11 +224,133 @@ fn refusing_an_expensive_component_takes_no_memory_in_the_host() {
     let good = check(&handler("", "i32.const 0"));
     assert!(good > 0);
     let large = [large_to_compile(60), wide_memories(20)];
-    for bomb in large.into_iter().chain([slow_to_compile(400)]) {
+    let hoards = hoards().into_iter().map(|(_, bytes)| bytes);
+    for bomb in large.into_iter().chain([slow_to_compile(400)]).chain(hoards) {
         let most = check(&bomb);
         let bound = good + 2 * bomb.len() as u64 + (50 << 20);
         assert!(most < bound, "{most} bytes, and {good} for a good one");
     }
+}
+
+/// Components nested in one another: so many components, each with so many empty ones.
+fn nested(outer: usize, inner: usize) -> String {
+    let inner = "(instance (instantiate $empty))".repeat(inner);
+    let outer = "(instance (instantiate $crowd))".repeat(outer);
+    format!("(component $empty) (component $crowd (alias outer 1 $empty (component $empty)) {inner}) {outer}")
+}
+
+/// A module with so many elements in passive segments, in so many instances.
+fn passive(elements: usize, instances: usize) -> String {
+    let elements = "$f ".repeat(elements);
+    let instances = "(core instance (instantiate $m))".repeat(instances);
+    format!("(core module $m (func $f) (elem func {elements})) {instances}")
+}
+
+/// Each declares little, and takes much: what no limit of an instance counts.
+fn hoards() -> [(&'static str, Vec<u8>); 3] {
+    // What is not touched does not hide it.
+    let roomy = r#"(core module $r (memory 900)) (core instance (instantiate $r))"#;
+    [
+        ("nested components", handler_beside(&nested(900, 900))),
+        (
+            "nested components beside a large memory",
+            handler_beside(&format!("{}{roomy}", nested(900, 900))),
+        ),
+        ("passive segments", handler_beside(&passive(9_000, 250))),
+    ]
+}
+
+#[test]
+fn a_child_measures_what_an_instance_takes_beside_its_memory() {
+    let settings = by_child(Limits::default());
+    for (name, bytes) in hoards() {
+        let refused = refusal(&bytes, &settings);
+        println!("{name}, {} bytes: {refused}", bytes.len());
+        let is_it = matches!(refused, LoadError::InstanceTooLarge { .. });
+        assert!(is_it, "{name}: {refused}");
+        let text = refused.to_string();
+        assert!(text.contains("bytes of memory beside"), "{name}: {text}");
+        assert!(text.ends_with(" the limit is 25690112"), "{name}: {text}");
+        assert_eq!(Refusal::from(refused).step(), Step::Limits);
+    }
+    // The same, but less of it.
+    for items in [nested(100, 100), passive(9_000, 50)] {
+        let bytes = handler_beside(&items);
+        Sandbox::load_bytes(&bytes, &settings).expect("it is within the bounds");
+    }
+}
+
+#[test]
+fn an_instance_within_all_limits_is_accepted_by_the_child() {
+    // All memory, touched by the start function; the most memories, with data, and tables; much stack.
+    let memories = r#"(memory 1 (data "x"))"#.repeat(31);
+    let tables = "(table 1000 funcref)".repeat(64);
+    let touches = "(start $touch) (func $touch (memory.fill (memory $memory) (i32.const 0) (i32.const 1)
+        (i32.const 60000000)))";
+    let items = format!("(memory $memory 990) {memories} {tables} {touches}");
+    for allocation in [Allocation::Auto, Allocation::OnDemand] {
+        let settings = Settings {
+            allocation,
+            ..by_child(Limits {
+                stack: 8 << 20,
+                ..Limits::default()
+            })
+        };
+        Sandbox::load_bytes(&handler(&items, "i32.const 0"), &settings)
+            .expect("it is within the limits");
+    }
+}
+
+#[test]
+fn code_of_a_refused_component_is_not_cached() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings {
+        cache: Some(Cache {
+            dir: dir.path().join("cache"),
+            max_bytes: 1 << 30,
+        }),
+        ..by_child(Limits::default())
+    };
+    let (_, hoard) = &hoards()[0];
+    // Code from the cache is not tried again.
+    for _ in 0..2 {
+        let refused = refusal(hoard, &settings);
+        let is_it = matches!(refused, LoadError::InstanceTooLarge { .. });
+        assert!(is_it, "{refused}");
+    }
+    let entries = fs::read_dir(dir.path().join("cache")).expect("it was made");
+    assert_eq!(entries.count(), 0);
+}
+
+/// An import whose type is an instance in an instance, and so on.
+fn deep_instance_types(levels: usize) -> Vec<u8> {
+    let mut ty = InstanceType::new();
+    for _ in 0..levels {
+        let mut outer = InstanceType::new();
+        outer.ty().instance(&ty);
+        outer.export("a", ComponentTypeRef::Instance(0));
+        ty = outer;
+    }
+    let mut types = ComponentTypeSection::new();
+    types.instance(&ty);
+    let mut imports = ComponentImportSection::new();
+    imports.import("x", ComponentTypeRef::Instance(0));
+    let mut component = Component::new();
+    component.section(&types).section(&imports);
+    component.finish()
+}
+
+#[test]
+fn a_component_that_makes_the_compiler_panic_gets_a_refusal_of_its_own() {
+    let refused = refusal(&deep_instance_types(200), &by_child(Limits::default()));
+    let text = refused.to_string();
+    assert!(
+        matches!(refused, LoadError::CompilerPanicked { .. }),
+        "{text}"
+    );
+    assert!(text.contains("build it without that"), "{text}");
+    assert!(!text.contains("report"), "{text}");
+    assert_eq!(Refusal::from(refused).step(), Step::Compile);
 }
 
 /// Large generated modules: their cost is unknown, but their compilation ends.

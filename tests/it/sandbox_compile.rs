@@ -1,5 +1,6 @@
 //! Compilation: in a child process, within limits, and once per component.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -8,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use hostler::delivery::outcome::Outcome;
 use hostler::sandbox::{Allocation, Cache, Compiler, Limits, LoadError, Sandbox, Settings};
-use hostler_tests::command::{end, fed, hostler};
+use hostler_tests::command::{end, fed, hostler, run};
 use hostler_tests::guests::{component, guest, handler};
 use hostler_tests::host::binary;
 use hostler_tests::redis::PATIENCE;
 use hostler_tests::rig::Rig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tempfile::TempDir;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use tempfile::{NamedTempFile, TempDir};
 use wasm_encoder::{
     CodeSection, Component, Function, FunctionSection, Module, ModuleSection, TypeSection, ValType,
 };
@@ -267,11 +269,11 @@ fn a_broken_compiler_is_reported() {
     assert!(std::env::vars_os().count() > 1);
     let own = "grep -v -x -e PWD -e OLDPWD -e SHLVL -e _";
     let text = said(&format!(
-        "cat >/dev/null; env | cut -d= -f1 | {own} | tr '\\n' ' ' >&2; exit 3"
+        "cat >/dev/null; env | cut -d= -f1 | {own} | sort | tr '\\n' ' ' >&2; exit 3"
     ));
     assert_eq!(
         text.trim_end(),
-        format!("{crashed}exit status: 3: MALLOC_ARENA_MAX")
+        format!("{crashed}exit status: 3: MALLOC_ARENA_MAX RAYON_NUM_THREADS")
     );
 
     let nowhere = only_from(&place.dir());
@@ -289,12 +291,82 @@ fn the_compiler_command_refuses_other_callers() {
     let refusal = "this command is for hosts only";
     assert!(ended.stderr.contains(refusal), "{ended:?}");
     // A right job is refused too, when the parent in the job does not exist.
-    let job = r#"{"parent":1,"address_space":1000000000,"cpu_seconds":10,"on_demand":false,
-        "memory":65536,"stack":65536}"#
-        .replace('\n', "");
-    let ended = fed(["compile-component"], format!("{job}\n").as_bytes());
+    let job = "{\"task\":\"compile\",\"parent\":1,\"cpu_seconds\":10}\n";
+    let ended = fed(["compile-component"], job.as_bytes());
     assert_eq!(ended.code, 74, "{ended:?}");
     assert!(ended.stderr.contains("the parent has ended"), "{ended:?}");
+}
+
+/// What the kernel lets a compiler do, as it reports itself; and the note before the report.
+fn probed() -> (Option<String>, Vec<String>) {
+    let job = format!(
+        r#"{{"task":"probe","parent":{},"cpu_seconds":10}}"#,
+        std::process::id()
+    );
+    let ended = fed(["compile-component"], format!("{job}\n").as_bytes()).ok();
+    let mut parts = ended.stdout.as_str();
+    let mut part = |tag| {
+        let rest = parts.strip_prefix(tag)?;
+        let (length, rest) = rest.split_at(8);
+        let length = u64::from_be_bytes(length.as_bytes().try_into().unwrap());
+        let (text, rest) = rest.split_at(length as usize);
+        parts = rest;
+        Some(text.to_owned())
+    };
+    let note = part("u");
+    let report = part("v").expect("a report");
+    (note, report.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_compiler_reaches_no_network_no_file_and_no_process() {
+    let (note, report) = probed();
+    assert_eq!(note, None);
+    let denied = ["tcp", "udp", "unix", "file", "program", "signal"];
+    let denied = denied.map(|what| format!("{what}: PermissionDenied"));
+    let expected: Vec<String> = denied
+        .into_iter()
+        .chain(["thread: done".to_owned()])
+        .collect();
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn a_compiler_that_cannot_be_confined_says_so() {
+    const CHILD: &str = "HOSTLER_TEST_NO_SECCOMP";
+    if std::env::var_os(CHILD).is_none() {
+        // What a process may not do is for ever: the test runs itself as a child.
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sandbox_compile::a_compiler_that_cannot_be_confined_says_so"])
+            .env(CHILD, "")
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{output}");
+        assert!(output.contains("1 passed"), "{output}");
+        return;
+    }
+    // A kernel that does not take filters any more.
+    let rules = BTreeMap::from([(nix::libc::SYS_seccomp, Vec::new())]);
+    let denied = SeccompAction::Errno(nix::libc::ENOSYS as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    seccompiler::apply_filter_all_threads(&filter).unwrap();
+
+    let (note, report) = probed();
+    let note = note.expect("a note");
+    assert!(note.contains("Function not implemented"), "{note}");
+    // It could not be confined: this shows that the probe finds what is allowed.
+    for line in ["udp: done", "unix: done", "file: done", "signal: done"] {
+        assert!(report.iter().any(|found| found == line), "{report:?}");
+    }
+    // The host compiles all the same, and says it.
+    let file = NamedTempFile::new().unwrap();
+    fs::write(file.path(), handler("", "i32.const 0")).unwrap();
+    let ended = run(["check", file.path().to_str().unwrap(), "--compile-cache=off"]).ok();
+    let said = "the process that compiles keeps the rights of this user";
+    assert!(ended.stderr.contains(said), "{ended:?}");
 }
 
 /// The child processes of this process.

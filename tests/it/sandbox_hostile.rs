@@ -150,6 +150,30 @@ mod measured {
         panic!("p99 of honest messages alone and beside hostile ones: {seen:?}");
     }
 
+    #[tokio::test]
+    async fn enormous_names_do_not_make_a_fault_slow() {
+        // Four frames, each with a text of a megabyte.
+        let name = enormous_name(6);
+        let functions: String = (0_u32..4)
+            .map(|n| {
+                let body = match n {
+                    0 => "unreachable".to_owned(),
+                    n => format!("call $f{}", n - 1),
+                };
+                format!(r#"(func $f{n} (@name "{name}") {body})"#)
+            })
+            .collect();
+        let bytes = handler(&functions, "call $f3 i32.const 0");
+        let mut rig = Rig::bytes(&bytes, &Settings::default());
+        let begun = Instant::now();
+        for _ in 0..20 {
+            let fault = rig.fault("").await;
+            assert!(fault.detail.matches("a::f::<").count() == 4, "{fault}");
+        }
+        let each = begun.elapsed() / 20;
+        assert!(each < Duration::from_millis(20), "{each:?} each");
+    }
+
     /// The time between two yields of a computing guest delays each step of the other guests of its
     /// thread.
     #[tokio::test]
@@ -176,6 +200,44 @@ mod measured {
         }
         panic!("turns, and ticks: {seen:?}");
     }
+}
+
+/// A mangled name of some hundred bytes that stands for a text of this many levels of ten.
+fn enormous_name(levels: u32) -> String {
+    // A back reference, relative to the end of `_R`: a number in base 62, less one.
+    let reference = |at: usize| {
+        let digits: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        let mut number = at - 1;
+        let mut text = Vec::new();
+        loop {
+            text.insert(0, digits[number % 62]);
+            number /= 62;
+            if number == 0 {
+                break;
+            }
+        }
+        format!("B{}_", String::from_utf8(text).unwrap())
+    };
+    let mut name = "INvC1a1f".to_owned();
+    let mut inner = "u".to_owned();
+    for _ in 0..levels {
+        let at = name.len();
+        name.push_str(&format!("T{}E", inner.repeat(10)));
+        inner = reference(at);
+    }
+    format!("_R{name}E")
+}
+
+#[tokio::test]
+async fn the_names_in_a_fault_are_cut_while_they_are_written() {
+    let name = enormous_name(3);
+    let items = format!(r#"(func $f (@name "{name}") unreachable)"#);
+    let mut rig = Rig::bytes(&handler(&items, "call $f i32.const 0"), &Settings::default());
+    let detail = rig.fault("").await.detail;
+    let (_, frames) = detail.split_once(", in ").expect("it has a trace");
+    let first = frames.split(" < ").next().unwrap();
+    assert!(first.starts_with("a::f::<((((), (), ()"), "{detail}");
+    assert_eq!(first.len(), 96, "{detail}");
 }
 
 #[tokio::test]

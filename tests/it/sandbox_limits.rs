@@ -343,9 +343,88 @@ async fn too_many_core_instances_are_refused() {
         let outcome = outcome(&crowd(200, 1), &settings).await;
         assert_eq!(outcome, Outcome::Ack);
         let refused = Sandbox::load_bytes(&crowd(300, 1), &settings).unwrap_err();
-        assert!(matches!(refused, LoadError::Start(_)), "{refused}");
-        assert!(refused.to_string().contains("instance count"), "{refused}");
+        assert!(
+            matches!(refused, LoadError::InstanceTooLarge { .. }),
+            "{refused}"
+        );
+        let text = refused.to_string();
+        assert!(text.contains("core module instances"), "{text}");
+        assert!(text.contains("maximum of 256"), "{text}");
+        assert_eq!(Refusal::from(refused).step(), Step::Limits);
     }
+}
+
+/// What is loaded, or the refusal.
+async fn loaded(bytes: &[u8], settings: &Settings) -> Result<Outcome, String> {
+    match Sandbox::load_bytes(bytes, settings) {
+        Ok(sandbox) => Ok(Rig::of(sandbox).run("").await.outcome),
+        Err(refusal) => {
+            let text = refusal.to_string();
+            assert_eq!(Refusal::from(refusal).step(), Step::Limits, "{text}");
+            Err(text)
+        }
+    }
+}
+
+fn many(number: u32, what: &str, limit: u32) -> Result<Outcome, String> {
+    Err(format!("has {number} {what}, the limit is {limit}"))
+}
+
+#[tokio::test]
+async fn too_many_memories_and_tables_are_refused() {
+    for settings in both_allocations() {
+        // The handler has a memory of its own.
+        let memories = |more| handler(&r#"(memory 1)"#.repeat(more), "i32.const 0");
+        assert_eq!(loaded(&memories(31), &settings).await, Ok(Outcome::Ack));
+        let refused = loaded(&memories(32), &settings).await;
+        assert_eq!(refused, many(33, "linear memories", 32));
+        // In several instances of one module.
+        let instances = |count| {
+            let module = r#"(core module $two (memory 1) (memory 1 (data "x")))"#;
+            let instance = "(core instance (instantiate $two))";
+            handler_beside(&format!("{module}{}", instance.repeat(count)))
+        };
+        assert_eq!(loaded(&instances(15), &settings).await, Ok(Outcome::Ack));
+        let refused = loaded(&instances(495), &settings).await;
+        assert_eq!(refused, many(991, "linear memories", 32));
+
+        let tables = |count| handler(&"(table 1 funcref)".repeat(count), "i32.const 0");
+        assert_eq!(loaded(&tables(64), &settings).await, Ok(Outcome::Ack));
+        let refused = loaded(&tables(65), &settings).await;
+        assert_eq!(refused, many(65, "tables", 64));
+    }
+}
+
+#[tokio::test]
+async fn too_many_elements_in_passive_segments_are_refused() {
+    let segment = |items: usize| format!("(elem func {})", "$f ".repeat(items));
+    let module = |segments: &[usize]| {
+        let segments: String = segments.iter().map(|items| segment(*items)).collect();
+        format!("(core module (func $f) {segments})")
+    };
+    let settings = Settings::default();
+    let many_in_one = handler_beside(&module(&[4_000, 0, 6_000]));
+    assert_eq!(loaded(&many_in_one, &settings).await, Ok(Outcome::Ack));
+    let one_more = handler_beside(&format!("{}{}", module(&[10_000]), module(&[1])));
+    let refused = loaded(&one_more, &settings).await;
+    assert_eq!(refused, many(10_001, "elements in passive segments", 10_000));
+    // Elements of other segments are in tables, which have a limit.
+    let active = format!(
+        "(table 20000 funcref) (func $f) (elem (i32.const 0) func {})",
+        "$f ".repeat(20_000)
+    );
+    let active = handler(&active, "i32.const 0");
+    assert_eq!(loaded(&active, &settings).await, Ok(Outcome::Ack));
+}
+
+#[tokio::test]
+async fn too_many_types_are_refused() {
+    let types = |count: usize| handler_beside(&format!("(core module {})", "(type (func))".repeat(count)));
+    let settings = Settings::default();
+    assert_eq!(loaded(&types(49_900), &settings).await, Ok(Outcome::Ack));
+    let refused = loaded(&types(766_000), &settings).await.unwrap_err();
+    assert!(refused.starts_with("has 7660"), "{refused}");
+    assert!(refused.ends_with(" types, the limit is 50000"), "{refused}");
 }
 
 #[tokio::test]

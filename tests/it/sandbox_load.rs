@@ -12,6 +12,8 @@ use hostler_tests::rig::Rig;
 use nix::sys::resource::{Resource, setrlimit};
 use tempfile::NamedTempFile;
 
+use crate::sandbox_compile::by_child;
+
 const MIB: usize = 1 << 20;
 
 /// The error of loading these bytes.
@@ -339,6 +341,9 @@ fn a_component_that_fails_at_start_is_refused() {
         let message = refusal(&handler(&items, "i32.const 0"), &settings);
         let begin = format!("does not start: {fault}");
         assert!(message.starts_with(&begin), "{message}");
+        // A child that compiles also tries, and says the same.
+        let child = by_child(settings.limits.clone());
+        assert_eq!(refusal(&handler(&items, "i32.const 0"), &child), message);
     }
     // Each memory is within the limit; together they are not.
     let memories = handler(&"(memory 500)".repeat(3), "i32.const 0");

@@ -1,11 +1,12 @@
 //! The output of guests becomes bounded and escaped log lines.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::Outcome;
 use hostler::sandbox::{Call, Limits, LogLine, LogSink, Settings, Stream};
+use hostler_tests::guests::{HANDLE, exporting};
 use hostler_tests::rig::{Rig, message};
 
 fn limited(limits: Limits) -> Settings {
@@ -128,8 +129,10 @@ async fn a_flood_of_lines_is_not_a_fault() {
 
 #[tokio::test]
 async fn log_bytes_per_second_are_limited_for_all_attempts_together() {
+    // The event of a short line counts 352 bytes and the line and the id.
+    const EVENT: usize = 400;
     let mut rig = Rig::scripted(&limited(Limits {
-        log_rate: 64 * 50,
+        log_rate: EVENT * 50,
         ..Limits::default()
     }));
     let started = std::time::Instant::now();
@@ -139,28 +142,149 @@ async fn log_bytes_per_second_are_limited_for_all_attempts_together() {
         kept += rig.capture.take().len();
     }
     // The lines of one second at once, and those of the time since.
-    let allowed = 50.0 * (1.0 + started.elapsed().as_secs_f64());
+    let allowed = 1.2 * 50.0 * (1.0 + started.elapsed().as_secs_f64());
     assert!((50..=allowed.ceil() as usize).contains(&kept), "{kept}");
 }
 
-/// The event for the line `hello` of a guest that gets this message.
-async fn event(rig: &Rig, message: &Message) -> serde_json::Value {
+#[tokio::test]
+async fn a_line_is_cut_where_its_escaped_text_is_too_long() {
+    // Each character is written with six.
+    let mut rig = Rig::bytes(&writing(&"\u{1b}".repeat(20)), &limited(Limits {
+        log_line: 50,
+        ..Limits::default()
+    }));
+    let report = rig.run("").await;
+    assert_eq!(rig.lines(), [format!("{}\\u [cut]", "\\u{1b}".repeat(8))]);
+    assert_eq!(report.log_bytes_dropped, 20 * 6 - 50);
+}
+
+/// The bytes of the log, for a second at most, of a guest that writes this line again and again.
+async fn logged(line: &str, id: &str, rate: usize) -> (usize, f64) {
+    let rig = Rig::bytes(
+        &writing(line),
+        &limited(Limits {
+            log_rate: rate,
+            log_attempt: 1 << 30,
+            ..Limits::default()
+        }),
+    );
+    let message = Message {
+        id: id.into(),
+        ..message("")
+    };
+    let begun = std::time::Instant::now();
+    let written = events(async || {
+        let mut slot = rig.sandbox.slot();
+        for _ in 0..300 {
+            rig.sandbox.call(&mut slot, to_the_log(&message)).await;
+        }
+    })
+    .await;
+    (written.len(), begun.elapsed().as_secs_f64())
+}
+
+#[tokio::test]
+async fn the_log_of_guests_stays_within_its_rate_whatever_they_write() {
+    const RATE: usize = 64 << 10;
+    let long = "1-1".repeat(500);
+    for (line, id) in [
+        ("x", "1-1"),
+        (&*"\u{1b}\u{202e}\"\\".repeat(200), "1-1"),
+        ("x", &*long),
+    ] {
+        let (written, seconds) = logged(line, id, RATE).await;
+        // A line about what was dropped comes once a second.
+        let allowed = (RATE + 1_000) as f64 * (1.0 + seconds);
+        assert!(written > RATE / 2, "{written} bytes");
+        assert!((written as f64) < allowed, "{written} bytes in {seconds} s");
+    }
+}
+
+/// A handler that writes this line to stdout, and acknowledges.
+fn writing(line: &str) -> Vec<u8> {
+    let bytes: String = line.bytes().map(|byte| format!("\\{byte:02x}")).collect();
+    let size = line.len() + 1;
+    let text = format!(
+        r#"(import "wasi:io/error@0.2.0" (instance $errors (export "error" (type (sub resource)))))
+        (alias export $errors "error" (type $error))
+        (import "wasi:io/streams@0.2.0" (instance $streams
+            (export "output-stream" (type $output (sub resource)))
+            (alias outer 1 $error (type $outer))
+            (export "error" (type $e (eq $outer)))
+            (type $own (own $e))
+            (type $failure (variant (case "last-operation-failed" $own) (case "closed")))
+            (export "stream-error" (type $stream-error (eq $failure)))
+            (type $stream (borrow $output))
+            (type $bytes (list u8))
+            (export "[method]output-stream.blocking-write-and-flush" (func
+                (param "self" $stream) (param "contents" $bytes)
+                (result (result (error $stream-error)))))))
+        (alias export $streams "output-stream" (type $output))
+        (import "wasi:cli/stdout@0.2.0" (instance $stdout
+            (alias outer 1 $output (type $outer))
+            (export "output-stream" (type $o (eq $outer)))
+            (type $own (own $o))
+            (export "get-stdout" (func (result $own)))))
+        (core module $base
+            (memory (export "memory") 1)
+            (data (i32.const 2048) "{bytes}\0a")
+            (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024))
+        (core instance $base (instantiate $base))
+        (alias core export $base "memory" (core memory $memory))
+        (alias core export $base "realloc" (core func $realloc))
+        (core func $get (canon lower (func $stdout "get-stdout")))
+        (core func $write (canon lower
+            (func $streams "[method]output-stream.blocking-write-and-flush") (memory $memory)))
+        (core func $drop (canon resource.drop $output))
+        (core module $main
+            (import "host" "get" (func $get (result i32)))
+            (import "host" "write" (func $write (param i32 i32 i32 i32)))
+            (import "host" "drop" (func $drop (param i32)))
+            (func (export "handle") {core} (local $out i32)
+                (local.set $out (call $get))
+                (call $write (local.get $out) (i32.const 2048) (i32.const {size}) (i32.const 512))
+                (call $drop (local.get $out))
+                i32.const 0))
+        (core instance $core (instantiate $main (with "host" (instance
+            (export "get" (func $get)) (export "write" (func $write)) (export "drop" (func $drop))))))
+        (alias core export $core "handle" (core func $run))"#,
+        core = HANDLE.core,
+    );
+    exporting(&HANDLE, "1.0.0", &text)
+}
+
+/// What is logged meanwhile, as lines of JSON.
+async fn events(run: impl AsyncFnOnce()) -> String {
     let events = Events::default();
     let kept = events.clone();
     let subscriber = tracing_subscriber::fmt().json();
     let subscriber = subscriber.with_writer(move || kept.clone()).finish();
     let guard = tracing::subscriber::set_default(subscriber);
-    let call = Call {
+    run().await;
+    drop(guard);
+    let written = events.0.lock().unwrap().clone();
+    String::from_utf8(written).unwrap()
+}
+
+/// The second attempt of this message, whose output is logged.
+fn to_the_log(message: &Message) -> Call<'_> {
+    static CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+    Call {
         message,
         attempt: 2,
         max_attempts: 0,
-        cancelled: &Arc::new(AtomicBool::new(false)),
+        cancelled: &CANCELLED,
         logs: &LogSink::Tracing,
-    };
-    let mut slot = rig.sandbox.slot();
-    rig.sandbox.call(&mut slot, call).await;
-    drop(guard);
-    let text = String::from_utf8(events.0.lock().unwrap().clone()).unwrap();
+    }
+}
+
+/// The event for the line `hello` of a guest that gets this message.
+async fn event(rig: &Rig, message: &Message) -> serde_json::Value {
+    let text = events(async || {
+        let mut slot = rig.sandbox.slot();
+        rig.sandbox.call(&mut slot, to_the_log(message)).await;
+    })
+    .await;
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .find(|event: &serde_json::Value| event["fields"]["line"] == "hello")

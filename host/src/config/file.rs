@@ -11,6 +11,7 @@ use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::Definition;
 use crate::config::settings;
 use crate::config::value::{Invalid, Shape, nearest};
+use crate::regular_file;
 
 /// A configuration is a page of text. A larger file is something else.
 pub const FILE_MAX: u64 = 1 << 20;
@@ -58,7 +59,7 @@ pub(super) fn parse(path: &Path, text: String) -> (Vec<FileValue>, Vec<Problem>)
 
 fn load(path: &Path) -> Result<String, String> {
     let mut text = String::new();
-    std::fs::File::open(path)
+    regular_file::open(path)
         .and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text))
         .map_err(|error| error.to_string())?;
     if text.len() as u64 > FILE_MAX {

@@ -1,8 +1,7 @@
 //! How to reach Redis: URL, password, certificates.
 
-use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::config::collect::Collected;
 use crate::config::problem::Source;
@@ -13,6 +12,7 @@ use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
 use crate::redis::target::{PasswordSource, Target, TlsFiles};
+use crate::regular_file;
 
 /// A password file is one line.
 const PASSWORD_MAX: u64 = 4096;
@@ -108,7 +108,7 @@ impl Collected {
             return PasswordSource::Url;
         };
         let mut text = String::new();
-        let what = match File::open(&file)
+        let what = match regular_file::open(&file)
             .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text))
         {
             Ok(_) if text.len() as u64 > PASSWORD_MAX => {
@@ -128,7 +128,7 @@ impl Collected {
     /// A file that must exist and be readable.
     fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
         let path = self.value(setting)?;
-        if let Err(error) = File::open::<&Path>(&path) {
+        if let Err(error) = regular_file::open(&path) {
             let what = format!("{} cannot be read: {error}", path.display());
             self.bad_value(setting, what);
         }

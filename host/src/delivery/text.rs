@@ -1,6 +1,6 @@
 //! Bounded and printable texts.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// The longest detail of a dead letter or a fault, in bytes.
 pub const DETAIL_MAX: usize = 1024;
@@ -16,6 +16,34 @@ pub fn truncated(text: &str, max: usize) -> &str {
         .rev()
         .find(|&i| text.is_char_boundary(i));
     &text[..end.unwrap_or(0)]
+}
+
+/// The first `max` bytes of a value as text, cut at a character boundary. Formatting stops there: a short
+/// value may have a very long text.
+pub fn format_up_to(max: usize, value: fmt::Arguments<'_>) -> String {
+    struct UpTo {
+        text: String,
+        max: usize,
+    }
+    impl Write for UpTo {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            let kept = truncated(part, self.max - self.text.len());
+            self.text.push_str(kept);
+            // An error ends the formatting.
+            if kept.len() == part.len() {
+                Ok(())
+            } else {
+                Err(fmt::Error)
+            }
+        }
+    }
+    let mut out = UpTo {
+        text: String::new(),
+        max,
+    };
+    // An error is the end of the room.
+    out.write_fmt(value).unwrap_or_default();
+    out.text
 }
 
 /// Whether a character could act on a terminal or forge a line: control characters (except tabs), line
@@ -77,5 +105,22 @@ mod tests {
         assert!(safe.starts_with("a\\u{1b}[31m") && safe.ends_with("é\\n\tb"));
         assert_eq!(printable(&safe), safe);
         assert_eq!(printable_lines("a\u{7}\nb\n"), "a\\u{7}\nb\n");
+    }
+
+    #[test]
+    fn formatting_stops_at_the_limit() {
+        /// Writes for ever.
+        struct Endless;
+        impl fmt::Display for Endless {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                loop {
+                    f.write_str("ab€")?;
+                }
+            }
+        }
+        for (max, text) in [(0, ""), (1, "a"), (4, "ab"), (5, "ab€"), (7, "ab€ab")] {
+            assert_eq!(format_up_to(max, format_args!("{Endless}")), text);
+        }
+        assert_eq!(format_up_to(9, format_args!("{}-{}", 1, "whole")), "1-whole");
     }
 }

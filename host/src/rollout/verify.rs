@@ -190,14 +190,19 @@ fn step(error: &LoadError) -> Step {
         LoadError::CompileTime { .. }
         | LoadError::CompileMemory { .. }
         | LoadError::CodeTooLarge { .. }
-        | LoadError::CompilerCrashed { .. } => Step::Compile,
+        | LoadError::CompilerCrashed { .. }
+        | LoadError::CompilerPanicked { .. } => Step::Compile,
         LoadError::NoHandler { .. }
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
         LoadError::NotGranted { .. } | LoadError::WrongImport { .. } => Step::Imports,
-        LoadError::NeedsMore { .. } | LoadError::InstanceTooLarge { .. } => Step::Limits,
-        LoadError::Start(_) | LoadError::Engine { .. } => Step::Instance,
+        LoadError::NeedsMore { .. }
+        | LoadError::TooMany { .. }
+        | LoadError::InstanceTooLarge { .. } => Step::Limits,
+        LoadError::Start(_) | LoadError::TrialCrashed { .. } | LoadError::Engine { .. } => {
+            Step::Instance
+        }
     }
 }
 

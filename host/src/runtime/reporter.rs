@@ -24,8 +24,9 @@ use crate::telemetry::metrics::{Gauge, Metrics};
 use crate::telemetry::status::{Fault as FaultShown, Status};
 use crate::telemetry::wall_clock_ms;
 
-/// At most this many lines in a second report single faults of one kind; all faults are counted.
-const FAULT_LINES: u32 = 100;
+/// At most this many lines in a second report single faults of one kind, dead letters, or discarded messages;
+/// all are counted.
+const MESSAGE_LINES: u32 = 100;
 
 /// See the module.
 #[derive(Debug)]
@@ -36,7 +37,8 @@ pub(super) struct Reporter {
     guarantee: Guarantee,
     /// Events that concern many deliveries at once are logged once a second.
     throttle: Throttle,
-    fault_lines: Throttle,
+    /// Lines about single messages: a burst of each kind in a second.
+    message_lines: Throttle,
     /// The requests of the queue that are counted already.
     contact: Contact,
     /// Messages that a full buffer dropped, and that are not logged yet.
@@ -62,7 +64,7 @@ impl Reporter {
             status: Status::default(),
             guarantee,
             throttle: Throttle::default(),
-            fault_lines: Throttle::bursts(Duration::from_secs(1), FAULT_LINES),
+            message_lines: Throttle::bursts(Duration::from_secs(1), MESSAGE_LINES),
             contact,
             dropped_unlogged: 0,
             refuses_settlements: false,
@@ -139,7 +141,7 @@ impl Reporter {
             detail: fault.detail.clone(),
             handler: handler.to_owned(),
         });
-        if let Some(suppressed) = self.fault_lines.pass(kind, Instant::now()) {
+        if let Some(suppressed) = self.message_line(kind) {
             warn!(
                 %message_id,
                 kind,
@@ -175,7 +177,12 @@ impl Reporter {
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
-                warn!(%message_id, reason, attempts, detail, handler, "dead-lettered");
+                if let Some(suppressed) = self.message_line("dead-lettered") {
+                    warn!(
+                        %message_id,
+                        reason, attempts, detail, handler, suppressed, "dead-lettered"
+                    );
+                }
                 let dead_letter = Disposition::DeadLetter(rejection);
                 self.metrics.disposition(&dead_letter);
             }
@@ -190,7 +197,12 @@ impl Reporter {
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
-                    info!(%message_id, reason, attempts, detail, handler, "discarded");
+                    if let Some(suppressed) = self.message_line("discarded") {
+                        info!(
+                            %message_id,
+                            reason, attempts, detail, handler, suppressed, "discarded"
+                        );
+                    }
                 } else if let Some(others) = self.pass(reason) {
                     warn!(
                         %message_id,
@@ -465,6 +477,11 @@ impl Reporter {
         self.metrics.batches.inc_by(batches);
         self.metrics.batch_splits.inc_by(splits);
         set(&self.metrics.held, held as u64);
+    }
+
+    /// Whether a line about a single message may be logged now; as [`Throttle::pass`].
+    fn message_line(&self, kind: &'static str) -> Option<u64> {
+        self.message_lines.pass(kind, Instant::now())
     }
 
     fn pass(&self, kind: &'static str) -> Option<u64> {

@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::error::{LoadError, describe};
 use super::fault::{ErrorContext, host_panic, quoting};
 use super::host::Attempt;
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
-use super::meter::Meter;
 use super::supervise::{End, drop_caught, supervise};
 use super::world::{Answer, Headers, MessageParam};
 use crate::delivery::batch::Pieces;
@@ -63,25 +61,6 @@ pub struct BatchReport {
 }
 
 impl Loaded {
-    /// Make one instance and drop it, so that a component that cannot start is refused at load.
-    pub(super) async fn trial(&self) -> Result<(), LoadError> {
-        let meter = Arc::new(Meter::default());
-        let deadline = Instant::now() + self.shared.limits.wall;
-        let mut live = Live::new(self, &meter, Attempt::trial(deadline), Instant::now());
-        live.store.set_epoch_deadline(1);
-        let making = self.pre.instantiate_async(&mut live.store);
-        let end = supervise(making, &meter, deadline).await;
-        live.store.data_mut().finish();
-        let instance = self.conclude(end, &live).map_err(LoadError::Start)?;
-        self.export
-            .function(&mut live.store, &instance)
-            .map_err(|error| LoadError::WrongType {
-                export: self.export.name(),
-                detail: describe(&error),
-            })?;
-        drop_caught(live).map_err(|payload| LoadError::Start(host_panic(&*payload)))
-    }
-
     pub(super) async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
@@ -179,15 +158,11 @@ impl Loaded {
             denied: live.store.data().limiter.denied(),
             instantiated: live.is_made(),
         };
-        match end {
-            End::Returned(Ok(value)) => Ok(value),
-            End::Returned(Err(error)) => {
-                let last_line = live.store.data().last_line();
-                Err(quoting(context.fault(&error), last_line.as_deref()))
-            }
-            End::TimedOut => Err(context.wall_timeout()),
-            End::Panicked(payload) => Err(host_panic(&*payload)),
-        }
+        let is_error = matches!(end, End::Returned(Err(_)));
+        context.conclude(end).map_err(|fault| match is_error {
+            true => quoting(fault, live.store.data().last_line().as_deref()),
+            false => fault,
+        })
     }
 }
 
@@ -204,20 +179,6 @@ impl Attempt {
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
-        }
-    }
-
-    /// An attempt without a message: it only makes an instance.
-    fn trial(deadline: Instant) -> Self {
-        Self {
-            message_id: Arc::from(""),
-            number: 0,
-            messages: 0,
-            deadline,
-            cancelled: Arc::default(),
-            traceparent: None,
-            tracestate: None,
-            sink: LogSink::Tracing,
         }
     }
 }

@@ -11,6 +11,7 @@ use wasmtime::{
 };
 
 use super::TICK;
+use super::limiter::CORE_INSTANCES;
 use super::settings::{Allocation, Settings, Variation};
 
 /// Bytes of an attempt's stack for host functions. A guest that overflows its own stack traps; a
@@ -151,10 +152,15 @@ fn memory_max(settings: &Settings) -> usize {
     settings.limits.memory.min(1 << 32)
 }
 
-fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationConfig {
-    let slots = u32::try_from(settings.concurrency)
+/// The instances of a pool for so many attempts at a time.
+pub(super) fn slots(concurrency: usize) -> u32 {
+    u32::try_from(concurrency)
         .unwrap_or(u32::MAX)
-        .saturating_add(SPARE_SLOTS);
+        .saturating_add(SPARE_SLOTS)
+}
+
+fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationConfig {
+    let slots = slots(settings.concurrency);
     let scans = settings.variation != Some(Variation::NoPagemapScan)
         && PoolingAllocationConfig::is_pagemap_scan_available();
     let (memory_kept, table_kept) = match settings.variation {
@@ -164,8 +170,9 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     };
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
-        // Only counted, not mapped: the number of core instances is not limited here.
+        // Only counted, not mapped: the number of core instances at a time is not limited here.
         .total_core_instances(u32::MAX)
+        .max_core_instances_per_component(CORE_INSTANCES)
         .max_component_instance_size(INSTANCE_SIZE_MAX)
         .max_core_instance_size(INSTANCE_SIZE_MAX)
         .total_memories(slots.saturating_mul(required.num_memories))

@@ -105,6 +105,23 @@ pub enum LoadError {
         detail: String,
     },
 
+    /// The compiler panicked.
+    #[error(
+        "can't be compiled: the compiler failed: {detail}; the component uses something that this version of \
+         wasmtime does not handle: build it without that, or with other tools"
+    )]
+    CompilerPanicked {
+        /// The message of the panic.
+        detail: String,
+    },
+
+    /// The process that made a trial instance crashed.
+    #[error("can't be tried: the process that made an instance ended with {detail}")]
+    TrialCrashed {
+        /// The exit status and the last line of stderr.
+        detail: String,
+    },
+
     /// The component does not export a handler interface.
     #[error(
         "exports no handler: found {}, expected {}; build it against hostler's WIT, world `handler` or `batch`",
@@ -168,6 +185,17 @@ pub enum LoadError {
         limit: u64,
         /// The name of the limit.
         setting: &'static str,
+    },
+
+    /// The component declares more than any handler needs.
+    #[error("has {found} {what}, the limit is {limit}")]
+    TooMany {
+        /// The things, in the plural.
+        what: &'static str,
+        /// Their number.
+        found: u64,
+        /// The number that is allowed.
+        limit: u64,
     },
 
     /// An instance needs too much memory of the host beside its memories and tables.

@@ -8,8 +8,9 @@ use wasmtime_wasi::I32Exit;
 
 use super::limiter::Denied;
 use super::limits::Limits;
+use super::supervise::End;
 use crate::delivery::outcome::{Fault, FaultKind};
-use crate::delivery::text::{printable, truncate_utf8};
+use crate::delivery::text::{format_up_to, printable, truncate_utf8};
 
 /// Function names in a fault's detail, innermost first.
 const FRAMES_NAMED: usize = 4;
@@ -38,14 +39,24 @@ pub(super) struct ErrorContext<'a> {
 }
 
 impl ErrorContext<'_> {
+    /// The value or the fault of an attempt that has ended.
+    pub(super) fn conclude<T>(&self, end: End<T>) -> Result<T, Fault> {
+        match end {
+            End::Returned(Ok(value)) => Ok(value),
+            End::Returned(Err(error)) => Err(self.fault(&error)),
+            End::TimedOut => Err(self.wall_timeout()),
+            End::Panicked(payload) => Err(host_panic(&*payload)),
+        }
+    }
+
     /// The fault for this error.
-    pub(super) fn fault(&self, error: &wasmtime::Error) -> Fault {
+    fn fault(&self, error: &wasmtime::Error) -> Fault {
         let (kind, detail) = self.classify(error);
         self.build(kind, with_trace(printable(&detail), error))
     }
 
     /// The fault of an attempt that exceeded the wall-clock limit.
-    pub(super) fn wall_timeout(&self) -> Fault {
+    fn wall_timeout(&self) -> Fault {
         self.build(
             FaultKind::WallTimeout,
             format!("no answer within {:?} (limit `timeout`)", self.limits.wall),
@@ -115,6 +126,10 @@ impl ErrorContext<'_> {
             // An import returned an error to the guest.
             return (FaultKind::Trap, root);
         }
+        if !self.instantiated {
+            // Something that is counted before guest code runs.
+            return (FaultKind::Instantiation, root);
+        }
         // No guest code was running: the result does not have the type of the interface.
         (FaultKind::BadOutcome, root)
     }
@@ -176,8 +191,10 @@ fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
         .filter_map(|frame| frame.func_name())
         .take(FRAMES_NAMED);
     for (position, name) in names.enumerate() {
-        // The component chooses its names: escape and bound them.
-        let mut name = printable(&format!("{:#}", rustc_demangle::demangle(name)));
+        // The component chooses its names: escape and bound them. A mangled name can stand for a text
+        // thousands of times as long.
+        let name = rustc_demangle::demangle(name);
+        let mut name = printable(&format_up_to(NAME_MAX, format_args!("{name:#}")));
         truncate_utf8(&mut name, NAME_MAX);
         detail.push_str(if position == 0 { ", in " } else { " < " });
         detail.push_str(&name);

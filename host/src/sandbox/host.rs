@@ -6,9 +6,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use wasmtime::component::ResourceTable;
+use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::engine::Pace;
+use super::fault::OutOfCpu;
 use super::grants::Grants;
 use super::limiter::Limiter;
 use super::limits::Limits;
@@ -55,8 +57,56 @@ struct Wasi {
     log: Arc<Mutex<GuestLog>>,
 }
 
+/// A store for an attempt.
+pub(super) fn store(
+    engine: &Engine,
+    shared: &Arc<Shared>,
+    meter: &Arc<Meter>,
+    attempt: Attempt,
+) -> Store<Host> {
+    let limits = &shared.limits;
+    let mut store = Store::new(engine, Host::new(shared, meter, attempt));
+    store.limiter(|host| &mut host.limiter);
+    store.epoch_deadline_callback(on_tick);
+    store.set_hostcall_fuel(limits.transfer);
+    store.set_max_component_handles(limits.handles);
+    store
+}
+
+/// Epoch callback: end a guest that has used up its CPU time, else yield to other tasks.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature of an epoch callback"
+)]
+fn on_tick(store: StoreContextMut<'_, Host>) -> wasmtime::Result<UpdateDeadline> {
+    if store.data().tick() {
+        return Err(OutOfCpu.into());
+    }
+    // tokio's own yield lets the runtime poll timers and sockets first.
+    Ok(UpdateDeadline::YieldCustom(
+        1,
+        Box::pin(tokio::task::yield_now()),
+    ))
+}
+
+impl Attempt {
+    /// An attempt without a message: it only makes an instance.
+    pub(super) fn trial(deadline: Instant) -> Self {
+        Self {
+            message_id: Arc::from(""),
+            number: 0,
+            messages: 0,
+            deadline,
+            cancelled: Arc::default(),
+            traceparent: None,
+            tracestate: None,
+            sink: LogSink::Tracing,
+        }
+    }
+}
+
 impl Host {
-    pub(super) fn new(shared: &Arc<Shared>, meter: &Arc<Meter>, attempt: Attempt) -> Self {
+    fn new(shared: &Arc<Shared>, meter: &Arc<Meter>, attempt: Attempt) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(shared.limits.handles);
         Self {
@@ -75,7 +125,7 @@ impl Host {
     }
 
     /// Count an epoch tick. Returns whether the CPU time is used up.
-    pub(super) fn tick(&self) -> bool {
+    fn tick(&self) -> bool {
         self.shared.pace.found_running();
         self.meter.tick() >= self.shared.limits.cpu
     }

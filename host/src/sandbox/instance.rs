@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
+use wasmtime::{PoolConcurrencyLimitError, Store};
 
-use super::fault::OutOfCpu;
-use super::host::{Attempt, Host};
+use super::host::{Attempt, Host, store};
 use super::load::Loaded;
 use super::meter::Meter;
 use super::settings::Reuse;
@@ -112,14 +111,8 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) fn new(loaded: &Loaded, meter: &Arc<Meter>, attempt: Attempt, now: Instant) -> Self {
-        let limits = &loaded.shared.limits;
-        let mut store = Store::new(&loaded.engine, Host::new(&loaded.shared, meter, attempt));
-        store.limiter(|host| &mut host.limiter);
-        store.epoch_deadline_callback(on_tick);
-        store.set_hostcall_fuel(limits.transfer);
-        store.set_max_component_handles(limits.handles);
         Self {
-            store,
+            store: store(&loaded.engine, &loaded.shared, meter, attempt),
             handle: None,
             served: 0,
             lifetime: loaded.reuse.lifetime(),
@@ -162,20 +155,4 @@ impl Live {
         let has_grown = memory > reuse.memory && memory > first;
         self.served < self.lifetime && !has_grown
     }
-}
-
-/// Epoch callback: end a guest that has used up its CPU time, else yield to other tasks.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature of an epoch callback"
-)]
-fn on_tick(store: StoreContextMut<'_, Host>) -> wasmtime::Result<UpdateDeadline> {
-    if store.data().tick() {
-        return Err(OutOfCpu.into());
-    }
-    // tokio's own yield lets the runtime poll timers and sockets first.
-    Ok(UpdateDeadline::YieldCustom(
-        1,
-        Box::pin(tokio::task::yield_now()),
-    ))
 }

@@ -6,7 +6,13 @@ use super::limits::Limits;
 
 /// The most core instances of one component. Interpreters and adapters have some dozen. Each may use
 /// host memory that no other limit counts.
-pub(super) const CORE_INSTANCES: usize = 256;
+pub(super) const CORE_INSTANCES: u32 = 256;
+
+/// The most linear memories of one component. Each takes a descriptor, and mappings in each instance.
+pub(super) const MEMORIES: u32 = 32;
+
+/// The most tables of one component. Each takes address space for `table_elements` in each instance.
+pub(super) const TABLES: u32 = 64;
 
 /// A request that was denied during a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,6 +84,11 @@ impl Limiter {
     pub(super) fn memory_bytes(&self) -> usize {
         self.memory.used
     }
+
+    /// Elements of all tables.
+    pub(super) fn table_elements(&self) -> usize {
+        self.tables.used
+    }
 }
 
 impl ResourceLimiter for Limiter {
@@ -96,7 +107,15 @@ impl ResourceLimiter for Limiter {
     }
 
     fn instances(&self) -> usize {
-        CORE_INSTANCES
+        CORE_INSTANCES as usize
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES as usize
+    }
+
+    fn tables(&self) -> usize {
+        TABLES as usize
     }
 
     fn table_growing(

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// The limits of one handler. The documentation lists the defaults.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Limits {
     /// The wall-clock time of one attempt, waiting included.
     pub wall: Duration,
@@ -30,7 +32,8 @@ pub struct Limits {
     pub log_attempt: usize,
     /// Bytes per line of stdout and stderr; excess is dropped and counted.
     pub log_line: usize,
-    /// Bytes of stdout and stderr per second, of all attempts; excess is dropped and counted.
+    /// Bytes per second of the log events of stdout and stderr, of all attempts; excess is dropped and
+    /// counted.
     pub log_rate: usize,
     /// Bytes of the component's file.
     pub component: u64,

@@ -1,6 +1,5 @@
 //! Loads a handler: checks, compiles and links a component, and makes a trial instance.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,22 +8,21 @@ use std::thread;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use wasmtime::ResourcesRequired;
-use wasmtime::component::{Component, InstancePre};
+use wasmtime::Store;
+use wasmtime::component::{Component, Instance, InstancePre};
 
+use super::compile::Tried;
 use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
+use super::first_instance::{PAGE, make, required};
 use super::grants::Import;
 use super::host::{Host, Shared};
 use super::imports::linker;
-use super::limits::Limits;
 use super::log::Rate;
 use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, Export, World};
-use super::{compile, engine, format};
-
-/// Bytes of a page of linear memory.
-const PAGE: u64 = 64 << 10;
+use super::{compile, declarations, engine, format};
+use crate::regular_file;
 
 /// A handler that can be called.
 pub(super) struct Loaded {
@@ -72,7 +70,7 @@ pub struct Description {
 /// # Errors
 /// The file cannot be read, or is larger than `limit`.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     let size = file.metadata()?.len();
     let too_large = |size| LoadError::FileTooLarge { size, limit };
     if size > limit {
@@ -97,6 +95,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
         });
     }
     format::check(bytes)?;
+    declarations::check(bytes)?;
     build(bytes, settings, settings.allocation)
 }
 
@@ -128,18 +127,27 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     drop(component);
 
     // The pool is sized for this component, so its engine is made after the checks.
-    let built = match engine::runner(settings, allocation, &required) {
+    let built = match compiled.tried {
+        Tried::NoPool(reason) => Err(reason),
+        Tried::Untried(reason) => {
+            let detail = format!("its trial has ended early: {reason}");
+            return Err(LoadError::Engine { detail });
+        }
+        Tried::Good => {
+            engine::runner(settings, allocation, &required).map_err(|error| describe(&error))
+        }
+    };
+    let built = match built {
         Ok(built) => built,
         // Without a pool the handler is slower, but runs.
-        Err(error) if allocation == Allocation::Auto => {
-            let reason = describe(&error);
+        Err(reason) if allocation == Allocation::Auto => {
             tracing::warn!(
                 reason,
                 "no room for an instance pool; memory is mapped for each instance"
             );
             return build(bytes, settings, Allocation::OnDemand);
         }
-        Err(error) => return Err(unusable(error)),
+        Err(detail) => return Err(LoadError::Engine { detail }),
     };
     let too_large = |error| LoadError::InstanceTooLarge {
         detail: describe(&error),
@@ -214,45 +222,20 @@ fn imports(
     }
 }
 
-/// The initial resources of an instance, if they are within the limits.
-fn required(component: &Component, limits: &Limits) -> Result<ResourcesRequired, LoadError> {
-    let required = component
-        .resources_required()
-        .ok_or_else(|| LoadError::Invalid {
-            detail: "the component imports core modules".to_owned(),
-        })?;
-    let check = |needs: u64, limit: usize, what, setting| {
-        if needs > limit as u64 {
-            return Err(LoadError::NeedsMore {
-                what,
-                needs,
-                limit: limit as u64,
-                setting,
-            });
-        }
-        Ok(())
-    };
-    check(
-        required
-            .max_initial_memory_size
-            .unwrap_or(0)
-            .saturating_mul(PAGE),
-        limits.memory,
-        "bytes of linear memory",
-        "memory",
-    )?;
-    check(
-        required.max_initial_table_size.unwrap_or(0),
-        limits.table_elements,
-        "table elements",
-        "table_elements",
-    )?;
-    Ok(required)
-}
-
 /// Make a trial instance.
 fn trial(loaded: &Loaded) -> Result<(), LoadError> {
-    on_own_thread("trial", async || loaded.trial().await)
+    let export = &loaded.export;
+    let look = |store: &mut Store<Host>, instance: &Instance| {
+        export
+            .function(store, instance)
+            .map(drop)
+            .map_err(|error| LoadError::WrongType {
+                export: export.name(),
+                detail: describe(&error),
+            })
+    };
+    let trial = async || make(&loaded.engine, &loaded.pre, &loaded.shared, look).await;
+    on_own_thread("trial", trial)
         .map_err(|error| LoadError::Engine {
             detail: format!("the trial did not run: {error}"),
         })?

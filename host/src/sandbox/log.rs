@@ -10,11 +10,17 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use crate::delivery::text::{Printable, printable, truncated};
+use crate::delivery::text::{Printable, printable, truncate_utf8, truncated};
 use crate::delivery::trace::Trace;
 
-/// The least number of bytes that a line counts: its event is larger than its text.
+/// The least number of bytes that a line counts in its attempt.
 const LINE_COST_MIN: usize = 64;
+
+/// Bytes of a line's event without the line and the id: time, level, target, names of fields, digest, trace.
+const EVENT_COST: usize = 352;
+
+/// The mark of a line that was cut.
+const CUT: &str = " [cut]";
 
 /// Bytes of one write by a guest.
 const WRITE_MAX: usize = 16 << 10;
@@ -160,6 +166,19 @@ pub(super) struct LogContext {
     pub(super) sink: LogSink,
 }
 
+impl LogContext {
+    /// Bytes of the log event of a line, at most.
+    fn event_bytes(&self, line: &str) -> usize {
+        EVENT_COST + json_bytes(line) + json_bytes(&printable(&self.message_id))
+    }
+}
+
+/// Bytes of a text without control characters inside a JSON string.
+fn json_bytes(text: &str) -> usize {
+    let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | b'\t'));
+    text.len() + escaped.count()
+}
+
 /// The output of an attempt.
 #[derive(Debug)]
 pub(super) struct GuestLog {
@@ -250,18 +269,30 @@ impl GuestLog {
     fn end_line(&mut self, stream: Stream) {
         let partial = self.partial(stream);
         let bytes = std::mem::take(&mut partial.bytes);
-        let cut = std::mem::take(&mut partial.cut);
-        let cost = bytes.len().max(LINE_COST_MIN);
+        let mut cut = std::mem::take(&mut partial.cut);
         if stream == Stream::Stderr {
             self.remember(&bytes);
         }
-        if bytes.is_empty() {
-            // An empty line is not logged and costs nothing.
-        } else if cost > self.left || !self.rate.take(cost) {
-            self.dropped += bytes.len() as u64;
-        } else {
-            self.left -= cost;
-            self.emit(stream, &bytes, cut);
+        // An empty line is not logged and costs nothing.
+        if !bytes.is_empty() {
+            let line = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
+            let mut text = printable(&String::from_utf8_lossy(line));
+            // What is escaped is longer than what the guest wrote.
+            if text.len() > self.line_max {
+                self.dropped += (text.len() - self.line_max) as u64;
+                truncate_utf8(&mut text, self.line_max);
+                cut = true;
+            }
+            if cut {
+                text.push_str(CUT);
+            }
+            let cost = text.len().max(LINE_COST_MIN);
+            if cost <= self.left && self.rate.take(self.context.event_bytes(&text)) {
+                self.left -= cost;
+                self.emit(stream, text);
+            } else {
+                self.dropped += bytes.len() as u64;
+            }
         }
         // The buffer is kept for the next line.
         let mut bytes = bytes;
@@ -297,12 +328,7 @@ impl GuestLog {
         }
     }
 
-    fn emit(&self, stream: Stream, line: &[u8], cut: bool) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let mut text = printable(&String::from_utf8_lossy(line));
-        if cut {
-            text.push_str(" [cut]");
-        }
+    fn emit(&self, stream: Stream, text: String) {
         match &self.context.sink {
             LogSink::Tracing => tracing::info!(
                 target: "guest",

@@ -5,8 +5,8 @@
 //! every call gets a fresh instance. A guest error becomes an
 //! [`Outcome`](crate::delivery::outcome::Outcome): [`Sandbox::call`] never fails.
 //!
-//! - `load`: checks a file and makes a handler, or fails with a [`LoadError`]. `format` checks the
-//!   file, `world` the exports.
+//! - `load`: checks a file and makes a handler, or fails with a [`LoadError`]. `format` and
+//!   `declarations` check the file, `world` the exports, `first_instance` the needs of an instance.
 //! - [`compile`]: gets compiled code from a child process or from the cache.
 //! - `grants`: the imports that a handler may have. `imports`: links them, one file each.
 //! - `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
@@ -19,9 +19,11 @@
 
 mod call;
 pub mod compile;
+mod declarations;
 mod engine;
 pub(crate) mod error;
 pub(crate) mod fault;
+mod first_instance;
 mod format;
 mod grants;
 mod host;

@@ -45,13 +45,13 @@ section! { "Further limits";
         .default("64KiB")
         .check(|size| sized(size, ByteSize(0), GIB));
 
-    /// The longest line of the log of a handler. The rest of the line is dropped.
+    /// The longest line of the log of a handler, as it is logged. The rest of the line is dropped.
     LOG_LINE: ByteSize = ("limit.log_line", "SIZE")
         .default("8KiB")
         .check(|size| sized(size, ByteSize(1), ByteSize(1 << 20)));
 
-    /// The bytes that all attempts together may write to stdout and stderr in a second. The rest is dropped
-    /// and counted.
+    /// The bytes of the log events, in a second, of what all attempts together write to stdout and stderr. The
+    /// rest is dropped and counted.
     LOG_RATE: ByteSize = ("limit.log_rate", "SIZE")
         .default("1MiB")
         .check(|size| sized(size, ByteSize(0), GIB));

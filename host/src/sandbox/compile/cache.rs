@@ -28,6 +28,9 @@ const MAGIC: &[u8; 16] = b"hostler code 1\r\n";
 const DIGEST: usize = 32;
 const HEAD: usize = MAGIC.len() + DIGEST;
 
+/// The checks that code has passed before it is cached. A new check has a new number.
+const CHECKS: u32 = 1;
+
 /// The suffix of an entry.
 const ENTRY: &str = ".code";
 
@@ -58,6 +61,7 @@ impl Key {
     pub(super) fn new(engine: &Engine, component: &[u8; DIGEST]) -> Self {
         let mut state = Sha256Hasher(Sha256::new());
         state.0.update(component);
+        CHECKS.hash(&mut state);
         WASMTIME_VERSION.hash(&mut state);
         env!("CARGO_PKG_VERSION").hash(&mut state);
         std::env::consts::ARCH.hash(&mut state);

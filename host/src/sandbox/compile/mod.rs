@@ -1,11 +1,23 @@
 //! Compiles components, within limits, and caches the code.
 //!
 //! The compiler reads untrusted input: it may run for ever, use all memory, or crash. So it runs in a
-//! limited child process of the same program ([`child`]), and its code is cached on disk ([`cache`]).
+//! limited child process of the same program ([`child`]). A second child makes one instance of the code
+//! and measures it ([`trial`]). Code that has passed is cached on disk ([`cache`]).
+//!
+//! - `job`: what parent and child say to each other. [`child`] is the parent's side, [`serve`] the
+//!   child's.
+//! - `confine`: takes the child's rights away. `measure`: what a process uses.
 
 mod artifact;
 mod cache;
 mod child;
+mod confine;
+mod job;
+mod measure;
+#[cfg(feature = "fault-points")]
+mod probe;
+mod serve;
+mod trial;
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +25,8 @@ use wasmtime::Engine;
 
 pub(super) use artifact::Artifact;
 use cache::Key;
-pub use child::serve;
+use child::Children;
+pub use serve::serve;
 
 use super::engine;
 use super::error::{LoadError, describe};
@@ -36,6 +49,17 @@ pub(super) struct Compiled {
     pub(super) time: Duration,
     /// Whether the code came from the cache.
     pub(super) cached: bool,
+    pub(super) tried: Tried,
+}
+
+/// Whether a child has made an instance of the code.
+pub(super) enum Tried {
+    /// An instance takes no more than the bounds, or nobody measures it: [`Compiler::InProcess`].
+    Good,
+    /// There is no room for an instance pool.
+    NoPool(String),
+    /// The code cannot be tried, for a reason that the checks of the caller find too.
+    Untried(String),
 }
 
 /// The code of the component with this digest, from the cache or compiled now.
@@ -63,24 +87,38 @@ pub(super) fn compiled(
             artifact,
             time: started.elapsed(),
             cached: true,
+            tried: Tried::Good,
         });
     }
-    let artifact = match &settings.compiler {
-        Compiler::InProcess => in_process(engine, bytes)?,
-        Compiler::Child { program } => {
-            child::compile(program, bytes, settings, allocation, code_max)?
-        }
+    let children = match &settings.compiler {
+        Compiler::InProcess => None,
+        Compiler::Child { program } => Some(Children {
+            program,
+            settings,
+            allocation,
+        }),
+    };
+    let artifact = match children {
+        None => in_process(engine, bytes)?,
+        Some(children) => children.compile(bytes, code_max)?,
     };
     if artifact.code().len() as u64 > code_max {
         return Err(LoadError::CodeTooLarge { limit: code_max });
     }
-    if let Some(cache) = &cache {
+    let time = started.elapsed();
+    let tried = match children {
+        None => Tried::Good,
+        Some(children) => children.try_out(&artifact)?,
+    };
+    // What is cached is not tried again.
+    if let (Some(cache), Tried::Good) = (&cache, &tried) {
         cache.put(&key, artifact.code());
     }
     Ok(Compiled {
         artifact,
-        time: started.elapsed(),
+        time,
         cached: false,
+        tried,
     })
 }
 

@@ -1,0 +1,79 @@
+//! Measures what this process uses.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+use nix::dir::Dir;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+/// What a process uses. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Usage {
+    /// Private memory that the process may write to, touched or not.
+    pub(super) data: u64,
+    /// Resident memory.
+    pub(super) resident: u64,
+    /// The most that was resident so far.
+    pub(super) peak: u64,
+    /// Descriptors.
+    pub(super) files: u64,
+    /// Memory mappings.
+    pub(super) mappings: u64,
+}
+
+/// The open files of the kernel that tell it. They can be read when no file can be opened any more.
+pub(super) struct Meters {
+    status: File,
+    maps: File,
+    files: Dir,
+}
+
+impl Meters {
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self {
+            status: File::open("/proc/self/status")?,
+            maps: File::open("/proc/self/maps")?,
+            files: Dir::open(
+                "/proc/self/fd",
+                OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+                Mode::empty(),
+            )?,
+        })
+    }
+
+    pub(super) fn read(&mut self) -> io::Result<Usage> {
+        let status = text(&mut self.status)?;
+        let kib = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name))?;
+            value.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+        };
+        let bytes = |name: &str| {
+            let missing = || io::Error::other(format!("the kernel does not tell `{name}`"));
+            kib(name).map(|kib| kib << 10).ok_or_else(missing)
+        };
+        let mappings = text(&mut self.maps)?.lines().count() as u64;
+        // Each pass begins at the first entry.
+        let mut files = 0;
+        for entry in self.files.iter() {
+            entry?;
+            files += 1;
+        }
+        Ok(Usage {
+            data: bytes("VmData:")?,
+            resident: bytes("VmRSS:")?,
+            peak: bytes("VmHWM:")?,
+            files,
+            mappings,
+        })
+    }
+}
+
+/// The present content of a file of the kernel.
+fn text(file: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,141 @@
+//! The child's side: compiles or tries what its parent sends.
+//!
+//! Before it reads any byte of a component, it limits its time and memory, gives up its rights
+//! ([`confine`]), and makes the kernel end it with its parent.
+
+use std::any::Any;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::getppid;
+
+use super::job::{Answer, ERROR_TEXT_SHOWN, JOB_MAX, Job, Task};
+use super::measure::Meters;
+use super::{Artifact, compiler, confine, invalid, trial};
+use crate::delivery::text::truncate_utf8;
+use crate::sandbox::error::LoadError;
+use crate::sandbox::fault::host_panic;
+
+/// The priority of a compiler in the background. It gets a quarter of a busy core: the running version
+/// keeps most of its speed, and a large component still compiles within its time on busy cores (at
+/// 19, a share of 1.5 %, none would).
+const NICENESS: i32 = 5;
+
+/// Do the job from `input` and write the answer to `output`. The limits that this sets remain until the
+/// process ends.
+///
+/// # Errors
+/// A pipe failed, or a limit could not be set.
+pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    input.by_ref().take(JOB_MAX).read_until(b'\n', &mut line)?;
+    let job: Job = serde_json::from_slice(&line)?;
+    // No file can be opened later.
+    let meters = Meters::open()?;
+    restrict_self(&job)?;
+    if let Err(reason) = confine::confine() {
+        Answer::Unconfined.write(&mut output, &bounded(reason))?;
+    }
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes)?;
+    let (answer, text) = match job.task {
+        Task::Compile => compile(&job, &bytes),
+        Task::Try => try_out(&job, bytes, meters)?,
+        #[cfg(feature = "fault-points")]
+        Task::Probe => (Answer::Verdict, super::probe::report(job.parent)),
+    };
+    answer.write(&mut output, &text)
+}
+
+fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
+    let limits = &job.limits;
+    let engine = match compiler(limits.memory, limits.stack, job.allocation()) {
+        Ok(engine) => engine,
+        Err(error) => return (Answer::Engine, bounded(format!("{error:#}"))),
+    };
+    match catch_unwind(AssertUnwindSafe(|| engine.precompile_component(bytes))) {
+        Ok(Ok(code)) => (Answer::Code, code),
+        Ok(Err(error)) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
+        Ok(Err(error)) => {
+            let LoadError::Invalid { detail } = invalid(error) else {
+                unreachable!("`invalid` makes only this error");
+            };
+            (Answer::Invalid, bounded(detail))
+        }
+        Err(payload) => (Answer::Panicked, bounded(message(&*payload))),
+    }
+}
+
+fn try_out(job: &Job, bytes: Vec<u8>, meters: Meters) -> io::Result<(Answer, Vec<u8>)> {
+    let artifact = Artifact::whole(bytes);
+    Ok(match trial::run(job, &artifact, meters) {
+        Ok(verdict) => (Answer::Verdict, serde_json::to_vec(&verdict)?),
+        Err(error) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
+        Err(error) => (Answer::Engine, bounded(format!("{error:#}"))),
+    })
+}
+
+/// The message of a panic.
+fn message(payload: &(dyn Any + Send)) -> String {
+    host_panic(payload).detail
+}
+
+fn bounded(mut text: String) -> Vec<u8> {
+    truncate_utf8(&mut text, ERROR_TEXT_SHOWN);
+    text.into_bytes()
+}
+
+/// Whether wasmtime could not map memory. Unlike an allocation, this does not abort the process.
+pub(super) fn is_out_of_memory(error: &wasmtime::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::OutOfMemory)
+            || cause.to_string().contains("Cannot allocate memory")
+    })
+}
+
+/// Set the limits of this process and drop rights that it does not need.
+fn restrict_self(job: &Job) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::prctl;
+        prctl::set_no_new_privs()?;
+        prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    }
+    if getppid().as_raw() != job.parent {
+        return Err(io::Error::other("the parent has ended"));
+    }
+    if job.background {
+        // Threads inherit the priority.
+        rustix::process::nice(NICENESS)?;
+    }
+    limit(Resource::RLIMIT_CORE, 0)?;
+    limit(Resource::RLIMIT_CPU, job.cpu_seconds)?;
+    let memory = job.limits.compile_memory;
+    match job.task {
+        // An instance needs address space that it does not use, and files in memory for its images.
+        Task::Try => {
+            let published = trial::published_max(&job.limits);
+            limit(Resource::RLIMIT_DATA, memory.saturating_add(published))
+        }
+        _ => {
+            limit(Resource::RLIMIT_FSIZE, 0)?;
+            limit(Resource::RLIMIT_AS, memory)
+        }
+    }
+}
+
+/// Set a limit to `most`, or to the current hard limit if that is lower.
+fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    let (_, hard) = getrlimit(resource)?;
+    let most = most.min(hard);
+    // The kernel sends SIGXCPU at the soft limit of CPU time, and SIGKILL at the hard limit.
+    let hard = match resource {
+        Resource::RLIMIT_CPU => most.saturating_add(1).min(hard),
+        _ => most,
+    };
+    Ok(setrlimit(resource, most, hard)?)
+}

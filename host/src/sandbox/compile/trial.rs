@@ -1,0 +1,153 @@
+//! The child's trial of a component: what loading its code takes, and what one instance takes.
+//!
+//! Some of it no limit counts: wasmtime's own data for types, segments and nested instances. So the child
+//! measures all of it, and a component over a bound never reaches a process that handles messages.
+
+use std::sync::Arc;
+
+use wasmtime::Engine;
+use wasmtime::component::InstancePre;
+
+use super::job::{Job, Verdict};
+use super::measure::{Meters, Usage};
+use super::{Artifact, compiler};
+use crate::delivery::outcome::FaultKind;
+use crate::sandbox::engine;
+use crate::sandbox::error::{LoadError, describe};
+use crate::sandbox::first_instance::{make, required};
+use crate::sandbox::grants::{Grants, Values};
+use crate::sandbox::host::{Host, Shared};
+use crate::sandbox::imports::linker;
+use crate::sandbox::limiter::TABLES;
+use crate::sandbox::limits::Limits;
+use crate::sandbox::log::Rate;
+use crate::sandbox::settings::{Allocation, Settings};
+
+/// Bytes of memory that loading code takes, in addition to the code.
+const LOADED_MAX: u64 = 64 << 20;
+
+/// Bytes of memory that an instance takes, in addition to its linear memories, tables and stack.
+const INSTANCE_MAX: u64 = 24 << 20;
+
+/// Descriptors that a component and its first instance open: one for the image of each memory.
+const FILES_MAX: u64 = 48;
+
+/// Memory mappings that an instance adds.
+const MAPPINGS_MAX: u64 = 128;
+
+/// Bytes of an element of a table.
+const TABLE_ELEMENT: u64 = 8;
+
+/// Bytes that the limits of a handler let a pool for one instance map.
+pub(super) fn published_max(limits: &Limits) -> u64 {
+    let table = (limits.table_elements as u64).saturating_mul(TABLE_ELEMENT);
+    let tables = table.saturating_mul(u64::from(engine::slots(1)) * u64::from(TABLES));
+    tables.saturating_add(limits.memory as u64)
+}
+
+/// Load the code and make one instance.
+pub(super) fn run(
+    job: &Job,
+    artifact: &Artifact,
+    mut meters: Meters,
+) -> wasmtime::Result<Verdict> {
+    let allocation = job.allocation();
+    let settings = Settings {
+        limits: job.limits.clone(),
+        concurrency: 1,
+        grants: Grants {
+            config: job.config.then(Values::default),
+        },
+        ..Settings::default()
+    };
+    let limits = &settings.limits;
+    let compiler = compiler(limits.memory, limits.stack, allocation)?;
+
+    let before = meters.read()?;
+    let component = artifact.load(&compiler)?;
+    let taken = memory_taken(before, meters.read()?);
+    let most = (artifact.code().len() as u64).saturating_add(LOADED_MAX);
+    if taken > most {
+        return Ok(too_large("bytes of memory to load", taken, most));
+    }
+
+    let required = match required(&component, limits) {
+        Ok(required) => required,
+        Err(error) => return Ok(Verdict::Untried(error.to_string())),
+    };
+    drop(component);
+    let built = match engine::runner(&settings, allocation, &required) {
+        Ok(built) => built,
+        Err(error) if allocation == Allocation::Auto => {
+            return Ok(Verdict::NoPool(describe(&error)));
+        }
+        Err(error) => return Err(error),
+    };
+    let component = match artifact.load(&built.engine) {
+        Ok(component) => component,
+        Err(error) => return Ok(Verdict::TooLarge(describe(&error))),
+    };
+    let pre = match linker(&built.engine, &settings.grants)?.instantiate_pre(&component) {
+        Ok(pre) => pre,
+        Err(error) => return Ok(Verdict::Untried(describe(&error))),
+    };
+    let shared = Arc::new(Shared {
+        rate: Arc::new(Rate::new(limits)),
+        pace: built.pace,
+        limits: limits.clone(),
+        grants: settings.grants,
+        digest: "".into(),
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+    runtime.block_on(one_instance(&built.engine, &pre, &shared, &mut meters))
+}
+
+async fn one_instance(
+    engine: &Engine,
+    pre: &InstancePre<Host>,
+    shared: &Arc<Shared>,
+    meters: &mut Meters,
+) -> wasmtime::Result<Verdict> {
+    let before = meters.read()?;
+    let made = make(engine, pre, shared, |store, _| {
+        let limiter = &store.data().limiter;
+        let memory = limiter.memory_bytes() as u64;
+        let tables = (limiter.table_elements() as u64).saturating_mul(TABLE_ELEMENT);
+        Ok((meters.read(), memory.saturating_add(tables)))
+    });
+    let (after, counted) = match made.await {
+        Ok((after, counted)) => (after?, counted),
+        Err(LoadError::Start(fault)) => {
+            return Ok(Verdict::Fails {
+                panicked: fault.kind == FaultKind::HostPanic,
+                detail: fault.detail,
+            });
+        }
+        Err(error) => return Ok(Verdict::Untried(error.to_string())),
+    };
+    let stack = shared.limits.stack as u64;
+    let most = INSTANCE_MAX.saturating_add(stack);
+    let memory = memory_taken(before, after).saturating_sub(counted);
+    let bounds = [
+        ("bytes of memory beside its linear memories and tables", memory, most),
+        ("file descriptors", after.files.saturating_sub(before.files), FILES_MAX),
+        ("memory mappings", after.mappings.saturating_sub(before.mappings), MAPPINGS_MAX),
+    ];
+    let over = bounds.into_iter().find(|(_, taken, most)| taken > most);
+    Ok(over.map_or(Verdict::Good, |(what, taken, most)| {
+        too_large(what, taken, most)
+    }))
+}
+
+/// Bytes of memory between two measurements: what is held at the end, or was held for a moment.
+fn memory_taken(before: Usage, after: Usage) -> u64 {
+    let held = after.data.saturating_sub(before.data);
+    let touched = after.peak.saturating_sub(before.resident);
+    held.max(touched)
+}
+
+fn too_large(what: &str, taken: u64, most: u64) -> Verdict {
+    Verdict::TooLarge(format!("it takes {taken} {what}, the limit is {most}"))
+}
