@@ -3,6 +3,7 @@
 //! - [`options`]: the options of a stream queue.
 //! - `claims`: new, due and orphaned deliveries.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
