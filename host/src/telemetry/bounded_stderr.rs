@@ -261,7 +261,7 @@ mod tests {
         let (mut pipe_end, out) = pipe().unwrap();
         let page = [b'x'; CHUNK];
         fill(&out, &Reader::new(), &page);
-        for round in 0..200 {
+        for round in 0..500 {
             // Room for one of them.
             pipe_end.read_exact(&mut [0; CHUNK]).unwrap();
             let start = Arc::new(Barrier::new(WRITERS));
