@@ -265,7 +265,7 @@ mod tests {
             // Room for one of them.
             pipe_end.read_exact(&mut [0; CHUNK]).unwrap();
             let start = Arc::new(Barrier::new(WRITERS));
-            let (done, ended) = mpsc::channel();
+            let (done, ended) = mpsc::sync_channel(WRITERS);
             for _ in 0..WRITERS {
                 let (out, start, done) = (out.try_clone().unwrap(), start.clone(), done.clone());
                 std::thread::spawn(move || {
