@@ -93,9 +93,7 @@ impl Follower {
                 Some(wanted) => self.is_settled(&requested, wanted, &fleet).await?,
                 None => false,
             };
-            if !is_settled
-                && let Some(base) = self.base(&requested, wanted.as_ref(), &fleet).await?
-            {
+            if !is_settled && let Some(base) = self.base(wanted.as_ref(), &fleet).await? {
                 let (number, digest) = (base.number, &*base.digest);
                 info!(
                     number,
@@ -129,12 +127,7 @@ impl Follower {
     }
 
     /// The stored version that a host starts with, before it takes the requested one; `None` = its file.
-    async fn base(
-        &self,
-        requested: &Requested,
-        wanted: Option<&Stored>,
-        fleet: &Fleet,
-    ) -> Result<Option<Stored>, Error> {
+    async fn base(&self, wanted: Option<&Stored>, fleet: &Fleet) -> Result<Option<Stored>, Error> {
         let is_wanted = |digest: &str| wanted.is_some_and(|wanted| *wanted.digest == *digest);
         let base = match fleet.most_run(|digest| !is_wanted(digest)) {
             // Not stored: the others run their files.
@@ -148,7 +141,7 @@ impl Follower {
                 kept.filter(|_| verdicts.iter().all(|verdicts| verdicts.rejected.is_none()))
             }
         };
-        Ok(base.filter(|base| base.number != requested.number && !is_wanted(&base.digest)))
+        Ok(base.filter(|base| !is_wanted(&base.digest)))
     }
 
     /// The versions that the other hosts run.

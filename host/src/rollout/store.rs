@@ -394,18 +394,19 @@ impl Store {
         // A host has the right to `GETRANGE`: it fetches versions.
         let mut pipeline = Pipeline::new();
         for name in names {
+            let name = reply::bytes(COMMAND, name)?;
             pipeline
                 .cmd("GETRANGE")
-                .arg(keys::host(&self.key, &reply::text(COMMAND, name)?))
+                .arg(keys::host(&self.key, &String::from_utf8_lossy(&name)))
                 .arg(0)
                 .arg(HOST_SEEN_MAX - 1);
         }
         let mut hosts = Vec::new();
         for found in self.link.pipeline(COMMAND, &pipeline).await? {
-            let text = reply::text(COMMAND, reply::accepted(COMMAND, found)?)?;
+            let text = reply::bytes(COMMAND, reply::accepted(COMMAND, found)?)?;
             // Else it is gone.
             if !text.is_empty() {
-                hosts.push(text);
+                hosts.push(String::from_utf8_lossy(&text).into_owned());
             }
         }
         Ok(hosts)

@@ -261,11 +261,11 @@ mod tests {
         let (mut pipe_end, out) = pipe().unwrap();
         let page = [b'x'; CHUNK];
         fill(&out, &Reader::new(), &page);
-        for round in 0..200 {
+        for round in 0..500 {
             // Room for one of them.
             pipe_end.read_exact(&mut [0; CHUNK]).unwrap();
             let start = Arc::new(Barrier::new(WRITERS));
-            let (done, ended) = mpsc::channel();
+            let (done, ended) = mpsc::sync_channel(WRITERS);
             for _ in 0..WRITERS {
                 let (out, start, done) = (out.try_clone().unwrap(), start.clone(), done.clone());
                 std::thread::spawn(move || {
