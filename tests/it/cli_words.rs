@@ -131,7 +131,7 @@ fn a_file_that_is_no_component_is_refused() {
 fn a_file_that_is_not_there_ends_every_command_with_the_same_code() {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().join("here");
-    std::fs::write(&here, "").unwrap();
+    std::fs::write(&here, "[[case]]\noutcome = \"ack\"\n").unwrap();
     let redis = "redis://127.0.0.1:1";
     for line in [
         "check nope".to_owned(),

@@ -142,9 +142,10 @@ impl<'a> DevBuilder<'a> {
                 "no longer watched, as every build writes it: {}",
                 names.join(", ")
             ));
+            // Not another scan: it would take a change of this moment for one that was built.
+            self.seen = Arc::new(self.seen.without(&during));
             self.sources.exclude(during);
             self.during.clear();
-            self.seen = self.scan(&self.seen).await;
         } else {
             self.during = during;
         }

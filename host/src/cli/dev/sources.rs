@@ -139,6 +139,12 @@ impl Snapshot {
         }
     }
 
+    /// The same without these files.
+    pub(super) fn without(&self, files: &BTreeSet<PathBuf>) -> Self {
+        let others = self.0.iter().filter(|(path, _)| !files.contains(*path));
+        Self(others.map(|(path, state)| (path.clone(), *state)).collect())
+    }
+
     /// The files that are new, gone or changed.
     pub(super) fn changed_since(&self, before: &Self) -> BTreeSet<PathBuf> {
         let differs = |(path, now): &(&PathBuf, &State)| {
