@@ -173,9 +173,6 @@ async fn no_command_prints_what_acts_on_a_terminal(kind: Kind) {
         vec![
             "inspect", "--redis", &url, "--stream", &argument, "--group", "g",
         ],
-        vec![
-            "inspect", "--redis", &argument, "--stream", "s", "--group", "g",
-        ],
         vec!["policy", "set", "--redis", &url, "--queue", "q", &argument],
         vec!["check", &argument],
         vec!["run", "--config", &argument],
