@@ -222,19 +222,14 @@ mod tests {
         while let Some(command) = open.pop() {
             let help = command.get_after_help().map(ToString::to_string);
             let help = help.unwrap_or_default();
-            let examples = help
-                .split_once("Examples:\n")
-                .map_or("", |(_, behind)| behind);
-            let examples = examples.split("\n\nExit codes:").next().unwrap_or_default();
-            for (line, next) in examples.lines().zip(examples.lines().skip(1)) {
-                let goes_on = next.starts_with("    ");
-                assert_eq!(
-                    line.ends_with('\\'),
-                    goes_on,
-                    "{}: {line}",
-                    command.get_name()
-                );
-                continued += u32::from(goes_on);
+            let mut lines = help.lines().peekable();
+            while let Some(line) = lines.next() {
+                let is_cut = line.ends_with('\\');
+                if is_cut || line.trim_start().starts_with("hostler ") {
+                    let is_more = lines.peek().is_some_and(|next| next.starts_with("    "));
+                    assert_eq!(is_cut, is_more, "{}: {line}", command.get_name());
+                    continued += u32::from(is_more);
+                }
             }
             open.extend(command.get_subcommands().cloned());
         }
