@@ -291,8 +291,7 @@ fn an_instance_within_all_limits_is_accepted_by_the_child() {
     // All memory, touched by the start function; the most memories, with data, and tables; much stack.
     let memories = r#"(memory (data "x"))"#.repeat(31);
     let tables = "(table 1000 funcref)".repeat(64);
-    let touches =
-        "(start $touch) (func $touch (memory.fill $memory (i32.const 0) (i32.const 1)
+    let touches = "(start $touch) (func $touch (memory.fill $memory (i32.const 0) (i32.const 1)
         (i32.const 60000000)))";
     let items = format!("(memory $memory 990) {memories} {tables} {touches}");
     for allocation in [Allocation::Auto, Allocation::OnDemand] {

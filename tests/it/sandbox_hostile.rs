@@ -171,7 +171,7 @@ mod measured {
             assert!(fault.detail.matches("a::f::<").count() == 4, "{fault}");
         }
         let each = begun.elapsed() / 20;
-        assert!(each < Duration::from_millis(20), "{each:?} each");
+        assert!(each < Duration::from_millis(50), "{each:?} each");
     }
 
     /// The time between two yields of a computing guest delays each step of the other guests of its

@@ -76,10 +76,12 @@ impl Meters {
             entry?;
             files += 1;
         }
+        let resident = bytes("VmRSS:")?;
         Ok(Usage {
             data: bytes("VmData:")?,
-            resident: bytes("VmRSS:")?,
-            peak: bytes("VmHWM:")?,
+            resident,
+            // Not every kernel keeps it.
+            peak: bytes("VmHWM:").unwrap_or(resident),
             files,
             mappings,
         })

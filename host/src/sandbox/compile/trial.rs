@@ -81,7 +81,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
     };
     let again = match artifact.load(&built.engine) {
         Ok(again) => again,
-        Err(error) => return Ok(Verdict::TooLarge(describe(&error))),
+        Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };
     let pre = match linker(&built.engine, &settings.grants)?.instantiate_pre(&again) {
         Ok(pre) => pre,
