@@ -61,7 +61,10 @@ mod tests {
         let said = |path: &Path| open(path).unwrap_err().to_string();
         let remedy = "copy its content to a regular file";
         assert_eq!(said(&path("pipe")), format!("it is a pipe; {remedy}"));
-        assert_eq!(said("/dev/null".as_ref()), format!("it is a device; {remedy}"));
+        assert_eq!(
+            said("/dev/null".as_ref()),
+            format!("it is a device; {remedy}")
+        );
         assert_eq!(said(dir.path()), "Is a directory (os error 21)");
     }
 }

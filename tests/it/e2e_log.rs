@@ -20,7 +20,10 @@ async fn lines_about_single_messages_are_limited_and_the_rest_is_counted() {
     let lines: Vec<_> = ended.log.iter().filter(about).collect();
     let most = 100 * usize::try_from(seconds).unwrap();
     assert!(lines.len() <= most, "{} lines in {seconds} s", lines.len());
-    let suppressed: u64 = lines.iter().filter_map(|line| line.number("suppressed")).sum();
+    let suppressed: u64 = lines
+        .iter()
+        .filter_map(|line| line.number("suppressed"))
+        .sum();
     let told = lines.len() + usize::try_from(suppressed).unwrap();
     // The last ones are counted by the next line, which never comes.
     assert!(told <= MESSAGES, "{told} told");

@@ -149,10 +149,13 @@ async fn log_bytes_per_second_are_limited_for_all_attempts_together() {
 #[tokio::test]
 async fn a_line_is_cut_where_its_escaped_text_is_too_long() {
     // Each character is written with six.
-    let mut rig = Rig::bytes(&writing(&"\u{1b}".repeat(20)), &limited(Limits {
-        log_line: 50,
-        ..Limits::default()
-    }));
+    let mut rig = Rig::bytes(
+        &writing(&"\u{1b}".repeat(20)),
+        &limited(Limits {
+            log_line: 50,
+            ..Limits::default()
+        }),
+    );
     let report = rig.run("").await;
     assert_eq!(rig.lines(), [format!("{}\\u [cut]", "\\u{1b}".repeat(8))]);
     assert_eq!(report.log_bytes_dropped, 20 * 6 - 50);

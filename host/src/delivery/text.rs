@@ -121,6 +121,9 @@ mod tests {
         for (max, text) in [(0, ""), (1, "a"), (4, "ab"), (5, "ab€"), (7, "ab€ab")] {
             assert_eq!(format_up_to(max, format_args!("{Endless}")), text);
         }
-        assert_eq!(format_up_to(9, format_args!("{}-{}", 1, "whole")), "1-whole");
+        assert_eq!(
+            format_up_to(9, format_args!("{}-{}", 1, "whole")),
+            "1-whole"
+        );
     }
 }

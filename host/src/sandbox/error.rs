@@ -188,7 +188,7 @@ pub enum LoadError {
     },
 
     /// The component declares more than any handler needs.
-    #[error("has {found} {what}, the limit is {limit}")]
+    #[error("has {found} {what}, the limit is {limit}; build it with fewer")]
     TooMany {
         /// The things, in the plural.
         what: &'static str,

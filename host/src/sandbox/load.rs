@@ -127,15 +127,9 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     drop(component);
 
     // The pool is sized for this component, so its engine is made after the checks.
-    let built = match compiled.tried {
-        Tried::NoPool(reason) => Err(reason),
-        Tried::Untried(reason) => {
-            let detail = format!("its trial has ended early: {reason}");
-            return Err(LoadError::Engine { detail });
-        }
-        Tried::Good => {
-            engine::runner(settings, allocation, &required).map_err(|error| describe(&error))
-        }
+    let built = match &compiled.tried {
+        Tried::NoPool(reason) => Err(reason.clone()),
+        _ => engine::runner(settings, allocation, &required).map_err(|error| describe(&error)),
     };
     let built = match built {
         Ok(built) => built,
@@ -195,6 +189,10 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         reuse: Reuse::new(settings),
         generation: generation(),
     };
+    if let Tried::Untried(reason) = &compiled.tried {
+        let detail = format!("its trial has ended early: {reason}");
+        return Err(LoadError::Engine { detail });
+    }
     trial(&loaded)?;
     Ok(loaded)
 }

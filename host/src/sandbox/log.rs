@@ -175,7 +175,9 @@ impl LogContext {
 
 /// Bytes of a text without control characters inside a JSON string.
 fn json_bytes(text: &str) -> usize {
-    let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | b'\t'));
+    let escaped = text
+        .bytes()
+        .filter(|byte| matches!(byte, b'"' | b'\\' | b'\t'));
     text.len() + escaped.count()
 }
 

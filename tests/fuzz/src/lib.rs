@@ -10,6 +10,10 @@ pub mod delivery;
 pub mod wire;
 
 #[cfg(feature = "sandbox")]
+#[path = "../../../host/src/regular_file.rs"]
+pub mod regular_file;
+
+#[cfg(feature = "sandbox")]
 #[path = "../../harness/guests.rs"]
 pub mod guests;
 #[cfg(feature = "sandbox")]

@@ -101,7 +101,10 @@ impl Children<'_> {
                     };
                     Err(fails(kind, printable(&detail)))
                 }
-                Ok(Verdict::Good) => Ok(Tried::Good),
+                Ok(Verdict::Good(taken)) => {
+                    tracing::debug!(?taken, "tried an instance");
+                    Ok(Tried::Good)
+                }
                 Ok(Verdict::NoPool(reason)) => Ok(Tried::NoPool(shown(&reason))),
                 Ok(Verdict::Untried(reason)) => Ok(Tried::Untried(shown(&reason))),
                 Err(_) => Err(unexpected()),
@@ -140,9 +143,7 @@ impl Children<'_> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| {
-                start_error(&format_args!("{}: {error}", self.program.display()))
-            })?;
+            .map_err(|error| start_error(&format_args!("{}: {error}", self.program.display())))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
             unreachable!("all three were asked for");
@@ -173,7 +174,15 @@ impl Children<'_> {
             drop(child.wait());
             match answer {
                 Err(_) => Err(Failed::Late),
-                Ok(Ok(full)) => Ok(full),
+                Ok(Ok(full)) => {
+                    if let Some(reason) = &full.note {
+                        tracing::warn!(
+                            reason,
+                            "the process that compiles keeps the rights of this user: it is not confined"
+                        );
+                    }
+                    Ok(full)
+                }
                 Ok(Err(NoAnswer::TooLarge)) => Err(Failed::TooLarge),
                 Ok(Err(NoAnswer::Cut)) => {
                     let stderr_text = stderr_text.join().unwrap_or_default();
@@ -221,6 +230,8 @@ enum NoAnswer {
 struct FullAnswer {
     answer: Answer,
     text: Vec<u8>,
+    /// Why the child could not be confined.
+    note: Option<String>,
 }
 
 impl FullAnswer {
@@ -240,15 +251,15 @@ fn shown(text: &str) -> String {
 }
 
 fn read_answer(mut stdout: impl Read, code_max: u64) -> Result<FullAnswer, NoAnswer> {
-    let full = read_part(&mut stdout, code_max)?;
-    if full.answer != Answer::Unconfined {
-        return Ok(full);
+    let first = read_part(&mut stdout, code_max)?;
+    if first.answer != Answer::Unconfined {
+        return Ok(first);
     }
-    tracing::warn!(
-        reason = full.shown(),
-        "the process that compiles keeps the rights of this user: it is not confined"
-    );
-    read_part(&mut stdout, code_max)
+    let note = Some(first.shown());
+    Ok(FullAnswer {
+        note,
+        ..read_part(&mut stdout, code_max)?
+    })
 }
 
 fn read_part(stdout: &mut impl Read, code_max: u64) -> Result<FullAnswer, NoAnswer> {
@@ -267,7 +278,11 @@ fn read_part(stdout: &mut impl Read, code_max: u64) -> Result<FullAnswer, NoAnsw
     let length = usize::try_from(length).map_err(|_| NoAnswer::TooLarge)?;
     let mut text = vec![0; length];
     stdout.read_exact(&mut text).map_err(|_| NoAnswer::Cut)?;
-    Ok(FullAnswer { answer, text })
+    Ok(FullAnswer {
+        answer,
+        text,
+        note: None,
+    })
 }
 
 /// Wait until a child with closed pipes ends. `None` = not before the deadline.

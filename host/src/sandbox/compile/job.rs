@@ -54,12 +54,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(
-        task: Task,
-        settings: &Settings,
-        allocation: Allocation,
-        cores: u64,
-    ) -> Self {
+    pub(super) fn new(task: Task, settings: &Settings, allocation: Allocation, cores: u64) -> Self {
         let limits = &settings.limits;
         Self {
             task,
@@ -127,12 +122,23 @@ impl Answer {
     }
 }
 
+/// What a component takes. Memory is in bytes.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Taken {
+    /// To load its code.
+    pub(super) loaded: u64,
+    /// An instance, beside its linear memories and tables.
+    pub(super) memory: u64,
+    pub(super) files: u64,
+    pub(super) mappings: u64,
+}
+
 /// The result of a trial.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     /// An instance was made, and takes no more than the bounds.
-    Good,
+    Good(Taken),
     /// It takes more; the text says of what.
     TooLarge(String),
     /// No instance could be made.

@@ -1,7 +1,7 @@
 //! Measures what this process uses.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 
 use nix::dir::Dir;
 use nix::fcntl::OFlag;
@@ -27,6 +27,8 @@ pub(super) struct Meters {
     status: File,
     maps: File,
     files: Dir,
+    /// Resets the peak; not every kernel has it.
+    reset: Option<File>,
 }
 
 impl Meters {
@@ -39,9 +41,23 @@ impl Meters {
                 OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
                 Mode::empty(),
             )?,
+            reset: File::options()
+                .write(true)
+                .open("/proc/self/clear_refs")
+                .ok(),
         })
     }
 
+    /// The usage now, from which the peak counts.
+    pub(super) fn begin(&mut self) -> io::Result<Usage> {
+        if let Some(reset) = &mut self.reset {
+            // Without it, only a peak above all earlier ones shows.
+            drop(reset.write_all(b"5"));
+        }
+        self.read()
+    }
+
+    /// The usage now.
     pub(super) fn read(&mut self) -> io::Result<Usage> {
         let status = text(&mut self.status)?;
         let kib = |name: &str| {
@@ -60,10 +76,12 @@ impl Meters {
             entry?;
             files += 1;
         }
+        let resident = bytes("VmRSS:")?;
         Ok(Usage {
             data: bytes("VmData:")?,
-            resident: bytes("VmRSS:")?,
-            peak: bytes("VmHWM:")?,
+            resident,
+            // Not every kernel keeps it.
+            peak: bytes("VmHWM:").unwrap_or(resident),
             files,
             mappings,
         })

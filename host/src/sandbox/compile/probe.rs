@@ -9,11 +9,11 @@ use std::process::Command;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-/// A line for each attempt: its name, and the error or `done`.
+/// A line for each attempt: its name, and the number of the error or `done`.
 pub(super) fn report(parent: i32) -> Vec<u8> {
     let tried = |name: &str, result: io::Result<()>| match result {
         Ok(()) => format!("{name}: done\n"),
-        Err(error) => format!("{name}: {:?}\n", error.kind()),
+        Err(error) => format!("{name}: {}\n", error.raw_os_error().unwrap_or(0)),
     };
     [
         tried("tcp", TcpStream::connect("127.0.0.1:9").map(drop)),
@@ -21,7 +21,10 @@ pub(super) fn report(parent: i32) -> Vec<u8> {
         tried("unix", UnixStream::pair().map(drop)),
         tried("file", File::open("/proc/self/status").map(drop)),
         tried("program", Command::new("/bin/true").spawn().map(drop)),
-        tried("signal", kill(Pid::from_raw(parent), None).map_err(io::Error::from)),
+        tried(
+            "signal",
+            kill(Pid::from_raw(parent), None).map_err(io::Error::from),
+        ),
         tried("thread", std::thread::Builder::new().spawn(|| {}).map(drop)),
     ]
     .concat()

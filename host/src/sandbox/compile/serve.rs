@@ -88,7 +88,7 @@ fn bounded(mut text: String) -> Vec<u8> {
 }
 
 /// Whether wasmtime could not map memory. Unlike an allocation, this does not abort the process.
-pub(super) fn is_out_of_memory(error: &wasmtime::Error) -> bool {
+fn is_out_of_memory(error: &wasmtime::Error) -> bool {
     error.chain().any(|cause| {
         cause
             .downcast_ref::<io::Error>()
@@ -108,7 +108,8 @@ fn restrict_self(job: &Job) -> io::Result<()> {
     if getppid().as_raw() != job.parent {
         return Err(io::Error::other("the parent has ended"));
     }
-    if job.background {
+    // A trial takes no longer than an attempt may, and its time counts against `timeout`.
+    if job.background && job.task == Task::Compile {
         // Threads inherit the priority.
         rustix::process::nice(NICENESS)?;
     }
@@ -119,6 +120,7 @@ fn restrict_self(job: &Job) -> io::Result<()> {
         // An instance needs address space that it does not use, and files in memory for its images.
         Task::Try => {
             let published = trial::published_max(&job.limits);
+            limit(Resource::RLIMIT_FSIZE, published)?;
             limit(Resource::RLIMIT_DATA, memory.saturating_add(published))
         }
         _ => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::InstancePre;
 
-use super::job::{Job, Verdict};
+use super::job::{Job, Taken, Verdict};
 use super::measure::{Meters, Usage};
 use super::{Artifact, compiler};
 use crate::delivery::outcome::FaultKind;
@@ -46,11 +46,7 @@ pub(super) fn published_max(limits: &Limits) -> u64 {
 }
 
 /// Load the code and make one instance.
-pub(super) fn run(
-    job: &Job,
-    artifact: &Artifact,
-    mut meters: Meters,
-) -> wasmtime::Result<Verdict> {
+pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtime::Result<Verdict> {
     let allocation = job.allocation();
     let settings = Settings {
         limits: job.limits.clone(),
@@ -63,19 +59,19 @@ pub(super) fn run(
     let limits = &settings.limits;
     let compiler = compiler(limits.memory, limits.stack, allocation)?;
 
-    let before = meters.read()?;
+    let before = meters.begin()?;
+    // Kept to the end: what is measured later must not use freed memory again.
     let component = artifact.load(&compiler)?;
-    let taken = memory_taken(before, meters.read()?);
+    let loaded = memory_taken(before, meters.read()?);
     let most = (artifact.code().len() as u64).saturating_add(LOADED_MAX);
-    if taken > most {
-        return Ok(too_large("bytes of memory to load", taken, most));
+    if loaded > most {
+        return Ok(too_large("bytes of memory to load", loaded, most));
     }
 
     let required = match required(&component, limits) {
         Ok(required) => required,
         Err(error) => return Ok(Verdict::Untried(error.to_string())),
     };
-    drop(component);
     let built = match engine::runner(&settings, allocation, &required) {
         Ok(built) => built,
         Err(error) if allocation == Allocation::Auto => {
@@ -83,11 +79,11 @@ pub(super) fn run(
         }
         Err(error) => return Err(error),
     };
-    let component = match artifact.load(&built.engine) {
-        Ok(component) => component,
-        Err(error) => return Ok(Verdict::TooLarge(describe(&error))),
+    let again = match artifact.load(&built.engine) {
+        Ok(again) => again,
+        Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };
-    let pre = match linker(&built.engine, &settings.grants)?.instantiate_pre(&component) {
+    let pre = match linker(&built.engine, &settings.grants)?.instantiate_pre(&again) {
         Ok(pre) => pre,
         Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };
@@ -101,7 +97,13 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
-    runtime.block_on(one_instance(&built.engine, &pre, &shared, &mut meters))
+    runtime.block_on(one_instance(
+        &built.engine,
+        &pre,
+        &shared,
+        &mut meters,
+        loaded,
+    ))
 }
 
 async fn one_instance(
@@ -109,8 +111,9 @@ async fn one_instance(
     pre: &InstancePre<Host>,
     shared: &Arc<Shared>,
     meters: &mut Meters,
+    loaded: u64,
 ) -> wasmtime::Result<Verdict> {
-    let before = meters.read()?;
+    let before = meters.begin()?;
     let made = make(engine, pre, shared, |store, _| {
         let limiter = &store.data().limiter;
         let memory = limiter.memory_bytes() as u64;
@@ -129,23 +132,32 @@ async fn one_instance(
     };
     let stack = shared.limits.stack as u64;
     let most = INSTANCE_MAX.saturating_add(stack);
-    let memory = memory_taken(before, after).saturating_sub(counted);
-    let bounds = [
-        ("bytes of memory beside its linear memories and tables", memory, most),
-        ("file descriptors", after.files.saturating_sub(before.files), FILES_MAX),
-        ("memory mappings", after.mappings.saturating_sub(before.mappings), MAPPINGS_MAX),
-    ];
-    let over = bounds.into_iter().find(|(_, taken, most)| taken > most);
-    Ok(over.map_or(Verdict::Good, |(what, taken, most)| {
-        too_large(what, taken, most)
-    }))
+    let taken = Taken {
+        loaded,
+        memory: memory_taken(before, after).saturating_sub(counted),
+        files: after.files.saturating_sub(before.files),
+        mappings: after.mappings.saturating_sub(before.mappings),
+    };
+    let beside = "bytes of memory beside its linear memories and tables";
+    for (what, taken, most) in [
+        (beside, taken.memory, most),
+        ("file descriptors", taken.files, FILES_MAX),
+        ("memory mappings", taken.mappings, MAPPINGS_MAX),
+    ] {
+        if taken > most {
+            return Ok(too_large(what, taken, most));
+        }
+    }
+    Ok(Verdict::Good(taken))
 }
 
 /// Bytes of memory between two measurements: what is held at the end, or was held for a moment.
 fn memory_taken(before: Usage, after: Usage) -> u64 {
     let held = after.data.saturating_sub(before.data);
-    let touched = after.peak.saturating_sub(before.resident);
-    held.max(touched)
+    if after.peak <= before.peak {
+        return held;
+    }
+    held.max(after.peak.saturating_sub(before.resident))
 }
 
 fn too_large(what: &str, taken: u64, most: u64) -> Verdict {
