@@ -307,7 +307,7 @@ impl Scenario {
     /// The same, and somebody destroys the group meanwhile.
     pub(super) fn regrouping(rng: &mut Rng) -> Self {
         let mut scenario = Self::turning_away(rng);
-        scenario.faults.group = rng.u32(1..6);
+        scenario.faults.group = rng.u32(3..9);
         scenario.faults.most += rng.u32(1..6);
         scenario
     }

@@ -335,11 +335,13 @@ fn a_settlement_that_keeps_to_the_old_rules_is_refused_for_ever() {
         let mut scenario = world(
             rng,
             Faults {
-                policy: 1,
+                policy: 2,
+                dead_letters_refused: 1,
+                slow: 100,
                 ..Faults::default()
             },
         );
-        // There is a dead-letter queue for a while.
+        // There is a dead-letter queue for a while; it may be full, or far away.
         scenario.on_cap = OnCap::Discard;
         scenario.changes.push(Change {
             cap: scenario.limit.cap,
