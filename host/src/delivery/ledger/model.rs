@@ -7,6 +7,7 @@
 mod audit;
 mod driver;
 mod executor;
+mod repair;
 mod scenario;
 mod store;
 mod without;
@@ -82,6 +83,22 @@ fn every_promise_holds_while_the_rules_change() {
             all.deaths > all.runs && all.starts > 5 * all.runs,
             "{all:?}"
         );
+    }
+}
+
+#[test]
+fn every_promise_holds_while_the_gate_turns_messages_away() {
+    let all = holds(500, Scenario::turning_away);
+    println!("{all:?}");
+}
+
+/// A group that is destroyed takes counts and owners with it, but no message that anybody knows.
+#[test]
+fn no_message_is_lost_that_a_host_holds_or_that_is_parked_when_the_group_is_destroyed() {
+    let all = holds(1000, Scenario::regrouping);
+    println!("{all:?}");
+    if setting("HOSTLER_MODEL_SEED").is_none() {
+        assert!(all.regrouped > all.runs / 2, "{all:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::Time;
-use super::scenario::{Nature, Scenario};
+use super::scenario::{Gate, Nature, Scenario};
 use super::store::{Entry, Fate, Handed, HostId, Store};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::policy::Reason;
@@ -22,6 +22,8 @@ pub(super) struct Life {
     /// Where it runs now, and since when.
     pub(super) runs: Vec<(HostId, Time)>,
     pub(super) fate: Option<Fate>,
+    /// Nobody knows it any more: it went with its group.
+    pub(super) excused: bool,
     copies: u32,
     /// A charge that no start has used yet, and whose it is.
     open: Option<HostId>,
@@ -31,6 +33,12 @@ pub(super) struct Life {
     pub(super) orphaned: u32,
     /// Of these: from outside while it ran isolated, or by a lease that ran out.
     pub(super) outside: u32,
+}
+
+impl Life {
+    fn has_ended(&self) -> bool {
+        self.fate.is_some() || self.excused
+    }
 }
 
 /// Why a process is gone.
@@ -56,6 +64,9 @@ pub(super) struct Audit {
     pub(super) lives: Vec<Life>,
     pub(super) deaths: BTreeMap<HostId, Death>,
     pub(super) violation: Option<String>,
+    /// The group was destroyed in this run: counts and owners went with it. From then on only this must
+    /// hold: no message is lost that anybody knows, and each ends as its handler or the gate said.
+    pub(super) regrouped: bool,
     limit: DeliveryLimit,
 }
 
@@ -76,6 +87,7 @@ impl Audit {
             lives: vec![Life::default(); scenario.plans.len()],
             deaths: BTreeMap::new(),
             violation: None,
+            regrouped: false,
             limit: scenario.limit,
         }
     }
@@ -114,7 +126,7 @@ impl Audit {
     /// A host finds that it does not own a delivery anymore.
     pub(super) fn lost_lease(&mut self, host: HostId, entry: Entry, now_of: Option<HostId>) {
         let is_other = now_of.is_some_and(|owner| owner != host);
-        self.require(!is_other, || {
+        self.require(!is_other || self.regrouped, || {
             format!(
                 "message {entry}: host {host} lost its lease to {now_of:?}, and nothing had kept it from renewing"
             )
@@ -186,11 +198,22 @@ impl Audit {
             life.open = None;
         }
         let is_new = life.numbers.insert(attempt);
+        let is_twice = life.runs.iter().any(|&(other, _)| other == host);
         let starts = life.starts;
         let runs = life.runs.clone();
         let fate = life.fate;
         life.runs.push((host, begin.at));
 
+        self.require(!is_twice, || {
+            format!("message {entry}: two attempts at once on host {host}")
+        });
+        let is_welcome = matches!(plan.gate, None | Some(Gate::Expires(_)));
+        self.require(is_welcome, || {
+            format!("message {entry}: it starts, and the gate turned it away")
+        });
+        if self.regrouped {
+            return;
+        }
         self.require(is_new || may_recount, || {
             format!("message {entry}: two starts were both attempt {attempt}")
         });
@@ -221,12 +244,17 @@ impl Audit {
             format!("message {entry}: host {host} started it and did not own it ({fate:?})")
         });
         for (other, since) in runs {
-            self.require(other != host, || {
-                format!("message {entry}: two attempts at once on host {host}")
-            });
             self.require(lease_may_be_lost(other, since) || frozen, || {
                 format!("message {entry}: runs on hosts {other} and {host}, and no lease ran out")
             });
+        }
+    }
+
+    /// An acknowledgement came to a group that does not have the delivery: it was made again, or another
+    /// host has settled it.
+    pub(super) fn acknowledged_elsewhere(&mut self, entry: Entry) {
+        if self.regrouped {
+            self.lives[entry].fate.get_or_insert(Fate::Acknowledged);
         }
     }
 
@@ -235,13 +263,16 @@ impl Audit {
         let before = life.fate.replace(fate);
         life.copies += u32::from(matches!(fate, Fate::DeadLettered(..)));
         let life = life.clone();
-        self.require(before.is_none() && life.copies <= 1, || {
+        let is_first = before.is_none() && life.copies <= 1;
+        self.require(is_first || self.regrouped, || {
             format!("message {entry}: settled twice, {before:?} and {fate:?}")
         });
+        let gate = scenario.plans[entry].gate;
         match fate {
-            Fate::Acknowledged => self.require(life.acked, || {
-                format!("message {entry}: acknowledged, and its handler never said so")
-            }),
+            Fate::Acknowledged => self
+                .require(life.acked || gate == Some(Gate::OtherGroup), || {
+                    format!("message {entry}: acknowledged, and its handler never said so")
+                }),
             Fate::Trimmed => {}
             Fate::DeadLettered(reason, attempts) | Fate::Discarded(reason, attempts) => {
                 match reason {
@@ -249,7 +280,9 @@ impl Audit {
                         format!("message {entry}: dropped, and its handler never said so")
                     }),
                     Reason::MaxDeliveries => self.given_up(scenario, entry, attempts, &life),
-                    other => self.violate(|| format!("message {entry}: given up as {other}")),
+                    other => self.require(gate.and_then(Gate::reason) == Some(other), || {
+                        format!("message {entry}: given up as {other}")
+                    }),
                 }
             }
         }
@@ -271,6 +304,9 @@ impl Audit {
         self.require(scenario.caps().flatten().any(is_cap), || {
             format!("message {entry}: given up after {attempts} attempts, and no cap says so")
         });
+        if self.regrouped {
+            return;
+        }
         self.require(life.starts + life.wasted >= budget, || {
             format!(
                 "message {entry}: given up after {} starts of {budget}, and {} charges without one",
@@ -301,7 +337,7 @@ impl Audit {
 
     /// An isolated suspect has ended its host: no other message may be charged for that.
     pub(super) fn killed_isolated(&mut self, killer: Entry, beside: &[Entry]) {
-        self.require(beside.is_empty(), || {
+        self.require(beside.is_empty() || self.regrouped, || {
             format!("message {killer} ran isolated, and ended its host beside {beside:?}")
         });
     }
@@ -311,7 +347,7 @@ impl Audit {
         self.lives
             .iter()
             .zip(&scenario.plans)
-            .all(|(life, plan)| life.fate.is_some() || scenario.is_endless(plan))
+            .all(|(life, plan)| life.has_ended() || scenario.is_endless(plan))
     }
 
     pub(super) fn finish(&mut self, scenario: &Scenario, store: &Store, now: Time) {
@@ -321,11 +357,11 @@ impl Audit {
             if scenario.is_endless(&scenario.plans[entry]) {
                 continue;
             }
-            self.require(life.fate.is_some(), || {
+            self.require(life.has_ended(), || {
                 let pending = store.pending.get(&entry);
                 format!("message {entry}: not settled at {now:?}: {pending:?} {life:?}")
             });
-            if calm && !kills && scenario.faults.drain == 0 {
+            if calm && !kills && scenario.faults.drain == 0 && !self.regrouped {
                 self.require(life.wasted == 0, || {
                     format!("message {entry}: charged without a start, and no host died: {life:?}")
                 });

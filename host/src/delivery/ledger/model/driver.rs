@@ -50,9 +50,24 @@ pub(super) enum Command {
         again: bool,
     },
     Renew(Vec<Key>),
+    Probe,
+    /// Make the group again, and take back what the host holds.
+    Repair {
+        held: Vec<(Key, u32)>,
+        /// How many entries the host has seen.
+        seen: usize,
+    },
 }
 
 impl Command {
+    /// Whether it is asked until it is answered.
+    fn is_repeated(&self) -> bool {
+        matches!(
+            self,
+            Self::Record { .. } | Self::Acknowledge(_) | Self::Settle { .. }
+        )
+    }
+
     pub(super) fn is_weighty(&self) -> bool {
         !matches!(
             self,
@@ -86,6 +101,8 @@ impl Command {
 pub(super) struct Call {
     pub(super) host: HostId,
     pub(super) command: Command,
+    /// The mark of the group as its host knew it.
+    mark: u64,
     sent: Time,
     /// Its host has gone on: what it does now, nobody hears of.
     given_up: bool,
@@ -116,11 +133,18 @@ enum Answer {
     Reply(Reply),
     Replies(Vec<(Key, Reply)>),
     Done,
+    Repaired {
+        mark: u64,
+        replies: Vec<(Key, Reply)>,
+    },
+    /// There is no such group, or it is another one.
+    Missing,
 }
 
 impl World<'_> {
     pub(super) fn apply(&mut self, host: HostId, event: Event<Job>) {
-        if matches!(event, Event::Offline) && self.hosts[host].cut_until.is_none() {
+        let is_online = self.hosts[host].cut_until.is_none() && !self.hosts[host].offline;
+        if matches!(event, Event::Offline) && is_online {
             // It stood still until the connection was back.
             return;
         }
@@ -286,6 +310,16 @@ impl World<'_> {
             self.fail(host, command);
             return;
         }
+        let is_recovery = matches!(command, Command::Probe | Command::Repair { .. });
+        if self.hosts[host].offline && !is_recovery {
+            if command.is_repeated() {
+                // It was not sent yet.
+                self.hosts[host].backlog.push(command);
+            } else {
+                self.fail(host, command);
+            }
+            return;
+        }
         let faults = self.scenario.faults;
         let id = self.token();
         let timeout = self.scenario.timeout;
@@ -339,6 +373,7 @@ impl World<'_> {
             Call {
                 host,
                 command,
+                mark: self.hosts[host].mark,
                 sent: self.now,
                 given_up: false,
                 executed: false,
@@ -367,7 +402,8 @@ impl World<'_> {
             return;
         }
         if let Command::Fetch { until, .. } = call.command
-            && self.store.unread.is_empty()
+            && !self.store.has_unread()
+            && self.store.group.is_some()
             && now < until
             && !call.interrupted
             && !call.given_up
@@ -383,8 +419,8 @@ impl World<'_> {
             // It may charge a delivery that its host has sent away by now.
             self.audit.let_go(entry_of(*key));
         }
-        let command = call.command.clone();
-        let answer = self.perform_command(id, host, &command);
+        let (command, mark) = (call.command.clone(), call.mark);
+        let answer = self.perform_command(id, host, mark, &command);
         if !matches!(
             command,
             Command::TakeDue { .. }
@@ -416,9 +452,32 @@ impl World<'_> {
         }
     }
 
-    fn perform_command(&mut self, id: u64, host: HostId, command: &Command) -> Answer {
+    /// Whether the group is missing for a command: or it is another one, and does not have what the
+    /// command is about.
+    fn is_missing(&self, mark: u64, command: &Command) -> bool {
+        let is_gone = |key: &Key| !self.store.pending.contains_key(&entry_of(*key));
+        let is_stranger = match command {
+            Command::Acknowledge(_) | Command::Repair { .. } => return false,
+            Command::Record { key, .. } | Command::Settle { key, .. } => is_gone(key),
+            Command::Renew(keys) => keys.iter().any(is_gone),
+            _ => false,
+        };
+        self.store.group.is_none() || is_stranger && !self.store.is_known(mark)
+    }
+
+    fn perform_command(&mut self, id: u64, host: HostId, mark: u64, command: &Command) -> Answer {
         let now = self.now;
         let salt = self.rng.u64(..);
+        if let Command::Settle { action, .. } = command
+            && matches!(action, SettleAction::DeadLetter(_))
+            && !self.hosts[host].has_dead_letter
+        {
+            // The host sends nothing: it does not know where to.
+            return Answer::Reply(Reply::Refused("no dead-letter key is set".to_owned()));
+        }
+        if self.is_missing(mark, command) {
+            return Answer::Missing;
+        }
         // Consumers are listed by name, and names are random.
         let order = |other: HostId| (other as u64 ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match command {
@@ -434,7 +493,9 @@ impl World<'_> {
                 }
             }
             Command::TakeDue { max } => {
-                let (handed, next) = self.store.take_due(now, host, *max);
+                let Ok((handed, next)) = self.store.take_due(now, host, mark, *max) else {
+                    return Answer::Missing;
+                };
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next,
@@ -475,7 +536,9 @@ impl World<'_> {
                 Answer::Reply(reply)
             }
             Command::Acknowledge(key) => {
-                self.store.acknowledge(entry_of(*key));
+                let entry = entry_of(*key);
+                self.store.acknowledge(entry);
+                self.audit.acknowledged_elsewhere(entry);
                 Answer::Done
             }
             Command::Settle {
@@ -516,6 +579,18 @@ impl World<'_> {
                     .map(|&key| (key, self.store.renew(now, host, entry_of(key))))
                     .collect(),
             ),
+            Command::Probe => Answer::Done,
+            Command::Repair { held, seen } => {
+                let mark = self.store.repair(*seen);
+                let readopted = |&(key, count)| {
+                    let reply = self.store.readopt(now, host, entry_of(key), count);
+                    (key, reply)
+                };
+                let replies = held.iter().map(readopted).collect();
+                self.store.park_one_again(now);
+                self.excuse();
+                Answer::Repaired { mark, replies }
+            }
         }
     }
 
@@ -524,14 +599,15 @@ impl World<'_> {
             self.trace(|| format!("Redis hands out {h:?} to host {host}"));
             self.audit.claimed(host, h);
         }
+        let (now, plans) = (self.now, &self.scenario.plans);
         handed
             .iter()
             .map(|h| Delivery {
                 id: DeliveryId(h.entry as u128),
                 origin: h.origin,
-                header: self.scenario.plans[h.entry].header,
+                header: plans[h.entry].header,
                 native: h.native,
-                turned_away: None,
+                turned_away: plans[h.entry].gate.and_then(|gate| gate.at_claim(now)),
                 job: h.entry,
             })
             .collect()
@@ -548,8 +624,16 @@ impl World<'_> {
         };
         let (host, leased) = (call.host, call.sent);
         let Some(answer) = call.answer else { return };
+        if let Answer::Missing = answer {
+            self.missing(host, call.command);
+            return;
+        }
         let event = match (call.command, answer) {
             (Command::Fetch { .. }, Answer::Claims { deliveries, .. }) => {
+                let seen = deliveries.iter().map(|d| self.store.place_behind(d.job));
+                let seen = seen.max().unwrap_or(0);
+                let h = &mut self.hosts[host];
+                h.seen = h.seen.max(seen);
                 Event::Fetched { leased, deliveries }
             }
             (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
@@ -600,7 +684,22 @@ impl World<'_> {
                 Event::Recorded { key, leased, reply }
             }
             (Command::Acknowledge(key), Answer::Done) => Event::Acknowledged(vec![key]),
+            // An earlier try has settled it.
+            (
+                Command::Settle {
+                    key, again: true, ..
+                },
+                Answer::Reply(Reply::Gone),
+            ) => Event::Settled(key, Reply::Done),
             (Command::Settle { key, .. }, Answer::Reply(reply)) => Event::Settled(key, reply),
+            (Command::Probe, Answer::Done) => {
+                self.probed(host);
+                return;
+            }
+            (Command::Repair { .. }, Answer::Repaired { mark, replies }) => {
+                self.repaired(host, leased, mark, replies);
+                return;
+            }
             (Command::Renew(_), Answer::Replies(replies)) => Event::Renewed { leased, replies },
             (command, answer) => unreachable!("{command:?} {answer:?}"),
         };
@@ -624,7 +723,7 @@ impl World<'_> {
     }
 
     /// Nothing is known of a command. What must be known is asked again.
-    fn fail(&mut self, host: HostId, command: Command) {
+    pub(super) fn fail(&mut self, host: HostId, command: Command) {
         let leased = self.now;
         let event = match command {
             Command::Fetch { .. } => Event::Fetched {
@@ -647,8 +746,12 @@ impl World<'_> {
                 leased,
                 replies: Vec::new(),
             },
+            Command::Probe | Command::Repair { .. } => {
+                self.probe_later(host);
+                return;
+            }
             Command::Record { .. } | Command::Acknowledge(_) | Command::Settle { .. } => {
-                if self.hosts[host].cut_until.is_some() {
+                if self.hosts[host].cut_until.is_some() || self.hosts[host].offline {
                     self.hosts[host].backlog.push(command.again());
                 } else {
                     self.issue(host, command.again());
@@ -706,6 +809,10 @@ impl World<'_> {
             return;
         }
         self.hosts[host].cut_until = None;
+        if self.hosts[host].offline {
+            // Its probe tells.
+            return;
+        }
         self.apply(host, Event::Online);
         for command in std::mem::take(&mut self.hosts[host].backlog) {
             self.issue(host, command);

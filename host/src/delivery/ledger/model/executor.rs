@@ -45,6 +45,19 @@ impl World<'_> {
             let Some((key, attempt, leased)) = self.hosts[host].queue.pop_front() else {
                 return;
             };
+            let gate = self.scenario.plans[entry_of(key)].gate;
+            if let Some(reason) = gate.and_then(|gate| gate.at_start(self.now)) {
+                let detail = "model".to_owned();
+                self.tell(
+                    host,
+                    Event::TurnedAway {
+                        key,
+                        reason,
+                        detail,
+                    },
+                );
+                continue;
+            }
             let is_leased = self.now.saturating_sub(leased) < self.scenario.min_idle;
             match attempt {
                 Some(attempt) if is_leased || !Rule::LeaseBeforeStart.holds() => {

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::super::Time;
+use super::super::{Time, TurnedAway};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::backoff::Backoff;
-use crate::delivery::policy::{OnCap, OnFault, Policy};
+use crate::delivery::policy::{OnCap, OnFault, Policy, Reason};
+
+/// When every run begins.
+pub(super) const ORIGIN: Time = ms(100_000);
 
 pub(super) const fn ms(n: u64) -> Time {
     Duration::from_millis(n)
@@ -36,6 +39,54 @@ pub(super) struct Plan {
     pub(super) takes: Time,
     /// What a failing handler asks for: a delay, the backoff, or nothing (it traps).
     pub(super) delay: Delay,
+    /// Why the gate turns it away, if it does.
+    pub(super) gate: Option<Gate>,
+}
+
+/// Why and when the gate turns a message away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Gate {
+    /// It is malformed: at each claim.
+    Malformed,
+    /// It was replayed for another group: at each claim.
+    OtherGroup,
+    /// Its body does not parse: before each start.
+    Undecodable,
+    /// It expires at this time: at each claim and before each start from then on.
+    Expires(Time),
+}
+
+impl Gate {
+    /// At a claim at this time.
+    pub(super) fn at_claim(self, now: Time) -> Option<TurnedAway> {
+        match self {
+            Self::Malformed => Some(TurnedAway::Rejected(Reason::Malformed, String::new())),
+            Self::OtherGroup => Some(TurnedAway::OtherGroup),
+            Self::Expires(at) if now >= at => {
+                Some(TurnedAway::Rejected(Reason::Expired, String::new()))
+            }
+            Self::Undecodable | Self::Expires(_) => None,
+        }
+    }
+
+    /// Before a start at this time.
+    pub(super) fn at_start(self, now: Time) -> Option<Reason> {
+        match self {
+            Self::Undecodable => Some(Reason::DecodeFailed),
+            Self::Expires(at) if now >= at => Some(Reason::Expired),
+            Self::Malformed | Self::OtherGroup | Self::Expires(_) => None,
+        }
+    }
+
+    /// The reason of such a message's end; `None`: it is acknowledged.
+    pub(super) fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Malformed => Some(Reason::Malformed),
+            Self::OtherGroup => None,
+            Self::Undecodable => Some(Reason::DecodeFailed),
+            Self::Expires(_) => Some(Reason::Expired),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,6 +116,8 @@ pub(super) struct Faults {
     pub(super) no_instance: u32,
     /// The operator changes the rules.
     pub(super) policy: u32,
+    /// Somebody destroys the group, and perhaps makes it again.
+    pub(super) group: u32,
     /// That a command or its reply is lost, per command.
     pub(super) lost: u32,
     /// That a command or its reply takes very long, per command.
@@ -84,9 +137,9 @@ impl Faults {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) cap: Option<u32>,
-    on_cap: OnCap,
-    has_dead_letter: bool,
-    backoff: Time,
+    pub(super) on_cap: OnCap,
+    pub(super) has_dead_letter: bool,
+    pub(super) backoff: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -212,6 +265,7 @@ impl Scenario {
             trim: u32::from(rng.u32(0..4) == 0),
             no_instance: u32::from(rng.u32(0..4) == 0),
             policy: 0,
+            group: 0,
             lost: [0, 0, 20, 60][rng.usize(..4)],
             slow: [0, 0, 20][rng.usize(..3)],
         };
@@ -241,6 +295,33 @@ impl Scenario {
             });
         }
         scenario
+    }
+
+    /// The same, and the gate turns some of the messages away.
+    pub(super) fn turning_away(rng: &mut Rng) -> Self {
+        let mut scenario = Self::changing(rng);
+        scenario.turn_away(rng);
+        scenario
+    }
+
+    /// The same, and somebody destroys the group meanwhile.
+    pub(super) fn regrouping(rng: &mut Rng) -> Self {
+        let mut scenario = Self::turning_away(rng);
+        scenario.faults.group = rng.u32(3..9);
+        scenario.faults.most += rng.u32(1..6);
+        scenario
+    }
+
+    pub(super) fn turn_away(&mut self, rng: &mut Rng) {
+        for plan in &mut self.plans {
+            plan.gate = match rng.u32(0..10) {
+                0 => Some(Gate::Malformed),
+                1 => Some(Gate::OtherGroup),
+                2 => Some(Gate::Undecodable),
+                3 => Some(Gate::Expires(ORIGIN + ms(rng.u64(0..6000)))),
+                _ => None,
+            };
+        }
     }
 
     /// Hosts and messages of every kind but killers, and no faults.
@@ -331,6 +412,7 @@ impl Scenario {
                 2 => Delay::Backoff,
                 _ => Delay::Trap,
             },
+            gate: None,
         });
     }
 }

@@ -2,7 +2,7 @@
 //! and what was settled. Each operation is one script, so it is one step; counts, owners and idle
 //! times change exactly as the scripts change them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Origin, Reply, SettleAction, Time};
 use crate::delivery::policy::Reason;
@@ -49,9 +49,29 @@ pub(super) enum Fate {
     Trimmed,
 }
 
+/// The consumers of a group that are no hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Group {
+    /// The mark of the group; hosts leave it where another program has made the group.
+    pub(super) mark: Option<u64>,
+    /// Not all parked deliveries are pending.
+    unparked: bool,
+}
+
+/// The group is missing, or is not the one that the host knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing;
+
+/// What was handed out, and when the next delivery is due.
+type Due = (Vec<Handed>, Option<Time>);
+
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    pub(super) unread: VecDeque<Entry>,
+    /// The entries, and how many of them the group has handed out.
+    stream: Vec<Entry>,
+    pub(super) read: usize,
+    pub(super) group: Option<Group>,
+    marks: u64,
     pub(super) pending: BTreeMap<Entry, Pending>,
     pub(super) due: BTreeMap<Entry, Time>,
     /// Calls that send deliveries away and are void if their number is lower. In Redis one number
@@ -63,17 +83,129 @@ pub(super) struct Store {
     pub(super) dead_letters_refused: bool,
     /// Out of memory: only what frees memory passes.
     pub(super) out_of_memory: bool,
-    pub(super) min_idle: Time,
+    min_idle: Time,
 }
 
 impl Store {
+    pub(super) fn new(min_idle: Time) -> Self {
+        Self {
+            min_idle,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn publish(&mut self, entry: Entry) {
+        self.stream.push(entry);
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        self.read < self.stream.len()
+    }
+
+    /// How many entries there are up to this one.
+    pub(super) fn place_behind(&self, entry: Entry) -> usize {
+        let place = self.stream.iter().position(|&other| other == entry);
+        place.map_or(0, |place| place + 1)
+    }
+
+    /// Whether the group has not handed out this entry, published or not.
+    pub(super) fn is_unread(&self, entry: Entry) -> bool {
+        !self.stream[..self.read].contains(&entry)
+    }
+
+    /// `XGROUP DESTROY`.
+    pub(super) fn destroy_group(&mut self) {
+        self.group = None;
+        self.pending.clear();
+    }
+
+    /// `XGROUP CREATE`, behind so many entries.
+    pub(super) fn create_group(&mut self, read: usize) {
+        self.group = Some(Group::default());
+        self.read = read;
+    }
+
+    /// `repair.lua`, by a host that has seen so many entries. Returns the mark of the group.
+    pub(super) fn repair(&mut self, seen: usize) -> u64 {
+        if self.group.is_none() {
+            self.create_group(seen);
+        }
+        let has_parked = !self.due.is_empty();
+        let group = self.group.get_or_insert_default();
+        match group.mark {
+            Some(mark) => mark,
+            None => {
+                self.marks += 1;
+                group.unparked = has_parked;
+                group.mark = Some(self.marks);
+                self.marks
+            }
+        }
+    }
+
+    /// `readopt.lua`.
+    pub(super) fn readopt(&mut self, now: Time, host: HostId, entry: Entry, count: u32) -> Reply {
+        match self.pending.get(&entry).map(|held| held.owner) {
+            Some(owner) if owner == Owner::Host(host) => Reply::Done,
+            Some(_) => Reply::Stolen,
+            None if self.drop_deleted(entry) => Reply::Trimmed,
+            None => {
+                self.force(now, Owner::Host(host), entry, count);
+                Reply::Done
+            }
+        }
+    }
+
+    /// `park_again.lua`, for one delivery: its host may die before the next one.
+    pub(super) fn park_one_again(&mut self, now: Time) {
+        if !self.is_unparked() {
+            return;
+        }
+        let is_missing =
+            |entry: &&Entry| !self.pending.contains_key(entry) && !self.is_unread(**entry);
+        let mut missing = self.due.keys().filter(is_missing).copied();
+        let (first, more) = (missing.next(), missing.next().is_some());
+        if let Some(group) = &mut self.group {
+            group.unparked = more;
+        }
+        if let Some(entry) = first {
+            if self.drop_deleted(entry) {
+                self.due.remove(&entry);
+            } else {
+                self.force(now, Owner::Parked, entry, 1);
+            }
+        }
+    }
+
+    /// Whether some parked deliveries may not be pending.
+    fn is_unparked(&self) -> bool {
+        Rule::ParkedAgain.holds() && self.group.is_some_and(|group| group.unparked)
+    }
+
+    /// `XCLAIM FORCE` of a delivery that is not pending.
+    fn force(&mut self, now: Time, owner: Owner, entry: Entry, count: u32) {
+        let held = Pending {
+            owner,
+            count,
+            since: now,
+            raised: true,
+        };
+        self.pending.insert(entry, held);
+    }
+
+    /// `parts/epoch.lua`: whether the group is the one that a host knows by this mark.
+    pub(super) fn is_known(&self, mark: u64) -> bool {
+        !Rule::GoneIsProven.holds() || self.group.is_some_and(|group| group.mark == Some(mark))
+    }
+
     /// `XREADGROUP >`.
     pub(super) fn fetch(&mut self, now: Time, host: HostId, want: usize) -> Vec<Handed> {
         let mut handed = Vec::new();
         while handed.len() < want {
-            let Some(entry) = self.unread.pop_front() else {
+            let Some(&entry) = self.stream.get(self.read) else {
                 break;
             };
+            self.read += 1;
             if self.deleted.contains(&entry) {
                 self.settled.push((entry, Fate::Trimmed));
                 continue;
@@ -102,15 +234,24 @@ impl Store {
         &mut self,
         now: Time,
         host: HostId,
+        mark: u64,
         max: usize,
-    ) -> (Vec<Handed>, Option<Time>) {
+    ) -> Result<Due, Missing> {
         if self.out_of_memory {
-            return (Vec::new(), None);
+            return Ok((Vec::new(), None));
         }
         let mut due: Vec<_> = self.due.iter().map(|(&e, &at)| (at, e)).collect();
         due.sort_unstable();
         let mut handed = Vec::new();
         for (_, entry) in due.into_iter().filter(|&(at, _)| at <= now).take(max) {
+            if !self.pending.contains_key(&entry) {
+                if !self.is_known(mark) {
+                    return Err(Missing);
+                }
+                if self.is_unparked() && !self.is_unread(entry) {
+                    self.force(now, Owner::Parked, entry, 1);
+                }
+            }
             self.due.remove(&entry);
             if self
                 .pending
@@ -121,7 +262,7 @@ impl Store {
             }
         }
         let next = self.due.values().min().map(|at| at.saturating_sub(now));
-        (handed, next)
+        Ok((handed, next))
     }
 
     /// `orphans.lua`, in this order of consumers; then `sweep.lua`.

@@ -3,10 +3,11 @@
 use fastrand::Rng;
 
 use super::super::Time;
-use super::scenario::{Delay, Faults, Nature, Plan, Scenario, ms};
+use super::scenario::{Change, Delay, Faults, Nature, Plan, Scenario, ms};
 use super::world::run;
 use super::{holds, seeds, setting};
 use crate::delivery::attempt::Accounting;
+use crate::delivery::policy::OnCap;
 use crate::delivery::rules::Rule;
 
 /// How many runs a rule's world gets to show what breaks without it, and that nothing does with it.
@@ -233,6 +234,7 @@ fn without_a_reserved_slot_a_saturated_host_takes_no_orphans() {
                 published: Time::ZERO,
                 takes: ms(2500),
                 delay: Delay::Backoff,
+                gate: None,
             };
             scenario.plans.push(plan);
             scenario.plans.push(Plan {
@@ -307,6 +309,7 @@ fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
                 published: Time::ZERO,
                 takes: if place < fast { ms(1) } else { ms(2000) },
                 delay: Delay::Backoff,
+                gate: None,
             })
             .collect();
         scenario
@@ -324,6 +327,69 @@ fn what_was_parked_and_lost_its_due_time_is_stranded() {
             },
         )
     });
+}
+
+#[test]
+fn a_settlement_that_keeps_to_the_old_rules_is_refused_for_ever() {
+    breaks(Rule::SettlementsFollowTheRules, "not settled", |rng| {
+        let mut scenario = world(
+            rng,
+            Faults {
+                policy: 2,
+                dead_letters_refused: 1,
+                slow: 100,
+                ..Faults::default()
+            },
+        );
+        // There is a dead-letter queue for a while; it may be full, or far away.
+        scenario.on_cap = OnCap::Discard;
+        scenario.changes.push(Change {
+            cap: scenario.limit.cap,
+            on_cap: OnCap::DeadLetter,
+            has_dead_letter: true,
+            backoff: ms(40),
+        });
+        scenario
+    });
+}
+
+#[test]
+fn what_the_gate_turned_away_starts() {
+    breaks(
+        Rule::TurnedAwayNeverStarts,
+        "the gate turned it away",
+        |rng| {
+            let mut scenario = world(rng, Faults::default());
+            scenario.turn_away(rng);
+            scenario
+        },
+    );
+}
+
+/// The group is destroyed now and then, and nothing else happens.
+fn regrouped(rng: &mut Rng) -> Scenario {
+    let faults = Faults {
+        group: 1,
+        ..Faults::default()
+    };
+    let mut scenario = world(rng, faults);
+    scenario.hosts = rng.usize(2..=4);
+    scenario
+}
+
+#[test]
+fn what_is_gone_from_another_group_is_lost() {
+    breaks(Rule::GoneIsProven, "not settled", regrouped);
+}
+
+#[test]
+fn a_host_that_does_not_repair_what_others_made_settles_nothing() {
+    breaks(Rule::RepairBeforeSettling, "not settled", regrouped);
+}
+
+#[test]
+fn what_was_parked_in_an_earlier_group_is_lost() {
+    breaks(Rule::ParkedAgain, "not settled", regrouped);
 }
 
 /// It takes several things at once to need this rule: few runs do, and this is one of them.

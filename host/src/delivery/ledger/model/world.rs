@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-use super::super::held::State;
+use super::super::held::{Sent, State};
 use super::super::{Event, Key, Ledger, Mode, Settings, Time};
 use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
-use super::scenario::{Scenario, ms};
+use super::scenario::{ORIGIN, Scenario, ms};
 use super::store::{Entry, HostId, Store};
 
 /// More steps than any run takes that ends.
@@ -40,6 +40,7 @@ pub(super) enum Step {
     Start(HostId, u64),
     End(HostId, u64),
     Reconnect(HostId),
+    Probe(HostId),
     DrainOver(HostId),
     DeadLettersAccepted,
     MemoryFreed,
@@ -56,6 +57,15 @@ pub(super) struct Host {
     pub(super) frozen_until: Time,
     /// Cut off from Redis.
     pub(super) cut_until: Option<Time>,
+    /// It found its group missing, and asks only whether it is back.
+    pub(super) offline: bool,
+    pub(super) must_repair: bool,
+    /// The mark of the group, as it knows it.
+    pub(super) mark: u64,
+    /// How many entries of the stream it has seen.
+    pub(super) seen: usize,
+    /// Its queue knows where dead letters go.
+    pub(super) has_dead_letter: bool,
     pub(super) queue: VecDeque<(Key, Option<u32>, Time)>,
     pub(super) slots: Vec<Slot>,
     /// Calls that wait for the connection.
@@ -103,6 +113,8 @@ pub(super) struct Tale {
     pub(super) refused: u64,
     pub(super) stolen: u64,
     pub(super) changes: u64,
+    /// Groups that were destroyed.
+    pub(super) regrouped: u64,
     pub(super) steps: u64,
 }
 
@@ -114,6 +126,7 @@ impl Tale {
         self.refused += other.refused;
         self.stolen += other.stolen;
         self.changes += other.changes;
+        self.regrouped += other.regrouped;
         self.steps += other.steps;
     }
 }
@@ -129,11 +142,8 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
     let mut world = World {
         scenario,
         rng: Rng::with_seed(seed ^ 0x5eed),
-        now: ms(100_000),
-        store: Store {
-            min_idle: scenario.min_idle,
-            ..Store::default()
-        },
+        now: ORIGIN,
+        store: Store::new(scenario.min_idle),
         audit: Audit::new(scenario),
         hosts: Vec::new(),
         calls: HashMap::new(),
@@ -224,7 +234,8 @@ impl World<'_> {
         let now = self.now;
         self.audit.finish(self.scenario, &self.store, now);
         let pending = self.store.pending.len();
-        if pending > 0 {
+        // What was settled in one group may be pending in another.
+        if pending > 0 && !self.audit.regrouped {
             self.audit
                 .violate(|| format!("{pending} entries are pending, and all is settled"));
         }
@@ -279,7 +290,7 @@ impl World<'_> {
     fn perform(&mut self, step: Step) {
         match step {
             Step::Publish(entry) => {
-                self.store.unread.push_back(entry);
+                self.store.publish(entry);
                 self.wake_fetches();
             }
             Step::Birth => self.birth(),
@@ -296,11 +307,14 @@ impl World<'_> {
             Step::Start(host, token) => self.start(host, token),
             Step::End(host, token) => self.end_attempt(host, token),
             Step::Reconnect(host) => self.reconnect(host),
+            Step::Probe(host) => self.probe(host),
             Step::DrainOver(host) => self.kill(host, Cause::Outside),
             Step::DeadLettersAccepted => self.store.dead_letters_refused = false,
             Step::MemoryFreed => self.store.out_of_memory = false,
             Step::Policy(host) => {
                 let policy = Box::new(self.rules());
+                // The queue must know where dead letters go before the ledger decides on one.
+                self.hosts[host].has_dead_letter = policy.has_dead_letter;
                 self.apply(host, Event::PolicyChanged(policy));
             }
             Step::Heal => {
@@ -322,6 +336,7 @@ impl World<'_> {
             | Step::Start(host, _)
             | Step::End(host, _)
             | Step::Reconnect(host)
+            | Step::Probe(host)
             | Step::Policy(host)
             | Step::DrainOver(host) => Some(*host),
             Step::Publish(_)
@@ -378,6 +393,7 @@ impl World<'_> {
             faults.trim,
             faults.no_instance,
             faults.policy,
+            faults.group,
         ];
         let all: u32 = weights.iter().sum();
         if all == 0 {
@@ -419,6 +435,7 @@ impl World<'_> {
             7 => {
                 self.trace(|| "the set of parked deliveries is deleted".to_owned());
                 self.store.due.clear();
+                self.excuse();
             }
             8 => {
                 let entry = self.rng.usize(..self.scenario.plans.len());
@@ -435,12 +452,58 @@ impl World<'_> {
                 self.tell(host, Event::Broken { detail });
                 self.after(length, Step::Tell(host, Event::HandlerChanged));
             }
-            _ => {
+            10 => {
                 let which = self.rng.usize(..=self.scenario.changes.len());
                 self.rule(self.scenario.changes.get(which).map(|_| which));
             }
+            _ => self.destroy_group(),
         }
         true
+    }
+
+    /// Somebody destroys the group; another program may make it again at once.
+    fn destroy_group(&mut self) {
+        let read = self.store.read;
+        self.store.destroy_group();
+        match self.rng.u32(0..3) {
+            0 => {}
+            1 => self.store.create_group(read),
+            _ => self.store.create_group(0),
+        }
+        let again = self.store.group.map(|_| self.store.read);
+        self.trace(|| format!("the group is destroyed, and made again at {again:?}"));
+        self.audit.regrouped = true;
+        self.tale.regrouped += 1;
+        self.excuse();
+        self.wake_fetches();
+    }
+
+    /// A group takes its pending list with it. What no living host holds, what is not parked, and what
+    /// the next group does not hand out again, is lost: nobody knows it any more.
+    pub(super) fn excuse(&mut self) {
+        if !self.audit.regrouped {
+            return;
+        }
+        let living = self.hosts.iter().filter(|host| host.alive);
+        let held: HashSet<Entry> = living
+            .flat_map(|host| host.ledger.holdings.iter())
+            .filter(|(_, held)| {
+                let sent = match &held.state {
+                    State::Settling { sent, .. } | State::Refused { sent, .. } => Some(sent),
+                    _ => None,
+                };
+                held.lost.is_none() && sent != Some(&Sent::Acknowledgement)
+            })
+            .map(|(_, held)| held.job)
+            .collect();
+        let store = &self.store;
+        for (entry, life) in self.audit.lives.iter_mut().enumerate() {
+            let is_known = store.is_unread(entry)
+                || store.pending.contains_key(&entry)
+                || store.due.contains_key(&entry)
+                || held.contains(&entry);
+            life.excused |= !is_known;
+        }
     }
 
     /// Other rules hold: each host learns of it within two seconds.
@@ -479,8 +542,15 @@ impl World<'_> {
             return;
         }
         let id = self.hosts.len();
+        if self.store.group.is_none() {
+            self.store.create_group(0);
+        }
+        let mark = self.store.repair(0);
+        self.excuse();
+        let policy = self.rules();
+        let has_dead_letter = policy.has_dead_letter;
         let settings = Settings {
-            policy: self.rules(),
+            policy,
             concurrency: self.scenario.concurrency,
             batch: 1,
             prefetch_max: self.scenario.prefetch_max,
@@ -495,6 +565,11 @@ impl World<'_> {
             draining: false,
             frozen_until: Time::ZERO,
             cut_until: None,
+            offline: false,
+            must_repair: false,
+            mark,
+            seen: self.store.read,
+            has_dead_letter,
             queue: VecDeque::new(),
             slots: (0..self.scenario.concurrency).map(|_| Slot::Free).collect(),
             backlog: Vec::new(),
@@ -527,6 +602,7 @@ impl World<'_> {
             life.runs.retain(|&(other, _)| other != host);
         }
         self.trace(|| format!("host {host} ends: {cause:?}, isolated {isolated:?}"));
+        self.excuse();
         if let Cause::Killer(killer) = cause
             && isolated == Some(killer)
         {
