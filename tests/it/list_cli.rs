@@ -245,7 +245,7 @@ async fn a_key_that_only_one_request_needs_stops_only_that_one() {
         host.logs("redis takes this again").await;
         eventually("it is ready", async || host.get("/ready").0 == 200).await;
         scene.publish(["nack:20,ack"]).await;
-        scene.emptied().await;
+        host.starts(50 + 2).await;
         let ended = host.drained().await;
         assert_eq!(ended.json()["acked"], 51);
     }

@@ -45,7 +45,8 @@ headers! {
     ONLY_GROUP = "x-only-group";
     /// `raw` if the values of the source list have no headers. A replay then writes to the list beside it.
     FRAMING = "x-dead-letter-framing";
-    /// On a reliable list: how many hosts died while they held the message.
+    /// On a reliable list: how many hosts died while they held the message. It has no effect in a message
+    /// that a producer wrote.
     CRASHES = "x-hostler-crashes";
 }
 

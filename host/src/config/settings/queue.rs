@@ -70,7 +70,7 @@ section! { "Queue";
     RELIABLE: bool = ("reliable", "BOOL").default("false").only_with(&LIST);
 
     /// Record every claim of a reliable list in this sorted set, so that every host can recover the messages
-    /// of every dead host. All hosts of the list must use the same key.
+    /// of every dead host. All hosts of the list should use the same key, and no other list may use it.
     RECOVERY_ZSET: String = ("recovery_zset", "KEY")
         .unset("a host recovers the messages of earlier hosts with the same `consumer`")
         .only_with(&LIST)
@@ -112,7 +112,8 @@ section! { "Queue";
     CONSUMER: String = ("consumer", "BASE").unset("the name of the machine");
 
     /// After this time without a renewal, other hosts take a delivery as an orphan. A live host renews its
-    /// leases three times in it, however long its handlers run.
+    /// leases three times in it, however long its handlers run. If live hosts of a queue have different
+    /// values, the longest holds.
     MIN_IDLE: Duration = ("min_idle", "DURATION")
         .default("30s")
         .kinds(&AT_LEAST_ONCE)

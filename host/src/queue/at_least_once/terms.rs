@@ -41,6 +41,10 @@ struct Known {
     said: Option<Instant>,
     /// What all hosts went by then.
     agreed: Agreed,
+    /// How many connections had been opened by then.
+    opened: u64,
+    /// After a long disconnection: before this, the others may not have renewed what they hold.
+    renewing: Option<Instant>,
 }
 
 /// What all live hosts go by.
@@ -70,7 +74,12 @@ impl Terms {
             host: host.to_owned(),
             min_idle,
             recovery: recovery.map(str::to_owned),
-            known: Mutex::new(Known { said: None, agreed }),
+            known: Mutex::new(Known {
+                said: None,
+                agreed,
+                opened: 0,
+                renewing: None,
+            }),
         }
     }
 
@@ -97,15 +106,19 @@ impl Terms {
         }
     }
 
-    /// Say what this host goes by, before it looks for orphans.
-    pub(in crate::queue) async fn stay(&self, link: &Link) -> Result<(), Error> {
+    /// Say what this host goes by, before it looks for orphans. Returns whether it may look: after a long
+    /// disconnection the host with the longest `min_idle` must be able to renew first.
+    pub(in crate::queue) async fn stay(&self, link: &Link) -> Result<bool, Error> {
         match self.say(link, "stay").await? {
             Some(owner) => {
                 let set = self.recovery.as_deref().unwrap_or_default();
                 let detail = format!("the recovery set `{set}` belongs to `{owner}`");
                 Err(Error::refused(Script::GoBy.name(), "OWNER", &detail))
             }
-            None => Ok(()),
+            None => {
+                let renewing = self.known().renewing;
+                Ok(renewing.is_none_or(|until| Instant::now() >= until))
+            }
         }
     }
 
@@ -118,7 +131,7 @@ impl Terms {
         }
         match self.stay(link).await {
             Err(Error::Configuration { .. }) => Ok(()),
-            said => said,
+            said => said.map(drop),
         }
     }
 
@@ -145,18 +158,25 @@ impl Terms {
             return Ok(Some(owner));
         }
         let ms = |value: Value| reply::count(script.name(), &value).map(Duration::from_millis);
-        self.learn(Agreed {
+        let agreed = Agreed {
             largest: ms(largest)?,
             smallest: ms(smallest)?,
             is_one_set: reply::integer(script.name(), &is_one_set)? == 1,
-        });
+        };
+        self.learn(agreed, link.opened());
         Ok(None)
     }
 
     /// Warn where hosts differ, whenever that changes.
-    fn learn(&self, agreed: Agreed) {
+    fn learn(&self, agreed: Agreed, opened: u64) {
         let mut known = self.known();
-        known.said = Some(Instant::now());
+        let (now, longest) = (Instant::now(), agreed.largest);
+        // As the ledger does for its own `min_idle`.
+        if known.opened != opened && known.said.is_some_and(|at| now - at >= longest / 6) {
+            known.renewing = Some(now + longest / 2);
+        }
+        known.opened = opened;
+        known.said = Some(now);
         let before = std::mem::replace(&mut known.agreed, agreed);
         drop(known);
         let spread = (agreed.smallest, agreed.largest);

@@ -385,7 +385,9 @@ impl Queue for ListQueue {
         if max == 0 {
             return Ok(taken);
         }
-        self.base.terms.stay(&self.base.commands).await?;
+        if !self.base.terms.stay(&self.base.commands).await? {
+            return Ok(taken);
+        }
         match self.claim_from_all(max, holds, &mut taken).await {
             // The deliveries taken over so far are this host's: the next scan meets the error again.
             Err(error) if !taken.claims.is_empty() => {

@@ -419,7 +419,9 @@ impl Queue for StreamQueue {
             return Ok(taken);
         }
         let scan = async {
-            self.base.terms.stay(&self.base.commands).await?;
+            if !self.base.terms.stay(&self.base.commands).await? {
+                return Ok(());
+            }
             self.claim_from_others(max, &mut taken).await?;
             self.adopt_own(max, holds, &mut taken).await?;
             self.count_from_now(&mut taken).await?;

@@ -26,8 +26,8 @@ if owner ~= '' and ARGV[5] == 'open' then
 end
 if ARGV[5] == 'leave' then
   redis.call('ZREM', KEYS[1], own)
-  -- The last one leaves nothing that says whose an empty set is.
-  if KEYS[2] and redis.call('ZCARD', KEYS[1]) == 0 and redis.call('ZCARD', KEYS[2]) == 1 then
+  -- The last one that uses it leaves nothing that says whose an empty set is.
+  if KEYS[2] and redis.call('ZCARD', KEYS[2]) == 1 and not is_used(KEYS[1], KEYS[2]) then
     redis.call('ZREM', KEYS[2], ARGV[4])
   end
 else
