@@ -21,8 +21,8 @@ use super::{
 };
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
-use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
+use crate::redis::{ServerTime, copy};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
@@ -40,7 +40,7 @@ mod value;
 pub use options::{ListOptions, Recovery};
 
 use token::{Token, Tokens};
-use value::{AtomicTtl, Back, Values, Written, entry_of, value_of};
+use value::{AtomicTtl, Back, Values, Written, name_of, value_of};
 
 /// For how long an instance must not have been seen before it is forgotten.
 const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;
@@ -104,7 +104,8 @@ impl ListQueue {
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
-        let base = Base::new(&connector, &options.consumer, options.rules());
+        let (consumer, held_max) = (&options.consumer, options.held_max);
+        let base = Base::new(&connector, consumer, held_max, options.rules());
         let (key, instance) = (&options.key, &base.consumer);
         let queue = Self {
             values: Values {
@@ -218,7 +219,7 @@ impl ListQueue {
                 let Hold { claim, starts } = &held[place];
                 call.arg(&Token::of(claim.id).0[..])
                     .arg(starts.map_or_else(String::new, |starts| starts.to_string()))
-                    .arg(if look { entry_of(claim) } else { Vec::new() });
+                    .arg(if look { name_of(claim) } else { Vec::new() });
             }
             call
         };
@@ -247,7 +248,7 @@ impl ListQueue {
         batches(places, size, |places| {
             let mut call = self.call(Script::ListRemove, &[&keys.processing, &keys.started]);
             for &place in places {
-                call.arg(entry_of(claim(place)));
+                call.arg(name_of(claim(place)));
             }
             call
         })
@@ -312,7 +313,11 @@ impl Queue for ListQueue {
         let _fetching = base.interruption.begin();
         let until = Instant::now() + wait;
         loop {
-            let (claims, _) = self.claim_beyond(&base.fetches, want, None).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(bytes) = base.bounds.for_new(left, &base.interruption).await else {
+                return Ok(Vec::new());
+            };
+            let (claims, _) = self.claim_beyond(&base.fetches, want, bytes, None).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
                 return Ok(claims);
@@ -333,6 +338,9 @@ impl Queue for ListQueue {
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::ListDue;
         let max = max.min(claims::CLAIMS_MAX);
+        let Some(bytes) = self.base.bounds.for_old() else {
+            return Ok(Taken::default());
+        };
         let reserved = self.tokens.reserve(max);
         let keys = &self.keys;
         let mut call = self.call(script, &[&keys.delayed, &keys.processing, &keys.instances]);
@@ -341,9 +349,9 @@ impl Queue for ListQueue {
         call.arg(&self.tokens.prefix(framed)[..])
             .arg(reserved.first())
             .arg(max)
-            .arg(claims::BYTES_MAX)
+            .arg(bytes)
             .arg(self.recovery_ttl());
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = self.answer(script::run(&self.base.commands, script, &call).await)?;
         let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let wait = reply::integer(script.name(), &wait)?;
@@ -516,9 +524,10 @@ impl AtLeastOnce for ListQueue {
             let mut call = self.call(script, &keys);
             for &index in indexes {
                 let (place, to, written) = &back[index];
-                call.arg(entry_of(&settlements[*place].claim))
-                    .arg(to)
-                    .arg(&written.value[..]);
+                let claim = &settlements[*place].claim;
+                call.arg(name_of(claim)).arg(to);
+                let value = Raw::Value(written.value.clone());
+                copy::push_shared(&value, Some(&claim.raw), &mut call);
             }
             call
         });
@@ -557,22 +566,22 @@ impl AtLeastOnce for ListQueue {
     fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
         let keys = [&self.keys.processing, &self.keys.started, key];
         let mut call = self.call(Script::ListDeadLetter, &keys);
-        call.arg(entry_of(&settlement.claim));
+        call.arg(name_of(&settlement.claim));
         call
     }
 
     async fn holds(&self, settlement: &Settlement, trimmed: Option<&str>) -> Result<Reply, Error> {
         let script = Script::ListHolds;
         let mut call = script.on(&[&self.keys.processing, &self.keys.started]);
-        call.arg(entry_of(&settlement.claim));
+        call.arg(name_of(&settlement.claim));
         call.arg(trimmed.unwrap_or_default());
         let word = script::run(&self.base.commands, script, &call).await?;
         word_reply(script.name(), word)
     }
 
     async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
-        let commands = &self.base.commands;
-        self.claim_beyond(commands, want, Some(length)).await
+        let (link, bytes) = (&self.base.commands, self.base.bounds.request());
+        self.claim_beyond(link, want, bytes, Some(length)).await
     }
 
     async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {

@@ -29,6 +29,7 @@ use crate::redis::script_reply::{full, refused, word_reply};
 use crate::redis::startup::StartError;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::entry_id::{entry_id, parse_entry_id};
+use crate::wire::stream::header_field;
 use crate::wire::{self, Raw, keys, list};
 
 mod claims;
@@ -111,7 +112,12 @@ impl StreamQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
         let queue = Self {
-            base: Base::new(&connector, &options.consumer, options.rules()),
+            base: Base::new(
+                &connector,
+                &options.consumer,
+                options.held_max,
+                options.rules(),
+            ),
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
@@ -567,6 +573,17 @@ impl AtLeastOnce for StreamQueue {
         call.arg(entry_id(settlement.claim.id))
             .arg(settlement.count);
         call
+    }
+
+    fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<Cmd> {
+        let mut call = self.call(Script::DiscardCopied, &[key]);
+        let id = entry_id(settlement.claim.id);
+        let (name, value) = header_field(dead_letter::SOURCE_ID.as_bytes(), id.clone().into());
+        call.arg(id)
+            .arg(settlement.count)
+            .arg(&name[..])
+            .arg(&value[..]);
+        Some(call)
     }
 
     async fn holds(&self, settlement: &Settlement, _trimmed: Option<&str>) -> Result<Reply, Error> {
