@@ -159,8 +159,12 @@ async fn without_the_right_to_scripts_a_simple_list_is_read_in_small_steps() {
     for _ in 0..9 {
         publish(&scene, "simple", &vec![b'x'; MIB]).await;
     }
-    for _ in 0..9 {
-        assert_eq!(host.fetch(9, Duration::ZERO).await.unwrap().len(), 1);
+    let mut left = 9;
+    while left > 0 {
+        let got = host.fetch(9, Duration::ZERO).await.unwrap().len();
+        assert!((1..=4).contains(&got), "{got}");
+        assert!(left < 9 || got == 1, "{got}");
+        left -= got;
     }
     for _ in 0..40 {
         publish(&scene, "simple", b"small").await;
@@ -196,9 +200,12 @@ async fn a_value_as_large_as_redis_takes_ends_in_every_way() {
         for step in &steps {
             let scene = small_server().await;
             let host = scene.host_with(options.clone()).await;
-            let claims = scene.claim(&host, &[&largest, "behind it"]).await;
+            let claims = scene.claim_all(&host, &[&largest, "behind it"]).await;
             assert_eq!(recorded(&host, &claims[0], 1, 1).await, Reply::Done);
-            assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Done, Reply::Done]);
+            assert_eq!(
+                host.renew(&claims).await.unwrap(),
+                [Reply::Done, Reply::Done]
+            );
             match step {
                 Some(step) => settled(&host, &claims[0], 1, step.clone()).await,
                 None => host.acknowledge(&claims[..1]).await.unwrap(),
@@ -210,7 +217,10 @@ async fn a_value_as_large_as_redis_takes_ends_in_every_way() {
             if let Some(step) = step {
                 let again = settlement(&claims[0], 1, step.clone());
                 let replies = host.settle(&[again]).await.unwrap();
-                assert!(matches!(replies[..], [Reply::Gone | Reply::Done]), "{replies:?}");
+                assert!(
+                    matches!(replies[..], [Reply::Gone | Reply::Done]),
+                    "{replies:?}"
+                );
             }
             assert_eq!(scene.keys().await, keys);
         }
@@ -223,7 +233,9 @@ async fn a_value_as_large_as_redis_takes_is_taken_over() {
     for options in both() {
         let scene = small_server().await;
         let dead = scene.host_with(options.clone()).await;
-        scene.claim(&dead, &["before", &largest, "behind"]).await;
+        scene
+            .claim_all(&dead, &["before", &largest, "behind"])
+            .await;
         scene.age(&dead).await;
         scene.age_claims().await;
         let heir = scene.host_with(options).await;
@@ -255,7 +267,7 @@ async fn a_copy_that_redis_does_not_take_is_refused_alone() {
     let envelope = reversed(&"x".repeat(MIB - reversed("").len()));
     let values = [reversed("before"), envelope, reversed("behind")];
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
-    let claims = scene.claim(&host, &values).await;
+    let claims = scene.claim_all(&host, &values).await;
     for step in [dead_letter(), requeue(1)] {
         let all: Vec<_> = claims
             .iter()
@@ -268,7 +280,9 @@ async fn a_copy_that_redis_does_not_take_is_refused_alone() {
         assert!(why.contains("Protocol error"), "{why}");
         let others = [&replies[0], &replies[2]];
         assert!(
-            others.iter().all(|r| matches!(r, Reply::Done | Reply::Gone)),
+            others
+                .iter()
+                .all(|r| matches!(r, Reply::Done | Reply::Gone)),
             "{replies:?}"
         );
     }
@@ -310,7 +324,13 @@ mod measured {
     fn resident_max(pid: u32) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-        let kib: usize = line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+        let kib: usize = line
+            .unwrap()
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap();
         kib / 1024
     }
 
@@ -329,8 +349,7 @@ mod measured {
                     .flag("list", key)
                     .flag("reliable", "true")
                     .flag("dead-letter", "jobs:dead"),
-                _ => (options.without("stream").without("group"))
-                    .flag("list", key),
+                _ => (options.without("stream").without("group")).flag("list", key),
             };
             let size = 24 * MIB;
             for _ in 0..16 {
@@ -343,8 +362,8 @@ mod measured {
                 let ended = metrics.lines().filter(|line| {
                     line.starts_with("hostler_dispositions_total") && line.contains("oversize")
                 });
-                let numbers = ended.filter_map(|line| line.rsplit(' ').next()?.parse().ok());
-                numbers.sum::<f64>() as u64 == 16
+                let numbers = ended.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+                numbers.sum::<f64>() >= 16.0
             })
             .await;
             let most = resident_max(host.pid());

@@ -119,9 +119,9 @@ async fn messages_of_a_slow_link_start_once(kind: Kind) {
 async fn a_large_message_is_settled_over_a_slow_link(kind: Kind) {
     let scene = Scene::new().await;
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
-    scene.publish(kind, &[body("drop", 1 << 20)]).await;
+    scene.publish(kind, &[body("drop", 600_000)]).await;
     let queue = scene.open(kind, &proxy.url()).await;
-    proxy.throttle(300_000);
+    proxy.throttle(150_000);
     let script = Arc::new(Script::default());
     let host = Host::on(queue, settings(1), &script);
     eventually("it is dead-lettered", async || {
@@ -177,7 +177,7 @@ async fn an_heir_does_not_send_the_values_that_it_takes_over() {
         let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
         let dead = scene.host_with(options.clone()).await;
         let size = 1 << 20;
-        scene.claim(&dead, &[&body("ack", size), "small"]).await;
+        scene.claim_all(&dead, &[&body("ack", size), "small"]).await;
         scene.age(&dead).await;
         scene.age_claims().await;
         let heir = QueueOptions::List(options).open(connector(&proxy.url()));

@@ -24,6 +24,8 @@ const REQUEST_FIRST: usize = 128 << 10;
 const REQUEST_MIN: usize = 32 << 10;
 /// How long the answer to a request should take: messages must not age on their way.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
+/// For how long a scan for orphans goes on where it finds some: one request brings few large ones.
+pub(super) const SCAN_TIME: Duration = Duration::from_millis(500);
 /// The bytes that a host may hold beyond those that its handlers may have at once.
 const HELD_BEYOND: usize = 32 << 20;
 /// The part of these that only orphans and due messages may take: new ones would take all of it.
@@ -70,7 +72,9 @@ impl AsRef<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.held.bytes.fetch_sub(self.bytes.len(), Ordering::SeqCst);
+        self.held
+            .bytes
+            .fetch_sub(self.bytes.len(), Ordering::SeqCst);
         self.held.freed.notify_one();
     }
 }

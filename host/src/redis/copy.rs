@@ -57,10 +57,7 @@ pub(crate) fn push_shared(copy: &Raw, original: Option<&Raw>, command: &mut Cmd)
 }
 
 /// The large values that stand in both: their places. A copy keeps the order of the original.
-fn shared_fields(
-    copied: &[(Bytes, Bytes)],
-    original: &[(Bytes, Bytes)],
-) -> Vec<(usize, usize)> {
+fn shared_fields(copied: &[(Bytes, Bytes)], original: &[(Bytes, Bytes)]) -> Vec<(usize, usize)> {
     let mut rest = original.iter().enumerate();
     let mut shared = Vec::new();
     for (here, (_, value)) in copied.iter().enumerate() {
@@ -165,7 +162,11 @@ mod tests {
     #[test]
     fn the_end_of_a_value_that_the_original_ends_with_is_not_sent() {
         let body: Vec<u8> = (0..3 * SHARED_MIN).map(|n| n.to_le_bytes()[0]).collect();
-        for (before, after) in [(&b"old"[..], &b"new and longer"[..]), (b"", b""), (b"x", b"")] {
+        for (before, after) in [
+            (&b"old"[..], &b"new and longer"[..]),
+            (b"", b""),
+            (b"x", b""),
+        ] {
             let [old, new] = [before, after].map(|head| Bytes::from([head, &body].concat()));
             assert_eq!(shared_end(&new, &old), body.len());
             let sent = arguments(&Raw::Value(new), Some(&Raw::Value(old)));

@@ -200,7 +200,8 @@ impl Target {
             None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let versions =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = versions.map_err(|error| Error::Connection {
             target: self.address(),
             detail: error.to_string(),

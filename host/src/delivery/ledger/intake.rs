@@ -5,13 +5,17 @@ use super::{Settings, Time};
 /// Over how long the rate of finished attempts is measured.
 const RATE_WINDOW: Time = Time::from_millis(20);
 
+/// The scripts return at most this many orphans in one scan.
+const SCAN_MAX: usize = 100;
+
 #[derive(Debug)]
 pub(super) struct Intake {
     offline_since: Option<Time>,
     /// How many messages a fetch asked for, until the answer comes.
     pub(super) fetching: Option<usize>,
     pub(super) taking_due: bool,
-    pub(super) taking_orphans: bool,
+    /// How many orphans were asked for, until the answer comes.
+    pub(super) taking_orphans: Option<usize>,
     pub(super) renewing: bool,
     /// The last fetch brought less than it asked for.
     pub(super) caught_up: bool,
@@ -36,7 +40,7 @@ impl Intake {
             offline_since: None,
             fetching: None,
             taking_due: false,
-            taking_orphans: false,
+            taking_orphans: None,
             renewing: false,
             caught_up: false,
             next_due: now,
@@ -57,7 +61,7 @@ impl Intake {
 
     /// No answer is outstanding that could bring a delivery.
     pub(super) fn is_quiet(&self) -> bool {
-        self.fetching.is_none() && !self.taking_due && !self.taking_orphans
+        self.fetching.is_none() && !self.taking_due && self.taking_orphans.is_none()
     }
 
     pub(super) fn fetched(&mut self, got: usize) {
@@ -75,11 +79,10 @@ impl Intake {
         self.next_due = self.next_due.min(now + delay);
     }
 
-    /// Where there were some, there may be more: a scan ends after a number of deliveries, and after a number
-    /// of bytes. The host asks for them at once.
+    /// A full answer means that there are more: the host asks for them at once.
     pub(super) fn orphans_taken(&mut self, now: Time, got: usize) {
-        self.taking_orphans = false;
-        if got > 0 {
+        let asked = self.taking_orphans.take();
+        if got > 0 && asked.is_some_and(|asked| got >= asked.min(SCAN_MAX)) {
             self.next_orphans = now;
         }
     }

@@ -393,7 +393,7 @@ impl<J> Ledger<J> {
             self.out.push(Action::TakeDue { max: room });
         }
         if self.may_take_orphans() && now >= self.intake.next_orphans {
-            self.intake.taking_orphans = true;
+            self.intake.taking_orphans = Some(room);
             self.intake.next_orphans = now + self.settings.orphan_scan;
             self.out.push(Action::TakeOrphans { max: room });
         }
@@ -423,7 +423,7 @@ impl<J> Ledger<J> {
     }
 
     fn may_take_orphans(&self) -> bool {
-        let is_free = !self.intake.taking_orphans;
+        let is_free = self.intake.taking_orphans.is_none();
         self.may_take() && is_free && self.isolated.len() < self.settings.concurrency
     }
 

@@ -19,8 +19,8 @@ use crate::redis::error::{Class, Error};
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::{incomplete, word_reply};
-use crate::wire::{Raw, keys};
 use crate::wire::list::Framing;
+use crate::wire::{Raw, keys};
 
 /// Most deliveries that one script claims, and most that it takes over.
 pub(super) const CLAIMS_MAX: usize = 1024;
@@ -137,14 +137,7 @@ impl ListQueue {
             .collect()
     }
 
-    pub(super) async fn claim_from_all(
-        &self,
-        max: usize,
-        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
-        taken: &mut Taken,
-    ) -> Result<(), Error> {
-        // First the own deliveries: an error of another instance must not hide them.
-        self.adopt_own(max, holds, taken).await?;
+    pub(super) async fn claim_from_all(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
         for instance in self.lapsed_instances().await? {
             let room = max - taken.claims.len();
             if room == 0 {
@@ -282,7 +275,7 @@ impl ListQueue {
 
     /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
     /// answer can leave some.
-    async fn adopt_own(
+    pub(super) async fn adopt_own(
         &self,
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),

@@ -14,6 +14,7 @@ use redis::{Cmd, cmd};
 
 use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete, note};
 use super::at_least_once::{self, AtLeastOnce, Base, Destination};
+use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
@@ -22,12 +23,12 @@ use super::{
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
 use crate::redis::connection::Connector;
-use crate::redis::{ServerTime, copy};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::{refused, word_reply};
 use crate::redis::startup::StartError;
+use crate::redis::{ServerTime, copy};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::list::{self, Framing};
 use crate::wire::{Raw, keys};
@@ -351,11 +352,13 @@ impl Queue for ListQueue {
             .arg(max)
             .arg(bytes)
             .arg(self.recovery_ttl());
+        let sent = Instant::now();
         let reply = self.answer(script::run(&self.base.commands, script, &call).await)?;
         let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let wait = reply::integer(script.name(), &wait)?;
         let claims = self.claims(script, claims)?;
+        self.base.bounds.answered(&claims, sent.elapsed());
         reserved.answered();
         Ok(Taken {
             claims,
@@ -374,13 +377,24 @@ impl Queue for ListQueue {
         if max == 0 {
             return Ok(taken);
         }
-        match self.claim_from_all(max, holds, &mut taken).await {
-            // The deliveries taken over so far are this host's: the next scan meets the error again.
-            Err(error) if !taken.claims.is_empty() => {
-                tracing::debug!(%error, "a scan for orphans ended early");
-                Ok(taken)
+        // First the own deliveries: an error of another instance must not hide them.
+        self.adopt_own(max, holds, &mut taken).await?;
+        let until = Instant::now() + SCAN_TIME;
+        loop {
+            let (before, sent) = (taken.claims.len(), Instant::now());
+            match self.claim_from_all(max, &mut taken).await {
+                // The deliveries taken over so far are this host's: the next scan meets the error again.
+                Err(error) if !taken.claims.is_empty() => {
+                    tracing::debug!(%error, "a scan for orphans ended early");
+                    return Ok(taken);
+                }
+                scanned => scanned?,
             }
-            ended => ended.map(|()| taken),
+            let new = &taken.claims[before..];
+            self.base.bounds.answered(new, sent.elapsed());
+            if new.is_empty() || taken.claims.len() >= max || Instant::now() >= until {
+                return Ok(taken);
+            }
         }
     }
 

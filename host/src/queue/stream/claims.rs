@@ -59,7 +59,10 @@ impl StreamQueue {
         let mut read = cmd(COMMAND);
         read.arg("GROUP").arg(self.group()).arg(&self.base.consumer);
         // 0 would mean for ever.
-        read.arg("COUNT").arg(1).arg("BLOCK").arg(millis(left).max(1));
+        read.arg("COUNT")
+            .arg(1)
+            .arg("BLOCK")
+            .arg(millis(left).max(1));
         read.arg("STREAMS").arg(self.key()).arg(">");
         let reply = self.base.fetches.call_waiting(COMMAND, &read, left).await;
         let mut claims = Vec::new();
@@ -94,6 +97,7 @@ impl StreamQueue {
         call.arg(PARKED_CONSUMER)
             .arg(max.min(CLAIMS_MAX))
             .arg(bytes);
+        let sent = Instant::now();
         let reply = self.take(script, &call).await?;
         let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
         let mut taken = Taken {
@@ -101,6 +105,7 @@ impl StreamQueue {
             ..Taken::default()
         };
         self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+        self.base.bounds.answered(&taken.claims, sent.elapsed());
         Ok(taken)
     }
 
@@ -245,7 +250,10 @@ impl StreamQueue {
 
     /// The answer to a request for messages: after none, the next request is smaller.
     fn answer(&self, answer: Result<Value, Error>) -> Result<Value, Error> {
-        if answer.as_ref().is_err_and(|e| e.class() == Class::Reconnect) {
+        if answer
+            .as_ref()
+            .is_err_and(|e| e.class() == Class::Reconnect)
+        {
             self.base.bounds.failed();
         }
         answer.map_err(|error| self.about(error))

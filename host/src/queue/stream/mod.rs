@@ -5,13 +5,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete};
 use super::at_least_once::{self, AtLeastOnce, Base, Destination};
+use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
@@ -312,10 +313,29 @@ impl Queue for StreamQueue {
     ) -> Result<Taken, Error> {
         let mut taken = Taken::default();
         let max = max.min(claims::CLAIMS_MAX);
-        if max > 0 {
-            self.claim_from_others(max, &mut taken).await?;
-            self.adopt_own(max, holds, &mut taken).await?;
-            self.sweep_parked(max, &mut taken).await?;
+        if max == 0 {
+            return Ok(taken);
+        }
+        self.adopt_own(max, holds, &mut taken).await?;
+        let until = Instant::now() + SCAN_TIME;
+        let mut found = true;
+        while found {
+            let (before, sent) = (taken.claims.len(), Instant::now());
+            let scanned = async {
+                self.claim_from_others(max, &mut taken).await?;
+                self.sweep_parked(max, &mut taken).await
+            };
+            match scanned.await {
+                // The claims so far are this host's: the next scan meets the error again.
+                Err(error) if !taken.claims.is_empty() => {
+                    tracing::debug!(%error, "a scan for orphans ended early");
+                    break;
+                }
+                scanned => scanned?,
+            }
+            let new = &taken.claims[before..];
+            self.base.bounds.answered(new, sent.elapsed());
+            found = !new.is_empty() && Instant::now() < until;
         }
         Ok(taken)
     }
