@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// What one read takes at most.
 const CHUNK: usize = 16 * 1024;
@@ -33,6 +34,15 @@ struct Weather {
     era: u64,
     /// What the first so many connections ask is held back.
     stalled: u64,
+    /// How many bytes pass in a second, in each direction, all connections together; 0 = any number.
+    rate: u64,
+}
+
+/// The way of bytes.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Request,
+    Reply,
 }
 
 /// A request that is waited for: armed until it is seen.
@@ -56,6 +66,8 @@ struct Shared {
     weather: watch::Sender<Weather>,
     trap: Mutex<Option<Trap>>,
     random: Mutex<Rng>,
+    /// When each direction has passed what it took, at its rate.
+    free: [Mutex<Instant>; 2],
     connections: AtomicU64,
     sprung: AtomicU64,
     passed: AtomicU64,
@@ -167,6 +179,12 @@ impl Proxy {
         self.change(|weather| weather.delay = (base, jitter));
     }
 
+    /// Pass so many bytes in a second, in each direction, all connections together: a slow link. 0 = any
+    /// number.
+    pub fn throttle(&self, rate: u64) {
+        self.change(|weather| weather.rate = rate);
+    }
+
     /// Pass pieces of 1 to `most` bytes; 0 = as they come.
     pub fn pieces(&self, most: usize) {
         self.change(|weather| weather.pieces = most);
@@ -232,6 +250,7 @@ impl Shared {
             weather: watch::Sender::new(Weather::default()),
             trap: Mutex::new(None),
             random: Mutex::new(Rng::with_seed(seed)),
+            free: [Instant::now(), Instant::now()].map(Mutex::new),
             connections: AtomicU64::new(0),
             sprung: AtomicU64::new(0),
             passed: AtomicU64::new(0),
@@ -309,7 +328,8 @@ async fn requests<C: AsyncRead, S: AsyncWrite>(
             None => {}
         }
         passed.drain(..passed.len().saturating_sub(CHUNK));
-        if shared.write(&mut to, &chunk[..length]).await.is_err() {
+        let sent = shared.write(Direction::Request, &mut to, &chunk[..length]);
+        if sent.await.is_err() {
             return;
         }
     }
@@ -327,7 +347,8 @@ async fn replies<S: AsyncRead, C: AsyncWrite>(
         let may_pass = allowed.map_or(length, |left| {
             length.min(usize::try_from(left).unwrap_or(usize::MAX))
         });
-        if shared.write(&mut to, &chunk[..may_pass]).await.is_err() {
+        let sent = shared.write(Direction::Reply, &mut to, &chunk[..may_pass]);
+        if sent.await.is_err() {
             return;
         }
         if let Some(allowed) = allowed {
@@ -358,9 +379,25 @@ impl Shared {
         }
     }
 
+    /// Wait until a piece has passed at this rate, behind those before it.
+    async fn take_turn(&self, direction: Direction, length: usize, rate: u64) {
+        if rate == 0 {
+            return;
+        }
+        let until = {
+            let free = &self.free[direction as usize];
+            let mut free = free.lock().expect("nothing panics while it is held");
+            let took = Duration::from_secs_f64(length as f64 / rate as f64);
+            *free = (*free).max(Instant::now()) + took;
+            *free
+        };
+        tokio::time::sleep_until(until).await;
+    }
+
     /// Write as the weather is.
     async fn write<W: AsyncWrite>(
         &self,
+        direction: Direction,
         to: &mut WriteHalf<W>,
         mut bytes: &[u8],
     ) -> io::Result<()> {
@@ -380,10 +417,13 @@ impl Shared {
                 tokio::time::sleep(wait).await;
             }
             let most = match now.pieces {
+                // Every piece of a throttled link takes a twentieth of a second.
+                0 if now.rate > 0 => usize::try_from(now.rate / 20).unwrap_or(1).max(1),
                 0 => bytes.len(),
                 pieces => 1 + usize::try_from(self.random_up_to(pieces as u64 - 1)).unwrap_or(0),
             };
             let (piece, rest) = bytes.split_at(most.min(bytes.len()));
+            self.take_turn(direction, piece.len(), now.rate).await;
             to.write_all(piece).await?;
             self.passed.fetch_add(piece.len() as u64, Ordering::SeqCst);
             bytes = rest;

@@ -78,10 +78,10 @@ async fn a_thousand_values_and_large_ones_are_claimed_in_bounded_batches() {
     assert_eq!(host.renew(&claimed).await.unwrap(), vec![Reply::Done; 1500]);
     host.acknowledge(&claimed).await.unwrap();
 
-    // A script stops after 4 MiB.
+    // A script stops after some bytes, at most 4 MiB and one value.
     scene.publish(vec![vec![b'x'; 1 << 20]; 9]).await;
     let first = fetch(&host, 9).await.len();
-    assert!((4..9).contains(&first), "{first}");
+    assert!((1..=5).contains(&first), "{first}");
     assert_eq!(scene.list(KEY).await.len(), 9 - first);
 }
 

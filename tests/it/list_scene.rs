@@ -82,6 +82,18 @@ impl Scene {
         claims
     }
 
+    /// The same for large values, which come a few at a time.
+    pub(crate) async fn claim_all(&self, host: &ListQueue, values: &[&str]) -> Vec<Arc<Claim>> {
+        self.publish(values).await;
+        let mut claims = Vec::new();
+        eventually("all are claimed", async || {
+            claims.extend(fetch(host, values.len()).await);
+            claims.len() == values.len()
+        })
+        .await;
+        claims
+    }
+
     pub(crate) async fn processing(&self, host: &ListQueue) -> Vec<Vec<u8>> {
         self.list(&processing(host.instance())).await
     }

@@ -92,6 +92,8 @@ mod language_redis;
 #[cfg(test)]
 mod language_table;
 #[cfg(test)]
+mod large_messages;
+#[cfg(test)]
 mod list_cli;
 #[cfg(test)]
 mod list_loop;
@@ -181,6 +183,8 @@ mod scene;
 mod security_user;
 #[cfg(test)]
 mod simple_list;
+#[cfg(test)]
+mod slow_link;
 #[cfg(test)]
 mod swap_batch;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::config::{Config, QueueKind, Reliable};
+use crate::queue::byte_bounds::held_max;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::kind::QueueOptions;
 use crate::queue::list::ListOptions;
@@ -37,6 +38,8 @@ impl Config {
     /// The options with which a host serves the queue. The name of the host begins with `consumer`.
     pub fn queue_options(&self, consumer: &str) -> QueueOptions {
         let consumer = consumer.to_owned();
+        let handlers = self.sandbox.concurrency;
+        let held_max = held_max(handlers.saturating_mul(self.max_payload.as_usize()));
         let dead_letter = self.dead_letter.as_ref().map(|d| DeadLetterQueue {
             key: d.key.to_string(),
             max_len: Some(d.max_len.get()),
@@ -57,6 +60,7 @@ impl Config {
                     body_field: self.body_field.clone().into(),
                     missing_body: self.missing_body,
                 },
+                held_max,
             }),
             QueueKind::List {
                 key,
@@ -72,6 +76,7 @@ impl Config {
                 max_length: self.max_length.map(NonZeroU64::get),
                 ttl: self.ttl,
                 accounting: self.policy.limit.accounting,
+                held_max,
             }),
             QueueKind::List {
                 key,
@@ -81,6 +86,7 @@ impl Config {
                 key: key.to_string(),
                 consumer,
                 framing: *framing,
+                held_max,
             }),
             QueueKind::Channel {
                 name,

@@ -15,6 +15,7 @@ use crate::wire::decoded::Malformed;
 
 mod at_least_once;
 pub mod at_most_once;
+pub mod byte_bounds;
 pub mod dead_letter_queue;
 pub mod inspect;
 pub mod kind;

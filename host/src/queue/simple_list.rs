@@ -1,31 +1,34 @@
 //! Simple lists: a value is taken and forgotten, as `BRPOP` does. At most once.
 //!
-//! One round trip (`BLMPOP`) takes as many values as the host has room for: about 20 ms of work beyond
-//! its free slots. A host that dies loses those.
+//! A script takes as many values as the host has room for: about 20 ms of work beyond its free slots, and a
+//! number of bytes. Where nothing waits, the host waits for one value (`BLMPOP`). A host that dies loses the
+//! values that it took.
 //!
 //! Crash windows: once Redis has taken a value off the list, it exists only on its way here and in this
 //! host. A lost reply (a broken connection, a missed deadline) loses its values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
+use super::byte_bounds::{ByteBounds, HANDLED, held_max};
 use crate::redis::connection::{Connector, Link};
-use crate::redis::error::Error;
+use crate::redis::error::{Class, Error};
 use crate::redis::interruption::Interruption;
 use crate::redis::reply;
+use crate::redis::script::{self, Script};
 use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
-/// About how many bytes of values are taken at once: where they are large, fewer of them.
-const BYTES_MAX: usize = 4 << 20;
-/// How many values the first take has at most: how large they are is not known yet.
-const FIRST_MAX: usize = 16;
+/// Most values that a script takes.
+const TAKEN_MAX: usize = 1024;
+/// Most values that are taken at once without a script: nobody knows how large they are.
+const BLIND_MAX: usize = 16;
 
 /// A simple list, and how this host serves it.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct SimpleListOptions {
     pub consumer: String,
     /// How values are read.
     pub framing: Framing,
+    /// The most bytes of messages that this host holds: [`held_max`].
+    pub held_max: usize,
 }
 
 impl SimpleListOptions {
@@ -45,6 +50,7 @@ impl SimpleListOptions {
             key: key.into(),
             consumer: "hostler".to_owned(),
             framing: Framing::default(),
+            held_max: held_max(HANDLED),
         }
     }
 }
@@ -58,8 +64,11 @@ pub struct SimpleList {
     /// Taking only: it blocks.
     fetches: Link,
     interruption: Interruption,
-    /// About how large a value is, as far as it is known.
-    value_size: AtomicUsize,
+    bounds: ByteBounds,
+    /// Whether the user may run scripts.
+    may_script: AtomicBool,
+    /// How many values the next take without a script has at most.
+    blind: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -77,7 +86,9 @@ impl SimpleList {
             commands: Arc::new(connector.link("commands")),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),
-            value_size: AtomicUsize::new(BYTES_MAX / FIRST_MAX),
+            bounds: ByteBounds::new(options.held_max),
+            may_script: AtomicBool::new(true),
+            blind: AtomicUsize::new(1),
             stopped: AtomicBool::new(false),
         };
         let opened = async {
@@ -89,9 +100,32 @@ impl SimpleList {
         opened.map_err(|error| StartError::from_error(error, &options.key))
     }
 
-    async fn pop(&self, want: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {
+    /// Take values that are there, up to a number of bytes.
+    async fn take_some(&self, want: usize, bytes: usize) -> Result<Vec<Bytes>, Error> {
+        if self.may_script.load(Ordering::Relaxed) {
+            let script = Script::ListPop;
+            let mut call = script.on(&[&self.key]);
+            call.arg(want.min(TAKEN_MAX)).arg(bytes);
+            match script::run(&self.fetches, script, &call).await {
+                // The right to it is missing: that does not change by itself.
+                Err(error) if error.is_missing_right() => {
+                    self.may_script.store(false, Ordering::Relaxed);
+                }
+                reply => return reply::values(script.name(), reply?),
+            }
+        }
+        let count = self.blind.load(Ordering::Relaxed);
+        let values = self.pop(want.min(count), Duration::ZERO).await?;
+        let largest = values.iter().map(Bytes::len).max().unwrap_or_default();
+        // As many as fit if all are as large; up step by step, down at once.
+        let fitting = (bytes / largest.max(1)).clamp(1, BLIND_MAX);
+        self.blind.store(fitting.min(2 * count), Ordering::Relaxed);
+        Ok(values)
+    }
+
+    /// Take values without a look at their size.
+    async fn pop(&self, count: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {
         const COMMAND: &str = "BLMPOP";
-        let size = self.value_size.load(Ordering::Relaxed).max(1);
         let mut cmd = redis::cmd(if wait.is_zero() { "LMPOP" } else { COMMAND });
         if !wait.is_zero() {
             // 0 would mean for ever.
@@ -99,19 +133,35 @@ impl SimpleList {
             cmd.arg(format!("{seconds:.3}"));
         }
         cmd.arg(1).arg(&*self.key).arg("RIGHT");
-        cmd.arg("COUNT").arg(want.min(BYTES_MAX / size).max(1));
+        cmd.arg("COUNT").arg(count);
         let reply = self.fetches.call_waiting(COMMAND, &cmd, wait).await?;
         let mut reply = reply::array(COMMAND, reply)?;
         // Nil: nothing came.
         let Some(values) = reply.pop() else {
             return Ok(Vec::new());
         };
-        let values = reply::values(COMMAND, values)?;
-        let largest = values.iter().map(Bytes::len).max().unwrap_or_default();
-        // Up at once, down slowly.
-        let size = largest.max(size - size / 8);
-        self.value_size.store(size, Ordering::Relaxed);
-        Ok(values)
+        reply::values(COMMAND, values)
+    }
+
+    async fn take_or_wait(&self, want: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {
+        let until = Instant::now() + wait;
+        let Some(bytes) = self.bounds.for_new(wait, &self.interruption).await else {
+            return Ok(Vec::new());
+        };
+        let sent = Instant::now();
+        let values = self.take_some(want, bytes).await.inspect_err(|error| {
+            if error.class() == Class::Reconnect {
+                self.bounds.failed();
+            }
+        })?;
+        let size = values.iter().map(Bytes::len).sum();
+        self.bounds.took(size, sent.elapsed());
+        let left = until.saturating_duration_since(Instant::now());
+        if !values.is_empty() || left.is_zero() || self.interruption.is_wanted() {
+            return Ok(values);
+        }
+        // Only one: how large others behind it are is unknown.
+        self.pop(1, left).await
     }
 }
 
@@ -122,14 +172,10 @@ impl Source for SimpleList {
         if self.stopped.load(Ordering::SeqCst) {
             return Ok(Vec::new());
         }
-        let wait = match self.interruption.is_wanted() {
-            true => Duration::ZERO,
-            false => wait,
-        };
-        let values = self.pop(want, wait).await?;
+        let values = self.take_or_wait(want, wait).await?;
         let value = |bytes| Value {
             queue: Arc::clone(&self.key),
-            bytes,
+            bytes: self.bounds.hold(bytes),
             enqueued_ms: 0,
         };
         Ok(values.into_iter().map(value).collect())

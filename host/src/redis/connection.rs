@@ -8,30 +8,30 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, ProtocolVersion,
-    Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, ProtocolVersion, Value};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::redis::error::{Error, bounded};
 use crate::redis::reply;
 use crate::redis::target::{Secret, Target};
 
+mod socket;
 mod subscribed;
 
+use socket::{Progress, Watched};
 pub(crate) use subscribed::Subscribed;
 
-/// How long a command may take; a blocking one, beyond its own wait. Opening a connection, login
+/// How long nothing may come from the server while a command waits for it: a blocking command, beyond its
+/// own wait. As long as bytes move, a large request or reply may take longer. Opening a connection, login
 /// included, may take as long.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 /// How long a probe may take: with the longest pause between two probes, a server that answers again is
 /// found within five seconds.
 const PROBE_DEADLINE: Duration = Duration::from_secs(2);
-/// After how long a silent peer is probed, how often, and how many probes it may miss.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+/// After a reply of so many bytes the connection is opened anew: the buffer that took it never shrinks.
+const BUFFER_MAX: u64 = 16 << 20;
 
 /// Asked where a `rediss://` URL may name a port without TLS.
 const TLS_QUESTION: &str = "does this port speak TLS?";
@@ -117,11 +117,6 @@ impl Connector {
     ) -> Result<Opened, Error> {
         let target = &self.target;
         let password = target.password()?;
-        let (idle, interval, retries) = KEEPALIVE;
-        let keepalive = TcpKeepalive::new()
-            .with_time(idle)
-            .with_interval(interval)
-            .with_retries(retries);
         // The library does not log in, choose a database or send `CLIENT SETINFO`: its errors hide the
         // error code of Redis.
         let mut settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -136,30 +131,26 @@ impl Connector {
                     .set_password(password.reveal());
             }
         }
-        let info = target
-            .address
-            .clone()
-            .into_connection_info()
-            .map_err(|error| self.broken(&error))?
-            .set_tcp_settings(
-                TcpSettings::default()
-                    .set_nodelay(true)
-                    .set_keepalive(keepalive),
-            )
-            .set_redis_settings(settings);
-        let client = match &target.address {
-            ConnectionAddr::TcpTls { .. } => {
-                redis::Client::build_with_tls(info, target.certificates()?)
-            }
-            _ => redis::Client::open(info),
-        }
-        .map_err(|error| self.broken(&error))?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| self.broken(&error))?;
+        let tls = match &target.address {
+            ConnectionAddr::TcpTls { .. } => Some(target.certificates()?),
+            _ => None,
+        };
+        let socket = socket::connect(&target.address, tls).await;
+        let socket = socket.map_err(|error| self.broken(&error))?;
+        let progress = Arc::new(Progress::new());
+        let watched = Watched::new(socket, Arc::clone(&progress));
+        let opened = MultiplexedConnection::new_with_config(&settings, watched, config).await;
+        let (mut connection, traffic) = opened.map_err(|error| self.broken(&error))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(traffic);
         let client_id = self.log_in(&mut connection, password, name).await?;
-        Ok((Session { connection, serial }, client_id))
+        let session = Session {
+            connection,
+            serial,
+            progress,
+            driver: Arc::new(driver),
+        };
+        Ok((session, client_id))
     }
 
     /// Log in, choose the database and set the name, in one round trip. Returns the client id, if the
@@ -237,7 +228,7 @@ impl Connector {
         }
     }
 
-    fn broken(&self, error: &redis::RedisError) -> Error {
+    fn broken(&self, error: &(impl std::error::Error + 'static)) -> Error {
         let mut detail = bounded(&error.to_string());
         if is_no_tls(error) {
             detail.push_str(&format!(": {TLS_QUESTION}"));
@@ -250,8 +241,8 @@ impl Connector {
 }
 
 /// Whether the server answered with something that is not TLS.
-fn is_no_tls(error: &redis::RedisError) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+fn is_no_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         // `source` of an I/O error skips the error that it wraps.
         let wrapped = error.downcast_ref::<std::io::Error>();
@@ -293,6 +284,10 @@ type Opened = (Session, Option<i64>);
 struct Session {
     connection: MultiplexedConnection,
     serial: u64,
+    progress: Arc<Progress>,
+    /// The task that writes and reads; it ends with the last use of the connection.
+    #[expect(dead_code, reason = "held for its drop")]
+    driver: Arc<JoinSet<()>>,
 }
 
 /// A connection. The first use opens it; after a failure the next use opens it again.
@@ -400,30 +395,28 @@ impl Link {
         Ok(values)
     }
 
-    /// Ask on an open connection. One deadline covers the wait for another caller that opens it, the
-    /// opening, and the reply: so a connection that hangs delays no caller longer than its own deadline.
+    /// Ask on an open connection. The deadline covers the wait for another caller that opens it, and the
+    /// opening. Then it counts from the last byte that moved: so a connection that hangs delays no caller
+    /// longer than its own deadline, and one that is slow is not given up.
     async fn ask<T>(
         &self,
         command: &'static str,
         deadline: Duration,
         asked: impl AsyncFnOnce(Session) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut serial = None;
-        let reply = timeout(deadline, async {
-            let session = self.session().await?;
-            serial = Some(session.serial);
-            asked(session).await
-        })
-        .await;
-        let reply = reply.unwrap_or_else(|_| {
-            let command = serial.map_or("CONNECT", |_| command);
-            Err(self.connector.late(command, deadline))
-        });
+        let late = |command| Err(self.connector.late(command, deadline));
+        let session = match timeout(deadline, self.session()).await {
+            Ok(session) => session?,
+            Err(_) => return late("CONNECT"),
+        };
+        let (serial, progress) = (session.serial, Arc::clone(&session.progress));
+        let before = progress.received();
+        let reply = progress.wait_for(deadline, asked(session)).await;
+        let reply = reply.unwrap_or_else(|| late(command));
+        let is_bloated = progress.received() - before > BUFFER_MAX;
         // A new connection may help. A former primary keeps refusing on the old connection while the
         // name already leads to the new primary; a changed password is read again.
-        if let (Err(error), Some(serial)) = (&reply, serial)
-            && error.wants_new_connection()
-        {
+        if is_bloated || reply.as_ref().is_err_and(Error::wants_new_connection) {
             self.forget(serial).await;
         }
         reply
@@ -450,7 +443,14 @@ impl Link {
             unless_forbidden(write.await)?;
             unless_forbidden(read.await)
         };
-        if let Ok(probed) = timeout(PROBE_DEADLINE, probing).await {
+        let deadline = PROBE_DEADLINE;
+        let open = self.session.try_lock().ok().and_then(|slot| slot.clone());
+        let probed = match open {
+            // Behind a large reply, a probe waits as long as bytes move.
+            Some(session) => session.progress.wait_for(deadline, probing).await,
+            None => timeout(deadline, probing).await.ok(),
+        };
+        if let Some(probed) = probed {
             return probed;
         }
         // If another task holds the lock, it is opening a new connection.

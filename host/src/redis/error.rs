@@ -219,6 +219,8 @@ impl Error {
     pub(crate) fn wants_new_connection(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => true,
+            // Redis hangs up on a request that it does not take.
+            Self::Configuration { detail, .. } if detail.starts_with("Protocol error") => true,
             Self::Unavailable { code, .. } | Self::Configuration { code, .. } => {
                 matches!(code.as_str(), "READONLY" | "MASTERDOWN" | "NOAUTH")
             }

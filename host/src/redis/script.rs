@@ -61,8 +61,12 @@ scripts! {
     Discard = ["epoch", "pending"] "discard";
     /// Dead-letter one delivery.
     DeadLetter = ["epoch", "pending"] "dead_letter";
+    /// Discard a delivery whose copy was written just before.
+    DiscardCopied = ["info", "epoch", "pending"] "discard_copied";
     /// Check that a delivery is owned.
     Holds = ["epoch", "pending"] "holds";
+    /// Claim unread entries.
+    Fetch = ["time", "step"] "fetch";
     /// Take back parked deliveries that are due.
     TakeDue = ["time", "due", "info", "ids", "unread", "epoch", "claim"] "take_due";
     /// Take back parked deliveries without a due time.
@@ -92,27 +96,29 @@ scripts! {
     /// Claim delayed values of a list that are due.
     ListDue = ["time", "due"] "list_due" oom;
     /// Renew leases and record starts on a list.
-    ListHold = ["time"] "list_hold" oom;
+    ListHold = ["time", "step", "find"] "list_hold" oom;
     /// Take deliveries off a list.
-    ListRemove = "list_remove" oom;
+    ListRemove = ["step", "find"] "list_remove" oom;
     /// Put deliveries of a list back.
-    ListReturn = ["time"] "list_return" oom;
+    ListReturn = ["time", "step", "find"] "list_return" oom;
     /// Dead-letter one delivery of a list.
-    ListDeadLetter = "list_dead_letter" oom;
+    ListDeadLetter = ["step", "find"] "list_dead_letter" oom;
     /// Check that a delivery of a list is held.
-    ListHolds = "list_holds";
+    ListHolds = ["step", "find"] "list_holds";
     /// List the instances of a list that may hold orphans.
     ListLapsed = ["time", "terms"] "list_lapsed" oom;
     /// List the orphans of one instance of a list.
     ListOrphans = ["time", "terms", "step"] "list_orphans" oom;
     /// Take over orphans of a list.
-    ListTake = ["time", "terms"] "list_take" oom;
+    ListTake = ["time", "terms", "step", "find"] "list_take" oom;
     /// List the deliveries that an instance of a list holds.
     ListOwn = ["step"] "list_own";
     /// Forget instances of a list.
     ListForget = ["time"] "list_forget" oom;
     /// Report the state of a list.
     ListReport = ["time", "due"] "list_report";
+    /// Take values off a simple list.
+    ListPop = ["step"] "list_pop" oom;
     /// Append messages to a stream that are due.
     AppendDue = ["time", "due"] "append_due" oom;
     /// Publish a message for later.

@@ -3,8 +3,12 @@
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::redis::error::Error;
 
@@ -204,28 +208,40 @@ impl Target {
         }
     }
 
-    /// The certificates; files are read again at every connect, so that they can be changed.
-    pub(super) fn certificates(&self) -> Result<redis::TlsCertificates, Error> {
-        // The library asks the process for a provider. An existing one stays.
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .ok();
+    /// The settings of TLS; files are read again at every connect, so that they can be changed.
+    pub(super) fn certificates(&self) -> Result<Arc<ClientConfig>, Error> {
         let tls = &self.tls;
-        let root_cert = match &tls.ca {
-            Some(path) => Some(read("ca certificate", path)?),
-            None => None,
+        let mut roots = RootCertStore::empty();
+        match &tls.ca {
+            Some(path) => {
+                const WHAT: &str = "ca certificate";
+                for certificate in chain(WHAT, path)? {
+                    let added = roots.add(certificate);
+                    added.map_err(|error| unusable(WHAT, path, &error))?;
+                }
+            }
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = versions.map_err(|error| Error::Connection {
+            target: self.address(),
+            detail: error.to_string(),
+        })?;
+        let builder = builder.with_root_certificates(roots);
+        let config = match &tls.client {
+            Some((cert, key)) => {
+                const WHAT: &str = "client key";
+                let chain = chain("client certificate", cert)?;
+                let secret = PrivateKeyDer::from_pem_slice(&read(WHAT, key)?);
+                let secret = secret.map_err(|error| unusable(WHAT, key, &error))?;
+                let config = builder.with_client_auth_cert(chain, secret);
+                config.map_err(|error| unusable(WHAT, key, &error))?
+            }
+            None => builder.with_no_client_auth(),
         };
-        let client_tls = match &tls.client {
-            Some((cert, key)) => Some(redis::ClientTlsConfig {
-                client_cert: read("client certificate", cert)?,
-                client_key: read("client key", key)?,
-            }),
-            None => None,
-        };
-        Ok(redis::TlsCertificates {
-            client_tls,
-            root_cert,
-        })
+        Ok(Arc::new(config))
     }
 }
 
@@ -243,6 +259,25 @@ pub(super) fn unix_url(socket: &Path, database: i64) -> String {
         url.push_str(&format!("?db={database}"));
     }
     url
+}
+
+/// The certificates of a PEM file, at least one.
+fn chain(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let bytes = read(what, path)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let chain = chain.map_err(|error| unusable(what, path, &error))?;
+    if chain.is_empty() {
+        return Err(unusable(what, path, &"it has no PEM certificate"));
+    }
+    Ok(chain)
+}
+
+fn unusable(what: &'static str, path: &Path, error: &impl fmt::Display) -> Error {
+    Error::File {
+        what,
+        path: path.display().to_string(),
+        detail: error.to_string(),
+    }
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {

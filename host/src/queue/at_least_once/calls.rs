@@ -1,6 +1,6 @@
 //! Calls of scripts about many deliveries, several calls in one round trip.
 
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 
 use crate::queue::Reply;
 use crate::redis::connection::Link;
@@ -13,8 +13,10 @@ use crate::redis::script_reply::{incomplete, word_reply};
 const PER_CALL: usize = 100;
 /// About how many bytes of values are in one call.
 const BYTES_PER_CALL: usize = 1 << 20;
-/// Most calls in one round trip.
+/// Most calls in one round trip, and about how many bytes of them. A call that is larger goes alone: Redis
+/// may refuse it by hanging up, and none but this one is in doubt then.
 const PER_PIPELINE: usize = 8;
+const BYTES_PER_PIPELINE: usize = 4 << 20;
 
 /// One reply for each delivery, until all are known.
 pub(in crate::queue) type Replies = Vec<Option<Reply>>;
@@ -58,7 +60,16 @@ pub(in crate::queue) async fn answers(
     let mut answers = Vec::with_capacity(batches.len());
     let mut batches = batches.into_iter().peekable();
     while batches.peek().is_some() {
-        let (calls, places): (Vec<_>, Vec<_>) = batches.by_ref().take(PER_PIPELINE).unzip();
+        let (mut calls, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while calls.len() < PER_PIPELINE
+            && let Some((call, of)) = batches.next_if(|(call, _)| {
+                bytes += size(call);
+                calls.is_empty() || bytes <= BYTES_PER_PIPELINE
+            })
+        {
+            calls.push(call);
+            places.push(of);
+        }
         for (places, answer) in places
             .into_iter()
             .zip(script::run_all(link, script, calls).await?)
@@ -67,6 +78,15 @@ pub(in crate::queue) async fn answers(
         }
     }
     Ok(answers)
+}
+
+/// About how many bytes a call has.
+fn size(call: &Cmd) -> usize {
+    let size = |argument: Arg<&[u8]>| match argument {
+        Arg::Simple(bytes) => bytes.len(),
+        _ => 0,
+    };
+    call.args_iter().map(size).sum()
 }
 
 /// Run batches of a script that answers one word for each delivery; `refusal` says what a refused

@@ -1,11 +1,12 @@
 //! Dead letters: copied, then taken off the queue. One script does both, unless the copy has too many
-//! fields for a script, or its queue is in another slot of a cluster. Then it takes several commands: a
-//! crash between them leaves a duplicate, never a loss.
+//! fields for a script, or its queue is in another slot of a cluster. Too many fields are written and removed
+//! in one transaction. Across slots it takes several commands: a crash or a lost reply between them leaves a
+//! duplicate, never a loss.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use redis::cmd;
+use redis::{Cmd, Pipeline, Value, cmd};
 use tracing::warn;
 
 use super::AtLeastOnce;
@@ -15,6 +16,7 @@ use crate::delivery::policy::Rejection;
 use crate::delivery::text::{DETAIL_MAX, Printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::{Claim, Maintenance, Reply, Settlement};
+use crate::redis::connection::Link;
 use crate::redis::copy;
 use crate::redis::error::Error;
 use crate::redis::reply;
@@ -151,7 +153,14 @@ pub(super) async fn write<Q: AtLeastOnce>(
         };
         match queue.copy_of(&settlement.claim, target, &context) {
             Ok((to, copy)) => {
-                bytes += copy::size(&copy);
+                let size = copy::size_sent(&copy, &settlement.claim.raw);
+                if size > BYTES_PER_PIPELINE && !letters.is_empty() {
+                    // Redis may refuse it by hanging up: none but this one is in doubt then.
+                    send(queue, settlements, target, &letters, replies).await?;
+                    letters.clear();
+                    bytes = 0;
+                }
+                bytes += size;
                 letters.push(DeadLetter { place, to, copy });
             }
             Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
@@ -177,25 +186,31 @@ async fn send<Q: AtLeastOnce>(
     let (scripted, mut others): (Vec<_>, Vec<_>) = letters
         .iter()
         .partition(|letter| copy::fits_script(&letter.copy));
-    let calls = scripted.iter().map(|letter| {
-        let key = &letter.to.key;
-        let mut call = queue.dead_letter_call(&settlements[letter.place], key);
+    let call_of = |letter: &DeadLetter, is_whole: bool| {
+        let (settlement, key) = (&settlements[letter.place], &letter.to.key);
+        let mut call = queue.dead_letter_call(settlement, key);
         call.arg(target.bound(key, queue.key()).unwrap_or(0))
             .arg(match target.on_full {
                 OnFull::DropOldest => "drop-oldest",
                 OnFull::Stop => "stop",
             });
-        copy::push(&letter.copy, &mut call);
+        let original = (!is_whole).then_some(&settlement.claim.raw);
+        copy::push_shared(&letter.copy, original, &mut call);
         call
-    });
+    };
+    let calls = scripted.iter().map(|letter| call_of(letter, false));
     let answers = script::run_all(&base.commands, script, calls.collect()).await?;
+    let mut whole = Vec::new();
     for (letter, answer) in scripted.into_iter().zip(answers) {
         let reply = match reply::accepted(script.name(), answer) {
             Ok(answer) => {
-                let [word, dropped] = reply::tuple(script.name(), answer)?;
-                let dropped = reply::count(script.name(), &dropped)?;
-                base.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
-                word_reply(script.name(), word)?
+                let word = noted(queue, answer)?;
+                if word == "absent" {
+                    // The entry was trimmed: this host has its only copy.
+                    whole.push(letter);
+                    continue;
+                }
+                word_reply(script.name(), Value::SimpleString(word))?
             }
             Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
                 others.push(letter);
@@ -205,8 +220,15 @@ async fn send<Q: AtLeastOnce>(
         };
         replies[letter.place] = Some(reply);
     }
+    for letter in whole {
+        let call = call_of(letter, true);
+        let answer = script::run(&base.commands, script, &call).await;
+        let noted = answer.and_then(|answer| noted(queue, answer));
+        let reply = noted.and_then(|word| word_reply(script.name(), Value::SimpleString(word)));
+        replies[letter.place] = Some(reply.or_else(|error| refused(queue.about(error)))?);
+    }
     for letter in others {
-        let reply = copy_then_discard(queue, &settlements[letter.place], target, letter).await;
+        let reply = copy_and_discard(queue, &settlements[letter.place], target, letter).await;
         replies[letter.place] = Some(reply.or_else(|error| refused(queue.about(error)))?);
     }
     for letter in letters {
@@ -218,7 +240,18 @@ async fn send<Q: AtLeastOnce>(
     Ok(())
 }
 
-async fn copy_then_discard<Q: AtLeastOnce>(
+/// The word about a dead letter; notes how many others it drove out.
+fn noted<Q: AtLeastOnce>(queue: &Q, answer: Value) -> Result<String, Error> {
+    let command = Q::DEAD_LETTER.name();
+    let [word, dropped] = reply::tuple(command, answer)?;
+    let dropped = reply::count(command, &dropped)?;
+    let counts = &queue.base().counts;
+    counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+    reply::text(command, word)
+}
+
+/// Copy a dead letter that no script can write, and take its delivery off the queue.
+async fn copy_and_discard<Q: AtLeastOnce>(
     queue: &Q,
     settlement: &Settlement,
     target: &DeadLetterQueue,
@@ -248,7 +281,24 @@ async fn copy_then_discard<Q: AtLeastOnce>(
         write.arg("*");
     }
     copy::push(&letter.copy, &mut write);
-    let written = link.call(command, &write).await?;
+    let mut discarded = None;
+    let transaction = (!copy::fits_script(&letter.copy))
+        .then(|| queue.discard_copied_call(settlement, key))
+        .flatten();
+    let written = match transaction {
+        Some(discard) => match in_one_transaction(link, command, &write, discard).await {
+            Ok((written, word)) => {
+                discarded = Some(word_reply(Q::DEAD_LETTER.name(), word)?);
+                written
+            }
+            // The dead-letter queue is in another slot: a lost reply costs a second copy.
+            Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                link.call(command, &write).await?
+            }
+            Err(error) => return Err(error),
+        },
+        None => link.call(command, &write).await?,
+    };
     let dropped = match (&letter.copy, most) {
         (Raw::Fields(_), _) => (before + 1).saturating_sub(link.count(length, key).await?),
         (Raw::Value(_), None) => 0,
@@ -264,8 +314,37 @@ async fn copy_then_discard<Q: AtLeastOnce>(
     };
     let counts = &queue.base().counts;
     counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+    if let Some(reply) = discarded {
+        return Ok(reply);
+    }
     let mut replies = vec![None];
     let settlement = std::slice::from_ref(settlement);
     queue.discard(settlement, &[0], &mut replies).await?;
     Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
+}
+
+/// Send two commands as one transaction: both are done, or none. Returns their answers. A user without the
+/// right to transactions gets them one behind the other: then only a connection that breaks between the two
+/// leaves a copy.
+async fn in_one_transaction(
+    link: &Link,
+    command: &'static str,
+    write: &Cmd,
+    discard: Cmd,
+) -> Result<(Value, Value), Error> {
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("MULTI");
+    pipeline.add_command(write.clone());
+    pipeline.add_command(discard);
+    pipeline.cmd("EXEC");
+    let answers = Value::Array(link.pipeline(command, &pipeline).await?);
+    let [begun, mut written, mut discarded, executed] = reply::tuple(command, answers)?;
+    if !matches!(begun, Value::ServerError(_)) {
+        // One that Redis does not even queue says why there.
+        reply::accepted(command, written)?;
+        reply::accepted(command, discarded)?;
+        [written, discarded] = reply::tuple(command, reply::accepted(command, executed)?)?;
+    }
+    let written = reply::accepted(command, written)?;
+    Ok((written, reply::accepted(command, discarded)?))
 }

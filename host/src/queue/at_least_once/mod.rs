@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redis::Cmd;
 
 use crate::delivery::policy::Rejection;
+use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
@@ -43,6 +44,7 @@ pub(super) struct Base {
     /// For fetching only, which blocks.
     pub(super) fetches: Link,
     pub(super) interruption: Interruption,
+    pub(super) bounds: ByteBounds,
     pub(super) rules: ActiveRules,
     pub(super) time: Arc<ServerTime>,
     pub(super) terms: Terms,
@@ -57,6 +59,7 @@ impl Base {
     pub(super) fn new(
         connector: &Connector,
         consumer: &str,
+        held_max: usize,
         rules: Rules,
         terms: impl FnOnce(&str) -> Terms,
     ) -> Self {
@@ -67,6 +70,7 @@ impl Base {
             commands: connector.link("commands"),
             fetches: connector.link("fetch"),
             interruption: Interruption::default(),
+            bounds: ByteBounds::new(held_max),
             rules: ActiveRules::new(rules),
             time: Arc::default(),
             counts: dead_letters::Counts::default(),
@@ -147,6 +151,12 @@ pub(super) trait AtLeastOnce {
 
     /// A call of the script that dead-letters a delivery; bound and copy follow.
     fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd;
+
+    /// The call that takes a delivery off the queue behind its copy, in one transaction with it; `None` if
+    /// the kind has copies of one value only.
+    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<Cmd> {
+        None
+    }
 
     /// Whether this host holds a delivery, and may remove it after a copy to another slot. `trimmed`:
     /// the dead-letter queue, if it has a bound.

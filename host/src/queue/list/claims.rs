@@ -1,30 +1,30 @@
 //! Claiming: new deliveries, orphans of dead instances, and own deliveries after a lost reply.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::{Value, cmd};
 
 use super::ListQueue;
 use super::token::{Form, TOKEN_LEN, Token};
+use super::value::named;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
 use crate::queue::{Claim, Reply, Taken};
 use crate::redis::connection::{DEADLINE, Link};
-use crate::redis::error::Error;
+use crate::redis::copy;
+use crate::redis::error::{Class, Error};
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::{incomplete, word_reply};
-use crate::wire::keys;
 use crate::wire::list::Framing;
+use crate::wire::{Raw, keys};
 
 /// Most deliveries that one script claims, and most that it takes over.
 pub(super) const CLAIMS_MAX: usize = 1024;
 pub(super) const ORPHANS_MAX: usize = 100;
-/// After how many bytes of values a script stops: copying them blocks Redis.
-pub(super) const BYTES_MAX: usize = 4 << 20;
 /// Between two looks where Redis does not let us wait, or cannot wake us; jittered.
 const POLL: Duration = Duration::from_millis(100);
 /// How many entries of a processing list one script looks at: more than a host ever holds.
@@ -37,8 +37,8 @@ const INSTANCES_PER_SCAN: usize = 64;
 /// An entry of a processing list that its instance does not renew.
 struct Orphan {
     entry: Bytes,
-    /// The starts that the instance recorded, as text.
-    mark: String,
+    /// The starts that the instance recorded, as text; whatever else stands there is no number.
+    mark: Bytes,
     idle: Duration,
 }
 
@@ -48,6 +48,7 @@ impl ListQueue {
         &self,
         link: &Link,
         want: usize,
+        bytes: usize,
         length: Option<u64>,
     ) -> Result<(Vec<Claim>, u64), Error> {
         let script = Script::ListClaim;
@@ -62,15 +63,26 @@ impl ListQueue {
             .arg(&self.tokens.prefix(Form::RETRY)[..])
             .arg(reserved.first())
             .arg(want)
-            .arg(BYTES_MAX)
+            .arg(bytes)
             .arg(self.recovery_ttl())
             .arg(length.map_or_else(String::new, |length| length.to_string()));
-        let reply = script::run(link, script, &call).await?;
+        let sent = Instant::now();
+        let reply = self.answer(script::run(link, script, &call).await)?;
         let [evicted, claims, beyond] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let claims = self.claims(script, claims)?;
+        self.base.bounds.answered(&claims, sent.elapsed());
         reserved.answered();
         Ok((claims, reply::count(script.name(), &beyond)?))
+    }
+
+    /// The answer to a request for messages: after none, the next request is smaller.
+    pub(super) fn answer(&self, answer: Result<Value, Error>) -> Result<Value, Error> {
+        answer.inspect_err(|error| {
+            if error.class() == Class::Reconnect {
+                self.base.bounds.failed();
+            }
+        })
     }
 
     /// A list has no "wait without taking" but to move its last value to where it is.
@@ -119,19 +131,13 @@ impl ListQueue {
             .map(|claim| {
                 let [token, value] = reply::tuple(command, claim)?;
                 let (token, value) = (token_of(command, token)?, reply::bytes(command, value)?);
+                let value = self.base.bounds.hold(value);
                 Ok(self.values.claim(token, value, None))
             })
             .collect()
     }
 
-    pub(super) async fn claim_from_all(
-        &self,
-        max: usize,
-        holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
-        taken: &mut Taken,
-    ) -> Result<(), Error> {
-        // First the own deliveries: an error of another instance must not hide them.
-        self.adopt_own(max, holds, taken).await?;
+    pub(super) async fn claim_from_all(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
         for instance in self.lapsed_instances().await? {
             let room = max - taken.claims.len();
             if room == 0 {
@@ -178,6 +184,9 @@ impl ListQueue {
         tokens: &[Token],
     ) -> Result<Vec<Orphan>, Error> {
         let script = Script::ListOrphans;
+        let Some(bytes) = self.base.bounds.for_old() else {
+            return Ok(Vec::new());
+        };
         let (processing, started) = self.keys_of(instance);
         let terms = self.base.terms.key();
         let keys = [&processing, &started, &self.keys.instances, terms];
@@ -185,16 +194,16 @@ impl ListQueue {
         call.arg(instance)
             .arg(millis(self.options.min_idle))
             .arg(max)
-            .arg(BYTES_MAX)
+            .arg(bytes)
             .arg(ENTRIES_MAX);
         for token in tokens {
             call.arg(&token.0[..]);
         }
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = self.answer(script::run(&self.base.commands, script, &call).await)?;
         let mut orphans = Vec::new();
         for orphan in reply::array(script.name(), reply)? {
             let [entry, mark, idle] = reply::tuple(script.name(), orphan)?;
-            let entry = reply::bytes(script.name(), entry)?;
+            let entry = self.base.bounds.hold(reply::bytes(script.name(), entry)?);
             if entry.len() < TOKEN_LEN {
                 // It is the key of another program, or another program has written into it.
                 tracing::warn!(
@@ -205,7 +214,7 @@ impl ListQueue {
             }
             orphans.push(Orphan {
                 entry,
-                mark: reply::text(script.name(), mark)?,
+                mark: reply::bytes(script.name(), mark)?,
                 idle: Duration::from_millis(reply::count(script.name(), &idle)?),
             });
         }
@@ -244,14 +253,19 @@ impl ListQueue {
                 continue;
             };
             let value = orphan.entry.slice(TOKEN_LEN..);
-            let written = self
-                .values
-                .recovered(token, value, orphan.mark.parse().ok())
-                .map_err(|error| reply::invalid(script.name(), error.to_string()))?;
+            let mark = std::str::from_utf8(&orphan.mark).ok();
+            let recorded = mark.and_then(|mark| mark.parse().ok());
+            let written = self.values.recovered(token, value.clone(), recorded);
+            let written = written.unwrap_or_else(|error| {
+                // One bad value holds up none of the others. It goes on as it stands.
+                let instance = instance.to_owned();
+                tracing::warn!(%error, %token, instance, "no count can be written into a value");
+                self.values.as_it_stands(token, value.clone())
+            });
             let new = reserved.token(offset, written.form);
-            call.arg(&orphan.entry[..])
-                .arg(&orphan.mark)
-                .arg(new.entry(&written.value));
+            call.arg(named(token, &value)).arg(&orphan.mark[..]);
+            let entry = Raw::Value(new.entry(&written.value).into());
+            copy::push_shared(&entry, Some(&Raw::Value(value)), &mut call);
             claims.push(self.values.claim(new, written.value, Some(orphan.idle)));
         }
         let reply = script::run(&self.base.commands, script, &call).await?;
@@ -270,7 +284,7 @@ impl ListQueue {
 
     /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
     /// answer can leave some.
-    async fn adopt_own(
+    pub(super) async fn adopt_own(
         &self,
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),

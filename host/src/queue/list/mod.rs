@@ -14,6 +14,7 @@ use redis::{Cmd, cmd};
 
 use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete, note};
 use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
+use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
@@ -21,13 +22,13 @@ use super::{
 };
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
-use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::{refused, word_reply};
 use crate::redis::startup::StartError;
+use crate::redis::{ServerTime, copy};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::list::{self, Framing};
 use crate::wire::{Raw, keys};
@@ -40,7 +41,7 @@ mod value;
 pub use options::{ListOptions, Recovery};
 
 use token::{Form, Token, Tokens};
-use value::{AtomicTtl, Back, Values, Written, entry_of, value_of};
+use value::{AtomicTtl, Back, Values, Written, name_of, value_of};
 
 /// For how long an instance must not have been seen before it is forgotten.
 const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;
@@ -104,7 +105,8 @@ impl ListQueue {
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
-        let base = Base::new(&connector, &options.consumer, options.rules(), |host| {
+        let (consumer, held_max) = (&options.consumer, options.held_max);
+        let base = Base::new(&connector, consumer, held_max, options.rules(), |host| {
             let key = options.key.as_str();
             let recovery = options.recovery.as_ref().map(|r| &*r.key);
             let terms = keys::min_idle(key, None);
@@ -224,7 +226,7 @@ impl ListQueue {
                 let Hold { claim, starts } = &held[place];
                 call.arg(&Token::of(claim.id).0[..])
                     .arg(starts.map_or_else(String::new, |starts| starts.to_string()))
-                    .arg(if look { entry_of(claim) } else { Vec::new() });
+                    .arg(if look { name_of(claim) } else { Vec::new() });
             }
             call
         };
@@ -253,7 +255,7 @@ impl ListQueue {
         batches(places, size, |places| {
             let mut call = self.call(Script::ListRemove, &[&keys.processing, &keys.started]);
             for &place in places {
-                call.arg(entry_of(claim(place)));
+                call.arg(name_of(claim(place)));
             }
             call
         })
@@ -319,7 +321,11 @@ impl Queue for ListQueue {
         let _fetching = base.interruption.begin();
         let until = Instant::now() + wait;
         loop {
-            let (claims, _) = self.claim_beyond(&base.fetches, want, None).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(bytes) = base.bounds.for_new(left, &base.interruption).await else {
+                return Ok(Vec::new());
+            };
+            let (claims, _) = self.claim_beyond(&base.fetches, want, bytes, None).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
                 return Ok(claims);
@@ -340,6 +346,9 @@ impl Queue for ListQueue {
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::ListDue;
         let max = max.min(claims::CLAIMS_MAX);
+        let Some(bytes) = self.base.bounds.for_old() else {
+            return Ok(Taken::default());
+        };
         let reserved = self.tokens.reserve(max);
         let keys = &self.keys;
         let mut call = self.call(
@@ -359,14 +368,16 @@ impl Queue for ListQueue {
         call.arg(&self.tokens.prefix(form)[..])
             .arg(reserved.first())
             .arg(max)
-            .arg(claims::BYTES_MAX)
+            .arg(bytes)
             .arg(self.recovery_ttl());
-        let reply = script::run(&self.base.commands, script, &call).await;
+        let sent = Instant::now();
+        let reply = self.answer(script::run(&self.base.commands, script, &call).await);
         let reply = reply.map_err(|error| error.among(&[&keys.delayed, &keys.retry]))?;
         let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let wait = reply::integer(script.name(), &wait)?;
         let claims = self.claims(script, claims)?;
+        self.base.bounds.answered(&claims, sent.elapsed());
         reserved.answered();
         Ok(Taken {
             claims,
@@ -388,13 +399,24 @@ impl Queue for ListQueue {
         if !self.base.terms.stay(&self.base.commands).await? {
             return Ok(taken);
         }
-        match self.claim_from_all(max, holds, &mut taken).await {
-            // The deliveries taken over so far are this host's: the next scan meets the error again.
-            Err(error) if !taken.claims.is_empty() => {
-                tracing::debug!(%error, "a scan for orphans ended early");
-                Ok(taken)
+        // First the own deliveries: an error of another instance must not hide them.
+        self.adopt_own(max, holds, &mut taken).await?;
+        let until = Instant::now() + SCAN_TIME;
+        loop {
+            let (before, sent) = (taken.claims.len(), Instant::now());
+            match self.claim_from_all(max, &mut taken).await {
+                // The deliveries taken over so far are this host's: the next scan meets the error again.
+                Err(error) if !taken.claims.is_empty() => {
+                    tracing::debug!(%error, "a scan for orphans ended early");
+                    return Ok(taken);
+                }
+                scanned => scanned?,
             }
-            ended => ended.map(|()| taken),
+            let new = &taken.claims[before..];
+            self.base.bounds.answered(new, sent.elapsed());
+            if new.is_empty() || taken.claims.len() >= max || Instant::now() >= until {
+                return Ok(taken);
+            }
         }
     }
 
@@ -541,9 +563,10 @@ impl AtLeastOnce for ListQueue {
             let mut call = self.call(script, &keys);
             for &index in indexes {
                 let (place, to, written) = &back[index];
-                call.arg(entry_of(&settlements[*place].claim))
-                    .arg(to)
-                    .arg(&written.value[..]);
+                let claim = &settlements[*place].claim;
+                call.arg(name_of(claim)).arg(to);
+                let value = Raw::Value(written.value.clone());
+                copy::push_shared(&value, Some(&claim.raw), &mut call);
             }
             call
         });
@@ -582,22 +605,22 @@ impl AtLeastOnce for ListQueue {
     fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
         let keys = [&self.keys.processing, &self.keys.started, key];
         let mut call = self.call(Script::ListDeadLetter, &keys);
-        call.arg(entry_of(&settlement.claim));
+        call.arg(name_of(&settlement.claim));
         call
     }
 
     async fn holds(&self, settlement: &Settlement, trimmed: Option<&str>) -> Result<Reply, Error> {
         let script = Script::ListHolds;
         let mut call = script.on(&[&self.keys.processing, &self.keys.started]);
-        call.arg(entry_of(&settlement.claim));
+        call.arg(name_of(&settlement.claim));
         call.arg(trimmed.unwrap_or_default());
         let word = script::run(&self.base.commands, script, &call).await?;
         word_reply(script.name(), word)
     }
 
     async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
-        let commands = &self.base.commands;
-        self.claim_beyond(commands, want, Some(length)).await
+        let (link, bytes) = (&self.base.commands, self.base.bounds.request());
+        self.claim_beyond(link, want, bytes, Some(length)).await
     }
 
     async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {

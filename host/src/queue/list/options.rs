@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
 use crate::queue::Rules;
+use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire::list::Framing;
 
@@ -30,6 +31,8 @@ pub struct ListOptions {
     pub ttl: Option<Duration>,
     /// How starts are counted.
     pub accounting: Accounting,
+    /// The most bytes of messages that this host holds: [`held_max`].
+    pub held_max: usize,
 }
 
 /// A sorted set of claims.
@@ -63,6 +66,7 @@ impl ListOptions {
             max_length: None,
             ttl: None,
             accounting: Accounting::default(),
+            held_max: held_max(HANDLED),
         }
     }
 }

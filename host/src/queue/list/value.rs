@@ -165,9 +165,8 @@ impl Values {
         value: Bytes,
         recorded: Option<u32>,
     ) -> Result<Written, frame::Error> {
-        let form = self.form_of(token);
         let Some((headers, _)) = list::parts(&value, self.framing_of(token)) else {
-            return Ok(Written { value, form });
+            return Ok(self.as_it_stands(token, value));
         };
         let starts = headers.retry_count();
         let unrecorded = match starts {
@@ -176,11 +175,17 @@ impl Values {
         };
         let charged = recorded.unwrap_or(unrecorded).max(starts);
         if charged == starts {
-            return Ok(Written { value, form });
+            return Ok(self.as_it_stands(token, value));
         }
         let crashes = crashes(token, &headers).min(starts).saturating_add(1);
         let written = self.write(token, &value, charged, crashes, None)?;
-        Ok(written.unwrap_or(Written { value, form }))
+        Ok(written.unwrap_or_else(|| self.as_it_stands(token, value)))
+    }
+
+    /// A value that is taken over unchanged.
+    pub(super) fn as_it_stands(&self, token: Token, value: Bytes) -> Written {
+        let form = self.form_of(token);
+        Written { value, form }
     }
 
     /// Headers and payload of a claimed value; a malformed one is all payload.
@@ -284,9 +289,21 @@ pub(super) fn value_of(claim: &Claim) -> &Bytes {
     }
 }
 
-/// Its entry on the processing list.
-pub(super) fn entry_of(claim: &Claim) -> Vec<u8> {
-    Token::of(claim.id).entry(value_of(claim))
+/// The value of a larger entry is not sent to name it: a slow link would carry it twice, and with the token
+/// before it, it may be more than Redis takes. The script then looks for the token, which costs more.
+const NAMED_MIN: usize = 32 << 10;
+
+/// The name of its entry on the processing list: the entry itself; or its token, if it is large.
+pub(super) fn name_of(claim: &Claim) -> Vec<u8> {
+    named(Token::of(claim.id), value_of(claim))
+}
+
+/// The same of an entry with this token and value.
+pub(super) fn named(token: Token, value: &[u8]) -> Vec<u8> {
+    match value.len() {
+        NAMED_MIN.. => token.0.to_vec(),
+        _ => token.entry(value),
+    }
 }
 
 /// How many hosts have died with a message, if a host says so.

@@ -1,26 +1,26 @@
 //! Claiming: new deliveries, due ones, orphans, and entries over the length limit.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 use super::{FROM_START, PARKED_CONSUMER, StreamQueue};
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
 use crate::queue::{Claim, Origin, Taken};
-use crate::redis::error::Error;
+use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
-use crate::redis::script::Script;
+use crate::redis::script::{self, Script};
 use crate::wire::entry_id::{GREATEST, parse_entry_id};
 use crate::wire::keys::UNPARKED_CONSUMER;
 use crate::wire::{Raw, stream};
 
 /// Most deliveries that one script claims.
 pub(super) const CLAIMS_MAX: usize = 100;
-/// After how many bytes of fields a script stops claiming: copying them blocks Redis.
-const BYTES_MAX: usize = 4 << 20;
+/// After how many bytes of messages a script stops appending: copying them blocks Redis.
+const APPENDED_MAX: usize = 4 << 20;
 /// How many own deliveries one scan looks at, and how many parked ones: those cost a look-up each.
 const PAGE: usize = 1000;
 const SWEEP_PAGE: usize = 250;
@@ -32,26 +32,40 @@ const COUNTED_MAX: u64 = 10_000;
 
 impl StreamQueue {
     pub(super) async fn read_new(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
-        const COMMAND: &str = "XREADGROUP";
         if want == 0 {
             return Ok(Vec::new());
         }
-        let base = &self.base;
-        let fetching = base.interruption.begin();
-        let wait = match base.interruption.is_wanted() {
-            true => Duration::ZERO,
-            false => wait,
+        let (base, until) = (&self.base, Instant::now() + wait);
+        let _fetching = base.interruption.begin();
+        let Some(bytes) = base.bounds.for_new(wait, &base.interruption).await else {
+            return Ok(Vec::new());
         };
-        let mut read = cmd(COMMAND);
-        read.arg("GROUP").arg(self.group()).arg(&base.consumer);
-        read.arg("COUNT").arg(want);
-        if !wait.is_zero() {
-            // 0 would mean for ever.
-            read.arg("BLOCK").arg(millis(wait).max(1));
+        let script = Script::Fetch;
+        let mut call = self.call(script, &[&self.parked]);
+        call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
+        let sent = Instant::now();
+        let entries = self.answer(script::run(&base.fetches, script, &call).await)?;
+        let claims = self.entries(script.name(), entries)?;
+        base.bounds.answered(&claims, sent.elapsed());
+        let left = until.saturating_duration_since(Instant::now());
+        if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
+            return Ok(claims);
         }
+        self.wait_for_entry(left).await
+    }
+
+    /// Wait for an entry, and claim only that one: how large others behind it are is unknown.
+    async fn wait_for_entry(&self, left: Duration) -> Result<Vec<Claim>, Error> {
+        const COMMAND: &str = "XREADGROUP";
+        let mut read = cmd(COMMAND);
+        read.arg("GROUP").arg(self.group()).arg(&self.base.consumer);
+        // 0 would mean for ever.
+        read.arg("COUNT")
+            .arg(1)
+            .arg("BLOCK")
+            .arg(millis(left).max(1));
         read.arg("STREAMS").arg(self.key()).arg(">");
-        let reply = base.fetches.call_waiting(COMMAND, &read, wait).await;
-        drop(fetching);
+        let reply = self.base.fetches.call_waiting(COMMAND, &read, left).await;
         let mut claims = Vec::new();
         for (_, entries) in streams(COMMAND, reply?)? {
             claims.extend(self.entries(COMMAND, entries)?);
@@ -67,7 +81,8 @@ impl StreamQueue {
     ) -> Result<(Vec<Claim>, u64), Error> {
         let script = Script::Overflow;
         let mut call = self.call(script, &[]);
-        call.arg(length).arg(want).arg(BYTES_MAX).arg(COUNTED_MAX);
+        let bytes = self.base.bounds.request();
+        call.arg(length).arg(want).arg(bytes).arg(COUNTED_MAX);
         let reply = self.run(script, &call).await?;
         let [claimed, left] = reply::tuple(script.name(), reply)?;
         let left = reply::count(script.name(), &left)?;
@@ -76,18 +91,23 @@ impl StreamQueue {
 
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
+        let Some(bytes) = self.base.bounds.for_old() else {
+            return Ok(Taken::default());
+        };
         let mut call = self.call_in_epoch(script, &[&self.parked]);
         call.arg(PARKED_CONSUMER)
             .arg(UNPARKED_CONSUMER)
             .arg(max.min(CLAIMS_MAX))
-            .arg(BYTES_MAX);
-        let reply = self.run(script, &call).await?;
+            .arg(bytes);
+        let sent = Instant::now();
+        let reply = self.take(script, &call).await?;
         let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
         let mut taken = Taken {
             next_due: next_due(script, &wait)?,
             ..Taken::default()
         };
         self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+        self.base.bounds.answered(&taken.claims, sent.elapsed());
         Ok(taken)
     }
 
@@ -99,7 +119,7 @@ impl StreamQueue {
         let script = Script::AppendDue;
         let mut call = script.on(&[self.key(), &self.delayed]);
         call.arg(CLAIMS_MAX)
-            .arg(BYTES_MAX)
+            .arg(APPENDED_MAX)
             .arg(&self.options.decoding.body_field[..]);
         let reply = self.run(script, &call).await?;
         let [_, wait] = reply::tuple(script.name(), reply)?;
@@ -116,17 +136,17 @@ impl StreamQueue {
         let mut others = self.other_consumers().await?;
         self.base.rotate(&mut others);
         for names in others.chunks(CONSUMERS_PER_CALL).take(CALLS_PER_SCAN) {
-            if taken.claims.len() >= max {
+            let Some(bytes) = self.room(max, taken) else {
                 break;
-            }
+            };
             let mut call = self.call(script, &[self.base.terms.key()]);
             call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
-                .arg(BYTES_MAX);
+                .arg(bytes);
             for name in names {
                 call.arg(name.as_ref());
             }
-            let reply = self.run(script, &call).await?;
+            let reply = self.take(script, &call).await?;
             let [claims, trimmed] = reply::tuple(script.name(), reply)?;
             self.add(script, claims, &trimmed, orphan, taken)?;
         }
@@ -164,9 +184,9 @@ impl StreamQueue {
         taken: &mut Taken,
     ) -> Result<(), Error> {
         const COMMAND: &str = "XPENDING";
-        if taken.claims.len() >= max {
+        let Some(bytes) = self.room(max, taken) else {
             return Ok(());
-        }
+        };
         let idle = millis(self.options.min_idle / 2);
         let from = self.cursors().own.clone();
         let mut ask = cmd(COMMAND);
@@ -196,9 +216,13 @@ impl StreamQueue {
         }
         let script = Script::Adopt;
         let mut call = self.call(script, &[]);
-        call.arg(idle).arg(BYTES_MAX).arg(unknown);
-        let reply = self.run(script, &call).await?;
-        let [claims, trimmed] = reply::tuple(script.name(), reply)?;
+        call.arg(idle).arg(bytes).arg(unknown);
+        let reply = self.take(script, &call).await?;
+        let [claims, trimmed, left] = reply::tuple(script.name(), reply)?;
+        let left = reply::text(script.name(), left)?;
+        if !left.is_empty() {
+            self.cursors().own = left;
+        }
         self.add(script, claims, &trimmed, orphan, taken)
     }
 
@@ -234,20 +258,42 @@ impl StreamQueue {
     /// Claim parked deliveries that are not in the sorted set: they are due now.
     pub(super) async fn sweep_parked(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
         let script = Script::Sweep;
-        if taken.claims.len() >= max {
+        let Some(bytes) = self.room(max, taken) else {
             return Ok(());
-        }
+        };
         let from = self.cursors().sweep.clone();
         let mut call = self.call(script, &[&self.parked]);
         call.arg(PARKED_CONSUMER)
             .arg(&from)
             .arg(SWEEP_PAGE)
             .arg(max - taken.claims.len())
-            .arg(BYTES_MAX);
-        let reply = self.run(script, &call).await?;
+            .arg(bytes);
+        let reply = self.take(script, &call).await?;
         let [claims, trimmed, next] = reply::tuple(script.name(), reply)?;
         self.cursors().sweep = reply::text(script.name(), next)?;
         self.add(script, claims, &trimmed, |_| Origin::Returned, taken)
+    }
+
+    /// How many bytes the next script of a scan may claim; `None` if the scan has enough.
+    fn room(&self, max: usize, taken: &Taken) -> Option<usize> {
+        let has_room = taken.claims.len() < max;
+        has_room.then(|| self.base.bounds.for_old()).flatten()
+    }
+
+    /// Run a script that claims messages that were held before.
+    async fn take(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
+        self.answer(script::run(&self.base.commands, script, call).await)
+    }
+
+    /// The answer to a request for messages: after none, the next request is smaller.
+    fn answer(&self, answer: Result<Value, Error>) -> Result<Value, Error> {
+        if answer
+            .as_ref()
+            .is_err_and(|e| e.class() == Class::Reconnect)
+        {
+            self.base.bounds.failed();
+        }
+        answer.map_err(|error| self.about(error))
     }
 
     /// Add the claims of a script's reply, `{ id, count, idle ms, fields }` each.
@@ -294,7 +340,10 @@ impl StreamQueue {
         fields: Value,
     ) -> Result<Claim, Error> {
         let entry = reply::text(command, entry)?;
-        let fields = reply::fields(command, fields)?;
+        let mut fields = reply::fields(command, fields)?;
+        for (_, value) in &mut fields {
+            *value = self.base.bounds.hold(std::mem::take(value));
+        }
         let (id, ms) =
             parse_entry_id(&entry).ok_or_else(|| reply::invalid(command, "an invalid entry id"))?;
         let mut decoded = stream::decode(&self.name, &entry, ms, &fields, &self.options.decoding);

@@ -5,13 +5,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete};
 use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
+use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
@@ -30,6 +31,7 @@ use crate::redis::startup::StartError;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::entry_id::{entry_id, parse_entry_id};
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
+use crate::wire::stream::header_field;
 use crate::wire::{self, Raw, keys, list};
 
 mod claims;
@@ -124,11 +126,17 @@ impl StreamQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
         let queue = Self {
-            base: Base::new(&connector, &options.consumer, options.rules(), |host| {
-                let (key, group) = (&options.key, &options.group);
-                let terms = keys::min_idle(key, Some(group));
-                Terms::new(terms, (key, host), options.min_idle, None)
-            }),
+            base: Base::new(
+                &connector,
+                &options.consumer,
+                options.held_max,
+                options.rules(),
+                |host| {
+                    let (key, group) = (&options.key, &options.group);
+                    let terms = keys::min_idle(key, Some(group));
+                    Terms::new(terms, (key, host), options.min_idle, None)
+                },
+            ),
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
@@ -418,23 +426,32 @@ impl Queue for StreamQueue {
         if max == 0 {
             return Ok(taken);
         }
-        let scan = async {
-            if !self.base.terms.stay(&self.base.commands).await? {
-                return Ok(());
-            }
-            self.claim_from_others(max, &mut taken).await?;
-            self.adopt_own(max, holds, &mut taken).await?;
-            self.count_from_now(&mut taken).await?;
-            self.sweep_parked(max, &mut taken).await
-        };
-        match scan.await {
-            // The claims are this host's: the next scan meets the error again.
-            Err(error) if !taken.claims.is_empty() || taken.trimmed > 0 => {
-                tracing::debug!(%error, "a scan for orphans ended early");
-                Ok(taken)
-            }
-            ended => ended.map(|()| taken),
+        if !self.base.terms.stay(&self.base.commands).await? {
+            return Ok(taken);
         }
+        self.adopt_own(max, holds, &mut taken).await?;
+        let until = Instant::now() + SCAN_TIME;
+        let mut found = true;
+        while found {
+            let (before, sent) = (taken.claims.len(), Instant::now());
+            let scanned = async {
+                self.claim_from_others(max, &mut taken).await?;
+                self.count_from_now(&mut taken).await?;
+                self.sweep_parked(max, &mut taken).await
+            };
+            match scanned.await {
+                // The claims so far are this host's: the next scan meets the error again.
+                Err(error) if !taken.claims.is_empty() || taken.trimmed > 0 => {
+                    tracing::debug!(%error, "a scan for orphans ended early");
+                    break;
+                }
+                scanned => scanned?,
+            }
+            let new = &taken.claims[before..];
+            self.base.bounds.answered(new, sent.elapsed());
+            found = !new.is_empty() && Instant::now() < until;
+        }
+        Ok(taken)
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
@@ -692,6 +709,17 @@ impl AtLeastOnce for StreamQueue {
         call.arg(entry_id(settlement.claim.id))
             .arg(settlement.count);
         call
+    }
+
+    fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<Cmd> {
+        let mut call = self.call_in_epoch(Script::DiscardCopied, &[key]);
+        let id = entry_id(settlement.claim.id);
+        let (name, value) = header_field(dead_letter::SOURCE_ID.as_bytes(), id.clone().into());
+        call.arg(id)
+            .arg(settlement.count)
+            .arg(&name[..])
+            .arg(&value[..]);
+        Some(call)
     }
 
     async fn holds(&self, settlement: &Settlement, _trimmed: Option<&str>) -> Result<Reply, Error> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::queue::Rules;
+use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire;
 
@@ -27,6 +28,8 @@ pub struct StreamOptions {
     pub retention: Retention,
     /// How entries are read.
     pub decoding: wire::stream::Options,
+    /// The most bytes of messages that this host holds: [`held_max`].
+    pub held_max: usize,
 }
 
 impl StreamOptions {
@@ -51,6 +54,7 @@ impl StreamOptions {
             max_length: None,
             retention: Retention::Keep,
             decoding: wire::stream::Options::default(),
+            held_max: held_max(HANDLED),
         }
     }
 }

@@ -58,13 +58,19 @@ impl Subscribed {
     pub(crate) async fn answers(&mut self) -> Result<(), Error> {
         const COMMAND: &str = "PING";
         let ping = cmd(COMMAND);
-        let asked = self.session.connection.send_packed_command(&ping);
+        let Session {
+            connection,
+            progress,
+            ..
+        } = &mut self.session;
+        let asked = connection.send_packed_command(&ping);
         let deadline = self.connector.deadline;
-        match timeout(deadline, asked).await {
+        // Behind many messages, the answer waits as long as bytes move.
+        match progress.wait_for(deadline, asked).await {
             // Any answer will do: the user may lack the right to `PING`.
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(self.connector.broken(&error)),
-            Err(_) => Err(self.connector.late(COMMAND, deadline)),
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(self.connector.broken(&error)),
+            None => Err(self.connector.late(COMMAND, deadline)),
         }
     }
 }

@@ -3,12 +3,14 @@
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 idle time they must have, ms,
 --       4 after how many bytes of fields to stop; then ids
--- reply { claims, trimmed }
+-- reply { claims, trimmed, the first id that was left for the bytes ('' = none) }
 --
 -- Atomicity: only the first command can fail (no group, wrong type), before anything is written.
 -- A repeat finds them too young: the next scan but one has them again.
+local left = ''
 for i = 5, #ARGV do
   if bytes >= tonumber(ARGV[4]) then
+    left = ARGV[i]
     break
   end
   local held = redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], ARGV[i], ARGV[i], 1, ARGV[2])[1]
@@ -16,4 +18,4 @@ for i = 5, #ARGV do
     claim(held)
   end
 end
-return { claims, trimmed }
+return { claims, trimmed, left }

@@ -41,6 +41,9 @@ for side = first, 1, -1 do
     end
     local entries, records = {}, {}
     for i = #values, 1, -1 do
+      if bytes >= limit then
+        break
+      end
       local token = ARGV[side + 1] .. struct.pack('>I8', number)
       number = number + 1
       bytes = bytes + #values[i]
@@ -53,7 +56,7 @@ for side = first, 1, -1 do
       redis.call('ZADD', KEYS[5], unpack(records))
     end
     redis.call('LPUSH', KEYS[3], unpack(entries))
-    redis.call('LTRIM', KEYS[side], 0, -#values - 1)
+    redis.call('LTRIM', KEYS[side], 0, -#entries - 1)
     step = next_step(limit, #claims, bytes)
   end
 end

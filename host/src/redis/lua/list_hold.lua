@@ -4,7 +4,7 @@
 --       4 recovery set, if there is one
 -- ARGV  1 instance (self), 2 time to live of the recovery set, ms (0 = none); then per delivery:
 --       token, starts charged with the one to record ('' = none to record), its entry on the
---       processing list (token .. value; '' = do not look there)
+--       processing list (token .. value; or, of a large one, its token; '' = do not look there)
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; one word per delivery:
 --       done | unsure (ask again with its entry) | stolen }
 --
@@ -15,12 +15,16 @@
 local seen = redis.call('ZSCORE', KEYS[3], ARGV[1])
 local unknown = not seen or tonumber(seen) == 0
 redis.call('ZADD', KEYS[3], text(now), ARGV[1])
-local out = {}
+local out, names = {}, {}
+for i = 5, #ARGV, 3 do
+  names[#names + 1] = ARGV[i]
+end
+local entry_of = find(KEYS[1], names)
 for i = 3, #ARGV, 3 do
   local token, starts, entry = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local held
   if entry ~= '' then
-    held = redis.call('LPOS', KEYS[1], entry, 'RANK', -1)
+    held = entry_of(entry)
   elseif KEYS[4] then
     held = redis.call('ZSCORE', KEYS[4], ARGV[1] .. token)
   else

@@ -3,8 +3,9 @@
 -- KEYS  1 its processing list, 2 its starts (hash), 3 processing list (self), 4 instances,
 --       5 terms of the hosts, 6 recovery set, if there is one
 -- ARGV  1 the instance, 2 instance (self), 3 idle time that makes an orphan, ms (the largest holds), 4 time
---       to live of the recovery set, ms (0 = none); then per orphan: its entry there (token .. value), starts
---       recorded for it ('' = none), its new entry here (token .. value)
+--       to live of the recovery set, ms (0 = none); then per orphan: its entry there (token .. value; or, of
+--       a large one, its token), starts recorded for it ('' = none), its new entry here: how many bytes at
+--       the end of the old one it ends with, and what is before them
 -- reply one word per orphan: done | gone (somebody else took it, settled it or renewed it)
 --
 -- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
@@ -26,18 +27,24 @@ end
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
   return redis.error_reply('NOPERM this user has no permission to run lrem')
 end
-local out = {}
-for i = 5, #ARGV, 3 do
-  local entry, starts, new = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local token = string.sub(entry, 1, 16)
+local out, names = {}, {}
+for i = 5, #ARGV, 4 do
+  names[#names + 1] = ARGV[i]
+end
+local entry_of = find(KEYS[1], names)
+for i = 5, #ARGV, 4 do
+  local starts = ARGV[i + 1]
+  local token = string.sub(ARGV[i], 1, 16)
   local idle = own or lapsed
   if not own and KEYS[6] then
     local record = redis.call('ZSCORE', KEYS[6], ARGV[1] .. token)
     local lasts = record and now - tonumber(record) < least
     idle = not lasts and (record or not alike) and (alike or lapsed)
   end
-  if idle and (redis.call('HGET', KEYS[2], token) or '') == starts
-    and redis.call('LPOS', KEYS[1], entry, 'RANK', -1) then
+  local same = idle and (redis.call('HGET', KEYS[2], token) or '') == starts
+  local entry = same and entry_of(ARGV[i])
+  if entry then
+    local new = joined(ARGV[i + 3], entry, ARGV[i + 2])
     if KEYS[6] then
       redis.call('ZADD', KEYS[6], text(now), ARGV[2] .. string.sub(new, 1, 16))
     end

@@ -1,0 +1,221 @@
+//! Bounds in bytes: of one request for messages, and of all messages that a host holds.
+//!
+//! Nobody knows how large a message is before it is read. So a script stops reading after a number of bytes,
+//! and a host that holds many bytes reads nothing until some of them are settled. A message that is larger
+//! than the bounds is read alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::queue::Claim;
+use crate::redis::copy;
+use crate::redis::interruption::Interruption;
+
+/// After how many bytes a request stops at most: copying them blocks Redis.
+const REQUEST_MAX: usize = 4 << 20;
+/// The same of the first request, when the speed of the link is unknown.
+const REQUEST_FIRST: usize = 128 << 10;
+/// The same on the slowest link.
+const REQUEST_MIN: usize = 32 << 10;
+/// How long the answer to a request should take: messages must not age on their way.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
+/// For how long a scan for orphans goes on where it finds some: one request brings few large ones.
+pub(super) const SCAN_TIME: Duration = Duration::from_millis(500);
+/// The bytes that a host may hold beyond those that its handlers may have at once.
+const HELD_BEYOND: usize = 32 << 20;
+/// The part of these that only orphans and due messages may take: new ones would take all of it.
+const RESERVED: usize = 4 << 20;
+/// A smaller message is not counted: the bounds of the number of messages are enough.
+const COUNTED_MIN: usize = 4 << 10;
+/// How often a fetch that waits for room looks whether it is to return.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The bytes that handlers may have at once, by default: 16 handlers, 1 MiB each.
+pub const HANDLED: usize = 16 << 20;
+
+/// The most bytes of messages that a host holds, if its handlers may have so many bytes at once. The last
+/// message may be larger than the rest of the room.
+pub fn held_max(handled: usize) -> usize {
+    handled.saturating_add(HELD_BEYOND)
+}
+
+/// The bounds of one host, and where it stands.
+#[derive(Debug)]
+pub(super) struct ByteBounds {
+    request: AtomicUsize,
+    held_max: usize,
+    held: Arc<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: AtomicUsize,
+    freed: Notify,
+}
+
+/// Bytes that count as held until their last use ends.
+struct Counted {
+    bytes: Bytes,
+    held: Arc<Held>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.held
+            .bytes
+            .fetch_sub(self.bytes.len(), Ordering::SeqCst);
+        self.held.freed.notify_one();
+    }
+}
+
+impl ByteBounds {
+    pub(super) fn new(held_max: usize) -> Self {
+        Self {
+            request: AtomicUsize::new(REQUEST_FIRST),
+            held_max,
+            held: Arc::default(),
+        }
+    }
+
+    /// After how many bytes the next request stops.
+    pub(super) fn request(&self) -> usize {
+        self.request.load(Ordering::Relaxed)
+    }
+
+    /// The same for new messages; waits until there is room for some. `None`: there was none in time, or
+    /// the fetch is to return.
+    pub(super) async fn for_new(
+        &self,
+        wait: Duration,
+        interruption: &Interruption,
+    ) -> Option<usize> {
+        let until = Instant::now() + wait;
+        loop {
+            if let Some(room) = self.room(self.held_max) {
+                return Some(room);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || interruption.is_wanted() {
+                return None;
+            }
+            // After either, the room tells.
+            drop(timeout(left.min(LOOK), self.held.freed.notified()).await);
+        }
+    }
+
+    /// The same for messages that hosts have held before; `None` if there is no room for any.
+    pub(super) fn for_old(&self) -> Option<usize> {
+        self.room(self.held_max.saturating_add(RESERVED))
+    }
+
+    fn room(&self, most: usize) -> Option<usize> {
+        let room = most.saturating_sub(self.held.bytes.load(Ordering::SeqCst));
+        (room > 0).then(|| room.min(self.request()))
+    }
+
+    /// These messages came in answer to a request.
+    pub(super) fn answered(&self, claims: &[Claim], took: Duration) {
+        let bytes = claims.iter().map(|claim| copy::size(&claim.raw)).sum();
+        self.took(bytes, took);
+    }
+
+    /// So many bytes came in answer to a request: the next one is as large as the link allows.
+    pub(super) fn took(&self, bytes: usize, took: Duration) {
+        let request = self.request();
+        if bytes < request / 2 && took < 2 * ANSWER_TIME {
+            return;
+        }
+        let share = ANSWER_TIME.as_secs_f64() / took.as_secs_f64().max(0.001);
+        let fitting = (bytes as f64 * share).min(2.0 * request as f64);
+        let fitting = (fitting as usize).clamp(REQUEST_MIN, REQUEST_MAX);
+        self.request.store(fitting, Ordering::Relaxed);
+    }
+
+    /// A request failed: the next one is smaller.
+    pub(super) fn failed(&self) {
+        let smaller = (self.request() / 4).max(REQUEST_MIN);
+        self.request.store(smaller, Ordering::Relaxed);
+    }
+
+    /// The same bytes; they count as held until their last use ends.
+    pub(super) fn hold(&self, bytes: Bytes) -> Bytes {
+        if bytes.len() < COUNTED_MIN {
+            return bytes;
+        }
+        self.held.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
+        Bytes::from_owner(Counted {
+            bytes,
+            held: Arc::clone(&self.held),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick(bounds: &ByteBounds) {
+        bounds.took(bounds.request(), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_request_grows_on_a_fast_link_and_shrinks_on_a_slow_one() {
+        let bounds = ByteBounds::new(usize::MAX);
+        quick(&bounds);
+        assert_eq!(bounds.request(), 2 * REQUEST_FIRST);
+        for _ in 0..9 {
+            quick(&bounds);
+        }
+        assert_eq!(bounds.request(), REQUEST_MAX);
+        // A small answer says nothing, unless it takes long.
+        bounds.took(10, Duration::from_millis(400));
+        assert_eq!(bounds.request(), REQUEST_MAX);
+        // 64 KiB per second.
+        bounds.took(256 << 10, Duration::from_secs(4));
+        assert_eq!(bounds.request(), REQUEST_MIN);
+        for _ in 0..9 {
+            quick(&bounds);
+        }
+        bounds.failed();
+        assert_eq!(bounds.request(), REQUEST_MAX / 4);
+        for _ in 0..9 {
+            bounds.failed();
+        }
+        assert_eq!(bounds.request(), REQUEST_MIN);
+    }
+
+    #[tokio::test]
+    async fn there_is_no_room_until_the_last_use_of_a_large_message_ends() {
+        let bounds = ByteBounds::new(1 << 20);
+        let idle = Interruption::default();
+        let small = bounds.hold(Bytes::from(vec![0; COUNTED_MIN - 1]));
+        let large = bounds.hold(Bytes::from(vec![7; 2 << 20]));
+        assert_eq!(large, vec![7; 2 << 20]);
+        assert_eq!(bounds.for_new(Duration::ZERO, &idle).await, None);
+        assert_eq!(bounds.for_old(), Some(REQUEST_FIRST));
+        let larger = bounds.hold(Bytes::from(vec![0; 8 << 20]));
+        assert_eq!(bounds.for_old(), None);
+        let part = large.slice(9..10);
+        drop((larger, large));
+        assert_eq!(bounds.for_new(Duration::ZERO, &idle).await, None);
+        let long = Duration::from_secs(60);
+        let (room, ()) = tokio::join!(bounds.for_new(long, &idle), async {
+            tokio::task::yield_now().await;
+            drop(part);
+        });
+        assert_eq!(room, Some(REQUEST_FIRST));
+        assert_eq!(bounds.held.bytes.load(Ordering::SeqCst), 0);
+        drop(small);
+    }
+}
