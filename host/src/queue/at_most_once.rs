@@ -13,13 +13,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use redis::Cmd;
 
+use super::at_least_once::calls::{Replies, complete};
 use super::{
     Backlog, Claim, Contact, Guarantee, Maintenance, Observation, Origin, Queue, Record, Repair,
     Repaired, Reply, SettleAction, Settlement, Taken, unique_name,
 };
 use crate::delivery::message::DeliveryId;
+use crate::queue::Outlets;
+use crate::queue::effects::Source as Effects;
+use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
+use crate::redis::script::Script;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 
@@ -74,6 +80,11 @@ pub struct AtMostOnce<S> {
     source: S,
     framing: Framing,
     consumer: String,
+    /// Where its handler publishes, and the connection for it.
+    outlets: Outlets,
+    link: Link,
+    /// The name of the queue, for the ids of follow-ups.
+    name: String,
     /// The first half of the ids of deliveries, unique to this start.
     first: u64,
     next: AtomicU64,
@@ -81,8 +92,16 @@ pub struct AtMostOnce<S> {
 
 impl<S: Source> AtMostOnce<S> {
     /// A queue of the values of this source, for a host whose name begins with `consumer`.
-    pub(super) fn new(source: S, framing: Framing, consumer: &str) -> Self {
+    pub(super) fn new(
+        source: S,
+        framing: Framing,
+        consumer: &str,
+        (connector, name, outlets): (&Connector, &str, Outlets),
+    ) -> Self {
         Self {
+            outlets,
+            link: connector.link("publish"),
+            name: name.to_owned(),
             source,
             framing,
             consumer: unique_name(consumer),
@@ -162,13 +181,37 @@ impl<S: Source> Queue for AtMostOnce<S> {
         Ok(())
     }
 
-    /// A discarded message is gone already; no message can go anywhere.
+    /// A discarded message is gone already; no message can go anywhere. The effects of a handled one
+    /// happen now. If their answer is lost, they may happen again.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
-        let one = |settlement: &Settlement| match settlement.action {
-            SettleAction::Discard(_) => Reply::Done,
-            _ => Reply::Gone,
+        let acts = |settlement: &Settlement| {
+            settlement.action == SettleAction::Acknowledge && settlement.effects.is_some()
         };
-        Ok(settlements.iter().map(one).collect())
+        let one = |settlement: &Settlement| match settlement.action {
+            _ if acts(settlement) => None,
+            SettleAction::Acknowledge | SettleAction::Discard(_) => Some(Reply::Done),
+            _ => Some(Reply::Gone),
+        };
+        let mut replies: Replies = settlements.iter().map(one).collect();
+        let acting: Vec<usize> = (0..settlements.len())
+            .filter(|place| acts(&settlements[*place]))
+            .collect();
+        let source = Effects {
+            outlets: &self.outlets,
+            key: &self.name,
+            group: None,
+        };
+        let script = Script::Publish;
+        let begin = |keys: &[&str]| (script.on(keys), 0);
+        let settled = source.settle(
+            &self.link,
+            script,
+            (settlements, &acting),
+            &mut replies,
+            (begin, |_: &Settlement, _: &mut Cmd| {}),
+        );
+        settled.await?;
+        complete(script, replies)
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {

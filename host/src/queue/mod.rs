@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::delivery::effect::Effects;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
 use crate::redis::{Error, ServerTime};
@@ -16,6 +17,7 @@ use crate::wire::decoded::Malformed;
 mod at_least_once;
 pub mod at_most_once;
 pub mod dead_letter_queue;
+mod effects;
 pub mod inspect;
 pub mod kind;
 pub mod list;
@@ -25,6 +27,7 @@ mod requirements;
 pub mod rules;
 pub mod simple_list;
 pub mod stream;
+pub use effects::Outlets;
 pub use rules::Rules;
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
@@ -74,6 +77,8 @@ pub struct Settlement {
     /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
     /// to live of the queue says: for a dead letter, whose copy has no such limit.
     pub expires_at_ms: Option<u64>,
+    /// What happens with an acknowledgement, all of it or nothing.
+    pub effects: Option<Arc<Effects>>,
 }
 
 impl Settlement {
@@ -85,6 +90,7 @@ impl Settlement {
             action,
             handler: Arc::from(""),
             expires_at_ms: None,
+            effects: None,
         }
     }
 
@@ -99,7 +105,9 @@ impl Settlement {
             SettleAction::Park { keep, .. }
             | SettleAction::HandBack { keep }
             | SettleAction::Leave { keep } => *keep = self.count.max(*keep),
-            SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
+            SettleAction::Acknowledge
+            | SettleAction::DeadLetter(_)
+            | SettleAction::Discard(_) => {}
         }
         again
     }

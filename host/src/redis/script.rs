@@ -59,6 +59,8 @@ scripts! {
     Fence = "fence" oom;
     /// Discard deliveries.
     Discard = ["pending"] "discard";
+    /// Acknowledge deliveries with their effects.
+    Acknowledge = ["time", "pending", "effects"] "acknowledge";
     /// Dead-letter one delivery.
     DeadLetter = ["pending"] "dead_letter";
     /// Check that a delivery is owned.
@@ -89,6 +91,8 @@ scripts! {
     ListHold = ["time"] "list_hold" oom;
     /// Take deliveries off a list.
     ListRemove = "list_remove" oom;
+    /// Acknowledge deliveries of a list with their effects.
+    ListAcknowledge = ["time", "effects"] "list_acknowledge";
     /// Put deliveries of a list back.
     ListReturn = ["time"] "list_return" oom;
     /// Dead-letter one delivery of a list.
@@ -111,6 +115,8 @@ scripts! {
     AppendDue = ["time", "due"] "append_due" oom;
     /// Publish a message for later.
     PublishLater = ["time"] "publish_later";
+    /// Publish what attempts of an at-most-once queue published.
+    Publish = ["time", "effects"] "publish";
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
     /// Claim unread entries over a length.

@@ -36,6 +36,8 @@ pub(crate) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Er
         "trimmed" => Reply::Trimmed,
         "stolen" => Reply::Stolen,
         "full" => full(),
+        // The script looked before it wrote: the delivery is unchanged.
+        why if why.starts_with('-') => Reply::Refused(why[1..].to_owned()),
         _ => {
             return Err(reply::invalid(command, "an unknown word"));
         }

@@ -337,7 +337,7 @@ impl<J> Ledger<J> {
             (State::Released, NextStart::Exhausted { attempts }) => attempts,
             _ => return,
         };
-        let is_acked = outcome == Outcome::Ack;
+        let is_acked = outcome == Outcome::Ack && !self.settings.checked_acks;
         if !is_acked && (held.lost.is_some() || held.successor.is_some()) {
             // Another holding or host decides about the delivery; Redis would refuse this outcome.
             let how = held.lost.clone().unwrap_or(Closed::Superseded);
@@ -370,6 +370,9 @@ impl<J> Ledger<J> {
 
     fn dispose(&mut self, now: Time, key: Key, disposition: Disposition) {
         match disposition {
+            Disposition::Acknowledge if self.settings.checked_acks => {
+                self.settle(key, SettleAction::Acknowledge);
+            }
             Disposition::Acknowledge => self.send(key, Sent::Acknowledgement, 0),
             Disposition::Requeue { delay }
                 if delay.is_zero() && !self.draining && !self.is_halted() =>

@@ -12,6 +12,7 @@ use redis::Cmd;
 
 use crate::delivery::policy::Rejection;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::effects::{Outlets, Source};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
     Claim, Contact, Maintenance, Reply, Rules, SettleAction, Settlement, unique_name,
@@ -42,6 +43,8 @@ pub(super) struct Base {
     pub(super) interruption: Interruption,
     pub(super) rules: ActiveRules,
     pub(super) time: Arc<ServerTime>,
+    /// Where handlers publish.
+    outlets: Outlets,
     counts: dead_letters::Counts,
     overflow: overflow::Overflow,
     /// Where the next orphan scan begins.
@@ -49,7 +52,12 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn new(connector: &Connector, consumer: &str, rules: Rules) -> Self {
+    pub(super) fn new(
+        connector: &Connector,
+        consumer: &str,
+        rules: Rules,
+        outlets: Outlets,
+    ) -> Self {
         Self {
             consumer: unique_name(consumer),
             commands: connector.link("commands"),
@@ -57,6 +65,7 @@ impl Base {
             interruption: Interruption::default(),
             rules: ActiveRules::new(rules),
             time: Arc::default(),
+            outlets,
             counts: dead_letters::Counts::default(),
             overflow: overflow::Overflow::default(),
             rotation: AtomicUsize::new(0),
@@ -89,6 +98,8 @@ impl Base {
 pub(super) trait AtLeastOnce {
     /// The script that dead-letters one delivery.
     const DEAD_LETTER: Script;
+    /// The script that acknowledges deliveries with their effects.
+    const ACKNOWLEDGE: Script;
 
     fn base(&self) -> &Base;
 
@@ -124,6 +135,13 @@ pub(super) trait AtLeastOnce {
         places: &[usize],
         replies: &mut Replies,
     ) -> Result<(), Error>;
+
+    /// A call of the script that acknowledges deliveries with their effects: these keys of effects
+    /// follow its own. Returns the number of its own keys.
+    fn acknowledge_call(&self, keys: &[&str]) -> (Cmd, usize);
+
+    /// Add a delivery to such a call; its effects follow.
+    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd);
 
     /// Where a dead letter goes, and the copy that is written there.
     fn copy_of(
@@ -164,10 +182,11 @@ pub(super) async fn settle<Q: AtLeastOnce>(
     settlements: &[Settlement],
 ) -> Result<Vec<Reply>, Error> {
     let mut replies: Replies = vec![None; settlements.len()];
-    let (mut away, mut discarded) = (Vec::new(), Vec::new());
+    let (mut done, mut away, mut discarded) = (Vec::new(), Vec::new(), Vec::new());
     let mut dead: Vec<(usize, &Rejection)> = Vec::new();
     for (place, settlement) in settlements.iter().enumerate() {
         match &settlement.action {
+            SettleAction::Acknowledge => done.push(place),
             SettleAction::Park { .. }
             | SettleAction::HandBack { .. }
             | SettleAction::Leave { .. } => away.push(place),
@@ -175,6 +194,21 @@ pub(super) async fn settle<Q: AtLeastOnce>(
             SettleAction::DeadLetter(rejection) => dead.push((place, rejection)),
         }
     }
+    let source = Source {
+        outlets: &queue.base().outlets,
+        key: queue.key(),
+        group: queue.group(),
+    };
+    let begin = |keys: &[&str]| queue.acknowledge_call(keys);
+    let one = |settlement: &Settlement, call: &mut Cmd| queue.acknowledge_one(settlement, call);
+    let acknowledged = source.settle(
+        &queue.base().commands,
+        Q::ACKNOWLEDGE,
+        (settlements, &done),
+        &mut replies,
+        (begin, one),
+    );
+    acknowledged.await.map_err(|error| queue.about(error))?;
     queue.send_away(settlements, &away, &mut replies).await?;
     queue.discard(settlements, &discarded, &mut replies).await?;
     dead_letters::write(queue, settlements, &dead, &mut replies).await?;

@@ -104,7 +104,12 @@ impl ListQueue {
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
-        let base = Base::new(&connector, &options.consumer, options.rules());
+        let base = Base::new(
+            &connector,
+            &options.consumer,
+            options.rules(),
+            Arc::clone(&options.outlets),
+        );
         let (key, instance) = (&options.key, &base.consumer);
         let queue = Self {
             values: Values {
@@ -469,6 +474,7 @@ impl Queue for ListQueue {
 
 impl AtLeastOnce for ListQueue {
     const DEAD_LETTER: Script = Script::ListDeadLetter;
+    const ACKNOWLEDGE: Script = Script::ListAcknowledge;
 
     fn base(&self) -> &Base {
         &self.base
@@ -537,6 +543,19 @@ impl AtLeastOnce for ListQueue {
         let batches = self.removals(places, |place| &settlements[place].claim);
         let script = Script::ListRemove;
         calls::run(&self.base.commands, script, batches, replies, refused).await
+    }
+
+    fn acknowledge_call(&self, keys: &[&str]) -> (Cmd, usize) {
+        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
+        let mut own = vec![&*self.keys.processing, &*self.keys.started];
+        own.extend(recovery);
+        let mut call = Self::ACKNOWLEDGE.on(&[&own, keys].concat());
+        call.arg(&self.base.consumer).arg(own.len());
+        (call, own.len())
+    }
+
+    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
+        call.arg(entry_of(&settlement.claim));
     }
 
     fn copy_of(

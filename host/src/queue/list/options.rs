@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
-use crate::queue::Rules;
+use crate::queue::{Outlets, Rules};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire::list::Framing;
 
@@ -21,6 +21,8 @@ pub struct ListOptions {
     /// Where claims are recorded, so that every host recovers the deliveries of any other. Without it
     /// a host recovers the deliveries of earlier starts with its own base name.
     pub recovery: Option<Recovery>,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
@@ -59,6 +61,7 @@ impl ListOptions {
             framing: Framing::default(),
             min_idle: Duration::from_secs(30),
             recovery: None,
+            outlets: Outlets::default(),
             dead_letter: None,
             max_length: None,
             ttl: None,

@@ -29,6 +29,9 @@ pub enum Error {
     /// Its delay is longer than [`DELAY_MAX`]: nothing was sent.
     #[error("the delay is longer than {}", humantime::format_duration(DELAY_MAX))]
     DelayTooLong,
+    /// The destination is no longer configured: nothing was sent.
+    #[error("the destination is not granted any more: put it back into `grant.publish`")]
+    NoOutlet,
     /// It would expire before it is due: nothing was sent.
     #[error("the message would expire before it is due: let it live longer than its delay")]
     NeverHandled,

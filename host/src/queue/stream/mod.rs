@@ -111,7 +111,12 @@ impl StreamQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
         let queue = Self {
-            base: Base::new(&connector, &options.consumer, options.rules()),
+            base: Base::new(
+                &connector,
+                &options.consumer,
+                options.rules(),
+                Arc::clone(&options.outlets),
+            ),
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
@@ -450,6 +455,7 @@ impl Queue for StreamQueue {
 
 impl AtLeastOnce for StreamQueue {
     const DEAD_LETTER: Script = Script::DeadLetter;
+    const ACKNOWLEDGE: Script = Script::Acknowledge;
 
     fn base(&self) -> &Base {
         &self.base
@@ -541,6 +547,15 @@ impl AtLeastOnce for StreamQueue {
         });
         let refusal = |error| refused(self.about(error));
         calls::run(&self.base.commands, script, batches, replies, refusal).await
+    }
+
+    fn acknowledge_call(&self, keys: &[&str]) -> (Cmd, usize) {
+        (self.call(Self::ACKNOWLEDGE, keys), 1)
+    }
+
+    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
+        call.arg(entry_id(settlement.claim.id))
+            .arg(settlement.count);
     }
 
     fn copy_of(

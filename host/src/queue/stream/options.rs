@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::queue::Rules;
+use crate::queue::{Outlets, Rules};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::wire;
 
@@ -19,6 +19,8 @@ pub struct StreamOptions {
     pub start: GroupStart,
     /// After how long without renewal a delivery is an orphan.
     pub min_idle: Duration,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
@@ -47,6 +49,7 @@ impl StreamOptions {
             consumer: "hostler".to_owned(),
             start: GroupStart::Beginning,
             min_idle: Duration::from_secs(30),
+            outlets: Outlets::default(),
             dead_letter: None,
             max_length: None,
             retention: Retention::Keep,

@@ -130,6 +130,7 @@ impl Driver {
             action,
             handler: job.handler().unwrap_or_else(no_digest),
             expires_at_ms: job.expires_at_ms,
+            effects: job.effects().cloned(),
         };
         self.outbox.settlements.push((key, settlement));
     }
@@ -245,6 +246,11 @@ impl Driver {
         let job = self.ledger.job(key);
         self.reporter.finished(job.map(|job| &**job), &report, took);
         let mut panicked = None;
+        if report.outcome == Outcome::Ack
+            && let (Some(job), Some(effects)) = (job, report.effects)
+        {
+            job.acts(effects);
+        }
         if report.outcome != Outcome::Ack
             && let Some(job) = job
         {
