@@ -24,6 +24,7 @@ pub use sources::Sources;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
@@ -48,6 +49,7 @@ mod collect;
 mod data_loss;
 mod file;
 mod problem;
+mod publish;
 mod queue;
 mod reach;
 mod sandboxed;
@@ -98,6 +100,8 @@ pub struct Config {
     pub sandbox: sandbox::Settings,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
+    /// Where the handler may publish, by the names that it uses.
+    pub outlets: Outlets,
     /// What follows an outcome.
     pub policy: Policy,
     /// The dead-letter queue.

@@ -37,6 +37,7 @@ impl Config {
     /// The options with which a host serves the queue. The name of the host begins with `consumer`.
     pub fn queue_options(&self, consumer: &str) -> QueueOptions {
         let consumer = consumer.to_owned();
+        let outlets = Arc::clone(&self.outlets);
         let dead_letter = self.dead_letter.as_ref().map(|d| DeadLetterQueue {
             key: d.key.to_string(),
             max_len: Some(d.max_len.get()),
@@ -50,6 +51,7 @@ impl Config {
                 consumer,
                 start: *start,
                 min_idle: self.min_idle,
+                outlets,
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
                 retention: self.retention,
@@ -67,6 +69,7 @@ impl Config {
                 consumer,
                 framing: *framing,
                 min_idle: self.min_idle,
+                outlets,
                 recovery: reliable.recovery.clone(),
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
@@ -81,6 +84,7 @@ impl Config {
                 key: key.to_string(),
                 consumer,
                 framing: *framing,
+                outlets,
             }),
             QueueKind::Channel {
                 name,
@@ -93,6 +97,7 @@ impl Config {
                 consumer,
                 framing: *framing,
                 buffer: *buffer,
+                outlets,
             }),
         }
     }

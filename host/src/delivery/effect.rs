@@ -125,6 +125,14 @@ impl Budget {
     }
 }
 
+impl PartialEq for Effects {
+    fn eq(&self, other: &Self) -> bool {
+        self.publications == other.publications
+    }
+}
+
+impl Eq for Effects {}
+
 impl Drop for Effects {
     fn drop(&mut self) {
         self.budget.0.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -135,8 +143,9 @@ impl Effects {
     /// No effects yet. They will count against this budget.
     pub fn new(budget: &Budget) -> Self {
         Self {
+            publications: Vec::new(),
+            bytes: 0,
             budget: budget.clone(),
-            ..Self::default()
         }
     }
 
@@ -262,7 +271,9 @@ fn check_headers(headers: &Headers, outlet: Outlet) -> Result<(), String> {
     for (name, _) in headers.iter() {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         let is_reserved = RESERVED.contains(&&*name)
-            || RESERVED_PREFIXES.iter().any(|start| name.starts_with(start));
+            || RESERVED_PREFIXES
+                .iter()
+                .any(|start| name.starts_with(start));
         if is_reserved {
             let shown: String = name.chars().take(64).collect();
             return Err(format!("the host sets the header `{shown}`"));
@@ -308,7 +319,11 @@ mod tests {
         }
     }
 
-    fn publish(publication: Publication, from: &Message, limits: EffectLimits) -> Result<(), String> {
+    fn publish(
+        publication: Publication,
+        from: &Message,
+        limits: EffectLimits,
+    ) -> Result<(), String> {
         Effects::new(&Budget::default()).publish(&outlets(), &limits, from, publication)
     }
 
@@ -319,7 +334,13 @@ mod tests {
             publish(publication, &plain, EffectLimits::default()).expect_err("refused")
         };
         assert!(refused(publication("invoice")).contains("granted: invoices, raw"));
-        for name in ["X-Retry-Count", "x-death", "x-hostler-crashes", "x-hops", "x-message-id"] {
+        for name in [
+            "X-Retry-Count",
+            "x-death",
+            "x-hostler-crashes",
+            "x-hops",
+            "x-message-id",
+        ] {
             let mut one = publication("invoices");
             one.headers.push(name, "1");
             assert!(refused(one).contains("the host sets"), "{name}");
@@ -369,15 +390,23 @@ mod tests {
         };
         let budget = Budget::default();
         let mut first = Effects::new(&budget);
-        let mut publish = |effects: &mut Effects| {
+        let publish = |effects: &mut Effects| {
             effects.publish(&outlets(), &limits, &from, publication("invoices"))
         };
         assert_eq!(publish(&mut first), Ok(()));
         assert_eq!(publish(&mut first), Ok(()));
-        assert!(publish(&mut first).expect_err("bytes").contains("bytes at most"));
+        assert!(
+            publish(&mut first)
+                .expect_err("bytes")
+                .contains("bytes at most")
+        );
         let mut second = Effects::new(&budget);
         assert_eq!(publish(&mut second), Ok(()));
-        assert!(publish(&mut second).expect_err("host").contains("the host holds"));
+        assert!(
+            publish(&mut second)
+                .expect_err("host")
+                .contains("the host holds")
+        );
         drop(first);
         assert_eq!(publish(&mut second), Ok(()));
         drop(second);

@@ -44,7 +44,10 @@ impl Source<'_> {
         script: Script,
         (settlements, places): (&[Settlement], &[usize]),
         replies: &mut Replies,
-        (begin, one): (impl Fn(&[&str]) -> (Cmd, usize), impl Fn(&Settlement, &mut Cmd)),
+        (begin, one): (
+            impl Fn(&[&str]) -> (Cmd, usize),
+            impl Fn(&Settlement, &mut Cmd),
+        ),
     ) -> Result<(), Error> {
         let mut ready = Vec::with_capacity(places.len());
         for &place in places {
@@ -155,11 +158,18 @@ fn add(write: &Write, place: usize, call: &mut Cmd) {
             sharded,
             value,
         } => {
-            let verb = if *sharded { "announce-shard" } else { "announce" };
+            let verb = if *sharded {
+                "announce-shard"
+            } else {
+                "announce"
+            };
             add(verb, &[channel.as_bytes(), value]);
         }
         Write::Later(later) => {
-            add("later", &[later.delay_ms.to_string().as_bytes(), &later.member]);
+            add(
+                "later",
+                &[later.delay_ms.to_string().as_bytes(), &later.member],
+            );
         }
     }
 }

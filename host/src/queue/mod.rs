@@ -105,9 +105,7 @@ impl Settlement {
             SettleAction::Park { keep, .. }
             | SettleAction::HandBack { keep }
             | SettleAction::Leave { keep } => *keep = self.count.max(*keep),
-            SettleAction::Acknowledge
-            | SettleAction::DeadLetter(_)
-            | SettleAction::Discard(_) => {}
+            SettleAction::Acknowledge | SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
         }
         again
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
+use super::{Contact, Outlets};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::interruption::Interruption;
@@ -36,6 +36,8 @@ pub struct SimpleListOptions {
     pub consumer: String,
     /// How values are read.
     pub framing: Framing,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
 }
 
 impl SimpleListOptions {
@@ -45,6 +47,7 @@ impl SimpleListOptions {
             key: key.into(),
             consumer: "hostler".to_owned(),
             framing: Framing::default(),
+            outlets: Outlets::default(),
         }
     }
 }
@@ -82,7 +85,13 @@ impl SimpleList {
         };
         let works = list.probe().await;
         works.map_err(|error| StartError::from_error(error, &list.key))?;
-        Ok(AtMostOnce::new(list, options.framing, &options.consumer))
+        let publishing = (&connector, &*options.key, options.outlets);
+        Ok(AtMostOnce::new(
+            list,
+            options.framing,
+            &options.consumer,
+            publishing,
+        ))
     }
 
     async fn pop(&self, want: usize, wait: Duration) -> Result<Vec<Bytes>, Error> {

@@ -158,8 +158,31 @@ impl Reporter {
             _ => None,
         };
         let digest = ran.as_deref();
+        let effects = job.effects().filter(|effects| !effects.is_empty());
+        if let Some(effects) = effects {
+            let published = effects.publications().len();
+            match &how {
+                Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
+                    self.metrics.published.inc_by(published as u64);
+                }
+                _ => {
+                    self.metrics.effects_void.inc();
+                    if let Some(others) = self.pass("effects_void") {
+                        let messages = published;
+                        warn!(
+                            id,
+                            messages,
+                            others,
+                            "the acknowledgement came too late: what the attempt published is void"
+                        );
+                    }
+                }
+            }
+        }
         match how {
-            Closed::Acknowledged => self.metrics.acknowledged(1),
+            Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
+                self.metrics.acknowledged(1);
+            }
             Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);

@@ -22,6 +22,7 @@ use super::log::Rate;
 use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, Export, World};
 use super::{compile, engine, format};
+use crate::delivery::effect::Budget;
 
 /// Bytes of a page of linear memory.
 const PAGE: u64 = 64 << 10;
@@ -119,6 +120,15 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
+    if export.world == World::Batch
+        && let Some(import) = imports
+            .iter()
+            .find(|import| import.belongs_to_one_message())
+    {
+        return Err(LoadError::NotInBatch {
+            import: import.name.clone(),
+        });
+    }
     let required = required(&component, &settings.limits)?;
     let exports = component
         .component_type()
@@ -182,6 +192,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             pace: built.pace,
             limits: settings.limits.clone(),
             grants: settings.grants.clone(),
+            budget: Budget::default(),
             digest: name(&digest),
         }),
         reuse: Reuse::new(settings),

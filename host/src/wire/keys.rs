@@ -118,6 +118,43 @@ pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
 }
 
+/// The names behind a queue's key of the keys that belong to it; `:` at the end: anything follows.
+const DERIVED: [&str; 21] = [
+    "parked:",
+    "fences:",
+    "processing:",
+    "started:",
+    "instances",
+    "retry",
+    "delayed",
+    "versions",
+    "version:",
+    "upload:",
+    "hosts",
+    "host:",
+    "policy",
+    "moving:",
+    "moved:",
+    "cycle",
+    "done:",
+    "kv:",
+    "outbox",
+    "outbox:",
+    "from",
+];
+
+/// Whether `key` belongs to the queue of the key `queue`: a host reads or writes it.
+pub fn belongs_to(key: &str, queue: &str) -> bool {
+    let start = derived(queue, "");
+    let name = key.strip_prefix(&start);
+    name.is_some_and(|name| {
+        DERIVED.iter().any(|derived| match derived.ends_with(':') {
+            true => name.starts_with(derived),
+            false => name == *derived,
+        })
+    })
+}
+
 fn tag(key: &str) -> Option<&str> {
     let (_, behind) = key.split_once('{')?;
     let (tag, _) = behind.split_once('}')?;

@@ -476,12 +476,16 @@ impl<J> Ledger<J> {
             cause,
             again: wait,
         });
+        let has_effects = matches!(sent, Sent::Settlement(SettleAction::Acknowledge));
         self.holdings
             .set(key, State::Refused { sent, tries, again });
         if let Some(held) = self.holdings.find_mut(key)
             && !std::mem::replace(&mut held.was_refused, true)
         {
             self.holdings.stuck += 1;
+            if has_effects {
+                self.take_back_released();
+            }
         }
         self.refused_due = Some(self.refused_due.map_or(again, |due| due.min(again)));
         self.suspect_done(now, key);
@@ -642,6 +646,15 @@ impl<J> Ledger<J> {
         }
         if self.hands_back() {
             self.give_back_waiting();
+        }
+    }
+
+    /// Take back what the executor has not started.
+    fn take_back_released(&mut self) {
+        for (key, state) in self.holdings.in_order() {
+            if matches!(state, State::Released) {
+                self.out.push(Action::Revoke(key));
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
-use crate::queue::{Outlets, Rules};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::{Outlets, Rules};
 use crate::wire::list::Framing;
 
 /// A reliable list, and how this host serves it.

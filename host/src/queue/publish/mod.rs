@@ -14,8 +14,8 @@ use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error as RedisError;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
-use crate::wire::list::{self, Codec};
-use crate::wire::{delayed, keys, stream};
+use crate::wire::list;
+use crate::wire::{delayed, stream};
 
 mod destination;
 mod error;

@@ -139,7 +139,10 @@ impl Destination {
                     Codec::Raw => Codec::Frame,
                     Codec::Frame | Codec::Json => *codec,
                 };
-                (key, delayed::value(token, &list::encode(headers, body, codec)?))
+                (
+                    key,
+                    delayed::value(token, &list::encode(headers, body, codec)?),
+                )
             }
         };
         Ok(Later::new(key, delay, member))

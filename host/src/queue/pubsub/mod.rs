@@ -17,8 +17,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
 
-use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
+use super::{Contact, Outlets};
 use crate::redis::connection::Connector;
 use crate::redis::error::Error;
 use crate::redis::startup::StartError;
@@ -84,6 +84,8 @@ pub struct PubSubOptions {
     pub consumer: String,
     /// How values are read.
     pub framing: Framing,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
     /// The bounds of the buffer.
     pub buffer: Buffer,
 }
@@ -96,6 +98,7 @@ impl PubSubOptions {
             subscription: Subscription::Channel,
             consumer: "hostler".to_owned(),
             framing: Framing::default(),
+            outlets: Outlets::default(),
             buffer: Buffer::default(),
         }
     }
@@ -138,11 +141,14 @@ impl PubSub {
         let subscriber =
             subscriber.map_err(|error| StartError::from_error(error, &options.name))?;
         let (framing, consumer) = (options.framing, options.consumer.clone());
+        let (publisher, name) = (connector.clone(), options.name.clone());
+        let outlets = Arc::clone(&options.outlets);
         let pubsub = Self {
             inbox: Arc::clone(&inbox),
             subscribing: tokio::spawn(subscriber::keep(subscriber, connector, options, inbox)),
         };
-        Ok(AtMostOnce::new(pubsub, framing, &consumer))
+        let publishing = (&publisher, &*name, outlets);
+        Ok(AtMostOnce::new(pubsub, framing, &consumer, publishing))
     }
 }
 

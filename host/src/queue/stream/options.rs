@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::queue::{Outlets, Rules};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::{Outlets, Rules};
 use crate::wire;
 
 /// A stream, a group, and how this host serves them.

@@ -481,6 +481,7 @@ impl World<'_> {
         let id = self.hosts.len();
         let settings = Settings {
             policy: self.rules(),
+            checked_acks: false,
             concurrency: self.scenario.concurrency,
             batch: 1,
             prefetch_max: self.scenario.prefetch_max,
