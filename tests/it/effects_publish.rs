@@ -502,3 +502,23 @@ async fn a_delayed_follow_up_comes_when_it_is_due() {
     let at = |entry: &DeadLetter| -> u64 { entry.id.split('-').next().unwrap().parse().unwrap() };
     assert!(Duration::from_millis(at(&entries[1]) - at(&entries[0])) >= Duration::from_millis(300));
 }
+
+#[tokio::test]
+async fn on_a_cluster_destinations_share_the_slot_of_the_queue() {
+    let scene = Scene::with(scene::cluster(RedisOptions::default())).await;
+    scene.take_all_slots().await;
+    let options = |to: &str| {
+        let grants = format!(r#"{{"invoices":"stream:{to}"}}"#);
+        host(&scene, Kind::Stream)
+            .flag("grant-publish", &grants)
+            .flag("dead-letter", "{orders}:dead")
+    };
+    let ended = options("invoices").end().await;
+    ended.expect_code(64);
+    let said = "another slot of the cluster than the queue `orders`";
+    assert!(ended.stderr().contains(said), "{}", ended.stderr());
+    publish(&scene, Kind::Stream, "m", "publish:invoices:x").await;
+    let ended = options("{orders}:invoices").finish().await;
+    assert_eq!(ended.json()["acked"], 1);
+    assert_eq!(bodies(&scene, "{orders}:invoices").await, ["x"]);
+}

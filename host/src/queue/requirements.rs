@@ -99,10 +99,14 @@ fn published_keys(outlets: &Outlets, queue: &str) -> impl Iterator<Item = Key> {
             Destination::List(_) => Some("list"),
             Destination::Channel(_) => None,
         };
-        let own = own.map(|kind| Key::new(name, kind, "a destination of the handler"));
+        let own = own.map(|kind| {
+            let key = Key::new(name, kind, "a destination of the handler");
+            key.in_the_slot_of_the_queue()
+        });
         let delayed = destination.takes_delays().is_ok().then(|| {
             let key = keys::delayed(name);
-            Key::new(key, "zset", "messages published for later")
+            let key = Key::new(key, "zset", "messages published for later");
+            key.in_the_slot_of_the_queue()
         });
         own.into_iter().chain(delayed)
     })
