@@ -25,6 +25,7 @@ impl Collected {
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         self.check_data_loss(queue.as_ref());
         self.check_publish(queue.as_ref(), dead_letter.as_ref());
+        let dedup = self.check_dedup(queue.as_ref());
         let process = self.check_process();
         let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
             return Err(self.error());
@@ -47,6 +48,7 @@ impl Collected {
             handler,
             sandbox: self.sandbox_settings(),
             batching: self.batching(),
+            dedup,
             outlets: Arc::new(self.publish_table().unwrap_or_default().0),
             policy,
             dead_letter,

@@ -26,6 +26,7 @@ pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 use crate::delivery::policy::Policy;
 use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::{OnFull, Routes};
+use crate::queue::dedup::Dedup;
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
@@ -102,6 +103,8 @@ pub struct Config {
     pub batching: Batching,
     /// Where the handler may publish, by the names that it uses.
     pub outlets: Outlets,
+    /// How duplicates are found; `None` = they are not looked for.
+    pub dedup: Option<Dedup>,
     /// What follows an outcome.
     pub policy: Policy,
     /// The dead-letter queue.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::delivery::message::DeliveryId;
 use crate::queue::Outlets;
-use crate::queue::effects::Source as Effects;
+use crate::queue::effects::{self, Source as Effects};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::script::Script;
@@ -131,6 +131,7 @@ impl<S: Source> AtMostOnce<S> {
             message: decoded.message,
             raw: Raw::Value(value.bytes),
             defect: decoded.defect,
+            is_duplicate: false,
         }
     }
 }
@@ -185,7 +186,9 @@ impl<S: Source> Queue for AtMostOnce<S> {
     /// happen now. If their answer is lost, they may happen again.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
         let acts = |settlement: &Settlement| {
-            settlement.action == SettleAction::Acknowledge && settlement.effects.is_some()
+            let effects = settlement.effects.as_ref();
+            settlement.action == SettleAction::Acknowledge
+                && effects.is_some_and(|effects| !effects.is_empty())
         };
         let one = |settlement: &Settlement| match settlement.action {
             _ if acts(settlement) => None,
@@ -202,14 +205,16 @@ impl<S: Source> Queue for AtMostOnce<S> {
             group: None,
         };
         let script = Script::Publish;
-        let begin = |keys: &[&str]| (script.on(keys), 0);
-        let settled = source.settle(
-            &self.link,
+        let calls = effects::Calls {
+            link: &self.link,
             script,
-            (settlements, &acting),
-            &mut replies,
-            (begin, |_: &Settlement, _: &mut Cmd| {}),
-        );
+            script_without: script,
+            between: &[],
+            begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
+            one: |_: &Settlement, _: &mut Cmd| {},
+            meaning: |_: &str| None,
+        };
+        let settled = source.settle(calls, (settlements, &acting), &mut replies);
         settled.await?;
         complete(script, replies)
     }

@@ -11,15 +11,16 @@ use bytes::Bytes;
 use redis::Cmd;
 use sha2::{Digest, Sha256};
 
-use super::at_least_once::calls::{self, Replies, all_of, batches};
+use super::at_least_once::calls::{Batch, Replies, all_of, answers, batches, note};
 use crate::delivery::effect::Publication;
 use crate::delivery::message::Message;
 use crate::queue::publish::{self, Destination, Write};
 use crate::queue::{Reply, Settlement};
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
+use crate::redis::reply;
 use crate::redis::script::Script;
-use crate::redis::script_reply::refused;
+use crate::redis::script_reply::{refused, reply_of};
 
 /// The longest id of a message, in bytes. A longer one is hashed.
 const ID_MAX: usize = 1024;
@@ -27,60 +28,71 @@ const ID_MAX: usize = 1024;
 /// The destinations of a handler, by the names that it uses.
 pub type Outlets = Arc<BTreeMap<String, Destination>>;
 
-/// A queue whose handler publishes.
+/// A queue whose handler has effects.
 pub(super) struct Source<'a> {
     pub(super) outlets: &'a Outlets,
     pub(super) key: &'a str,
     pub(super) group: Option<&'a str>,
 }
 
+/// A call of a script that settles deliveries with their effects.
+pub(super) struct Calls<'a, B, O, N> {
+    pub(super) link: &'a Link,
+    pub(super) script: Script,
+    /// The same script for deliveries without effects.
+    pub(super) script_without: Script,
+    /// Keys of the script between those of `begin` and those of the effects.
+    pub(super) between: &'a [String],
+    /// Makes a call with these keys behind its own, and says how many are its own.
+    pub(super) begin: B,
+    /// Adds a delivery to a call; its writes follow.
+    pub(super) one: O,
+    /// The reply that a word means, if it is not one of the usual words.
+    pub(super) meaning: N,
+}
+
 impl Source<'_> {
-    /// Run a script that settles the deliveries at these places with their effects. `begin` makes a call
-    /// with these keys of effects behind its own, and says how many are its own; `one` adds a delivery,
-    /// whose writes follow.
-    pub(super) async fn settle(
+    /// Settle the deliveries at these places.
+    pub(super) async fn settle<B, O, N>(
         &self,
-        link: &Link,
-        script: Script,
+        calls: Calls<'_, B, O, N>,
         (settlements, places): (&[Settlement], &[usize]),
         replies: &mut Replies,
-        (begin, one): (
-            impl Fn(&[&str]) -> (Cmd, usize),
-            impl Fn(&Settlement, &mut Cmd),
-        ),
-    ) -> Result<(), Error> {
-        let mut ready = Vec::with_capacity(places.len());
+    ) -> Result<(), Error>
+    where
+        B: Fn(Script, &[&str]) -> (Cmd, usize),
+        O: Fn(&Settlement, &mut Cmd),
+        N: Fn(&str) -> Option<Reply>,
+    {
+        let (mut acting, mut plain) = (Vec::new(), Vec::new());
         for &place in places {
             match self.writes(&settlements[place]) {
-                Ok(writes) => ready.push((place, writes)),
+                Ok(writes) if writes.is_empty() => plain.push((place, writes)),
+                Ok(writes) => acting.push((place, writes)),
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
             }
         }
-        let size = |index: usize| ready[index].1.iter().map(Write::size).sum();
-        let mut batches = batches(&all_of(&ready), size, |indexes| {
-            let writes = indexes.iter().flat_map(|&index| &ready[index].1);
-            let mut keys: Vec<&str> = writes.filter_map(Write::key).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            let (mut call, own) = begin(&keys);
-            let place_of = |write: &Write| {
-                let key = write.key()?;
-                Some(own + 1 + keys.binary_search(&key).ok()?)
-            };
-            for &index in indexes {
-                let (place, writes) = &ready[index];
-                one(&settlements[*place], &mut call);
-                call.arg(writes.len());
-                for write in writes {
-                    add(write, place_of(write).unwrap_or(0), &mut call);
+        for (script, ready) in [(calls.script, acting), (calls.script_without, plain)] {
+            let batches = calls.batches(script, settlements, &ready);
+            for (places, answer) in answers(calls.link, script, batches).await? {
+                match answer {
+                    Ok(words) => note(script, &places, words, replies, |word| {
+                        let text = reply::text(script.name(), word)?;
+                        match (calls.meaning)(&text) {
+                            Some(reply) => Ok(Some(reply)),
+                            None => reply_of(script.name(), &text).map(Some),
+                        }
+                    })?,
+                    Err(error) => {
+                        let reply = refused(error)?;
+                        for place in places {
+                            replies[place] = Some(reply.clone());
+                        }
+                    }
                 }
             }
-            call
-        });
-        for index in batches.iter_mut().flat_map(|(_, indexes)| indexes) {
-            *index = ready[*index].0;
         }
-        calls::run(link, script, batches, replies, refused).await
+        Ok(())
     }
 
     /// What the acknowledgement of a delivery writes.
@@ -96,6 +108,48 @@ impl Source<'_> {
             follow_up(outlet, publication, source, &id)
         };
         effects.publications().iter().zip(1..).map(write).collect()
+    }
+}
+
+impl<B, O, N> Calls<'_, B, O, N>
+where
+    B: Fn(Script, &[&str]) -> (Cmd, usize),
+    O: Fn(&Settlement, &mut Cmd),
+{
+    /// Calls about deliveries, by their places, with what each writes.
+    fn batches(
+        &self,
+        script: Script,
+        settlements: &[Settlement],
+        ready: &[(usize, Vec<Write>)],
+    ) -> Vec<Batch> {
+        let size = |index: usize| ready[index].1.iter().map(Write::size).sum();
+        let mut batches = batches(&all_of(ready), size, |indexes| {
+            let writes = indexes.iter().flat_map(|&index| &ready[index].1);
+            let mut written: Vec<&str> = writes.filter_map(Write::key).collect();
+            written.sort_unstable();
+            written.dedup();
+            let between = self.between.iter().map(String::as_str);
+            let keys: Vec<&str> = between.chain(written.iter().copied()).collect();
+            let (mut call, own) = (self.begin)(script, &keys);
+            let place_of = |write: &Write| {
+                let at = written.binary_search(&write.key()?).ok()?;
+                Some(own + self.between.len() + 1 + at)
+            };
+            for &index in indexes {
+                let (place, writes) = &ready[index];
+                (self.one)(&settlements[*place], &mut call);
+                call.arg(writes.len());
+                for write in writes {
+                    add(write, place_of(write).unwrap_or(0), &mut call);
+                }
+            }
+            call
+        });
+        for index in batches.iter_mut().flat_map(|(_, indexes)| indexes) {
+            *index = ready[*index].0;
+        }
+        batches
     }
 }
 

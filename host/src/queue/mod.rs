@@ -17,6 +17,7 @@ use crate::wire::decoded::Malformed;
 mod at_least_once;
 pub mod at_most_once;
 pub mod dead_letter_queue;
+pub mod dedup;
 mod effects;
 pub mod inspect;
 pub mod kind;
@@ -50,6 +51,8 @@ pub struct Claim {
     pub raw: Raw,
     /// The decoder's finding: the gate rejects the message unrun.
     pub defect: Option<Malformed>,
+    /// A message with its id was handled already: the gate acknowledges it unrun.
+    pub is_duplicate: bool,
 }
 
 /// A start to record before the handler runs, or a lease to confirm (`write` = `expect`).
@@ -77,7 +80,8 @@ pub struct Settlement {
     /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
     /// to live of the queue says: for a dead letter, whose copy has no such limit.
     pub expires_at_ms: Option<u64>,
-    /// What happens with an acknowledgement, all of it or nothing.
+    /// What happens with the acknowledgement of a handler, all of it or nothing; `None` = no handler
+    /// acknowledged it.
     pub effects: Option<Arc<Effects>>,
 }
 
@@ -159,6 +163,11 @@ pub struct Maintenance {
     pub dead_letters_refused: Option<String>,
     /// How many of them were tried, or looked for, and refused.
     pub refusals: u64,
+    /// Messages acknowledged since the last call without their effects, because a message with the same id
+    /// was handled meanwhile.
+    pub duplicates: u64,
+    /// Handled messages since the last call whose ids are not remembered, because there is no room.
+    pub marks_refused: u64,
 }
 
 /// The state of a queue, for gauges.
@@ -286,6 +295,10 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error>;
+
+    /// Find the claims whose message was handled already, if duplicates are looked for. Where Redis does
+    /// not answer nothing is found: the acknowledgement looks again.
+    async fn find_duplicates(&self, _claims: &mut [Claim]) {}
 
     /// Record starts: one reply for each. Renews the lease as well.
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error>;

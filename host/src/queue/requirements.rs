@@ -5,6 +5,7 @@
 
 use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::Dedup;
 use crate::queue::list::ListOptions;
 use crate::queue::publish::{Channel, Destination};
 use crate::queue::pubsub::PubSubOptions;
@@ -86,6 +87,24 @@ fn publishing(outlets: &Outlets, needs: &mut Vec<Need>) {
             need("EVALSHA", &["0", "1", &delayed]);
         }
     }
+}
+
+/// Every command that looking for duplicates needs.
+fn deduplicating(dedup: Option<&Dedup>, key: &str, group: Option<&str>, needs: &mut Vec<Need>) {
+    if dedup.is_none() {
+        return;
+    }
+    // Every stretch of time has its own set: any number will do.
+    let marks = keys::done(key, group, 1);
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    need("TYPE", &[&marks]);
+    need("SADD", &[&marks, "m"]);
+    need("SCARD", &[&marks]);
+    need("SISMEMBER", &[&marks, "m"]);
+    need("SMISMEMBER", &[&marks, "m"]);
+    need("PTTL", &[&marks]);
+    need("PEXPIRE", &[&marks, "1"]);
+    need("EVALSHA", &["0", "1", &marks]);
 }
 
 /// The keys of these destinations, but for the queue itself and its delayed messages, which are asked for
@@ -171,6 +190,8 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
         }
     }
     publishing(&options.outlets, &mut needs);
+    let group = Some(&*options.group);
+    deduplicating(options.dedup.as_ref(), key, group, &mut needs);
     needs
 }
 
@@ -235,6 +256,7 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
         }
     }
     publishing(&options.outlets, &mut needs);
+    deduplicating(options.dedup.as_ref(), key, None, &mut needs);
     needs
 }
 
@@ -263,6 +285,7 @@ pub(super) fn pubsub(options: &PubSubOptions) -> Vec<Need> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use super::*;
     use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
@@ -280,7 +303,13 @@ mod tests {
             on_full: OnFull::Stop,
             routes: Default::default(),
         });
+        options.dedup = Some(Dedup {
+            window: Duration::from_secs(1),
+            header: None,
+            max_ids: 1,
+        });
         let lists = ListOptions {
+            dedup: options.dedup.clone(),
             recovery: Some(Recovery {
                 key: "claims".to_owned(),
                 ttl: None,

@@ -60,7 +60,11 @@ scripts! {
     /// Discard deliveries.
     Discard = ["pending"] "discard";
     /// Acknowledge deliveries with their effects.
-    Acknowledge = ["time", "pending", "effects"] "acknowledge";
+    Acknowledge = ["time", "pending", "effects", "marks"] "acknowledge";
+    /// The same for deliveries without effects: it takes little memory.
+    AcknowledgeOnly = ["time", "pending", "effects", "marks"] "acknowledge" oom;
+    /// Find messages that were handled already.
+    Marked = "marked";
     /// Dead-letter one delivery.
     DeadLetter = ["pending"] "dead_letter";
     /// Check that a delivery is owned.
@@ -92,7 +96,9 @@ scripts! {
     /// Take deliveries off a list.
     ListRemove = "list_remove" oom;
     /// Acknowledge deliveries of a list with their effects.
-    ListAcknowledge = ["time", "effects"] "list_acknowledge";
+    ListAcknowledge = ["time", "effects", "marks"] "list_acknowledge";
+    /// The same for deliveries without effects: it takes little memory.
+    ListAcknowledgeOnly = ["time", "effects", "marks"] "list_acknowledge" oom;
     /// Put deliveries of a list back.
     ListReturn = ["time"] "list_return" oom;
     /// Dead-letter one delivery of a list.

@@ -46,7 +46,7 @@ impl Job {
         self.effects.get_or_init(|| effects);
     }
 
-    /// The effects of the attempt that ended in an ack.
+    /// The effects of the attempt that ended in an ack; `None` = none has, or its queue takes no effects.
     pub fn effects(&self) -> Option<&Arc<Effects>> {
         self.effects.get()
     }

@@ -81,6 +81,10 @@ impl Reporter {
             self.metrics.other_group.inc();
             debug!(id = &*message.id, "replayed for another group");
         }
+        if delivery.turned_away == Some(TurnedAway::Duplicate) {
+            self.metrics.duplicates.inc();
+            debug!(id = &*message.id, "handled already");
+        }
     }
 
     pub(super) fn taken(&self, taken: &Taken) {
@@ -349,6 +353,18 @@ impl Reporter {
         let metrics = &self.metrics;
         metrics.retention_trimmed.inc_by(done.trimmed);
         metrics.cycles.inc_by(done.cycles);
+        metrics.duplicates.inc_by(done.duplicates);
+        metrics.dedup_marks_refused.inc_by(done.marks_refused);
+        if done.marks_refused > 0
+            && let Some(others) = self.pass("marks_refused")
+        {
+            let messages = done.marks_refused;
+            warn!(
+                messages,
+                others,
+                "`dedup.max_ids` is reached: these messages are handled, and their duplicates will be, too"
+            );
+        }
         metrics.settlements_refused.inc_by(done.refusals);
         let dropped = done.dead_letters_dropped;
         if dropped > 0 {

@@ -54,6 +54,14 @@ pub fn started(key: &str, instance: &str) -> String {
     derived(key, &format!("started:{instance}"))
 }
 
+/// The set of the marks of messages that were handled in one stretch of time.
+pub fn done(key: &str, group: Option<&str>, stretch: u64) -> String {
+    derived(
+        key,
+        &format!("done:{}:{stretch}", group.unwrap_or_default()),
+    )
+}
+
 /// The ZSET of a reliable list's instances, with the times when they were last seen.
 pub fn instances(key: &str) -> String {
     derived(key, "instances")

@@ -105,7 +105,7 @@ impl<J> Ledger<J> {
                     let attempts = limit.attempts(counts);
                     self.settings.policy.turn_away(reason, detail, attempts)
                 }
-                TurnedAway::OtherGroup => Disposition::Acknowledge,
+                TurnedAway::OtherGroup | TurnedAway::Duplicate => Disposition::Acknowledge,
             };
             self.dispose(now, key, disposition);
         } else if let NextStart::Exhausted { attempts } = limit.next_start(counts) {

@@ -40,6 +40,8 @@ pub enum TurnedAway {
     Rejected(Reason, String),
     /// It was replayed for another consumer group of its stream: acknowledged unrun.
     OtherGroup,
+    /// A message with its id was handled already: acknowledged unrun.
+    Duplicate,
 }
 
 /// A delivery as it is claimed. `J` is the caller's own value.

@@ -108,7 +108,7 @@ impl ListQueue {
             &connector,
             &options.consumer,
             options.rules(),
-            Arc::clone(&options.outlets),
+            (Arc::clone(&options.outlets), options.dedup.clone()),
         );
         let (key, instance) = (&options.key, &base.consumer);
         let queue = Self {
@@ -381,6 +381,10 @@ impl Queue for ListQueue {
         }
     }
 
+    async fn find_duplicates(&self, claims: &mut [Claim]) {
+        at_least_once::find_duplicates(self, claims).await;
+    }
+
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let held: Vec<Hold<'_>> = records
             .iter()
@@ -474,7 +478,7 @@ impl Queue for ListQueue {
 
 impl AtLeastOnce for ListQueue {
     const DEAD_LETTER: Script = Script::ListDeadLetter;
-    const ACKNOWLEDGE: Script = Script::ListAcknowledge;
+    const ACKNOWLEDGE: (Script, Script) = (Script::ListAcknowledge, Script::ListAcknowledgeOnly);
 
     fn base(&self) -> &Base {
         &self.base
@@ -545,11 +549,11 @@ impl AtLeastOnce for ListQueue {
         calls::run(&self.base.commands, script, batches, replies, refused).await
     }
 
-    fn acknowledge_call(&self, keys: &[&str]) -> (Cmd, usize) {
+    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
         let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
         let mut own = vec![&*self.keys.processing, &*self.keys.started];
         own.extend(recovery);
-        let mut call = Self::ACKNOWLEDGE.on(&[&own, keys].concat());
+        let mut call = script.on(&[&own, keys].concat());
         call.arg(&self.base.consumer).arg(own.len());
         (call, own.len())
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::Dedup;
 use crate::queue::{Outlets, Rules};
 use crate::wire::list::Framing;
 
@@ -23,6 +24,8 @@ pub struct ListOptions {
     pub recovery: Option<Recovery>,
     /// Where its handler may publish, by the names that the handler uses.
     pub outlets: Outlets,
+    /// How duplicates are found; `None` = they are not looked for.
+    pub dedup: Option<Dedup>,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
@@ -62,6 +65,7 @@ impl ListOptions {
             min_idle: Duration::from_secs(30),
             recovery: None,
             outlets: Outlets::default(),
+            dedup: None,
             dead_letter: None,
             max_length: None,
             ttl: None,

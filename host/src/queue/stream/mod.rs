@@ -115,7 +115,7 @@ impl StreamQueue {
                 &connector,
                 &options.consumer,
                 options.rules(),
-                Arc::clone(&options.outlets),
+                (Arc::clone(&options.outlets), options.dedup.clone()),
             ),
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
@@ -319,6 +319,10 @@ impl Queue for StreamQueue {
         Ok(taken)
     }
 
+    async fn find_duplicates(&self, claims: &mut [Claim]) {
+        at_least_once::find_duplicates(self, claims).await;
+    }
+
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let script = Script::Record;
         let batches = self.batches(&all_of(records), self.call(script, &[]), |place, call| {
@@ -455,7 +459,7 @@ impl Queue for StreamQueue {
 
 impl AtLeastOnce for StreamQueue {
     const DEAD_LETTER: Script = Script::DeadLetter;
-    const ACKNOWLEDGE: Script = Script::Acknowledge;
+    const ACKNOWLEDGE: (Script, Script) = (Script::Acknowledge, Script::AcknowledgeOnly);
 
     fn base(&self) -> &Base {
         &self.base
@@ -549,8 +553,8 @@ impl AtLeastOnce for StreamQueue {
         calls::run(&self.base.commands, script, batches, replies, refusal).await
     }
 
-    fn acknowledge_call(&self, keys: &[&str]) -> (Cmd, usize) {
-        (self.call(Self::ACKNOWLEDGE, keys), 1)
+    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
+        (self.call(script, keys), 1)
     }
 
     fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {

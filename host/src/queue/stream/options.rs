@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::Dedup;
 use crate::queue::{Outlets, Rules};
 use crate::wire;
 
@@ -21,6 +22,8 @@ pub struct StreamOptions {
     pub min_idle: Duration,
     /// Where its handler may publish, by the names that the handler uses.
     pub outlets: Outlets,
+    /// How duplicates are found; `None` = they are not looked for.
+    pub dedup: Option<Dedup>,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
@@ -50,6 +53,7 @@ impl StreamOptions {
             start: GroupStart::Beginning,
             min_idle: Duration::from_secs(30),
             outlets: Outlets::default(),
+            dedup: None,
             dead_letter: None,
             max_length: None,
             retention: Retention::Keep,

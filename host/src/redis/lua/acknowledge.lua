@@ -1,27 +1,32 @@
--- Acknowledge deliveries, and publish what their attempts published: check the owner, look for every
--- refusal, write, then acknowledge.
+-- Acknowledge deliveries, publish what their attempts published, and mark their messages as handled: check
+-- the owner, look for every refusal, write, then acknowledge.
 --
--- KEYS  1 stream, then the keys that are written
--- ARGV  1 group, 2 consumer (self); then per delivery: id, count it must have, its writes
--- reply one word per delivery: done | gone | stolen | -<why it is refused>
+-- KEYS  1 stream, then the sets of marks (the one to add to is the first), then the keys that are written
+-- ARGV  1 group, 2 consumer (self), 3 how many sets of marks, 4 how many marks they may hold, 5 how long
+--       a new set lives, ms; then per delivery: id, count it must have, its mark ('' = none), its writes
+-- reply one word per delivery: done | marked (handled before: acknowledged, nothing is written)
+--       | unmarked (done; no room for its mark) | gone | stolen | -<why it is refused>
 --
 -- Atomicity: every cause of a refusal is found before the first write, for each delivery apart.
 -- A repeat finds nothing pending: gone, and nothing is written twice.
 local out = {}
 local may = redis.acl_check_cmd('XACK', KEYS[1], ARGV[1], '0-1')
-local at = 3
+local sets = tonumber(ARGV[3])
+local at = 6
 while at <= #ARGV do
-  local id, count = ARGV[at], ARGV[at + 1]
+  local id, count, mark = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local all
-  all, at = writes(at + 2)
+  all, at = writes(at + 3)
   local word = obstacle(id, count)
   if not word and not may then
     word = '-NOPERM this user has no permission to run xack'
   end
-  word = word or refusal(all) or write_all(all)
   if not word then
-    redis.call('XACK', KEYS[1], ARGV[1], id)
+    word = settle_marked(2, sets, mark, all, tonumber(ARGV[4]), ARGV[5])
+    if string.sub(word, 1, 1) ~= '-' then
+      redis.call('XACK', KEYS[1], ARGV[1], id)
+    end
   end
-  out[#out + 1] = word or 'done'
+  out[#out + 1] = word
 end
 return out

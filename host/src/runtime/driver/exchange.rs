@@ -247,9 +247,10 @@ impl Driver {
         self.reporter.finished(job.map(|job| &**job), &report, took);
         let mut panicked = None;
         if report.outcome == Outcome::Ack
-            && let (Some(job), Some(effects)) = (job, report.effects)
+            && self.settings.ledger.checked_acks
+            && let Some(job) = job
         {
-            job.acts(effects);
+            job.acts(report.effects.unwrap_or_default());
         }
         if report.outcome != Outcome::Ack
             && let Some(job) = job
