@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::exit::Exit;
 use crate::config::settings::SECTIONS;
+use crate::delivery::effect;
 use crate::delivery::message;
 use crate::delivery::outcome::FaultKind;
 use crate::delivery::policy::Reason;
@@ -51,7 +52,7 @@ fn block(name: &str) -> String {
             FaultKind::ALL.map(|kind| vec![code(kind.label()), kind.meaning().into()]),
         ),
         "dead-letter-headers" => headers(&[dead_letter::HEADERS, death::HEADERS]),
-        "message-headers" => headers(&[message::HEADERS]),
+        "message-headers" => headers(&[message::HEADERS, effect::HEADERS]),
         _ => panic!("no block is called `{name}`"),
     }
 }

@@ -82,6 +82,7 @@ impl Handler for Script {
             outcome: self.act(call).await,
             digest: self.digest(),
             log_bytes_dropped: 0,
+            effects: None,
         }
     }
 

@@ -80,6 +80,8 @@ mod e2e_scene;
 #[cfg(test)]
 mod e2e_start;
 #[cfg(test)]
+mod effects_dedup;
+mod effects_publish;
 mod embedded_server;
 #[cfg(test)]
 mod fuzz_bodies;

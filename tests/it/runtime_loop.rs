@@ -201,6 +201,7 @@ impl Handler for Keeper {
             outcome: Outcome::Ack,
             digest: self.digest(),
             log_bytes_dropped: 0,
+            effects: None,
         }
     }
 

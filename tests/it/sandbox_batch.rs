@@ -51,7 +51,7 @@ async fn each_message_of_a_batch_has_its_own_outcome() {
     let mut rig = rig(&Settings::default());
     let description = rig.sandbox.describe();
     assert_eq!(description.world, World::Batch);
-    assert_eq!(description.interface, "hostler:handler/batch-handler@1.0.0");
+    assert_eq!(description.interface, "hostler:handler/batch-handler@1.1.0");
     // Message `n` has attempt `n`, and takes the step `n` of its script.
     let bodies = ["ack", "ack,nack", "drop:no", "ack,ack,ack,nack:7", "size"];
     let report = batch(&mut rig, &bodies).await;

@@ -14,6 +14,7 @@ fn granted(values: &[(&str, &str)]) -> Settings {
     Settings {
         grants: Grants {
             config: Some(Values::new(values.collect::<BTreeMap<_, _>>())),
+            ..Grants::default()
         },
         ..Settings::default()
     }

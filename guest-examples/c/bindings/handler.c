@@ -3,20 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `hostler:handler/delivery@1.0.0`
+// Imported Functions from `hostler:handler/delivery@1.1.0`
 
-__attribute__((__import_module__("hostler:handler/delivery@1.0.0"), __import_name__("deadline-ms")))
+__attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("deadline-ms")))
 extern int64_t __wasm_import_hostler_handler_delivery_deadline_ms(void);
 
-__attribute__((__import_module__("hostler:handler/delivery@1.0.0"), __import_name__("is-cancelled")))
+__attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("is-cancelled")))
 extern int32_t __wasm_import_hostler_handler_delivery_is_cancelled(void);
 
-__attribute__((__import_module__("hostler:handler/delivery@1.0.0"), __import_name__("trace-context")))
+__attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("trace-context")))
 extern void __wasm_import_hostler_handler_delivery_trace_context(uint8_t *);
 
-// Exported Functions from `hostler:handler/message-handler@1.0.0`
+// Exported Functions from `hostler:handler/message-handler@1.1.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_hostler:handler/message-handler@1.0.0#handle")))
+__attribute__((__weak__, __export_name__("cabi_post_hostler:handler/message-handler@1.1.0#handle")))
 void __wasm_export_exports_hostler_handler_message_handler_handle_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -200,7 +200,7 @@ void hostler_handler_delivery_trace_context(handler_tuple2_option_string_option_
   };
 }
 
-__attribute__((__export_name__("hostler:handler/message-handler@1.0.0#handle")))
+__attribute__((__export_name__("hostler:handler/message-handler@1.1.0#handle")))
 uint8_t * __wasm_export_exports_hostler_handler_message_handler_handle(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, int32_t arg7, int32_t arg8, int64_t arg9) {
   exports_hostler_handler_message_handler_message_t arg10 = (hostler_handler_types_message_t) {
     (handler_string_t) (handler_string_t) { (uint8_t*)(arg), (arg0) },

@@ -82,7 +82,7 @@ typedef hostler_handler_types_message_t exports_hostler_handler_message_handler_
 
 typedef hostler_handler_types_outcome_t exports_hostler_handler_message_handler_outcome_t;
 
-// Imported Functions from `hostler:handler/delivery@1.0.0`
+// Imported Functions from `hostler:handler/delivery@1.1.0`
 // Milliseconds until this attempt times out.
 extern uint64_t hostler_handler_delivery_deadline_ms(void);
 // Whether the host is stopping; the handler should then answer soon.
@@ -90,7 +90,7 @@ extern bool hostler_handler_delivery_is_cancelled(void);
 // The W3C trace context of the message: `traceparent` and `tracestate`, if it has them.
 extern void hostler_handler_delivery_trace_context(handler_tuple2_option_string_option_string_t *ret);
 
-// Exported Functions from `hostler:handler/message-handler@1.0.0`
+// Exported Functions from `hostler:handler/message-handler@1.1.0`
 void exports_hostler_handler_message_handler_handle(exports_hostler_handler_message_handler_message_t *message, exports_hostler_handler_message_handler_outcome_t *ret);
 
 // Helper Functions

@@ -1,5 +1,7 @@
 //! The configuration that each command needs: checked values, or all problems.
 
+use std::sync::Arc;
+
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::settings::{development, failures, handler, queue};
@@ -22,6 +24,8 @@ impl Collected {
         let dead_letter = self.check_dead_letter(queue.as_ref());
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         self.check_data_loss(queue.as_ref());
+        self.check_publish(queue.as_ref(), dead_letter.as_ref());
+        let dedup = self.check_dedup(queue.as_ref());
         let process = self.check_process();
         let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
             return Err(self.error());
@@ -44,6 +48,8 @@ impl Collected {
             handler,
             sandbox: self.sandbox_settings(),
             batching: self.batching(),
+            dedup,
+            outlets: Arc::new(self.publish_table().unwrap_or_default().0),
             policy,
             dead_letter,
             max_payload: self.or_default(&handler::MAX_PAYLOAD),

@@ -1,18 +1,21 @@
 //! The checks of several settings together, beyond the constraints of single settings: the queue, the
 //! handler, dead letters, failures, the process.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
 use crate::config::setting::{Definition, Kind};
-use crate::config::settings::{dead_letters, failures, handler, process, queue, swap};
+use crate::config::settings::{
+    dead_letters, dedup, failures, grants, handler, process, queue, swap,
+};
 use crate::config::value::Value;
 use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
+use crate::queue::dedup::Dedup;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::rollout::breaker;
@@ -20,6 +23,7 @@ use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
 use crate::wire;
 use crate::wire::codec::BodyCodec;
+use crate::wire::keys;
 use crate::wire::list::Framing;
 
 impl QueueKind {
@@ -357,6 +361,57 @@ impl Collected {
             max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
             on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
         })
+    }
+
+    /// How duplicates are found.
+    pub(super) fn check_dedup(&mut self, queue: Option<&QueueKind>) -> Option<Dedup> {
+        let window = self.value(&dedup::DEDUP_WINDOW)?;
+        let header = self.value(&dedup::DEDUP_KEY);
+        if header.is_none() && matches!(queue, Some(QueueKind::List { .. })) {
+            let source = self.source(&dedup::DEDUP_WINDOW).cloned();
+            let what = "`dedup.window` needs `dedup.key` on a list: each value has a fresh id";
+            let hint = "name the header that holds the id, such as `x-message-id`";
+            self.conflict(source.as_ref(), what, hint);
+        }
+        Some(Dedup {
+            window,
+            header: header.map(|header: String| header.to_lowercase()),
+            max_ids: self.or_default::<NonZeroU64>(&dedup::DEDUP_MAX_IDS).get(),
+        })
+    }
+
+    /// Where the handler publishes: not among dead letters, and not into keys that hosts use themselves.
+    pub(super) fn check_publish(
+        &mut self,
+        queue: Option<&QueueKind>,
+        dead_letter: Option<&DeadLetter>,
+    ) {
+        let (Some(table), Some(queue)) = (self.publish_table(), queue) else {
+            return;
+        };
+        let name = queue.name();
+        for (outlet, destination) in &table.0 {
+            let key = destination.name();
+            let is_dead = dead_letter.is_some_and(|dead_letter| {
+                *dead_letter.key == *key
+                    || dead_letter
+                        .routes
+                        .by_reason
+                        .values()
+                        .any(|route| route == key)
+                    || dead_letter.routes.cycle.as_deref() == Some(key)
+            });
+            let problem = if is_dead {
+                "is a dead-letter queue of this queue"
+            } else if !destination.is_channel() && keys::belongs_to(key, name) {
+                "is a key that hostler uses for this queue"
+            } else {
+                continue;
+            };
+            let source = self.source(&grants::PUBLISH).cloned();
+            let what = format!("`grant.publish` has `{outlet}`, and `{key}` {problem}");
+            self.conflict(source.as_ref(), what, "publish to another key");
+        }
     }
 
     /// What follows a failed attempt.

@@ -157,6 +157,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
         (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
         (Shape::Tables, DeValue::Array(_)) => json(value).map(|json| json.to_string()),
         (Shape::Table, DeValue::Table(table)) => object(table),
+        (Shape::Map, DeValue::Table(_)) => json(value).map(|json| json.to_string()),
         (shape, value) => {
             let (wanted, example) = match shape {
                 Shape::Text => ("a string", "\"...\""),
@@ -165,6 +166,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 Shape::Bool => ("a boolean", "true"),
                 Shape::Tables => ("an array of tables", "[{ body = \"...\" }]"),
                 Shape::Table => ("a table of strings", "{ name = \"value\" }"),
+                Shape::Map => ("a table", "{ name = \"...\" }"),
             };
             let example = setting
                 .default()

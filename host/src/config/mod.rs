@@ -25,7 +25,9 @@ pub(crate) use value::nearest;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::{OnFull, Routes};
+use crate::queue::dedup::Dedup;
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
@@ -49,6 +51,7 @@ mod collect;
 mod data_loss;
 mod file;
 mod problem;
+mod publish;
 mod queue;
 mod reach;
 mod sandboxed;
@@ -99,6 +102,10 @@ pub struct Config {
     pub sandbox: sandbox::Settings,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
+    /// Where the handler may publish, by the names that it uses.
+    pub outlets: Outlets,
+    /// How duplicates are found; `None` = they are not looked for.
+    pub dedup: Option<Dedup>,
     /// What follows an outcome.
     pub policy: Policy,
     /// The dead-letter queue.

@@ -40,6 +40,7 @@ impl Config {
         let consumer = consumer.to_owned();
         let handlers = self.sandbox.concurrency;
         let held_max = held_max(handlers.saturating_mul(self.max_payload.as_usize()));
+        let outlets = Arc::clone(&self.outlets);
         let dead_letter = self.dead_letter.as_ref().map(|d| DeadLetterQueue {
             key: d.key.to_string(),
             max_len: Some(d.max_len.get()),
@@ -53,6 +54,8 @@ impl Config {
                 consumer,
                 start: *start,
                 min_idle: self.min_idle,
+                outlets,
+                dedup: self.dedup.clone(),
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
                 retention: self.retention,
@@ -71,6 +74,8 @@ impl Config {
                 consumer,
                 framing: *framing,
                 min_idle: self.min_idle,
+                outlets,
+                dedup: self.dedup.clone(),
                 recovery: reliable.recovery.clone(),
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
@@ -87,6 +92,7 @@ impl Config {
                 consumer,
                 framing: *framing,
                 held_max,
+                outlets,
             }),
             QueueKind::Channel {
                 name,
@@ -99,6 +105,7 @@ impl Config {
                 consumer,
                 framing: *framing,
                 buffer: *buffer,
+                outlets,
             }),
         }
     }

@@ -4,8 +4,10 @@ use std::num::NonZeroU32;
 
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
+use crate::config::publish::PublishTable;
 use crate::config::settings::{grants, handler, limits};
 use crate::config::value::ByteSize;
+use crate::delivery::effect::EffectLimits;
 use crate::runtime::Batching;
 use crate::sandbox;
 
@@ -40,6 +42,15 @@ impl Collected {
                 component: size(&limits::COMPONENT).0,
                 compile_time: self.or_default(&limits::COMPILE_TIME),
                 compile_memory: size(&limits::COMPILE_MEMORY).0,
+                effects: EffectLimits {
+                    count: count(&grants::PUBLISH_MESSAGES),
+                    bytes: size(&grants::PUBLISH_BYTES).as_usize(),
+                    host_bytes: size(&grants::PUBLISH_PENDING).as_usize(),
+                    hops: self
+                        .or_default::<NonZeroU32>(&grants::PUBLISH_HOPS)
+                        .get()
+                        .into(),
+                },
             },
             concurrency: count(&handler::CONCURRENCY),
             reuse: self.or_default(&handler::REUSE).get(),
@@ -49,10 +60,16 @@ impl Collected {
             reuse_idle: self.or_default(&handler::REUSE_IDLE),
             grants: sandbox::Grants {
                 config: self.value(&grants::CONFIG),
+                publish: self.publish_table().map(|table| table.outlets()),
             },
             cache: self.compile_cache(),
             ..sandbox::Settings::default()
         }
+    }
+
+    /// Where the handler may publish.
+    pub(super) fn publish_table(&self) -> Option<PublishTable> {
+        self.value(&grants::PUBLISH)
     }
 
     /// The most messages in one call of a handler of batches.

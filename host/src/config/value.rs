@@ -24,6 +24,8 @@ pub enum Shape {
     Tables,
     /// A table of names and texts; as a text, a JSON object.
     Table,
+    /// A table of names, each with a text or a table; as a text, a JSON object.
+    Map,
 }
 
 /// A type of setting.

@@ -10,6 +10,7 @@
 //! - [`batch`]: the outcomes of a batch, whose halves run again if it faults.
 //! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
 //! - [`backoff`]: how long something that failed waits.
+//! - [`effect`]: what an attempt publishes with its acknowledgement.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
@@ -20,6 +21,7 @@ pub mod backoff;
 pub mod batch;
 pub mod death;
 pub(crate) mod declared;
+pub mod effect;
 pub mod ledger;
 pub mod message;
 pub mod millis;

@@ -15,16 +15,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use redis::Cmd;
 use tracing::{debug, warn};
 
+use super::at_least_once::calls::{Replies, complete};
 use super::{
     Backlog, Claim, Contact, Guarantee, Maintenance, Observation, Origin, Queue, Record, Repair,
     Repaired, Reply, SettleAction, Settlement, Taken, unique_name,
 };
 use crate::delivery::message::DeliveryId;
+use crate::queue::Outlets;
+use crate::queue::effects::{self, Source as Effects};
 use crate::redis::ServerTime;
-use crate::redis::connection::Link;
+use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
+use crate::redis::script::Script;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 
@@ -79,6 +84,11 @@ pub struct AtMostOnce<S> {
     source: S,
     framing: Framing,
     consumer: String,
+    /// Where its handler publishes, and the connection for it.
+    outlets: Outlets,
+    link: Link,
+    /// The name of the queue, for the ids of follow-ups.
+    name: String,
     /// The first half of the ids of deliveries, unique to this start.
     first: u64,
     next: AtomicU64,
@@ -96,6 +106,7 @@ impl<S: Source> AtMostOnce<S> {
         consumer: &str,
         time: Arc<ServerTime>,
         clock: Arc<Link>,
+        (connector, name, outlets): (&Connector, &str, Outlets),
     ) -> Result<Self, Error> {
         let clock = match time.read(&clock).await {
             Ok(()) => Some(clock),
@@ -107,6 +118,9 @@ impl<S: Source> AtMostOnce<S> {
             Err(error) => return Err(error),
         };
         Ok(Self {
+            outlets,
+            link: connector.link("publish"),
+            name: name.to_owned(),
             source,
             framing,
             consumer: unique_name(consumer),
@@ -138,6 +152,7 @@ impl<S: Source> AtMostOnce<S> {
             message: decoded.message,
             raw: Raw::Value(value.bytes),
             defect: decoded.defect,
+            is_duplicate: false,
         }
     }
 }
@@ -192,13 +207,41 @@ impl<S: Source> Queue for AtMostOnce<S> {
         Ok(())
     }
 
-    /// A discarded message is gone already; no message can go anywhere.
+    /// A discarded message is gone already; no message can go anywhere. The effects of a handled one
+    /// happen now. If their answer is lost, they may happen again.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
-        let one = |settlement: &Settlement| match settlement.action {
-            SettleAction::Discard(_) => Reply::Done,
-            _ => Reply::Gone,
+        let acts = |settlement: &Settlement| {
+            let effects = settlement.effects.as_ref();
+            settlement.action == SettleAction::Acknowledge
+                && effects.is_some_and(|effects| !effects.is_empty())
         };
-        Ok(settlements.iter().map(one).collect())
+        let one = |settlement: &Settlement| match settlement.action {
+            _ if acts(settlement) => None,
+            SettleAction::Acknowledge | SettleAction::Discard(_) => Some(Reply::Done),
+            _ => Some(Reply::Gone),
+        };
+        let mut replies: Replies = settlements.iter().map(one).collect();
+        let acting: Vec<usize> = (0..settlements.len())
+            .filter(|place| acts(&settlements[*place]))
+            .collect();
+        let source = Effects {
+            outlets: &self.outlets,
+            key: &self.name,
+            group: None,
+        };
+        let script = Script::Publish;
+        let calls = effects::Calls {
+            link: &self.link,
+            script,
+            script_without: script,
+            between: &[],
+            begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
+            one: |_: &Settlement, _: &mut Cmd| {},
+            meaning: |_: &str| None,
+        };
+        let settled = source.settle(calls, (settlements, &acting), &mut replies);
+        settled.await?;
+        complete(script, replies)
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::delivery::effect::Effects;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
 use crate::redis::{Error, ServerTime};
@@ -17,6 +18,8 @@ mod at_least_once;
 pub mod at_most_once;
 pub mod byte_bounds;
 pub mod dead_letter_queue;
+pub mod dedup;
+mod effects;
 pub mod inspect;
 pub mod kind;
 pub mod list;
@@ -26,6 +29,7 @@ mod requirements;
 pub mod rules;
 pub mod simple_list;
 pub mod stream;
+pub use effects::Outlets;
 pub use rules::Rules;
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
@@ -48,6 +52,8 @@ pub struct Claim {
     pub raw: Raw,
     /// The decoder's finding: the gate rejects the message unrun.
     pub defect: Option<Malformed>,
+    /// A message with its id was handled already: the gate acknowledges it unrun.
+    pub is_duplicate: bool,
 }
 
 /// A start to record before the handler runs, or a lease to confirm (`write` = `expect`).
@@ -75,6 +81,9 @@ pub struct Settlement {
     /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
     /// to live of the queue says: for a dead letter, whose copy has no such limit.
     pub expires_at_ms: Option<u64>,
+    /// What happens with the acknowledgement of a handler, all of it or nothing; `None` = no handler
+    /// acknowledged it.
+    pub effects: Option<Arc<Effects>>,
 }
 
 impl Settlement {
@@ -86,6 +95,7 @@ impl Settlement {
             action,
             handler: Arc::from(""),
             expires_at_ms: None,
+            effects: None,
         }
     }
 
@@ -100,7 +110,7 @@ impl Settlement {
             SettleAction::Park { keep, .. }
             | SettleAction::HandBack { keep }
             | SettleAction::Leave { keep } => *keep = self.count.max(*keep),
-            SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
+            SettleAction::Acknowledge | SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
         }
         again
     }
@@ -154,6 +164,11 @@ pub struct Maintenance {
     pub dead_letters_refused: Option<String>,
     /// How many of them were tried, or looked for, and refused.
     pub refusals: u64,
+    /// Messages acknowledged since the last call without their effects, because a message with the same id
+    /// was handled meanwhile.
+    pub duplicates: u64,
+    /// Handled messages since the last call whose ids are not remembered, because there is no room.
+    pub marks_refused: u64,
 }
 
 /// The state of a queue, for gauges.
@@ -281,6 +296,10 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error>;
+
+    /// Find the claims whose message was handled already, if duplicates are looked for. Where Redis does
+    /// not answer nothing is found: the acknowledgement looks again.
+    async fn find_duplicates(&self, _claims: &mut [Claim]) {}
 
     /// Record starts: one reply for each. Renews the lease as well.
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error>;

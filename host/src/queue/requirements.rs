@@ -3,8 +3,11 @@
 //! The rights name every command with its keys, sent by Rust or by a script. Optional commands
 //! (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`, `ACL DRYRUN` itself) are left out.
 
+use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::Dedup;
 use crate::queue::list::ListOptions;
+use crate::queue::publish::{Channel, Destination};
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::{Retention, StreamOptions};
@@ -25,6 +28,7 @@ pub(super) fn stream_keys(options: &StreamOptions) -> Vec<Key> {
     let targets = targets(options.dead_letter.as_ref(), key);
     let dead = targets.into_iter();
     keys.extend(dead.map(|key| Key::new(key, "stream", DEAD_LETTERS)));
+    keys.extend(published_keys(&options.outlets, &options.key));
     keys
 }
 
@@ -43,6 +47,7 @@ pub(super) fn list_keys(options: &ListOptions) -> Vec<Key> {
     let targets = targets(options.dead_letter.as_ref(), key);
     let dead = targets.into_iter();
     keys.extend(dead.map(|key| Key::new(key, "list", DEAD_LETTERS)));
+    keys.extend(published_keys(&options.outlets, &options.key));
     keys
 }
 
@@ -59,6 +64,74 @@ fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
     let mut targets = dead_letter.targets(source);
     targets.retain(|key| key != source || refused);
     targets
+}
+
+/// Every command that publishing to these destinations needs.
+fn publishing(outlets: &Outlets, needs: &mut Vec<Need>) {
+    for destination in outlets.values() {
+        let name = destination.name();
+        let mut need =
+            |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+        match destination {
+            Destination::Stream(_) => need("XADD", &[name, "*", "name", "value"]),
+            Destination::List(_) => need("LPUSH", &[name, "v"]),
+            Destination::Channel(Channel { sharded: false, .. }) => need("PUBLISH", &[name, "v"]),
+            Destination::Channel(_) => need("SPUBLISH", &[name, "v"]),
+        }
+        if destination.is_channel() {
+            continue;
+        }
+        need("TYPE", &[name]);
+        need("EVALSHA", &["0", "1", name]);
+        if destination.takes_delays().is_ok() {
+            let delayed = keys::delayed(name);
+            need("ZADD", &[&delayed, "1", "m"]);
+            need("TYPE", &[&delayed]);
+            need("EVALSHA", &["0", "1", &delayed]);
+        }
+    }
+}
+
+/// Every command that looking for duplicates needs.
+fn deduplicating(dedup: Option<&Dedup>, key: &str, group: Option<&str>, needs: &mut Vec<Need>) {
+    if dedup.is_none() {
+        return;
+    }
+    // Every stretch of time has its own set: any number will do.
+    let marks = keys::done(key, group, 1);
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    need("TYPE", &[&marks]);
+    need("SADD", &[&marks, "m"]);
+    need("SCARD", &[&marks]);
+    need("SISMEMBER", &[&marks, "m"]);
+    need("SMISMEMBER", &[&marks, "m"]);
+    need("PTTL", &[&marks]);
+    need("PEXPIRE", &[&marks, "1"]);
+    need("EVALSHA", &["0", "1", &marks]);
+}
+
+/// The keys of these destinations, but for the queue itself and its delayed messages, which are asked for
+/// anyway.
+fn published_keys(outlets: &Outlets, queue: &str) -> impl Iterator<Item = Key> {
+    let others = outlets.values().filter(move |to| to.name() != queue);
+    others.flat_map(|destination| {
+        let name = destination.name();
+        let own = match destination {
+            Destination::Stream(_) => Some("stream"),
+            Destination::List(_) => Some("list"),
+            Destination::Channel(_) => None,
+        };
+        let own = own.map(|kind| {
+            let key = Key::new(name, kind, "a destination of the handler");
+            key.in_the_slot_of_the_queue()
+        });
+        let delayed = destination.takes_delays().is_ok().then(|| {
+            let key = keys::delayed(name);
+            let key = Key::new(key, "zset", "messages published for later");
+            key.in_the_slot_of_the_queue()
+        });
+        own.into_iter().chain(delayed)
+    })
 }
 
 /// Every command that serving this stream needs.
@@ -126,6 +199,9 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
             need("EVALSHA", &["0", "2", key, dead]);
         }
     }
+    publishing(&options.outlets, &mut needs);
+    let group = Some(&*options.group);
+    deduplicating(options.dedup.as_ref(), key, group, &mut needs);
     needs
 }
 
@@ -191,30 +267,37 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
             need("EVALSHA", &["0", "2", &processing, dead]);
         }
     }
+    publishing(&options.outlets, &mut needs);
+    deduplicating(options.dedup.as_ref(), key, None, &mut needs);
     needs
 }
 
 /// Every command that serving this simple list needs.
 pub(super) fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
     let key = options.key.as_str();
-    vec![
+    let mut needs = vec![
         Need::new("INFO", &[]),
         Need::new("TYPE", &[key]),
         Need::new("LLEN", &[key]),
         Need::new("LMPOP", &["1", key, "RIGHT"]),
         Need::new("BLMPOP", &["1", "1", key, "RIGHT"]),
-    ]
+    ];
+    publishing(&options.outlets, &mut needs);
+    needs
 }
 
 /// Every command that serving this subscription needs.
 pub(super) fn pubsub(options: &PubSubOptions) -> Vec<Need> {
     let command = options.subscription.command();
-    vec![Need::new("INFO", &[]), Need::new(command, &[&options.name])]
+    let mut needs = vec![Need::new("INFO", &[]), Need::new(command, &[&options.name])];
+    publishing(&options.outlets, &mut needs);
+    needs
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use super::*;
     use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
@@ -232,7 +315,13 @@ mod tests {
             on_full: OnFull::Stop,
             routes: Default::default(),
         });
+        options.dedup = Some(Dedup {
+            window: Duration::from_secs(1),
+            header: None,
+            max_ids: 1,
+        });
         let lists = ListOptions {
+            dedup: options.dedup.clone(),
             recovery: Some(Recovery {
                 key: "claims".to_owned(),
                 ttl: None,

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
 use super::byte_bounds::{ByteBounds, HANDLED, held_max};
+use super::{Contact, Outlets};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
 use crate::redis::interruption::Interruption;
@@ -41,6 +41,8 @@ pub struct SimpleListOptions {
     pub framing: Framing,
     /// The most bytes of messages that this host holds: [`held_max`].
     pub held_max: usize,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
 }
 
 impl SimpleListOptions {
@@ -51,6 +53,7 @@ impl SimpleListOptions {
             consumer: "hostler".to_owned(),
             framing: Framing::default(),
             held_max: held_max(HANDLED),
+            outlets: Outlets::default(),
         }
     }
 }
@@ -94,7 +97,9 @@ impl SimpleList {
         let opened = async {
             list.probe().await?;
             let (time, clock) = (Arc::default(), Arc::clone(&list.commands));
-            AtMostOnce::open(list, options.framing, &options.consumer, time, clock).await
+            let publishing = (&connector, &*options.key, options.outlets);
+            let (framing, consumer) = (options.framing, &options.consumer);
+            AtMostOnce::open(list, framing, consumer, time, clock, publishing).await
         };
         let opened = opened.await;
         opened.map_err(|error| StartError::from_error(error, &options.key))

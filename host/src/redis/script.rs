@@ -59,6 +59,12 @@ scripts! {
     Fence = "fence" oom;
     /// Discard deliveries.
     Discard = ["epoch", "pending"] "discard";
+    /// Acknowledge deliveries with their effects.
+    Acknowledge = ["epoch", "time", "pending", "effects", "marks"] "acknowledge";
+    /// The same for deliveries without effects: it takes little memory.
+    AcknowledgeOnly = ["epoch", "time", "pending", "effects", "marks"] "acknowledge" oom;
+    /// Find messages that were handled already.
+    Marked = "marked";
     /// Dead-letter one delivery.
     DeadLetter = ["epoch", "pending"] "dead_letter";
     /// Discard a delivery whose copy was written just before.
@@ -99,6 +105,10 @@ scripts! {
     ListHold = ["time", "step", "find"] "list_hold" oom;
     /// Take deliveries off a list.
     ListRemove = ["step", "find"] "list_remove" oom;
+    /// Acknowledge deliveries of a list with their effects.
+    ListAcknowledge = ["time", "step", "find", "effects", "marks"] "list_acknowledge";
+    /// The same for deliveries without effects: it takes little memory.
+    ListAcknowledgeOnly = ["time", "step", "find", "effects", "marks"] "list_acknowledge" oom;
     /// Put deliveries of a list back.
     ListReturn = ["time", "step", "find"] "list_return" oom;
     /// Dead-letter one delivery of a list.
@@ -123,6 +133,8 @@ scripts! {
     AppendDue = ["time", "due"] "append_due" oom;
     /// Publish a message for later.
     PublishLater = ["time"] "publish_later";
+    /// Publish what attempts of an at-most-once queue published.
+    Publish = ["time", "effects"] "publish";
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
     /// Claim unread entries over a length.

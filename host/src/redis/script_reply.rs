@@ -29,13 +29,19 @@ pub(crate) fn full() -> Reply {
 
 /// The reply that a word of a script means.
 pub(crate) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Error> {
-    let word = reply::text(command, word)?;
-    Ok(match word.as_str() {
+    reply_of(command, &reply::text(command, word)?)
+}
+
+/// The same for a word that is read already.
+pub(crate) fn reply_of(command: &'static str, word: &str) -> Result<Reply, Error> {
+    Ok(match word {
         "done" => Reply::Done,
         "gone" => Reply::Gone,
         "trimmed" => Reply::Trimmed,
         "stolen" => Reply::Stolen,
         "full" => full(),
+        // The script looked before it wrote: the delivery is unchanged.
+        why if why.starts_with('-') => Reply::Refused(why[1..].to_owned()),
         _ => {
             return Err(reply::invalid(command, "an unknown word"));
         }

@@ -79,6 +79,18 @@ pub enum StartError {
         /// The key.
         key: String,
     },
+    /// On a cluster: a script cannot write the key together with those of the queue.
+    #[error(
+        "the key `{key}` of {purpose} is in another slot of the cluster than the queue `{queue}`"
+    )]
+    OtherSlot {
+        /// The key.
+        key: String,
+        /// The purpose of the key.
+        purpose: &'static str,
+        /// The queue.
+        queue: String,
+    },
     /// A server without sharded channels.
     #[error("redis does not know {command}")]
     Unknown {
@@ -120,6 +132,12 @@ impl StartError {
                 ));
             }
             Self::BrokenTag { .. } => "name another key, or put a part of it in braces",
+            Self::OtherSlot { queue, .. } => {
+                let start = keys::derived(queue, "");
+                return Some(format!(
+                    "put it into that slot: begin its name with `{start}`"
+                ));
+            }
             Self::Unknown { .. } => "serve a plain channel, or a server that has sharded channels",
             Self::MissingRights { user, rules } => {
                 let rules = rules.join(" ");
@@ -193,6 +211,8 @@ pub(crate) struct Key {
     name: String,
     needed: &'static str,
     purpose: &'static str,
+    /// A script writes it together with keys of the queue.
+    shares_slot: bool,
 }
 
 impl Key {
@@ -205,6 +225,15 @@ impl Key {
             name: name.into(),
             needed,
             purpose,
+            shares_slot: false,
+        }
+    }
+
+    /// The same key, which a script writes together with keys of the queue.
+    pub(crate) fn in_the_slot_of_the_queue(self) -> Self {
+        Self {
+            shares_slot: true,
+            ..self
         }
     }
 }
@@ -232,6 +261,16 @@ pub(crate) async fn check_all(
         return Err(missing(&link, needs).await.map_err(failed)?);
     };
     info.check(connector, own, keys.len() > 1)?;
+    let elsewhere = |key: &&Key| key.shares_slot && keys::slot(&key.name) != keys::slot(queue);
+    if info.is_cluster()
+        && let Some(key) = keys.iter().find(elsewhere)
+    {
+        return Err(StartError::OtherSlot {
+            key: key.name.clone(),
+            purpose: key.purpose,
+            queue: queue.to_owned(),
+        });
+    }
     if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(failed)?
         && !rules.is_empty()
     {
@@ -294,6 +333,10 @@ impl Server {
         )))
     }
 
+    fn is_cluster(&self) -> bool {
+        self.get("cluster_enabled") == "1"
+    }
+
     fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -327,7 +370,7 @@ impl Server {
                 primary: format!("{}:{}", self.get("master_host"), self.get("master_port")),
             });
         }
-        if derives && self.get("cluster_enabled") == "1" && !keys::can_share_slot(key) {
+        if derives && self.is_cluster() && !keys::can_share_slot(key) {
             return Err(StartError::BrokenTag {
                 key: key.to_owned(),
             });

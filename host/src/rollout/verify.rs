@@ -196,7 +196,9 @@ fn step(error: &LoadError) -> Step {
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
-        LoadError::NotGranted { .. } | LoadError::WrongImport { .. } => Step::Imports,
+        LoadError::NotGranted { .. }
+        | LoadError::NotInBatch { .. }
+        | LoadError::WrongImport { .. } => Step::Imports,
         LoadError::NeedsMore { .. }
         | LoadError::TooMany { .. }
         | LoadError::InstanceTooLarge { .. } => Step::Limits,

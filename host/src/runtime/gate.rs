@@ -69,6 +69,8 @@ impl Gate {
         });
         let turned_away = if is_for_others {
             Some(TurnedAway::OtherGroup)
+        } else if claim.is_duplicate {
+            Some(TurnedAway::Duplicate)
         } else {
             self.defect(&claim)
                 .or_else(|| expired(expires_at_ms, now_ms))

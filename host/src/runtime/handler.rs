@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use crate::delivery::effect::Effects;
 use crate::delivery::ledger::{Event, Key};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::rollout::versions::Versions;
@@ -23,6 +24,8 @@ pub struct Report {
     pub digest: Arc<str>,
     /// Bytes of the guest's output that were dropped because they exceeded the limits.
     pub log_bytes_dropped: u64,
+    /// What happens with the acknowledgement, if the outcome is one.
+    pub effects: Option<Arc<Effects>>,
 }
 
 impl Report {
@@ -32,6 +35,7 @@ impl Report {
             outcome: Outcome::Fault(host_panic()),
             digest,
             log_bytes_dropped: 0,
+            effects: None,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A delivery as the driver and a slot share it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::delivery::effect::Effects;
 use crate::delivery::ledger::{Key, Time};
 use crate::queue::Claim;
 
@@ -19,6 +20,8 @@ pub struct Job {
     pub is_decoded: AtomicBool,
     /// The handler of its last attempt. A dead letter names it.
     handler: Mutex<Option<Arc<str>>>,
+    /// The effects of the attempt that ended in an ack.
+    effects: OnceLock<Arc<Effects>>,
 }
 
 impl Job {
@@ -29,12 +32,23 @@ impl Job {
             is_decoded: AtomicBool::new(false),
             claim: Arc::new(claim),
             handler: Mutex::new(None),
+            effects: OnceLock::new(),
         }
     }
 
     /// Remember the handler of an attempt that did not end in an ack.
     pub fn ran_on(&self, digest: Arc<str>) {
         *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
+    }
+
+    /// Remember the effects of the attempt that ended in an ack: the last one of this delivery.
+    pub fn acts(&self, effects: Arc<Effects>) {
+        self.effects.get_or_init(|| effects);
+    }
+
+    /// The effects of the attempt that ended in an ack; `None` = none has, or its queue takes no effects.
+    pub fn effects(&self) -> Option<&Arc<Effects>> {
+        self.effects.get()
     }
 
     /// The handler of its last attempt.

@@ -127,6 +127,7 @@ impl Settings {
         Self {
             ledger: LedgerSettings {
                 policy,
+                checked_acks: false,
                 concurrency: 16,
                 batch: 1,
                 prefetch_max: 1024,

@@ -29,6 +29,7 @@ impl Handler for NoOp {
             outcome: Outcome::Ack,
             digest: Arc::clone(&self.digest),
             log_bytes_dropped: 0,
+            effects: None,
         }
     }
 

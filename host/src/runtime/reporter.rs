@@ -85,6 +85,10 @@ impl Reporter {
             self.metrics.other_group.inc();
             debug!(message_id = %Printable(&message.id), "replayed for another group");
         }
+        if delivery.turned_away == Some(TurnedAway::Duplicate) {
+            self.metrics.duplicates.inc();
+            debug!(message_id = %Printable(&message.id), "handled already");
+        }
     }
 
     pub(super) fn taken(&self, taken: &Taken) {
@@ -163,8 +167,31 @@ impl Reporter {
             _ => None,
         };
         let handler = ran.as_deref();
+        let effects = job.effects().filter(|effects| !effects.is_empty());
+        if let Some(effects) = effects {
+            let published = effects.publications().len();
+            match &how {
+                Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
+                    self.metrics.published.inc_by(published as u64);
+                }
+                _ => {
+                    self.metrics.effects_void.inc();
+                    if let Some(others) = self.pass("effects_void") {
+                        let messages = published;
+                        warn!(
+                            %message_id,
+                            messages,
+                            others,
+                            "the acknowledgement came too late: what the attempt published is void"
+                        );
+                    }
+                }
+            }
+        }
         match how {
-            Closed::Acknowledged => self.metrics.acknowledged(1),
+            Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
+                self.metrics.acknowledged(1);
+            }
             Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
@@ -354,6 +381,18 @@ impl Reporter {
         let metrics = &self.metrics;
         metrics.retention_trimmed.inc_by(done.trimmed);
         metrics.cycles.inc_by(done.cycles);
+        metrics.duplicates.inc_by(done.duplicates);
+        metrics.dedup_marks_refused.inc_by(done.marks_refused);
+        if done.marks_refused > 0
+            && let Some(others) = self.pass("marks_refused")
+        {
+            let messages = done.marks_refused;
+            warn!(
+                messages,
+                others,
+                "`dedup.max_ids` is reached: these messages are handled, and their duplicates will be, too"
+            );
+        }
         metrics.settlements_refused.inc_by(done.refusals);
         let dropped = done.dead_letters_dropped;
         if dropped > 0 {

@@ -53,6 +53,7 @@ impl Sandboxed {
                 outcome: report.outcome,
                 digest,
                 log_bytes_dropped: report.log_bytes_dropped,
+                effects: report.effects,
             },
             Err(_) => {
                 // The state of the slot may be half-changed.
@@ -92,6 +93,8 @@ impl Sandboxed {
                             digest: Arc::clone(digest),
                             // The bytes of the whole call count once.
                             log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
+                            // A batch is refused the interfaces that have effects.
+                            effects: None,
                         };
                         verdicts.give(*place, report).await;
                     }

@@ -119,6 +119,7 @@ mod tests {
             message,
             raw: Raw::Value(bytes::Bytes::new()),
             defect: None,
+            is_duplicate: false,
         };
         let job = Job::new(claim, None);
         Arc::new(Ticket::new(key, Arc::new(job), Some(1), Duration::ZERO))

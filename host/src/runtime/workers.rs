@@ -250,11 +250,21 @@ impl Worker {
     async fn ask(&self, request: &mut Request, is_first: bool) -> Result<Answer, Error> {
         let queue = &self.queue;
         Ok(match request {
-            Request::Fetch(want, wait) => Answer::Fetched(queue.fetch(*want, *wait).await?),
-            Request::Due(max) => Answer::Taken(queue.take_due(*max).await?),
+            Request::Fetch(want, wait) => {
+                let mut claims = queue.fetch(*want, *wait).await?;
+                queue.find_duplicates(&mut claims).await;
+                Answer::Fetched(claims)
+            }
+            Request::Due(max) => {
+                let mut taken = queue.take_due(*max).await?;
+                queue.find_duplicates(&mut taken.claims).await;
+                Answer::Taken(taken)
+            }
             Request::Orphans(max, held) => {
                 let holds = |id: &DeliveryId| held.contains(id);
-                Answer::Taken(queue.take_orphans(*max, &holds).await?)
+                let mut taken = queue.take_orphans(*max, &holds).await?;
+                queue.find_duplicates(&mut taken.claims).await;
+                Answer::Taken(taken)
             }
             Request::Record(keys, records) => replies(keys, queue.record(records).await?),
             Request::Acknowledge(keys, claims) => {

@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::fault::{ErrorContext, host_panic, quoting};
-use super::host::Attempt;
+use super::host::{Attempt, Shared};
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
 use super::supervise::{End, drop_caught, supervise};
 use super::world::{Answer, Headers, MessageParam};
 use crate::delivery::batch::Pieces;
+use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
 
@@ -43,6 +44,8 @@ pub struct Report {
     pub fresh: bool,
     /// Bytes of stdout and stderr that exceeded the limits and were dropped.
     pub log_bytes_dropped: u64,
+    /// The effects of an attempt that acks, if it has any.
+    pub effects: Option<Arc<Effects>>,
 }
 
 /// The result of a batch.
@@ -58,6 +61,8 @@ pub struct BatchReport {
     pub fresh: bool,
     /// As in [`Report`], for the whole call.
     pub log_bytes_dropped: u64,
+    /// The effects of the call.
+    effects: Arc<Effects>,
 }
 
 impl Loaded {
@@ -70,10 +75,13 @@ impl Loaded {
             .await;
         // A batch handler may return a wrong number of outcomes.
         let outcomes = Pieces::of(1).judge(0..1, report.answer);
+        let outcome = outcomes
+            .and_then(|mut outcomes| outcomes.pop())
+            .expect("one message has one outcome");
+        let acts = outcome == Outcome::Ack && !report.effects.is_empty();
         Report {
-            outcome: outcomes
-                .and_then(|mut outcomes| outcomes.pop())
-                .expect("one message has one outcome"),
+            effects: acts.then_some(report.effects),
+            outcome,
             duration: report.duration,
             memory_bytes: report.memory_bytes,
             fresh: report.fresh,
@@ -105,7 +113,7 @@ impl Loaded {
         slot.yield_if_due().await;
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
-        let attempt = Attempt::new(first, messages.len(), deadline);
+        let attempt = Attempt::new(first, messages.len(), deadline, &self.shared);
         let reusable = slot.reusable(self, started);
         let fresh = reusable.is_none();
         let mut live = match reusable {
@@ -123,6 +131,7 @@ impl Loaded {
         };
         let end = supervise(running, &slot.meter, deadline).await;
         let log_bytes_dropped = live.store.data_mut().finish();
+        let effects = std::mem::take(&mut live.store.data_mut().attempt.effects);
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let answered = self.conclude(end, &live);
         // An instance is dropped after a fault.
@@ -148,6 +157,7 @@ impl Loaded {
             memory_bytes,
             fresh,
             log_bytes_dropped,
+            effects: Arc::new(effects),
         }
     }
 
@@ -168,7 +178,7 @@ impl Loaded {
 
 impl Attempt {
     /// An attempt of `messages` messages; `call` is the first one.
-    fn new(call: &Call<'_>, messages: usize, deadline: Instant) -> Self {
+    fn new(call: &Call<'_>, messages: usize, deadline: Instant, shared: &Shared) -> Self {
         let headers = &call.message.headers;
         Self {
             message_id: Arc::clone(&call.message.id),
@@ -179,6 +189,9 @@ impl Attempt {
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
+            source: (messages == 1 && shared.grants.publish.is_some())
+                .then(|| call.message.clone()),
+            effects: Effects::new(&shared.budget),
         }
     }
 }

@@ -167,6 +167,16 @@ pub enum LoadError {
         imports: Vec<Import>,
     },
 
+    /// A handler of batches imports an interface that belongs to one message.
+    #[error(
+        "takes batches, and imports {import}: a call with several messages has no message that this \
+         could belong to; export `message-handler`"
+    )]
+    NotInBatch {
+        /// The interface.
+        import: String,
+    },
+
     /// An import has another type on this host.
     #[error("imports an interface of another type: {detail}; rebuild it against hostler's WIT")]
     WrongImport {

@@ -6,11 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::delivery::effect::Outlets;
+
 /// The operator's grants to a handler. None by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grants {
     /// `config`: the values of `wasi:config`.
     pub config: Option<Values>,
+    /// `publish`: the destinations of `publisher`.
+    pub publish: Option<Outlets>,
 }
 
 /// Names and values. Values may be secrets: `Debug` shows only the names.
@@ -57,7 +61,12 @@ static GRANTS: [&Grant; 4] = [
         is_given: |grants| grants.config.is_some(),
         example: Some("a table `[grant.config]` with lines such as `region = \"eu\"`"),
     },
-    &later("publisher", &["hostler:handler/publisher"]),
+    &Grant {
+        name: "publish",
+        interfaces: &["hostler:handler/publisher"],
+        is_given: |grants| grants.publish.is_some(),
+        exists: true,
+    },
     &later("http", &["wasi:http"]),
     &later("key-value", &["wasi:keyvalue"]),
 ];
@@ -110,6 +119,11 @@ impl Import {
             name: name.to_owned(),
             need: need(name),
         }
+    }
+
+    /// Whether its calls belong to one message: a batch cannot have it.
+    pub(super) fn belongs_to_one_message(&self) -> bool {
+        self.need == Need::Grant("publish")
     }
 
     /// Whether these grants allow the import.

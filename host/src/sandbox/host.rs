@@ -16,6 +16,8 @@ use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{GuestLog, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
+use crate::delivery::effect::{Budget, Effects, Publication};
+use crate::delivery::message::Message;
 use crate::delivery::trace::Trace;
 
 /// Data that all instances of a handler share.
@@ -26,6 +28,8 @@ pub(super) struct Shared {
     pub(super) rate: Arc<Rate>,
     pub(super) pace: Arc<Pace>,
     pub(super) grants: Grants,
+    /// Counts the unconfirmed effects of all instances.
+    pub(super) budget: Budget,
 }
 
 /// The attempt that a guest works on.
@@ -39,6 +43,10 @@ pub(super) struct Attempt {
     pub(super) traceparent: Option<Bytes>,
     pub(super) tracestate: Option<Bytes>,
     pub(super) sink: LogSink,
+    /// The message, if there is one and it may have effects.
+    pub(super) source: Option<Message>,
+    /// The effects so far.
+    pub(super) effects: Effects,
 }
 
 /// The data of a store.
@@ -122,6 +130,18 @@ impl Host {
     /// The operator's grants.
     pub(super) fn grants(&self) -> &Grants {
         &self.shared.grants
+    }
+
+    /// Publish a message with the acknowledgement of the one that the guest works on.
+    pub(super) fn publish(&mut self, publication: Publication) -> Result<(), String> {
+        let attempt = &mut self.attempt;
+        let (Some(outlets), Some(source)) = (&self.shared.grants.publish, &attempt.source) else {
+            return Err("there is no message to publish with".to_owned());
+        };
+        let limits = &self.shared.limits.effects;
+        attempt
+            .effects
+            .publish(outlets, limits, source, publication)
     }
 
     /// Count an epoch tick. Returns whether the CPU time is used up.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::effect::EffectLimits;
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -41,6 +43,9 @@ pub struct Limits {
     pub compile_time: Duration,
     /// Bytes of address space to compile it. Applies to [`Compiler::Child`](super::Compiler::Child).
     pub compile_memory: u64,
+    /// What attempts publish.
+    #[serde(skip)]
+    pub effects: EffectLimits,
 }
 
 impl Default for Limits {
@@ -61,6 +66,7 @@ impl Default for Limits {
             component: 64 * MIB as u64,
             compile_time: Duration::from_secs(60),
             compile_memory: 2048 * MIB as u64,
+            effects: EffectLimits::default(),
         }
     }
 }

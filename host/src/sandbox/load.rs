@@ -22,6 +22,7 @@ use super::log::Rate;
 use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, Export, World};
 use super::{compile, declarations, engine, format};
+use crate::delivery::effect::Budget;
 use crate::regular_file;
 
 /// A handler that can be called.
@@ -118,6 +119,15 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
+    if export.world == World::Batch
+        && let Some(import) = imports
+            .iter()
+            .find(|import| import.belongs_to_one_message())
+    {
+        return Err(LoadError::NotInBatch {
+            import: import.name.clone(),
+        });
+    }
     let required = required(&component, &settings.limits)?;
     let exports = component
         .component_type()
@@ -184,6 +194,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             pace: built.pace,
             limits: settings.limits.clone(),
             grants: settings.grants.clone(),
+            budget: Budget::default(),
             digest: name(&digest),
         }),
         reuse: Reuse::new(settings),

@@ -144,6 +144,16 @@ metrics! {
     redis_errors: Counters = Counters::by("code", &REDIS_CODES);
     /// Settlements that Redis did not write; the host tries each again.
     pub settlements_refused: Counter;
+    /// Messages acknowledged without a run or without effects, because a message with the same id was handled
+    /// already.
+    pub duplicates: Counter;
+    /// Handled messages whose ids are not remembered, because `dedup.max_ids` is reached.
+    pub dedup_marks_refused: Counter;
+    /// Messages that handlers published with their acknowledgements.
+    pub published: Counter;
+    /// Acknowledgements with messages to publish that came too late: another host had the delivery, or it
+    /// was gone. Nothing was published for them.
+    pub effects_void: Counter;
     /// Delays that a handler asked for and the host shortened to the longest allowed one.
     pub delays_clamped: Counter;
     /// Consumer groups that were created again after somebody deleted them.

@@ -43,6 +43,9 @@ headers! {
     REPLAYED = "x-replayed";
     /// On a replayed copy: the only consumer group that runs it.
     ONLY_GROUP = "x-only-group";
+    /// The message is handled again although a message with its id was handled already: written by
+    /// `dlq replay --again`.
+    AGAIN = "x-hostler-again";
     /// `raw` if the values of the source list have no headers. A replay then writes to the list beside it.
     FRAMING = "x-dead-letter-framing";
     /// On a reliable list: how many hosts died while they held the message. It has no effect in a message

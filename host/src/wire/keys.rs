@@ -121,6 +121,14 @@ pub fn started(key: &str, instance: &str) -> String {
     derived(key, &format!("started:{instance}"))
 }
 
+/// The set of the marks of messages that were handled in one stretch of time.
+pub fn done(key: &str, group: Option<&str>, stretch: u64) -> String {
+    derived(
+        key,
+        &format!("done:{}:{stretch}", group.unwrap_or_default()),
+    )
+}
+
 /// The ZSET of a reliable list's instances, with the times when they were last seen.
 pub fn instances(key: &str) -> String {
     derived(key, "instances")
@@ -183,6 +191,43 @@ pub fn moved(key: &str, token: &str) -> String {
 /// The default key for messages of a queue that would cycle.
 pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
+}
+
+/// The names behind a queue's key of the keys that belong to it; `:` at the end: anything follows.
+const DERIVED: [&str; 21] = [
+    "parked:",
+    "fences:",
+    "processing:",
+    "started:",
+    "instances",
+    "retry",
+    "delayed",
+    "versions",
+    "version:",
+    "upload:",
+    "hosts",
+    "host:",
+    "policy",
+    "moving:",
+    "moved:",
+    "cycle",
+    "done:",
+    "kv:",
+    "outbox",
+    "outbox:",
+    "from",
+];
+
+/// Whether `key` belongs to the queue of the key `queue`: a host reads or writes it.
+pub fn belongs_to(key: &str, queue: &str) -> bool {
+    let start = derived(queue, "");
+    let name = key.strip_prefix(&start);
+    name.is_some_and(|name| {
+        DERIVED.iter().any(|derived| match derived.ends_with(':') {
+            true => name.starts_with(derived),
+            false => name == *derived,
+        })
+    })
 }
 
 fn tag(key: &str) -> Option<&str> {

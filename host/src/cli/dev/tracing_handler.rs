@@ -64,6 +64,7 @@ impl Handler for TracingHandler {
             outcome: report.outcome,
             digest: Arc::clone(sandbox.digest()),
             log_bytes_dropped: report.log_bytes_dropped,
+            effects: report.effects,
         }
     }
 

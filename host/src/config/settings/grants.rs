@@ -1,10 +1,42 @@
 //! Interfaces that a handler gets only on request.
 
-use crate::config::settings::section;
+use std::num::NonZeroU32;
+
+use crate::config::publish::PublishTable;
+use crate::config::settings::{at_most, section, sized};
+use crate::config::value::ByteSize;
 use crate::sandbox::Values;
 
 section! { "Grants";
     /// Grant `wasi:config/store`, with these values. Without the grant, a component that imports it is
     /// refused. In a file it is a table, `[grant.config]`; in a flag or a variable, a JSON object.
     CONFIG: Values = ("grant.config", "JSON").unset("not granted");
+
+    /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
+    /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `codec`, `body_field` or
+    /// `sharded`. What a handler publishes happens with its ack, or not at all. In a file it is a table,
+    /// `[grant.publish]`; in a flag or a variable, a JSON object.
+    PUBLISH: PublishTable = ("grant.publish", "JSON").unset("not granted");
+
+    /// The most messages that one attempt may publish.
+    PUBLISH_MESSAGES: NonZeroU32 = ("publish.max_messages", "N")
+        .default("100")
+        .check(|n| at_most(n, 10_000));
+
+    /// The most bytes that one attempt may publish: names, headers and bodies.
+    PUBLISH_BYTES: ByteSize = ("publish.max_bytes", "SIZE")
+        .default("4MiB")
+        .check(|size| sized(size, ByteSize(1), ByteSize(256 << 20)));
+
+    /// The most bytes that all attempts together have published, until Redis has confirmed their
+    /// acknowledgements. Beyond them `publish` is an error for the handler.
+    PUBLISH_PENDING: ByteSize = ("publish.max_pending", "SIZE")
+        .default("256MiB")
+        .check(|size| sized(size, ByteSize(1), ByteSize(16 << 30)));
+
+    /// How many handlers in a row may publish, each while it handles the message of the one before. Beyond
+    /// them `publish` is an error: so a handler that publishes to its own queue ends.
+    PUBLISH_HOPS: NonZeroU32 = ("publish.max_hops", "N")
+        .default("64")
+        .check(|n| at_most(n, 1_000_000));
 }

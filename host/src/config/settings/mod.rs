@@ -7,6 +7,7 @@ use crate::config::setting::Definition;
 use crate::config::value::{ByteSize, Invalid, Value};
 
 pub(super) mod dead_letters;
+pub(super) mod dedup;
 pub(super) mod development;
 pub(super) mod failures;
 pub(super) mod grants;
@@ -49,13 +50,14 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 10] = [
+pub static SECTIONS: [&Section; 11] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
     &swap::SECTION,
     &failures::SECTION,
     &dead_letters::SECTION,
+    &dedup::SECTION,
     &limits::SECTION,
     &grants::SECTION,
     &process::SECTION,

@@ -211,6 +211,16 @@ impl<J> Holdings<J> {
 }
 
 impl<J> Held<J> {
+    /// Whether its acknowledgement was refused, and is not settled yet.
+    pub(super) fn waits_with_effects(&self) -> bool {
+        use State::{Refused, Settling};
+        let sent = match &self.state {
+            Refused { sent, .. } | Settling { sent, .. } if self.was_refused => sent,
+            _ => return false,
+        };
+        matches!(sent, Sent::Settlement(SettleAction::Acknowledge))
+    }
+
     /// How a delivery that did not start goes back. Rule 5: hostler parks it with the count that it
     /// had before. Rule 8: a suspect that must run isolated is left, so that it keeps the mark; also
     /// with the count from before, or a record without a start would use up its last start.

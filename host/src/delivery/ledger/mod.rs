@@ -411,7 +411,17 @@ impl<J> Ledger<J> {
 
     /// Whether the queue waits because a dead letter cannot be written, as the operator configured.
     fn is_stopped(&self) -> bool {
-        self.settings.policy.dead_letters.stop_when_refused && self.holdings.stuck > 0
+        self.holdings.stuck > 0
+            && (self.settings.policy.dead_letters.stop_when_refused || self.effects_are_refused())
+    }
+
+    /// Whether Redis refused the effects of an attempt: those of the next one would wait as well.
+    fn effects_are_refused(&self) -> bool {
+        self.holdings.stuck > 0
+            && self
+                .holdings
+                .iter()
+                .any(|(_, held)| held.waits_with_effects())
     }
 
     fn may_take(&self) -> bool {
@@ -587,6 +597,7 @@ impl<J> Ledger<J> {
             return;
         }
         while !self.is_trying()
+            && !self.effects_are_refused()
             && let Some(key) = self.ready.pop_front()
         {
             self.release_one(key);

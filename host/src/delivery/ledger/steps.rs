@@ -106,7 +106,7 @@ impl<J> Ledger<J> {
                     let attempts = limit.attempts(counts);
                     self.settings.policy.turn_away(reason, detail, attempts)
                 }
-                TurnedAway::OtherGroup => Disposition::Acknowledge,
+                TurnedAway::OtherGroup | TurnedAway::Duplicate => Disposition::Acknowledge,
             };
             self.dispose(now, key, disposition);
         } else if let NextStart::Exhausted { attempts } = limit.next_start(counts) {
@@ -338,7 +338,7 @@ impl<J> Ledger<J> {
             (State::Released, NextStart::Exhausted { attempts }) => attempts,
             _ => return,
         };
-        let is_acked = outcome == Outcome::Ack;
+        let is_acked = outcome == Outcome::Ack && !self.settings.checked_acks;
         if !is_acked && (held.lost.is_some() || held.successor.is_some()) {
             // Another holding or host decides about the delivery; Redis would refuse this outcome.
             let how = held.lost.clone().unwrap_or(Closed::Superseded);
@@ -371,6 +371,9 @@ impl<J> Ledger<J> {
 
     fn dispose(&mut self, now: Time, key: Key, disposition: Disposition) {
         match disposition {
+            Disposition::Acknowledge if self.settings.checked_acks => {
+                self.settle(key, SettleAction::Acknowledge);
+            }
             Disposition::Acknowledge => self.send(key, Sent::Acknowledgement, 0),
             Disposition::Requeue { delay }
                 if delay.is_zero() && !self.draining && !self.is_halted() =>
@@ -480,12 +483,16 @@ impl<J> Ledger<J> {
             cause,
             again: wait,
         });
+        let has_effects = matches!(sent, Sent::Settlement(SettleAction::Acknowledge));
         self.holdings
             .set(key, State::Refused { sent, tries, again });
         if let Some(held) = self.holdings.find_mut(key)
             && !std::mem::replace(&mut held.was_refused, true)
         {
             self.holdings.stuck += 1;
+            if has_effects {
+                self.take_back_released();
+            }
         }
         self.refused_due = Some(self.refused_due.map_or(again, |due| due.min(again)));
         self.suspect_done(now, key);
@@ -642,6 +649,15 @@ impl<J> Ledger<J> {
         }
         if self.hands_back() {
             self.give_back_waiting();
+        }
+    }
+
+    /// Take back what the executor has not started.
+    fn take_back_released(&mut self) {
+        for (key, state) in self.holdings.in_order() {
+            if matches!(state, State::Released) {
+                self.out.push(Action::Revoke(key));
+            }
         }
     }
 

@@ -15,6 +15,7 @@ fn settings() -> Settings {
             has_dead_letter: true,
             ..Policy::default()
         },
+        checked_acks: false,
         concurrency: 4,
         batch: 1,
         prefetch_max: 16,
@@ -34,6 +35,7 @@ fn at_most_once(concurrency: usize) -> Ledger<()> {
     let policy = settings.policy.at_most_once();
     let settings = Settings {
         policy,
+        checked_acks: false,
         concurrency,
         ..settings
     };

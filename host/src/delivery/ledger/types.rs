@@ -40,6 +40,8 @@ pub enum TurnedAway {
     Rejected(Reason, String),
     /// It was replayed for another consumer group of its stream: acknowledged unrun.
     OtherGroup,
+    /// A message with its id was handled already: acknowledged unrun.
+    Duplicate,
 }
 
 /// A delivery as it is claimed. `J` is the caller's own value.
@@ -78,6 +80,8 @@ pub enum Reply {
 /// How a delivery leaves this host, other than by a plain acknowledgement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SettleAction {
+    /// Take it off the queue: handled. The effects of its attempt happen with it.
+    Acknowledge,
     /// Keep it in Redis, held by no host, until it is due.
     Park {
         /// The native count it keeps.
@@ -108,7 +112,7 @@ impl SettleAction {
         match *self {
             Self::Park { keep, after } => Some((keep, after)),
             Self::HandBack { keep } => Some((keep, Duration::ZERO)),
-            Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
+            Self::Acknowledge | Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
         }
     }
 }
@@ -387,6 +391,9 @@ pub struct Settings {
     pub policy: Policy,
     /// Attempts at the same time.
     pub concurrency: usize,
+    /// Attempts have effects: an acknowledgement is a settlement that checks owner and count, so that a
+    /// host that lost the delivery has no effects, and does not void those of the next owner.
+    pub checked_acks: bool,
     /// The most messages of one call. The host holds that many deliveries for each slot.
     pub batch: usize,
     /// The most deliveries that the host reads ahead.

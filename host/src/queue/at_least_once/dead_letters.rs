@@ -68,6 +68,8 @@ pub(super) struct Counts {
     damaged: AtomicU64,
     overflowed: AtomicU64,
     other_group: AtomicU64,
+    pub(super) duplicates: AtomicU64,
+    pub(super) marks_refused: AtomicU64,
 }
 
 impl Counts {
@@ -99,6 +101,8 @@ impl Counts {
             histories_damaged: take(&self.damaged),
             overflowed: take(&self.overflowed),
             other_group: take(&self.other_group),
+            duplicates: take(&self.duplicates),
+            marks_refused: take(&self.marks_refused),
             ..Maintenance::default()
         }
     }
@@ -111,6 +115,8 @@ impl Counts {
             (&self.damaged, lost.histories_damaged),
             (&self.overflowed, lost.overflowed),
             (&self.other_group, lost.other_group),
+            (&self.duplicates, lost.duplicates),
+            (&self.marks_refused, lost.marks_refused),
         ] {
             counter.fetch_add(count, Ordering::Relaxed);
         }

@@ -14,6 +14,8 @@ use redis::Cmd;
 use crate::delivery::policy::Rejection;
 use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::{Dedup, Marks};
+use crate::queue::effects::{self, Outlets, Source};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
     Claim, Contact, Maintenance, Reply, Rules, SettleAction, Settlement, unique_name,
@@ -48,6 +50,10 @@ pub(super) struct Base {
     pub(super) rules: ActiveRules,
     pub(super) time: Arc<ServerTime>,
     pub(super) terms: Terms,
+    /// Where handlers publish.
+    outlets: Outlets,
+    /// How duplicates are found, if they are looked for.
+    dedup: Option<Dedup>,
     counts: dead_letters::Counts,
     overflow: overflow::Overflow,
     /// Where the next orphan scan begins.
@@ -61,6 +67,7 @@ impl Base {
         consumer: &str,
         held_max: usize,
         rules: Rules,
+        (outlets, dedup): (Outlets, Option<Dedup>),
         terms: impl FnOnce(&str) -> Terms,
     ) -> Self {
         let consumer = unique_name(consumer);
@@ -73,6 +80,8 @@ impl Base {
             bounds: ByteBounds::new(held_max),
             rules: ActiveRules::new(rules),
             time: Arc::default(),
+            outlets,
+            dedup,
             counts: dead_letters::Counts::default(),
             overflow: overflow::Overflow::default(),
             rotation: AtomicUsize::new(0),
@@ -105,6 +114,8 @@ impl Base {
 pub(super) trait AtLeastOnce {
     /// The script that dead-letters one delivery.
     const DEAD_LETTER: Script;
+    /// The script that acknowledges deliveries with their effects, and the same for deliveries without.
+    const ACKNOWLEDGE: (Script, Script);
 
     fn base(&self) -> &Base;
 
@@ -140,6 +151,20 @@ pub(super) trait AtLeastOnce {
         places: &[usize],
         replies: &mut Replies,
     ) -> Result<(), Error>;
+
+    /// A call of a script that acknowledges deliveries with their effects: these keys follow its own.
+    /// Returns the number of its own keys.
+    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize);
+
+    /// Add a delivery to such a call; its mark and its effects follow.
+    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd);
+
+    /// The sets of the marks of handled messages, if duplicates are looked for.
+    fn marks(&self) -> Option<Marks> {
+        let base = self.base();
+        let dedup = base.dedup.as_ref()?;
+        Some(dedup.marks(self.key(), self.group(), base.time.now_ms()))
+    }
 
     /// Where a dead letter goes, and the copy that is written there.
     fn copy_of(
@@ -186,10 +211,11 @@ pub(super) async fn settle<Q: AtLeastOnce>(
     settlements: &[Settlement],
 ) -> Result<Vec<Reply>, Error> {
     let mut replies: Replies = vec![None; settlements.len()];
-    let (mut away, mut discarded) = (Vec::new(), Vec::new());
+    let (mut done, mut away, mut discarded) = (Vec::new(), Vec::new(), Vec::new());
     let mut dead: Vec<(usize, &Rejection)> = Vec::new();
     for (place, settlement) in settlements.iter().enumerate() {
         match &settlement.action {
+            SettleAction::Acknowledge => done.push(place),
             SettleAction::Park { .. }
             | SettleAction::HandBack { .. }
             | SettleAction::Leave { .. } => away.push(place),
@@ -197,6 +223,8 @@ pub(super) async fn settle<Q: AtLeastOnce>(
             SettleAction::DeadLetter(rejection) => dead.push((place, rejection)),
         }
     }
+    let acknowledged = acknowledge(queue, settlements, &done, &mut replies);
+    acknowledged.await.map_err(|error| queue.about(error))?;
     queue.send_away(settlements, &away, &mut replies).await?;
     queue.discard(settlements, &discarded, &mut replies).await?;
     dead_letters::write(queue, settlements, &dead, &mut replies).await?;
@@ -207,6 +235,65 @@ pub(super) async fn settle<Q: AtLeastOnce>(
 /// not know them.
 pub(super) fn unsettled<Q: AtLeastOnce>(queue: &Q) -> Vec<(Arc<Claim>, u32)> {
     queue.base().overflow.unsettled()
+}
+
+/// Acknowledge deliveries with their effects; the messages of those that a handler acknowledged are marked.
+async fn acknowledge<Q: AtLeastOnce>(
+    queue: &Q,
+    settlements: &[Settlement],
+    places: &[usize],
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let base = queue.base();
+    let source = Source {
+        outlets: &base.outlets,
+        key: queue.key(),
+        group: queue.group(),
+    };
+    let marks = queue.marks();
+    let (sets, lives) = marks.map_or_else(Default::default, |m| (m.keys, m.expires_ms));
+    let most = base.dedup.as_ref().map_or(0, |dedup| dedup.max_ids);
+    let calls = effects::Calls {
+        link: &base.commands,
+        script: Q::ACKNOWLEDGE.0,
+        script_without: Q::ACKNOWLEDGE.1,
+        between: &sets,
+        begin: |script, keys: &[&str]| {
+            let (mut call, own) = queue.acknowledge_call(script, keys);
+            call.arg(sets.len()).arg(most).arg(lives);
+            (call, own)
+        },
+        one: |settlement: &Settlement, call: &mut Cmd| {
+            queue.acknowledge_one(settlement, call);
+            let handled = base.dedup.as_ref().filter(|_| settlement.effects.is_some());
+            let mark = handled.and_then(|dedup| dedup.mark(&settlement.claim.message));
+            call.arg(mark.as_ref().map_or(&[][..], |mark| &mark[..]));
+        },
+        meaning: |word: &str| {
+            match word {
+                "marked" => &base.counts.duplicates,
+                "unmarked" => &base.counts.marks_refused,
+                _ => return None,
+            }
+            .fetch_add(1, Ordering::Relaxed);
+            Some(Reply::Done)
+        },
+    };
+    source.settle(calls, (settlements, places), replies).await
+}
+
+/// Find the claims whose message was handled already. Where Redis does not answer, the acknowledgement
+/// finds them.
+pub(super) async fn find_duplicates<Q: AtLeastOnce>(queue: &Q, claims: &mut [Claim]) {
+    let base = queue.base();
+    if claims.is_empty() {
+        return;
+    }
+    if let (Some(dedup), Some(marks)) = (&base.dedup, queue.marks())
+        && let Err(error) = dedup.look_up(&base.commands, &marks, claims).await
+    {
+        tracing::debug!(%error, "could not look for duplicates");
+    }
 }
 
 /// [`Queue::maintain`](crate::queue::Queue::maintain).

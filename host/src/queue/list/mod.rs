@@ -106,7 +106,9 @@ impl ListQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
         let (consumer, held_max) = (&options.consumer, options.held_max);
-        let base = Base::new(&connector, consumer, held_max, options.rules(), |host| {
+        let effects = (Arc::clone(&options.outlets), options.dedup.clone());
+        let rules = options.rules();
+        let base = Base::new(&connector, consumer, held_max, rules, effects, |host| {
             let key = options.key.as_str();
             let recovery = options.recovery.as_ref().map(|r| &*r.key);
             let terms = keys::min_idle(key, None);
@@ -420,6 +422,10 @@ impl Queue for ListQueue {
         }
     }
 
+    async fn find_duplicates(&self, claims: &mut [Claim]) {
+        at_least_once::find_duplicates(self, claims).await;
+    }
+
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let held: Vec<Hold<'_>> = records
             .iter()
@@ -516,6 +522,7 @@ impl Queue for ListQueue {
 
 impl AtLeastOnce for ListQueue {
     const DEAD_LETTER: Script = Script::ListDeadLetter;
+    const ACKNOWLEDGE: (Script, Script) = (Script::ListAcknowledge, Script::ListAcknowledgeOnly);
 
     fn base(&self) -> &Base {
         &self.base
@@ -585,6 +592,19 @@ impl AtLeastOnce for ListQueue {
         let batches = self.removals(places, |place| &settlements[place].claim);
         let script = Script::ListRemove;
         calls::run(&self.base.commands, script, batches, replies, refused).await
+    }
+
+    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
+        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
+        let mut own = vec![&*self.keys.processing, &*self.keys.started];
+        own.extend(recovery);
+        let mut call = script.on(&[&own, keys].concat());
+        call.arg(&self.base.consumer).arg(own.len());
+        (call, own.len())
+    }
+
+    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
+        call.arg(name_of(&settlement.claim));
     }
 
     fn copy_of(

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
-use crate::queue::Rules;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::Dedup;
+use crate::queue::{Outlets, Rules};
 use crate::wire::list::Framing;
 
 /// A reliable list, and how this host serves it.
@@ -22,6 +23,10 @@ pub struct ListOptions {
     /// Where claims are recorded, so that every host recovers the deliveries of any other. Without it
     /// a host recovers the deliveries of earlier starts with its own base name.
     pub recovery: Option<Recovery>,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
+    /// How duplicates are found; `None` = they are not looked for.
+    pub dedup: Option<Dedup>,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
@@ -62,6 +67,8 @@ impl ListOptions {
             framing: Framing::default(),
             min_idle: Duration::from_secs(30),
             recovery: None,
+            outlets: Outlets::default(),
+            dedup: None,
             dead_letter: None,
             max_length: None,
             ttl: None,

@@ -125,6 +125,7 @@ impl Values {
             message: decoded.message,
             raw: Raw::Value(value),
             defect: decoded.defect,
+            is_duplicate: false,
         }
     }
 

@@ -172,6 +172,20 @@ impl Destination {
         Channel::new(name).into()
     }
 
+    /// The key, or the name of the channel.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Stream(to) => &to.key,
+            Self::List(to) => &to.key,
+            Self::Channel(to) => &to.name,
+        }
+    }
+
+    /// Whether it is a channel, which keeps nothing.
+    pub fn is_channel(&self) -> bool {
+        matches!(self, Self::Channel(_))
+    }
+
     /// Whether a message there can have a delay.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ pub enum Error {
     /// The time to live of the list is longer than [`TTL_MAX`]: nothing was sent.
     #[error("the time to live of the list is longer than 100 years")]
     TtlTooLong,
+    /// The destination is no longer configured: nothing was sent.
+    #[error("the destination is not granted any more: put it back into `grant.publish`")]
+    NoOutlet,
     /// It would expire before it is due: nothing was sent.
     #[error("the message would expire before it is due: let it live longer than its delay")]
     NeverHandled,

@@ -14,16 +14,18 @@ use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error as RedisError;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
-use crate::wire::list::{self, Codec};
-use crate::wire::{delayed, keys, stream};
+use crate::wire::list;
+use crate::wire::{delayed, stream};
 
 mod destination;
 mod error;
 mod outgoing;
+mod write;
 
 pub use destination::{Channel, Destination, List, Stream};
 pub use error::{DELAY_MAX, Error, Incomplete, TTL_MAX};
 pub use outgoing::{Outgoing, Receipt};
+pub(in crate::queue) use write::{Later, Write};
 
 /// How many messages go in one round trip at most.
 pub const BATCH_MESSAGES: usize = 4096;
@@ -200,30 +202,14 @@ impl Publisher {
         token[..8].copy_from_slice(&self.token.to_be_bytes());
         token[8..].copy_from_slice(&number.to_be_bytes());
         let (id, message) = message.with_id(format!("{:032x}", u128::from_be_bytes(token)));
-        let (key, member) = match &self.destination {
-            Destination::Stream(to) => {
-                let member = match &message.fields {
-                    Some(fields) => delayed::fields(token, fields)?,
-                    None => delayed::fields(token, &fields(&message, to))?,
-                };
-                (&to.key, member)
+        let later = match (&self.destination, &message.fields) {
+            (Destination::Stream(to), Some(fields)) => {
+                Later::new(&to.key, delay, delayed::fields(token, fields)?)
             }
-            Destination::List(List { key, codec, .. })
-            | Destination::Channel(Channel {
-                name: key, codec, ..
-            }) => {
-                // A delayed message carries its id, so a raw value is framed: hosts know that, also on a
-                // list of raw values.
-                let codec = match codec {
-                    Codec::Raw => Codec::Frame,
-                    Codec::Frame | Codec::Json => *codec,
-                };
-                let value = list::encode(&message.headers, &message.body, codec)?;
-                (key, delayed::value(token, &value))
-            }
+            (to, _) => to.write_later(&message.headers, &message.body, delay, token)?,
         };
-        let mut call = Script::PublishLater.on(&[&keys::delayed(key)]);
-        call.arg(millis_up(delay).max(1)).arg(&member[..]);
+        let mut call = Script::PublishLater.on(&[&later.key]);
+        call.arg(later.delay_ms).arg(&later.member[..]);
         Ok((id, call))
     }
 

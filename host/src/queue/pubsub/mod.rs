@@ -17,8 +17,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
 
-use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
+use super::{Contact, Outlets};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::startup::StartError;
@@ -84,6 +84,8 @@ pub struct PubSubOptions {
     pub consumer: String,
     /// How values are read.
     pub framing: Framing,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
     /// The bounds of the buffer.
     pub buffer: Buffer,
 }
@@ -96,6 +98,7 @@ impl PubSubOptions {
             subscription: Subscription::Channel,
             consumer: "hostler".to_owned(),
             framing: Framing::default(),
+            outlets: Outlets::default(),
             buffer: Buffer::default(),
         }
     }
@@ -142,12 +145,15 @@ impl PubSub {
             subscriber.map_err(|error| StartError::from_error(error, &options.name))?;
         let (framing, consumer) = (options.framing, options.consumer.clone());
         let (name, commands) = (options.name.clone(), Arc::new(connector.link("commands")));
+        let publisher = connector.clone();
+        let outlets = Arc::clone(&options.outlets);
         let pubsub = Self {
             inbox: Arc::clone(&inbox),
             commands: Arc::clone(&commands),
             subscribing: tokio::spawn(subscriber::keep(subscriber, connector, options, inbox)),
         };
-        let opened = AtMostOnce::open(pubsub, framing, &consumer, time, commands).await;
+        let publishing = (&publisher, &*name, outlets);
+        let opened = AtMostOnce::open(pubsub, framing, &consumer, time, commands, publishing).await;
         opened.map_err(|error| StartError::from_error(error, &name))
     }
 }

@@ -361,6 +361,7 @@ impl StreamQueue {
             message: decoded.message,
             raw: Raw::Fields(fields),
             defect: decoded.defect,
+            is_duplicate: false,
         })
     }
 }

@@ -131,6 +131,7 @@ impl StreamQueue {
                 &options.consumer,
                 options.held_max,
                 options.rules(),
+                (Arc::clone(&options.outlets), options.dedup.clone()),
                 |host| {
                     let (key, group) = (&options.key, &options.group);
                     let terms = keys::min_idle(key, Some(group));
@@ -454,6 +455,10 @@ impl Queue for StreamQueue {
         Ok(taken)
     }
 
+    async fn find_duplicates(&self, claims: &mut [Claim]) {
+        at_least_once::find_duplicates(self, claims).await;
+    }
+
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let script = Script::Record;
         let call = self.call_in_epoch(script, &[]);
@@ -589,6 +594,7 @@ impl Queue for StreamQueue {
 
 impl AtLeastOnce for StreamQueue {
     const DEAD_LETTER: Script = Script::DeadLetter;
+    const ACKNOWLEDGE: (Script, Script) = (Script::Acknowledge, Script::AcknowledgeOnly);
 
     fn base(&self) -> &Base {
         &self.base
@@ -683,6 +689,15 @@ impl AtLeastOnce for StreamQueue {
         });
         let refusal = |error| refused(self.about(error));
         calls::run(&self.base.commands, script, batches, replies, refusal).await
+    }
+
+    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
+        (self.call_in_epoch(script, keys), 1)
+    }
+
+    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
+        call.arg(entry_id(settlement.claim.id))
+            .arg(settlement.count);
     }
 
     fn copy_of(

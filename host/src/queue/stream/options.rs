@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::queue::Rules;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::dedup::Dedup;
+use crate::queue::{Outlets, Rules};
 use crate::wire;
 
 /// A stream, a group, and how this host serves them.
@@ -20,6 +21,10 @@ pub struct StreamOptions {
     pub start: GroupStart,
     /// After how long without renewal a delivery is an orphan.
     pub min_idle: Duration,
+    /// Where its handler may publish, by the names that the handler uses.
+    pub outlets: Outlets,
+    /// How duplicates are found; `None` = they are not looked for.
+    pub dedup: Option<Dedup>,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
@@ -50,6 +55,8 @@ impl StreamOptions {
             consumer: "hostler".to_owned(),
             start: GroupStart::Beginning,
             min_idle: Duration::from_secs(30),
+            outlets: Outlets::default(),
+            dedup: None,
             dead_letter: None,
             max_length: None,
             retention: Retention::Keep,

@@ -138,6 +138,7 @@ impl Driver {
             action,
             handler: job.handler().unwrap_or_else(no_digest),
             expires_at_ms: job.expires_at_ms,
+            effects: job.effects().cloned(),
         };
         self.outbox.settlements.push((key, settlement));
     }
@@ -257,6 +258,12 @@ impl Driver {
         let job = self.ledger.job(key);
         self.reporter.finished(job.map(|job| &**job), &report, took);
         let mut panicked = None;
+        if report.outcome == Outcome::Ack
+            && self.settings.ledger.checked_acks
+            && let Some(job) = job
+        {
+            job.acts(report.effects.unwrap_or_default());
+        }
         if report.outcome != Outcome::Ack
             && let Some(job) = job
         {

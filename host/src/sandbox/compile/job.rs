@@ -46,9 +46,6 @@ pub(super) struct Job {
     pub(super) background: bool,
     #[serde(default)]
     on_demand: bool,
-    /// Whether `wasi:config` is granted. Its values stay with the parent.
-    #[serde(default)]
-    pub(super) config: bool,
     #[serde(default)]
     pub(super) limits: Limits,
 }
@@ -67,7 +64,6 @@ impl Job {
                 .saturating_mul(cores),
             background: settings.background,
             on_demand: allocation == Allocation::OnDemand,
-            config: settings.grants.config.is_some(),
             limits: limits.clone(),
         }
     }

@@ -15,6 +15,7 @@ use crate::delivery::outcome::FaultKind;
 use crate::sandbox::engine;
 use crate::sandbox::error::{LoadError, describe};
 use crate::sandbox::first_instance::{make, required};
+use crate::delivery::effect::{Budget, Outlets};
 use crate::sandbox::grants::{Grants, Values};
 use crate::sandbox::host::{Host, Shared};
 use crate::sandbox::imports::linker;
@@ -51,8 +52,10 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
     let settings = Settings {
         limits: job.limits.clone(),
         concurrency: 1,
+        // Every interface is there, and empty: the parent has checked what is granted.
         grants: Grants {
-            config: job.config.then(Values::default),
+            config: Some(Values::default()),
+            publish: Some(Outlets::default()),
         },
         ..Settings::default()
     };
@@ -92,6 +95,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         pace: built.pace,
         limits: limits.clone(),
         grants: settings.grants,
+        budget: Budget::default(),
         digest: "".into(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread()

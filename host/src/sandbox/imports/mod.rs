@@ -3,6 +3,7 @@
 mod config;
 #[cfg(feature = "fault-points")]
 mod fault_point;
+mod publisher;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -22,6 +23,9 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
     delivery(&mut linker)?;
     if grants.config.is_some() {
         config::link(&mut linker)?;
+    }
+    if grants.publish.is_some() {
+        publisher::link(&mut linker, "hostler:handler/publisher@1.0.0")?;
     }
     #[cfg(feature = "fault-points")]
     fault_point::link(&mut linker)?;

@@ -569,7 +569,9 @@ impl World<'_> {
                         SettleAction::Park { .. }
                         | SettleAction::HandBack { .. }
                         | SettleAction::Leave { .. } => self.audit.parked(entry),
-                        SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
+                        SettleAction::Acknowledge
+                        | SettleAction::DeadLetter(_)
+                        | SettleAction::Discard(_) => {}
                     }
                 }
                 Answer::Reply(reply)

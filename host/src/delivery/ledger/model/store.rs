@@ -491,6 +491,13 @@ impl Store {
                     },
                 );
             }
+            SettleAction::Acknowledge => {
+                if self.dead_letters_refused {
+                    return Reply::Refused("the effects cannot be written".to_owned());
+                }
+                self.pending.remove(&entry);
+                self.settled.push((entry, Fate::Acknowledged));
+            }
             SettleAction::DeadLetter(rejection) => {
                 if self.dead_letters_refused {
                     return Reply::Refused("the dead-letter queue is full".to_owned());

@@ -1,0 +1,245 @@
+//! Where a handler may publish: `[grant.publish]`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::value::{Invalid, Shape, Value};
+use crate::delivery::effect;
+use crate::queue::publish::{Channel, Destination, List, Stream};
+use crate::wire::list::Codec;
+
+const HINT: &str = "write `[grant.publish]` with lines like `invoices = \"stream:invoices\"` or `jobs = \
+                    { to = \"list:jobs\", reliable = true, codec = \"json\" }`";
+
+/// The most destinations.
+const MAX: usize = 100;
+/// The longest name, in bytes.
+const NAME_MAX: usize = 64;
+
+/// The destinations, by the names that the handler uses.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct PublishTable(pub(super) BTreeMap<String, Destination>);
+
+impl PublishTable {
+    /// The names, and which messages each destination takes: for the sandbox.
+    pub(super) fn outlets(&self) -> effect::Outlets {
+        let outlet = |(name, to): (&String, &Destination)| (name.clone(), to.outlet());
+        effect::Outlets::new(self.0.iter().map(outlet).collect())
+    }
+}
+
+/// A destination, as it is written.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Written {
+    Short(String),
+    Long(Table),
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    to: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    reliable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    codec: Option<CodecWord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body_field: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sharded: bool,
+}
+
+#[derive(Clone, Copy, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum CodecWord {
+    Frame,
+    Json,
+    Raw,
+}
+
+impl Value for PublishTable {
+    const TYPE: &'static str = "table of destinations";
+    const SHAPE: Shape = Shape::Map;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let written: BTreeMap<String, Written> = serde_json::from_str(text)
+            .map_err(|_| Invalid::new("is not a table of destinations").hint(HINT))?;
+        if written.len() > MAX {
+            let what = format!("has {} destinations, {MAX} are allowed", written.len());
+            return Err(Invalid::new(what));
+        }
+        let destination = |(name, written): (String, Written)| {
+            let table = match written {
+                Written::Long(table) => table,
+                Written::Short(to) => Table {
+                    to,
+                    reliable: false,
+                    codec: None,
+                    body_field: None,
+                    sharded: false,
+                },
+            };
+            let is_short = (1..=NAME_MAX).contains(&name.len());
+            if !is_short || name.chars().any(char::is_control) {
+                return Err(format!("a name must have 1 to {NAME_MAX} printable bytes"));
+            }
+            let destination = destination(table).map_err(|why| format!("`{name}`: {why}"))?;
+            Ok((name, destination))
+        };
+        let all: Result<_, String> = written.into_iter().map(destination).collect();
+        all.map(Self).map_err(|why| Invalid::new(why).hint(HINT))
+    }
+
+    fn show(&self) -> String {
+        let written = |(name, destination): (&String, &Destination)| {
+            (name.clone(), Written::from(destination))
+        };
+        let all: BTreeMap<_, _> = self.0.iter().map(written).collect();
+        serde_json::to_string(&all).unwrap_or_default()
+    }
+}
+
+fn destination(table: Table) -> Result<Destination, String> {
+    let Some((kind, key)) = table.to.split_once(':') else {
+        return Err(format!("`{}` has no kind", table.to));
+    };
+    if key.is_empty() {
+        return Err("the key is empty".to_owned());
+    }
+    let only = |is_set: bool, setting: &str, kinds: &str| match is_set {
+        true => Err(format!("`{setting}` has a meaning for {kinds} only")),
+        false => Ok(()),
+    };
+    let codec = match table.codec {
+        None | Some(CodecWord::Frame) => Codec::Frame,
+        Some(CodecWord::Json) => Codec::Json,
+        Some(CodecWord::Raw) => Codec::Raw,
+    };
+    if kind != "list" {
+        only(table.reliable, "reliable", "lists")?;
+    }
+    if kind != "stream" {
+        only(table.body_field.is_some(), "body_field", "streams")?;
+    }
+    if kind != "channel" {
+        only(table.sharded, "sharded", "channels")?;
+    }
+    Ok(match kind {
+        "stream" => {
+            only(table.codec.is_some(), "codec", "lists and channels")?;
+            let stream = Stream::new(key);
+            match table.body_field {
+                Some(field) => stream.body_field(field).into(),
+                None => stream.into(),
+            }
+        }
+        "list" => {
+            let list = List::new(key).codec(codec);
+            let list = if table.reliable {
+                list.reliable()
+            } else {
+                list
+            };
+            list.into()
+        }
+        "channel" => {
+            let channel = Channel::new(key).codec(codec);
+            let channel = if table.sharded {
+                channel.sharded()
+            } else {
+                channel
+            };
+            channel.into()
+        }
+        _ => return Err(format!("`{kind}` is not `stream`, `list` or `channel`")),
+    })
+}
+
+impl From<&Destination> for Written {
+    fn from(destination: &Destination) -> Self {
+        let word = |codec: Codec| match codec {
+            Codec::Frame => None,
+            Codec::Json => Some(CodecWord::Json),
+            Codec::Raw => Some(CodecWord::Raw),
+        };
+        let (to, reliable, codec, sharded, body_field) = match destination {
+            Destination::Stream(to) => {
+                let default = Stream::new("").body_field;
+                let field = (to.body_field != default)
+                    .then(|| String::from_utf8_lossy(&to.body_field).into_owned());
+                (format!("stream:{}", to.key), false, None, false, field)
+            }
+            Destination::List(to) => {
+                let codec = word(to.codec);
+                (format!("list:{}", to.key), to.reliable, codec, false, None)
+            }
+            Destination::Channel(to) => {
+                let codec = word(to.codec);
+                (
+                    format!("channel:{}", to.name),
+                    false,
+                    codec,
+                    to.sharded,
+                    None,
+                )
+            }
+        };
+        if !reliable && !sharded && codec.is_none() && body_field.is_none() {
+            return Self::Short(to);
+        }
+        Self::Long(Table {
+            to,
+            reliable,
+            codec,
+            body_field,
+            sharded,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_read_and_shown() {
+        let text = r#"{"a":"stream:invoices","b":{"to":"list:jobs","reliable":true,"codec":"json"},"c":{"to":"channel:news","codec":"raw","sharded":true},"d":{"to":"stream:x","body_field":"data"}}"#;
+        let table = PublishTable::parse(text).unwrap();
+        assert_eq!(table.0["a"], Destination::stream("invoices"));
+        assert_eq!(
+            table.0["b"],
+            List::new("jobs").codec(Codec::Json).reliable().into()
+        );
+        assert!(table.0["b"].takes_delays().is_ok());
+        assert_eq!(table.show(), text);
+        assert_eq!(PublishTable::parse(&table.show()), Ok(table));
+    }
+
+    #[test]
+    fn a_wrong_destination_is_named() {
+        let refused = |text: &str| PublishTable::parse(text).expect_err(text).what;
+        for (text, said) in [
+            (r#"{"a":"invoices"}"#, "`a`: `invoices` has no kind"),
+            (r#"{"a":"queue:invoices"}"#, "`a`: `queue` is not"),
+            (r#"{"a":"stream:"}"#, "`a`: the key is empty"),
+            (
+                r#"{"a":{"to":"stream:x","reliable":true}}"#,
+                "`reliable` has a meaning for lists only",
+            ),
+            (
+                r#"{"a":{"to":"stream:x","codec":"raw"}}"#,
+                "`codec` has a meaning",
+            ),
+            (
+                r#"{"a":{"to":"list:x","sharded":true}}"#,
+                "`sharded` has a meaning for channels",
+            ),
+            (r#"{"":"stream:x"}"#, "a name must have"),
+            (r#"["a"]"#, "is not a table of destinations"),
+        ] {
+            assert!(refused(text).contains(said), "{text}: {}", refused(text));
+        }
+    }
+}

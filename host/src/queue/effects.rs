@@ -1,0 +1,248 @@
+//! Effects: one script checks owner and count, finds every reason to refuse, writes what the attempt
+//! published, and acknowledges. Deliveries in one call fail apart.
+//!
+//! Dies here: all of it has happened, or nothing. If the answer is lost, a repeat finds the delivery gone.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redis::Cmd;
+use sha2::{Digest, Sha256};
+
+use super::at_least_once::calls::{Batch, Replies, all_of, answers, batches, note};
+use crate::delivery::effect::Publication;
+use crate::delivery::message::Message;
+use crate::queue::publish::{self, Destination, Write};
+use crate::queue::{Reply, Settlement};
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::Script;
+use crate::redis::script_reply::{refused, reply_of};
+
+/// The longest id of a message, in bytes. A longer one is hashed.
+const ID_MAX: usize = 1024;
+
+/// The destinations of a handler, by the names that it uses.
+pub type Outlets = Arc<BTreeMap<String, Destination>>;
+
+/// A queue whose handler has effects.
+pub(super) struct Source<'a> {
+    pub(super) outlets: &'a Outlets,
+    pub(super) key: &'a str,
+    pub(super) group: Option<&'a str>,
+}
+
+/// A call of a script that settles deliveries with their effects.
+pub(super) struct Calls<'a, B, O, N> {
+    pub(super) link: &'a Link,
+    pub(super) script: Script,
+    /// The same script for deliveries without effects.
+    pub(super) script_without: Script,
+    /// Keys of the script between those of `begin` and those of the effects.
+    pub(super) between: &'a [String],
+    /// Makes a call with these keys behind its own, and says how many are its own.
+    pub(super) begin: B,
+    /// Adds a delivery to a call; its writes follow.
+    pub(super) one: O,
+    /// The reply that a word means, if it is not one of the usual words.
+    pub(super) meaning: N,
+}
+
+impl Source<'_> {
+    /// Settle the deliveries at these places.
+    pub(super) async fn settle<B, O, N>(
+        &self,
+        calls: Calls<'_, B, O, N>,
+        (settlements, places): (&[Settlement], &[usize]),
+        replies: &mut Replies,
+    ) -> Result<(), Error>
+    where
+        B: Fn(Script, &[&str]) -> (Cmd, usize),
+        O: Fn(&Settlement, &mut Cmd),
+        N: Fn(&str) -> Option<Reply>,
+    {
+        let (mut acting, mut plain) = (Vec::new(), Vec::new());
+        for &place in places {
+            match self.writes(&settlements[place]) {
+                Ok(writes) if writes.is_empty() => plain.push((place, writes)),
+                Ok(writes) => acting.push((place, writes)),
+                Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
+            }
+        }
+        for (script, ready) in [(calls.script, acting), (calls.script_without, plain)] {
+            let batches = calls.batches(script, settlements, &ready);
+            for (places, answer) in answers(calls.link, script, batches).await? {
+                match answer {
+                    Ok(words) => note(script, &places, words, replies, |word| {
+                        let text = reply::text(script.name(), word)?;
+                        match (calls.meaning)(&text) {
+                            Some(reply) => Ok(Some(reply)),
+                            None => reply_of(script.name(), &text).map(Some),
+                        }
+                    })?,
+                    Err(error) => {
+                        let reply = refused(error)?;
+                        for place in places {
+                            replies[place] = Some(reply.clone());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the acknowledgement of a delivery writes.
+    fn writes(&self, settlement: &Settlement) -> Result<Vec<Write>, publish::Error> {
+        let Some(effects) = &settlement.effects else {
+            return Ok(Vec::new());
+        };
+        let source = &settlement.claim.message;
+        let write = |(publication, number): (&Publication, usize)| {
+            let outlet = self.outlets.get(&*publication.to);
+            let outlet = outlet.ok_or(publish::Error::NoOutlet)?;
+            let id = follow_up_id(self.key, self.group, &source.id, number);
+            follow_up(outlet, publication, source, &id)
+        };
+        effects.publications().iter().zip(1..).map(write).collect()
+    }
+}
+
+impl<B, O, N> Calls<'_, B, O, N>
+where
+    B: Fn(Script, &[&str]) -> (Cmd, usize),
+    O: Fn(&Settlement, &mut Cmd),
+{
+    /// Calls about deliveries, by their places, with what each writes.
+    fn batches(
+        &self,
+        script: Script,
+        settlements: &[Settlement],
+        ready: &[(usize, Vec<Write>)],
+    ) -> Vec<Batch> {
+        let size = |index: usize| ready[index].1.iter().map(Write::size).sum();
+        let mut batches = batches(&all_of(ready), size, |indexes| {
+            let writes = indexes.iter().flat_map(|&index| &ready[index].1);
+            let mut written: Vec<&str> = writes.filter_map(Write::key).collect();
+            written.sort_unstable();
+            written.dedup();
+            let between = self.between.iter().map(String::as_str);
+            let keys: Vec<&str> = between.chain(written.iter().copied()).collect();
+            let (mut call, own) = (self.begin)(script, &keys);
+            let place_of = |write: &Write| {
+                let at = written.binary_search(&write.key()?).ok()?;
+                Some(own + self.between.len() + 1 + at)
+            };
+            for &index in indexes {
+                let (place, writes) = &ready[index];
+                (self.one)(&settlements[*place], &mut call);
+                call.arg(writes.len());
+                for write in writes {
+                    add(write, place_of(write).unwrap_or(0), &mut call);
+                }
+            }
+            call
+        });
+        for index in batches.iter_mut().flat_map(|(_, indexes)| indexes) {
+            *index = ready[*index].0;
+        }
+        batches
+    }
+}
+
+/// The message that follows from `source`, as it is written.
+fn follow_up(
+    outlet: &Destination,
+    publication: &Publication,
+    source: &Message,
+    id: &str,
+) -> Result<Write, publish::Error> {
+    let delay = publication.delay.filter(|delay| !delay.is_zero());
+    let headers = match outlet.takes_headers() || delay.is_some() {
+        true => Cow::Owned(publication.complete_headers(source, id)),
+        false => Cow::Borrowed(&publication.headers),
+    };
+    match delay {
+        Some(delay) => {
+            let hash = Sha256::digest(id);
+            let token = *hash.first_chunk().expect("a digest has 32 bytes");
+            let later = outlet.write_later(&headers, &publication.body, delay, token)?;
+            Ok(Write::Later(later))
+        }
+        None => outlet.write_now(&headers, &publication.body),
+    }
+}
+
+/// The id of the `number`th message that follows from a message. Entry ids are unique in one stream only,
+/// and two groups of a stream share them.
+fn follow_up_id(key: &str, group: Option<&str>, id: &str, number: usize) -> String {
+    let id = match group {
+        Some(group) => format!("{key}/{group}/{id}#{number}"),
+        None => format!("{key}/{id}#{number}"),
+    };
+    match id.len() <= ID_MAX {
+        true => id,
+        false => {
+            let hash = Sha256::digest(&id);
+            hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        }
+    }
+}
+
+/// Add a write to the arguments of a script. `place` is that of its key among the keys of the call.
+fn add(write: &Write, place: usize, call: &mut Cmd) {
+    let mut add = |verb: &str, arguments: &[&[u8]]| {
+        call.arg(verb).arg(place).arg(arguments.len());
+        for argument in arguments {
+            call.arg(*argument);
+        }
+    };
+    match write {
+        Write::Append { fields, .. } => {
+            let flat = fields.iter().flat_map(|(name, value)| [name, value]);
+            let flat: Vec<&[u8]> = flat.map(Bytes::as_ref).collect();
+            add("append", &flat);
+        }
+        Write::Push { value, .. } => add("push", &[value]),
+        Write::Announce {
+            channel,
+            sharded,
+            value,
+        } => {
+            let verb = if *sharded {
+                "announce-shard"
+            } else {
+                "announce"
+            };
+            add(verb, &[channel.as_bytes(), value]);
+        }
+        Write::Later(later) => {
+            add(
+                "later",
+                &[later.delay_ms.to_string().as_bytes(), &later.member],
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_follow_ups_name_queue_group_message_and_number() {
+        let id = |group| follow_up_id("orders", group, "1-0", 2);
+        assert_eq!(id(Some("g")), "orders/g/1-0#2");
+        assert_eq!(id(None), "orders/1-0#2");
+        let long = "x".repeat(ID_MAX);
+        let (one, two) = (
+            follow_up_id("orders", Some("g"), &long, 1),
+            follow_up_id("orders", Some("h"), &long, 1),
+        );
+        assert_eq!((one.len(), two.len()), (64, 64));
+        assert_ne!(one, two);
+    }
+}

@@ -1,0 +1,45 @@
+-- Take deliveries off a reliable list, publish what their attempts published, and mark their messages as
+-- handled: check the owner, look for every refusal, write, then remove.
+--
+-- KEYS  1 processing list (self), 2 starts (hash), 3 recovery set, if there is one; then the sets of marks
+--       (the one to add to is the first), then the keys that are written
+-- ARGV  1 instance (self), 2 how many keys are before the sets of marks, 3 how many sets, 4 how many marks
+--       they may hold, 5 how long a new set lives, ms; then per delivery: its entry on the processing list
+--       (token .. value; or, of a large one, its token), its mark ('' = none), its writes
+-- reply one word per delivery: done | marked (handled before: removed, nothing is written) | unmarked
+--       (done; no room for its mark) | gone | stolen (taken over) | -<why it is refused>
+--
+-- Atomicity: every cause of a refusal is found before the first write, for each delivery apart.
+-- A repeat finds nothing on the processing list: gone, and nothing is written twice.
+local own, sets = tonumber(ARGV[2]), tonumber(ARGV[3])
+local recovery = own == 3 and KEYS[3]
+local may = redis.acl_check_cmd('LREM', KEYS[1], '-1', '')
+local names, marks, effects = {}, {}, {}
+local at = 6
+while at <= #ARGV do
+  local i = #names + 1
+  names[i], marks[i] = ARGV[at], ARGV[at + 1]
+  effects[i], at = writes(at + 2)
+end
+local entry_of = find(KEYS[1], names)
+local out = {}
+for i, name in ipairs(names) do
+  local token, entry = string.sub(name, 1, 16), entry_of(name)
+  local word
+  if not entry then
+    word = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
+  elseif not may then
+    word = '-NOPERM this user has no permission to run lrem'
+  else
+    word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5])
+    if string.sub(word, 1, 1) ~= '-' then
+      redis.call('LREM', KEYS[1], -1, entry)
+      redis.call('HDEL', KEYS[2], token)
+      if recovery then
+        redis.call('ZREM', recovery, ARGV[1] .. token)
+      end
+    end
+  end
+  out[#out + 1] = word
+end
+return out

@@ -1,0 +1,524 @@
+//! What handlers publish: it happens with the acknowledgement, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hostler::delivery::message::Headers;
+use hostler::wire::frame;
+use hostler_tests::checker::DeadLetter;
+use hostler_tests::guests::guest;
+use hostler_tests::host::{Ended, HostOptions};
+use hostler_tests::redis::{RedisOptions, eventually};
+
+use crate::scene::{self, Kind, on_both};
+
+type Scene = scene::Scene<()>;
+
+on_both! {
+    only_an_ack_publishes
+    a_mistake_is_an_error_of_its_own_call
+    every_refused_write_leaves_no_other_write_behind
+    a_full_server_keeps_message_and_effects
+    a_host_that_lost_its_delivery_publishes_nothing
+    follow_ups_are_exactly_one_per_message_whichever_host_dies
+    a_drain_publishes_what_was_acknowledged
+}
+
+/// The destinations of the tests.
+const GRANTS: &str = r#"{"invoices":"stream:invoices","jobs":{"to":"list:jobs","reliable":true},
+    "news":"channel:news","raw":{"to":"list:raw","codec":"raw"},"again":"stream:orders"}"#;
+
+fn host(scene: &Scene, kind: Kind) -> HostOptions {
+    let options = HostOptions::new(&scene.server)
+        .flag("handler", &guest("publishing").display().to_string())
+        .flag("grant-publish", GRANTS)
+        .flags("dead-letter=orders:dead max-deliveries=3 backoff-first=5ms");
+    match kind {
+        Kind::Stream => options,
+        Kind::List => options
+            .without("stream")
+            .without("group")
+            .flags("list=orders reliable=true recovery-zset=orders:claims"),
+    }
+}
+
+/// Publish a message with this id, whose handler does this.
+async fn publish(scene: &Scene, kind: Kind, id: &str, body: &str) {
+    publish_with(scene, kind, body, &[("x-message-id", id)]).await;
+}
+
+async fn publish_with(scene: &Scene, kind: Kind, body: &str, headers: &[(&str, &str)]) {
+    match kind {
+        Kind::Stream => {
+            let names = headers.iter().map(|(name, _)| format!("h:{name}"));
+            let names: Vec<String> = names.collect();
+            let mut words: Vec<&[u8]> =
+                vec![b"XADD", b"orders", b"*", b"_payload", body.as_bytes()];
+            for (name, (_, value)) in names.iter().zip(headers) {
+                words.extend([name.as_bytes(), value.as_bytes()]);
+            }
+            scene.raw.ask_words(&words).await;
+        }
+        Kind::List => {
+            let mut all = Headers::default();
+            for (name, value) in headers {
+                all.push(name.to_string(), value.to_string());
+            }
+            let value = frame::encode(&all, body.as_bytes()).unwrap();
+            scene.push("orders", &value).await;
+        }
+    }
+}
+
+/// The bodies in a stream, in order.
+async fn bodies(scene: &Scene, stream: &str) -> Vec<String> {
+    let all = DeadLetter::all(&scene.raw, stream).await;
+    let body = |entry: &DeadLetter| entry.field(b"_payload").map(<[u8]>::to_vec);
+    let bodies = all.iter().filter_map(body);
+    bodies
+        .map(|body| String::from_utf8(body).unwrap())
+        .collect()
+}
+
+/// The details of the dead letters, by the ids of their messages.
+async fn details(scene: &Scene, kind: Kind) -> BTreeMap<String, String> {
+    let detail = |find: &dyn Fn(&str) -> Option<String>| {
+        (
+            find("x-message-id").unwrap(),
+            find("x-dead-letter-detail").unwrap_or_default(),
+        )
+    };
+    match kind {
+        Kind::Stream => DeadLetter::all(&scene.raw, "orders:dead")
+            .await
+            .iter()
+            .map(|dead| detail(&|name| dead.header(name).map(str::to_owned)))
+            .collect(),
+        Kind::List => scene
+            .list("orders:dead")
+            .await
+            .into_iter()
+            .map(|value| {
+                let (headers, _) = frame::decode(&Bytes::from(value)).unwrap();
+                detail(&|name| headers.find_str(name).map(str::to_owned))
+            })
+            .collect(),
+    }
+}
+
+async fn only_an_ack_publishes(kind: Kind) {
+    let scene = Scene::new().await;
+    let mut news = redis::Client::open(scene.url())
+        .unwrap()
+        .get_async_pubsub()
+        .await
+        .unwrap();
+    news.subscribe("news").await.unwrap();
+    for (id, body) in [
+        (
+            "ack",
+            "publish:invoices:a1+publish:invoices:a2+publish:jobs:j+publish:raw:r+publish:news:n",
+        ),
+        ("nack", "publish:invoices:nack+nack"),
+        ("later", "publish:invoices:one+nack,publish:invoices:two"),
+        ("drop", "publish:invoices:drop+drop:no"),
+        ("trap", "publish:invoices:trap+trap"),
+        ("slow", "publish:invoices:slow+sleep:60000"),
+        ("none", "ack"),
+    ] {
+        publish(&scene, kind, id, body).await;
+    }
+    let ended = host(&scene, kind).flag("timeout", "300ms").finish().await;
+    assert_eq!(ended.json()["acked"], 3);
+    let published: BTreeSet<String> = bodies(&scene, "invoices").await.into_iter().collect();
+    let wanted = ["a1", "a2", "two"].map(str::to_owned);
+    assert_eq!(published, BTreeSet::from(wanted));
+    assert_eq!(scene.list("raw").await, [b"r"]);
+    assert_eq!(details(&scene, kind).await.len(), 4);
+
+    // A follow-up has an id of its own, starts anew, and tells where it comes from.
+    let source = match kind {
+        Kind::Stream => "orders/workers/ack",
+        Kind::List => "orders/ack",
+    };
+    let invoices = DeadLetter::all(&scene.raw, "invoices").await;
+    let second = invoices
+        .iter()
+        .find(|i| i.field(b"_payload") == Some(b"a2"));
+    let second = second.unwrap();
+    assert_eq!(second.header("x-message-id"), Some(&*format!("{source}#2")));
+    assert_eq!(second.header("x-correlation-id"), Some("ack"));
+    assert_eq!(second.header("x-hops"), Some("1"));
+    assert_eq!(second.header("x-retry-count"), None);
+    let jobs = scene.list("jobs").await;
+    let (headers, body) = frame::decode(&Bytes::from(jobs[0].clone())).unwrap();
+    assert_eq!((jobs.len(), &body[..]), (1, &b"j"[..]));
+    assert_eq!(
+        headers.find_str("x-message-id"),
+        Some(&*format!("{source}#3"))
+    );
+    let message = futures_util::StreamExt::next(&mut news.on_message()).await;
+    let (_, body) =
+        frame::decode(&Bytes::from(message.unwrap().get_payload_bytes().to_vec())).unwrap();
+    assert_eq!(body, "n");
+}
+
+async fn a_mistake_is_an_error_of_its_own_call(kind: Kind) {
+    let scene = Scene::new().await;
+    for (id, body) in [
+        ("name", "publish:invoice:x"),
+        ("reserved", "header:invoices:x-retry-count=3"),
+        ("raw", "header:raw:tenant=a"),
+        ("delay", "later:news:1000:x"),
+        ("long", "later:invoices:99999999999:x"),
+        ("bytes", "publish:invoices:kept+big:invoices:5000"),
+        ("count", "publish-each:11:invoices:x"),
+        ("goes on", "try:publish:invoice:x+publish:invoices:went on"),
+    ] {
+        publish(&scene, kind, id, body).await;
+    }
+    let options = host(&scene, kind).flags("publish-max-bytes=4KiB publish-max-messages=10");
+    let ended = options.finish().await;
+    assert_eq!(ended.json()["acked"], 1);
+    assert_eq!(bodies(&scene, "invoices").await, ["went on"]);
+    let details = details(&scene, kind).await;
+    for (id, said) in [
+        (
+            "name",
+            "no destination has this name; granted: again, invoices, jobs, news, raw",
+        ),
+        ("reserved", "the host sets the header `x-retry-count`"),
+        ("raw", "they have no headers"),
+        ("delay", "cannot have a delay"),
+        ("long", "longer than 366 days"),
+        ("bytes", "4096 bytes at most"),
+        ("count", "10 messages at most"),
+    ] {
+        assert!(details[id].contains(said), "{id}: {}", details[id]);
+    }
+}
+
+/// The k-th of n writes fails, for every k: by its type, and by a missing right.
+async fn every_refused_write_leaves_no_other_write_behind(kind: Kind) {
+    const KEYS: [&str; 4] = ["a", "b", "c", "{d}:delayed"];
+    let grants =
+        r#"{"a":"stream:a","b":"list:b","c":"stream:c","d":{"to":"list:d","reliable":true}}"#;
+    let body = "publish:a:x+publish:b:x+publish:c:x+later:d:1:x";
+    for by_right in [false, true] {
+        let scene = Scene::with_user("").await;
+        let options = host(&scene, kind)
+            .flag("grant-publish", grants)
+            .flag("redis", &scene.user_url());
+        let host = options.admin().ready().await;
+        for (place, key) in KEYS.into_iter().enumerate() {
+            match by_right {
+                false => scene.obstruct(key).await,
+                // Everything but this key.
+                true => {
+                    let others = KEYS.iter().filter(|other| *other != &key);
+                    let others: Vec<String> = others.map(|key| format!("~{key}")).collect();
+                    let rule = format!("resetkeys ~orders* ~{{orders}}:* {}", others.join(" "));
+                    scene.rights(&rule).await;
+                }
+            }
+            publish(&scene, kind, key, body).await;
+            let refused = || host.metric("hostler_settlements_refused_total");
+            let before = refused();
+            eventually("it is refused twice", async || refused() >= before + 2).await;
+            for other in KEYS.into_iter().filter(|other| other != &key) {
+                assert!(
+                    !scene.exists(other).await,
+                    "{key} is refused, {other} is written"
+                );
+            }
+            // While effects are refused, nothing else starts.
+            let starts = host.witness().total();
+            publish(&scene, kind, "next", "ack").await;
+            let before = refused();
+            eventually("it is refused again", async || refused() > before).await;
+            assert_eq!(host.witness().total(), starts, "{key}");
+            match by_right {
+                false => scene.delete(key).await,
+                true => scene.rights("allkeys").await,
+            }
+            eventually("it is published", async || {
+                host.metric("hostler_published_total") == 4 * (place as u64 + 1)
+            })
+            .await;
+            eventually("the next one runs", async || {
+                host.witness().total() == starts + 1
+            })
+            .await;
+            for key in KEYS {
+                assert_eq!(length(&scene, key).await, 1, "{key}");
+                scene.delete(key).await;
+            }
+        }
+        assert_eq!(host.drain().await.expect_code(0).json()["acked"], 8);
+    }
+}
+
+async fn length(scene: &Scene, key: &str) -> i64 {
+    let kind = scene.raw.text(&format!("TYPE {key}")).await;
+    let count = match &*kind {
+        "stream" => "XLEN",
+        "list" => "LLEN",
+        "zset" => "ZCARD",
+        _ => return 0,
+    };
+    scene.raw.number(&format!("{count} {key}")).await
+}
+
+async fn a_full_server_keeps_message_and_effects(kind: Kind) {
+    let scene = Scene::new().await;
+    let host = host(&scene, kind).admin().ready().await;
+    publish(
+        &scene,
+        kind,
+        "m",
+        "sleep:300+publish:invoices:a+publish:jobs:b",
+    )
+    .await;
+    host.starts(1).await;
+    scene.out_of_memory(true).await;
+    eventually("it is refused", async || {
+        host.metric("hostler_settlements_refused_total") >= 2
+    })
+    .await;
+    assert!(!scene.exists("invoices").await && !scene.exists("jobs").await);
+    scene.out_of_memory(false).await;
+    eventually("both are published", async || {
+        length(&scene, "invoices").await == 1 && length(&scene, "jobs").await == 1
+    })
+    .await;
+    let ended = host.drain().await;
+    let summary = ended.expect_code(0).json();
+    assert_eq!(
+        (&summary["attempts"], &summary["acked"]),
+        (&1.into(), &1.into())
+    );
+}
+
+/// A host stands still until another one has taken its message over and acknowledged it. Its own late
+/// ack has no effects.
+async fn a_host_that_lost_its_delivery_publishes_nothing(kind: Kind) {
+    let scene = Scene::new().await;
+    let options = host(&scene, kind)
+        .flags("min-idle=500ms timeout=1m")
+        .admin();
+    let first = options.ready().await;
+    publish(&scene, kind, "m", "sleep:1500+publish:invoices:x").await;
+    first.starts(1).await;
+    first.pause().await;
+    let second = options.ready().await;
+    second.starts(1).await;
+    eventually("the second one has published", async || {
+        length(&scene, "invoices").await == 1
+    })
+    .await;
+    first.resume();
+    eventually("the first one has lost it", async || {
+        first.metric("hostler_effects_void_total") == 1
+    })
+    .await;
+    assert_eq!(first.metric("hostler_published_total"), 0);
+    assert_eq!(second.metric("hostler_published_total"), 1);
+    assert_eq!(bodies(&scene, "invoices").await, ["x"]);
+    let ended = [first.drain().await, second.drain().await];
+    assert_eq!(ended[0].json()["acked"], 0);
+    assert!(
+        ended[0]
+            .stderr()
+            .contains("what the attempt published is void")
+    );
+}
+
+async fn a_drain_publishes_what_was_acknowledged(kind: Kind) {
+    let scene = Scene::new().await;
+    let host = host(&scene, kind).ready().await;
+    for number in 0..20 {
+        let body = format!("sleep:200+publish:invoices:{number}");
+        publish(&scene, kind, &number.to_string(), &body).await;
+    }
+    host.starts(4).await;
+    let ended = host.drain().await;
+    let acked = ended.expect_code(0).json()["acked"].as_u64().unwrap();
+    assert!((4..=20).contains(&acked));
+    assert_eq!(bodies(&scene, "invoices").await.len() as u64, acked);
+}
+
+/// Messages that publish to a stream and a list, while hosts are killed and the server is restarted.
+async fn follow_ups_are_exactly_one_per_message_whichever_host_dies(kind: Kind) {
+    const MESSAGES: usize = 400;
+    const KILLS: usize = 4;
+    let options = RedisOptions::default()
+        .appendonly()
+        .set("appendfsync", "always");
+    let mut scene = Scene::with(options).await;
+    let options =
+        host(&scene, kind).flags("min-idle=1s max-deliveries=30 concurrency=8 wait-redis=20s");
+    let mut hosts = vec![
+        options.ready().await,
+        options.ready().await,
+        options.ready().await,
+    ];
+    let mut ended: Vec<Ended> = Vec::new();
+    for number in 0..MESSAGES {
+        let body = format!(
+            "sleep:{}+publish:invoices:{number}+publish:raw:{number}{}",
+            number % 20,
+            if number % 5 == 0 { "+nack:5,ack" } else { "" },
+        );
+        // Its second attempt publishes as well.
+        let body = body.replace(
+            ",ack",
+            &format!(",publish:invoices:{number}+publish:raw:{number}"),
+        );
+        publish(&scene, kind, &number.to_string(), &body).await;
+        if number % (MESSAGES / KILLS) == MESSAGES / KILLS / 2 {
+            ended.push(hosts.remove(0).kill().await);
+            if ended.len() == 2 {
+                scene.server.kill();
+                scene.server.restart();
+                scene.reconnect().await;
+            }
+            hosts.push(options.ready().await);
+        }
+    }
+    for host in hosts {
+        host.kill().await;
+    }
+    ended.push(options.until_empty().end().await);
+    ended.last().unwrap().expect_code(0);
+    let wanted: BTreeMap<String, usize> = (0..MESSAGES).map(|n| (n.to_string(), 1)).collect();
+    let mut invoices = BTreeMap::new();
+    for body in bodies(&scene, "invoices").await {
+        *invoices.entry(body).or_insert(0) += 1;
+    }
+    let mut raw = BTreeMap::new();
+    for value in scene.list("raw").await {
+        *raw.entry(String::from_utf8(value).unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(invoices, wanted);
+    assert_eq!(raw, wanted);
+    assert!(!scene.exists("orders:dead").await);
+}
+
+#[tokio::test]
+async fn a_handler_that_publishes_to_its_own_queue_ends() {
+    let scene = Scene::new().await;
+    // It publishes its own body, until it may not.
+    publish(&scene, Kind::Stream, "m", "again:again").await;
+    let options = host(&scene, Kind::Stream).flag("publish-max-hops", "10");
+    let ended = options.finish().await;
+    assert_eq!(ended.json()["acked"], 10);
+    let details = details(&scene, Kind::Stream).await;
+    assert_eq!(details.len(), 1);
+    let (id, detail) = details.first_key_value().unwrap();
+    assert!(detail.contains("through 10 handlers"), "{detail}");
+    assert!(id.len() < 1024 && id.starts_with("orders/workers/"), "{id}");
+}
+
+#[tokio::test]
+async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
+    let scene = Scene::new().await;
+    let options = HostOptions::new(&scene.server)
+        .without("stream")
+        .without("group")
+        .flag("list", "orders")
+        .flag("handler", &guest("publishing").display().to_string())
+        .flag("grant-publish", GRANTS)
+        .admin();
+    let host = options.ready().await;
+    scene
+        .push("orders", b"publish:invoices:a+publish:raw:b")
+        .await;
+    scene.push("orders", b"publish:invoices:c+nack").await;
+    eventually("it is published", async || {
+        host.metric("hostler_published_total") == 2 && length(&scene, "raw").await == 1
+    })
+    .await;
+    // A refused one waits, and is lost when the host ends.
+    scene.delete("invoices").await;
+    scene.obstruct("invoices").await;
+    scene.push("orders", b"publish:invoices:d").await;
+    eventually("it is refused", async || {
+        host.metric("hostler_settlements_refused_total") > 0
+    })
+    .await;
+    let ended = host.drain().await;
+    assert_eq!(ended.code(), Some(75));
+}
+
+#[tokio::test]
+async fn destinations_of_the_queue_itself_are_refused_at_the_start() {
+    let scene = Scene::new().await;
+    for (grants, said) in [
+        (
+            r#"{"a":"stream:orders:dead"}"#,
+            "is a dead-letter queue of this queue",
+        ),
+        (
+            r#"{"a":"stream:{orders}:parked:workers"}"#,
+            "is a key that hostler uses",
+        ),
+        (r#"{"a":"orders"}"#, "has no kind"),
+    ] {
+        let options = host(&scene, Kind::Stream).flag("grant-publish", grants);
+        let ended = options.end().await;
+        ended.expect_code(64);
+        assert!(ended.stderr().contains(said), "{}", ended.stderr());
+    }
+    // A destination that holds something else.
+    scene.obstruct("invoices").await;
+    let ended = host(&scene, Kind::Stream).end().await;
+    ended.expect_code(64);
+    assert!(
+        ended.stderr().contains("`invoices` holds a string"),
+        "{}",
+        ended.stderr()
+    );
+    // Without the grant, the component is refused.
+    let ended = host(&scene, Kind::Stream)
+        .without("grant-publish")
+        .end()
+        .await;
+    ended.expect_code(65);
+    assert!(ended.stderr().contains("publish"), "{}", ended.stderr());
+}
+
+#[tokio::test]
+async fn a_delayed_follow_up_comes_when_it_is_due() {
+    let scene = Scene::new().await;
+    publish(&scene, Kind::Stream, "m", "later:again:300:ack").await;
+    let ended = host(&scene, Kind::Stream).finish().await;
+    assert_eq!(ended.json()["acked"], 2);
+    let entries = DeadLetter::all(&scene.raw, "orders").await;
+    assert_eq!(
+        entries[1].header("x-message-id"),
+        Some("orders/workers/m#1")
+    );
+    let at = |entry: &DeadLetter| -> u64 { entry.id.split('-').next().unwrap().parse().unwrap() };
+    assert!(Duration::from_millis(at(&entries[1]) - at(&entries[0])) >= Duration::from_millis(300));
+}
+
+#[tokio::test]
+async fn on_a_cluster_destinations_share_the_slot_of_the_queue() {
+    let scene = Scene::with(scene::cluster(RedisOptions::default())).await;
+    scene.take_all_slots().await;
+    let options = |to: &str| {
+        let grants = format!(r#"{{"invoices":"stream:{to}"}}"#);
+        host(&scene, Kind::Stream)
+            .flag("grant-publish", &grants)
+            .flag("dead-letter", "{orders}:dead")
+    };
+    let ended = options("invoices").end().await;
+    ended.expect_code(64);
+    let said = "another slot of the cluster than the queue `orders`";
+    assert!(ended.stderr().contains(said), "{}", ended.stderr());
+    publish(&scene, Kind::Stream, "m", "publish:invoices:x").await;
+    let ended = options("{orders}:invoices").finish().await;
+    assert_eq!(ended.json()["acked"], 1);
+    assert_eq!(bodies(&scene, "{orders}:invoices").await, ["x"]);
+}
