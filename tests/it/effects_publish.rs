@@ -461,7 +461,7 @@ async fn destinations_of_the_queue_itself_are_refused_at_the_start() {
         ),
         (
             r#"{"a":"stream:{orders}:parked:workers"}"#,
-            "is a key that hostler uses",
+            "is a key that hostler itself keeps",
         ),
         (r#"{"a":"orders"}"#, "has no kind"),
     ] {

@@ -95,7 +95,7 @@ impl Collected {
 
     /// A key that hostler keeps for a queue is no key that a setting may name.
     fn refuse_own_key(&mut self, setting: &'static dyn Definition, key: &str) {
-        if wire::keys::is_own(key) {
+        if keys::is_own(key) {
             let source = self.source(setting).cloned();
             let name = setting.key();
             let what = format!("`{name}` is a key that hostler itself keeps for a queue (`{key}`)");
@@ -386,10 +386,9 @@ impl Collected {
         queue: Option<&QueueKind>,
         dead_letter: Option<&DeadLetter>,
     ) {
-        let (Some(table), Some(queue)) = (self.publish_table(), queue) else {
+        let (Some(table), Some(_)) = (self.publish_table(), queue) else {
             return;
         };
-        let name = queue.name();
         for (outlet, destination) in &table.0 {
             let key = destination.name();
             let is_dead = dead_letter.is_some_and(|dead_letter| {
@@ -403,8 +402,8 @@ impl Collected {
             });
             let problem = if is_dead {
                 "is a dead-letter queue of this queue"
-            } else if !destination.is_channel() && keys::belongs_to(key, name) {
-                "is a key that hostler uses for this queue"
+            } else if !destination.is_channel() && keys::is_own(key) {
+                "is a key that hostler itself keeps for a queue"
             } else {
                 continue;
             };

@@ -65,7 +65,9 @@ static GRANTS: [&Grant; 4] = [
         name: "publish",
         interfaces: &["hostler:handler/publisher"],
         is_given: |grants| grants.publish.is_some(),
-        exists: true,
+        example: Some(
+            "a table `[grant.publish]` with lines such as `invoices = \"stream:invoices\"`",
+        ),
     },
     &later("http", &["wasi:http"]),
     &later("key-value", &["wasi:keyvalue"]),

@@ -109,6 +109,8 @@ impl Attempt {
             traceparent: None,
             tracestate: None,
             sink: LogSink::Tracing,
+            source: None,
+            effects: Effects::default(),
         }
     }
 }

@@ -44,7 +44,7 @@ fn is_bare_tag(key: &str) -> bool {
 
 /// The names of the keys that hostler keeps for a queue, behind the queue's own. Text may follow the names
 /// of the first group.
-const OWN_WITH_MORE: [&str; 10] = [
+const OWN_WITH_MORE: [&str; 12] = [
     "parked",
     "fences",
     "min-idle",
@@ -55,6 +55,8 @@ const OWN_WITH_MORE: [&str; 10] = [
     "host",
     "moving",
     "moved",
+    "done",
+    "kv",
 ];
 const OWN: [&str; 6] = [
     "instances",
@@ -193,43 +195,6 @@ pub fn cycle(key: &str) -> String {
     derived(key, "cycle")
 }
 
-/// The names behind a queue's key of the keys that belong to it; `:` at the end: anything follows.
-const DERIVED: [&str; 21] = [
-    "parked:",
-    "fences:",
-    "processing:",
-    "started:",
-    "instances",
-    "retry",
-    "delayed",
-    "versions",
-    "version:",
-    "upload:",
-    "hosts",
-    "host:",
-    "policy",
-    "moving:",
-    "moved:",
-    "cycle",
-    "done:",
-    "kv:",
-    "outbox",
-    "outbox:",
-    "from",
-];
-
-/// Whether `key` belongs to the queue of the key `queue`: a host reads or writes it.
-pub fn belongs_to(key: &str, queue: &str) -> bool {
-    let start = derived(queue, "");
-    let name = key.strip_prefix(&start);
-    name.is_some_and(|name| {
-        DERIVED.iter().any(|derived| match derived.ends_with(':') {
-            true => name.starts_with(derived),
-            false => name == *derived,
-        })
-    })
-}
-
 fn tag(key: &str) -> Option<&str> {
     let (_, behind) = key.split_once('{')?;
     let (tag, _) = behind.split_once('}')?;
@@ -310,6 +275,8 @@ mod tests {
                 policy(queue),
                 moving(queue, "1-1"),
                 moved(queue, "a1"),
+                done(queue, Some("g"), 1),
+                done(queue, None, 1),
             ] {
                 assert!(is_own(&own), "{own}");
             }
