@@ -62,6 +62,8 @@ mod e2e_delay;
 #[cfg(test)]
 mod e2e_drain;
 #[cfg(test)]
+mod e2e_group;
+#[cfg(test)]
 mod e2e_lease;
 #[cfg(test)]
 mod e2e_load;

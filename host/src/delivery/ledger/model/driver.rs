@@ -285,6 +285,10 @@ impl World<'_> {
                 if how == Closed::Stolen && !known {
                     self.lost_lease(host, job);
                 }
+                if how == Closed::Stolen {
+                    // It is left to a scan, and the group may have gone in that moment.
+                    self.excuse([job]);
+                }
             }
             Action::Note(Note::LeaseLost(key)) => {
                 self.hosts[host].lost.insert(key);
@@ -583,6 +587,7 @@ impl World<'_> {
             ),
             Command::Probe => Answer::Done,
             Command::Repair { held, seen } => {
+                let before = self.store.read;
                 let mark = self.store.repair(*seen);
                 let readopted = |&(key, count)| {
                     let reply = self.store.readopt(now, host, entry_of(key), count);
@@ -590,7 +595,8 @@ impl World<'_> {
                 };
                 let replies = held.iter().map(readopted).collect();
                 self.store.park_one_again(now);
-                self.excuse();
+                // The host has seen them in an earlier group than the last one.
+                self.excuse(self.store.handed_out(before));
                 Answer::Repaired { mark, replies }
             }
         }

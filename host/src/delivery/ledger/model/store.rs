@@ -113,6 +113,12 @@ impl Store {
         !self.stream[..self.read].contains(&entry)
     }
 
+    /// What the group has handed out behind so many entries.
+    pub(super) fn handed_out(&self, behind: usize) -> Vec<Entry> {
+        let entries = self.stream[..self.read].iter();
+        entries.skip(behind).copied().collect()
+    }
+
     /// `XGROUP DESTROY`.
     pub(super) fn destroy_group(&mut self) {
         self.group = None;

@@ -434,8 +434,9 @@ impl World<'_> {
             }
             7 => {
                 self.trace(|| "the set of parked deliveries is deleted".to_owned());
+                let parked: Vec<Entry> = self.store.due.keys().copied().collect();
                 self.store.due.clear();
-                self.excuse();
+                self.excuse(parked);
             }
             8 => {
                 let entry = self.rng.usize(..self.scenario.plans.len());
@@ -474,13 +475,13 @@ impl World<'_> {
         self.trace(|| format!("the group is destroyed, and made again at {again:?}"));
         self.audit.regrouped = true;
         self.tale.regrouped += 1;
-        self.excuse();
+        self.excuse(0..self.scenario.plans.len());
         self.wake_fetches();
     }
 
-    /// A group takes its pending list with it. What no living host holds, what is not parked, and what
-    /// the next group does not hand out again, is lost: nobody knows it any more.
-    pub(super) fn excuse(&mut self) {
+    /// A group takes its pending list with it. Of these, what no living host holds, what is not parked,
+    /// and what the next group does not hand out again, is lost: nobody knows it any more.
+    pub(super) fn excuse(&mut self, entries: impl IntoIterator<Item = Entry>) {
         if !self.audit.regrouped {
             return;
         }
@@ -497,12 +498,12 @@ impl World<'_> {
             .map(|(_, held)| held.job)
             .collect();
         let store = &self.store;
-        for (entry, life) in self.audit.lives.iter_mut().enumerate() {
+        for entry in entries {
             let is_known = store.is_unread(entry)
                 || store.pending.contains_key(&entry)
                 || store.due.contains_key(&entry)
                 || held.contains(&entry);
-            life.excused |= !is_known;
+            self.audit.lives[entry].excused |= !is_known;
         }
     }
 
@@ -546,7 +547,6 @@ impl World<'_> {
             self.store.create_group(0);
         }
         let mark = self.store.repair(0);
-        self.excuse();
         let policy = self.rules();
         let has_dead_letter = policy.has_dead_letter;
         let settings = Settings {
@@ -603,7 +603,9 @@ impl World<'_> {
             life.runs.retain(|&(other, _)| other != host);
         }
         self.trace(|| format!("host {host} ends: {cause:?}, isolated {isolated:?}"));
-        self.excuse();
+        let holdings = self.hosts[host].ledger.holdings.iter();
+        let held: Vec<Entry> = holdings.map(|(_, held)| held.job).collect();
+        self.excuse(held);
         if let Cause::Killer(killer) = cause
             && isolated == Some(killer)
         {
