@@ -199,6 +199,10 @@ impl Driver {
             let held = self.ledger.iter().map(|(key, _, _)| key.id).collect();
             self.workers.send(Request::Orphans(max, held));
         }
+        if self.ledger.is_empty() {
+            // A renewal that Redis refused is not sent again: there is nothing left to renew.
+            self.connection.succeeded(now, Kind::Renew, &self.reporter);
+        }
         let is_draining = self.drain_deadline.is_some();
         if now >= self.next_maintenance {
             self.next_maintenance = now + MAINTAIN_EVERY;
