@@ -10,7 +10,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use crate::delivery::text::{Printable, printable, truncated};
+use crate::delivery::text::{printable, truncated};
 use crate::delivery::trace::Trace;
 
 /// The least number of bytes that a line counts: its event is larger than its text.
@@ -308,7 +308,7 @@ impl GuestLog {
                 target: "guest",
                 stream = stream.label(),
                 line = %text,
-                message_id = %Printable(&self.context.message_id),
+                message_id = printable(&self.context.message_id),
                 attempt = self.context.attempt,
                 batch = (self.context.messages > 1).then_some(self.context.messages),
                 handler = %self.context.handler,
