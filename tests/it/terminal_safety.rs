@@ -222,23 +222,23 @@ async fn watch_draws_nothing_that_acts_on_a_terminal(kind: Kind) {
 }
 
 #[tokio::test]
-async fn a_message_id_that_a_producer_chose_forges_no_line_of_the_log() {
-    let scene = Scene::new(Kind::List).await;
-    let id = format!("a{HOSTILE}\nforged");
-    let letter = [("x-message-id", &*id)];
-    scene.put(scene.key(), "drop", &letter).await;
-    let ended = scene
-        .binary()
-        .flag("log-format", "pretty")
-        .until_empty()
-        .finish()
-        .await;
-    let log = ended.stderr();
-    assert!(log.contains("dead-lettered"), "{log:?}");
-    for c in [
-        '\u{7}', '\u{9b}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{61c}',
-    ] {
-        assert!(!log.contains(c), "{c:?} in {log:?}");
+async fn a_message_id_that_a_producer_chose_forges_nothing_in_the_log() {
+    for format in ["json", "pretty"] {
+        let scene = Scene::new(Kind::List).await;
+        let id = format!("a{HOSTILE}\nforged level=ERROR");
+        let letter = [("x-message-id", &*id)];
+        scene.put(scene.key(), "trap", &letter).await;
+        let host = scene.binary().flag("max-deliveries", "1");
+        let ended = host.flag("log-format", format).until_empty().finish().await;
+        let log = ended.stderr();
+        let about = |line: &&str| line.contains("owned");
+        // Two lines of the guest, which prints it, the fault, and the dead letter.
+        assert_eq!(log.lines().filter(about).count(), 4, "{log}");
+        assert_eq!(log.chars().find(|c| acts(*c)), None, "{log:?}");
+        // It stays inside of its field.
+        if format == "pretty" {
+            let quoted = |line: &str| line.contains("forged level=ERROR\"");
+            assert!(log.lines().filter(about).all(quoted), "{log}");
+        }
     }
-    assert!(!log.lines().any(|line| line.starts_with("forged")), "{log}");
 }

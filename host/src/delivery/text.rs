@@ -1,7 +1,10 @@
 //! Bounded and printable texts.
 
+<<<<<<< HEAD
 use std::fmt::{self, Write};
 
+=======
+>>>>>>> 006f2a7
 /// The longest detail of a dead letter or a fault, in bytes.
 pub const DETAIL_MAX: usize = 1024;
 
@@ -54,27 +57,20 @@ pub fn acts(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
 }
 
-/// Shows a text without characters that could act on a terminal or forge a line: they are escaped.
-#[derive(Clone, Copy, Debug)]
-pub struct Printable<'a>(pub &'a str);
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| acts(*c)) {
-            write!(f, "{}{}", &rest[..at], c.escape_default())?;
-            rest = &rest[at + c.len_utf8()..];
-        }
-        f.write_str(rest)
-    }
-}
-
-/// The text as [`Printable`] shows it.
+/// The text without characters that could act on a terminal or forge a line: they are escaped.
 pub fn printable(text: &str) -> String {
-    match text.contains(acts) {
-        true => Printable(text).to_string(),
-        false => text.to_owned(),
+    if !text.contains(acts) {
+        return text.to_owned();
     }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
 }
 
 /// The same for a text of several lines, which stay lines.

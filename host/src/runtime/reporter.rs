@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::delivery::ledger::{
@@ -12,7 +11,7 @@ use crate::delivery::ledger::{
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
-use crate::delivery::text::Printable;
+use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repair, Repaired, Reply, Taken};
 use crate::redis::Error;
@@ -83,7 +82,10 @@ impl Reporter {
         }
         if delivery.turned_away == Some(TurnedAway::OtherGroup) {
             self.metrics.other_group.inc();
-            debug!(message_id = %Printable(&message.id), "replayed for another group");
+            debug!(
+                message_id = printable(&message.id),
+                "replayed for another group"
+            );
         }
         if delivery.turned_away == Some(TurnedAway::Duplicate) {
             self.metrics.duplicates.inc();
@@ -117,7 +119,7 @@ impl Reporter {
             return;
         };
         let id = &*job.claim.message.id;
-        let message_id = Printable(id);
+        let message_id = || printable(id);
         let handler = &*report.digest;
         let trace = Trace::of(&job.claim.message.headers);
         let trace_id = trace.as_ref().map(Trace::trace_id);
@@ -125,7 +127,7 @@ impl Reporter {
         let Outcome::Fault(fault) = &report.outcome else {
             let outcome = &report.outcome;
             debug!(
-                %message_id,
+                message_id = message_id(),
                 ?outcome,
                 handler,
                 trace_id,
@@ -147,7 +149,7 @@ impl Reporter {
         });
         if let Some(suppressed) = self.message_line(kind) {
             warn!(
-                %message_id,
+                message_id = message_id(),
                 kind,
                 detail = fault.detail,
                 handler,
@@ -160,7 +162,7 @@ impl Reporter {
     }
 
     pub(super) fn closed(&self, job: &Job, how: Closed, policy: &Policy) {
-        let message_id = Printable(&job.claim.message.id);
+        let message_id = || printable(&job.claim.message.id);
         // A line about an attempt names the handler that ran, if any has.
         let ran = match how {
             Closed::Settled(_) => job.handler(),
@@ -195,21 +197,35 @@ impl Reporter {
             Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
-                debug!(%message_id, delay_ms = millis(after), handler, "requeued");
+                debug!(
+                    message_id = message_id(),
+                    delay_ms = millis(after),
+                    handler,
+                    "requeued"
+                );
             }
-            Closed::Settled(SettleAction::HandBack { .. }) => debug!(%message_id, "handed back"),
+            Closed::Settled(SettleAction::HandBack { .. }) => {
+                debug!(message_id = message_id(), "handed back")
+            }
             Closed::Settled(SettleAction::Leave { .. }) => {
-                debug!(%message_id, "left for another host")
+                debug!(message_id = message_id(), "left for another host")
             }
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
+<<<<<<< HEAD
                 if let Some(suppressed) = self.message_line("dead-lettered") {
                     warn!(
                         %message_id,
                         reason, attempts, detail, handler, suppressed, "dead-lettered"
                     );
                 }
+=======
+                warn!(
+                    message_id = message_id(),
+                    reason, attempts, detail, handler, "dead-lettered"
+                );
+>>>>>>> 006f2a7
                 let dead_letter = Disposition::DeadLetter(rejection);
                 self.metrics.disposition(&dead_letter);
             }
@@ -219,20 +235,27 @@ impl Reporter {
                 if self.guarantee == Guarantee::AtMostOnce {
                     if let Some(others) = self.pass("lost") {
                         warn!(
-                            %message_id,
+                            message_id = message_id(),
                             reason, detail, handler, others, "lost: this queue takes nothing back"
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
+<<<<<<< HEAD
                     if let Some(suppressed) = self.message_line("discarded") {
                         info!(
                             %message_id,
                             reason, attempts, detail, handler, suppressed, "discarded"
                         );
                     }
+=======
+                    info!(
+                        message_id = message_id(),
+                        reason, attempts, detail, handler, "discarded"
+                    );
+>>>>>>> 006f2a7
                 } else if let Some(others) = self.pass(reason) {
                     warn!(
-                        %message_id,
+                        message_id = message_id(),
                         reason,
                         attempts,
                         detail,
@@ -244,6 +267,7 @@ impl Reporter {
                 let discard = Disposition::Discard(rejection);
                 self.metrics.disposition(&discard);
             }
+<<<<<<< HEAD
             Closed::Superseded => debug!(%message_id, "claimed again"),
             Closed::Gone => {
                 self.metrics.gone.inc();
@@ -254,11 +278,15 @@ impl Reporter {
                     );
                 }
             }
+=======
+            Closed::Superseded => debug!(message_id = message_id(), "claimed again"),
+            Closed::Gone => debug!(message_id = message_id(), "settled elsewhere"),
+>>>>>>> 006f2a7
             Closed::Trimmed => {
                 self.metrics.trimmed_pending.inc();
                 if let Some(others) = self.pass("trimmed") {
                     warn!(
-                        %message_id,
+                        message_id = message_id(),
                         others, "lost to trimming: its entry was deleted while it was pending"
                     );
                 }
@@ -266,7 +294,10 @@ impl Reporter {
             Closed::Stolen => {
                 self.metrics.steals.inc();
                 if let Some(others) = self.pass("stolen") {
-                    warn!(%message_id, others, "another host has taken it over");
+                    warn!(
+                        message_id = message_id(),
+                        others, "another host has taken it over"
+                    );
                 }
             }
         }
@@ -274,7 +305,7 @@ impl Reporter {
 
     /// A note of the ledger; `job` is its delivery, if it is about one.
     pub(super) fn note(&mut self, note: Note, job: Option<&Arc<Job>>) {
-        let message_id = job.map(|job| display(Printable(&job.claim.message.id)));
+        let message_id = || job.map(|job| printable(&job.claim.message.id));
         match note {
             Note::OrphansTaken(n) => {
                 self.metrics.orphans_recovered.inc_by(n as u64);
@@ -294,7 +325,7 @@ impl Reporter {
                 if let Some(others) = self.pass("refused") {
                     let (refusals, again_ms) = (others + 1, millis(again));
                     warn!(
-                        message_id,
+                        message_id = message_id(),
                         cause, refusals, again_ms, "redis refuses a settlement; it stays pending"
                     );
                 }
@@ -302,7 +333,10 @@ impl Reporter {
             Note::LeaseLost(_) => {
                 self.metrics.leases_lost.inc();
                 if let Some(others) = self.pass("lease") {
-                    warn!(message_id, others, "lost the lease of a running attempt");
+                    warn!(
+                        message_id = message_id(),
+                        others, "lost the lease of a running attempt"
+                    );
                 }
             }
             Note::LeasesRenewed(n) => {
@@ -311,7 +345,7 @@ impl Reporter {
             Note::IsolatedRunBegan(_) => {
                 self.metrics.isolated_runs.inc();
                 info!(
-                    message_id,
+                    message_id = message_id(),
                     "runs isolated: it may have ended its last hosts"
                 );
             }

@@ -10,7 +10,11 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
+<<<<<<< HEAD
 use crate::delivery::text::{Printable, printable, truncate_utf8, truncated};
+=======
+use crate::delivery::text::{printable, truncated};
+>>>>>>> 006f2a7
 use crate::delivery::trace::Trace;
 
 /// The least number of bytes that a line counts in its attempt.
@@ -336,7 +340,7 @@ impl GuestLog {
                 target: "guest",
                 stream = stream.label(),
                 line = %text,
-                message_id = %Printable(&self.context.message_id),
+                message_id = printable(&self.context.message_id),
                 attempt = self.context.attempt,
                 batch = (self.context.messages > 1).then_some(self.context.messages),
                 handler = %self.context.handler,

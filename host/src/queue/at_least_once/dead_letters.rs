@@ -13,7 +13,7 @@ use super::AtLeastOnce;
 use super::calls::{Replies, complete};
 use crate::delivery::message::Headers;
 use crate::delivery::policy::Rejection;
-use crate::delivery::text::{DETAIL_MAX, Printable, truncate_utf8};
+use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::{Claim, Maintenance, Reply, Settlement};
 use crate::redis::connection::Link;
@@ -85,8 +85,8 @@ impl Counts {
         let mut history = String::from_utf8_lossy(history).into_owned();
         truncate_utf8(&mut history, DETAIL_MAX);
         warn!(
-            message_id = %Printable(&claim.message.id),
-            history = %Printable(&history),
+            message_id = printable(&claim.message.id),
+            history = printable(&history),
             to = to.key,
             "ended a cycle: no handler has seen it since it died there last"
         );
