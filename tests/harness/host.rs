@@ -19,12 +19,16 @@ use crate::guests::guest;
 use crate::redis::{PATIENCE, RedisServer, eventually};
 use crate::witness::Witness;
 
-/// The binary under test: hostler with its fault points.
+/// The binary under test: hostler with its fault points, or the one that `HOSTLER_TEST_BINARY` names
+/// (an older one, say, to see a test fail).
 ///
 /// # Panics
 ///
 /// If it has not been built.
 pub fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("HOSTLER_TEST_BINARY") {
+        return named.into();
+    }
     // target/debug/deps/it-0123456789abcdef
     let test = std::env::current_exe().expect("a process knows its file");
     let dir = test.ancestors().nth(2).expect("tests are built in `deps`");

@@ -75,7 +75,7 @@ async fn a_poison_message_fails_without_its_neighbours() {
         let split = |line: &&hostler_tests::host::Line| {
             line.message().starts_with("a batch ")
                 && line
-                    .text("digest")
+                    .text("handler")
                     .is_some_and(|d| d.starts_with("sha256:"))
         };
         assert_eq!(ended.count(split), 4);

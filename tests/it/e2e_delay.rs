@@ -80,7 +80,7 @@ async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
     let ended = host.drained().await;
     let delays = |id: &str| -> Vec<u64> {
         let of = |line: &&hostler_tests::host::Line| {
-            line.message() == "requeued" && line.text("id") == Some(id)
+            line.message() == "requeued" && line.text("message_id") == Some(id)
         };
         let lines = ended.log.iter().filter(of);
         lines.filter_map(|line| line.number("delay_ms")).collect()

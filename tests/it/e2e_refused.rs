@@ -55,7 +55,7 @@ async fn check_refused(scene: &mut Scene, host: &Host, id: &str, starts: usize, 
         .iter()
         .filter(|line| line.message().starts_with("redis refuses a settlement"))
         .collect();
-    assert!(logged.iter().all(|line| line.text("id").is_some()));
+    assert!(logged.iter().all(|line| line.text("message_id").is_some()));
     let said = logged[0].text("cause").unwrap();
     assert!(said.contains(cause), "{said}");
     assert!(logged.len() as u64 <= host.metric(REFUSALS));

@@ -169,7 +169,7 @@ async fn many_guests_that_wait_need_no_cores() {
 
 /// The lines about this message.
 fn lines_of<'a>(log: &'a [Line], id: &str) -> Vec<&'a Line> {
-    let of = |line: &&Line| line.text("id") == Some(id) || line.text("message_id") == Some(id);
+    let of = |line: &&Line| line.text("message_id") == Some(id);
     log.iter().filter(of).collect()
 }
 
@@ -212,7 +212,10 @@ async fn every_line_about_an_attempt_names_the_handler_and_the_trace() {
     for (said, times) in [("requeued", 1), ("dead-lettered", 1)] {
         let found: Vec<_> = lines.iter().filter(|l| l.message() == said).collect();
         assert_eq!(found.len(), times, "{said}");
-        assert!(found.iter().all(|l| l.text("digest") == Some(&*digest)));
+        if said == "dead-lettered" {
+            assert_eq!(found[0].text("level"), Some("WARN"));
+        }
+        assert!(found.iter().all(|l| l.text("handler") == Some(&*digest)));
     }
     for line in guest {
         assert_eq!(line.text("handler"), Some(&*digest));
@@ -220,13 +223,34 @@ async fn every_line_about_an_attempt_names_the_handler_and_the_trace() {
         assert_eq!(line.text("span_id"), Some("00f067aa0ba902b7"));
     }
     for line in faulted {
-        assert_eq!(line.text("digest"), Some(&*digest));
+        assert_eq!(line.text("handler"), Some(&*digest));
+        assert_eq!(line.text("level"), Some("WARN"));
         assert_eq!(line.text("trace_id"), Some(trace));
         assert!(
             line.text("detail").unwrap().contains("script::"),
             "{line:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_dead_letter_and_the_log_say_what_the_guest_wrote_last() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("panic").await;
+    let ended = scene.host().cap(1).until_empty().finish().await;
+    let look = scene.look().await;
+    let detail = look.dead_letters_of(&id)[0].header("x-dead-letter-detail");
+    let expected = "trap: stderr: asked to panic; wasm trap: ";
+    assert!(detail.unwrap().starts_with(expected), "{detail:?}");
+    let faulted = lines_of(&ended.log, &id)
+        .into_iter()
+        .find(|line| line.message() == "the handler faulted");
+    let detail = faulted.unwrap().text("detail").unwrap();
+    assert!(detail.starts_with("stderr: asked to panic; "), "{detail}");
+    let url = scene.server.url();
+    let peek = ["dlq", "peek", "--redis", &url, "orders:dead"];
+    let shown = hostler_tests::command::run(peek).ok().stdout;
+    assert!(shown.contains("asked to panic"), "{shown}");
 }
 
 #[tokio::test]

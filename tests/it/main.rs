@@ -38,6 +38,8 @@ mod dlq_docs;
 #[cfg(test)]
 mod dlq_filters;
 #[cfg(test)]
+mod dlq_guard;
+#[cfg(test)]
 mod dlq_maxlen;
 #[cfg(test)]
 mod dlq_peek;
@@ -197,6 +199,8 @@ mod swap_trials;
 mod swap_verdicts;
 #[cfg(test)]
 mod swap_versions;
+#[cfg(test)]
+mod terminal_safety;
 #[cfg(test)]
 mod terminal_views;
 #[cfg(test)]

@@ -58,7 +58,13 @@ async fn a_wrong_policy_is_refused_when_it_is_set() {
 async fn policy_get_shows_overridden_rules_and_unset_removes_rules() {
     let scene = Scene::new().await;
     let none = scene.policy("get", &[]).ok();
-    assert_eq!(none.stdout, "no policy is set\n");
+    let by_pattern = "no policy is set by pattern; `--queue KEY` shows those of one queue\n";
+    assert_eq!(none.stdout, by_pattern);
+    // One for a queue is none by pattern, and the text does not deny it.
+    scene.set(&["max_deliveries=3"]);
+    assert_eq!(scene.policy("get", &[]).ok().stdout, by_pattern);
+    let other = scene.policy("get", &["--queue", "other"]).ok();
+    assert_eq!(other.stdout, "no policy is set for `other`\n");
     let pattern = ["--match", "orders*"];
     let rules = ["max_deliveries=7", "on_cap=discard"];
     scene.policy("set", &[&pattern[..], &rules].concat()).ok();
@@ -97,7 +103,7 @@ async fn policy_get_shows_overridden_rules_and_unset_removes_rules() {
     let note = "none of these settings was set";
     assert!(nothing.stderr.contains(note), "{nothing:?}");
     let all = scene.policy("unset", &[&pattern[..], &["--all"]].concat());
-    assert_eq!(all.ok().stdout, "no policy is set\n");
+    assert_eq!(all.ok().stdout, "no policy is set by `orders*`\n");
     for key in ["{orders}:policy", "hostler:policies"] {
         assert!(!scene.exists(key).await, "{key}");
     }

@@ -38,6 +38,80 @@ async fn a_policy_limits_deliveries_until_it_is_unset() {
 }
 
 #[tokio::test]
+async fn inspect_shows_the_rules_that_hosts_go_by() {
+    let scene = Scene::new().await;
+    let url = scene.server.url();
+    let queue = [
+        "inspect", "--redis", &url, "--stream", "orders", "--group", "workers",
+    ];
+    let inspect = |more: &[&str]| run(queue.iter().chain(more)).ok();
+    let caps = |report: &Value| {
+        let rules = report["rules"].as_array().unwrap().iter();
+        let caps = rules.filter(|rule| rule["setting"] == "max_deliveries");
+        let cap = |rule: &Value| (rule["value"].clone(), rule["from"].clone());
+        caps.map(cap).collect::<Vec<_>>()
+    };
+    let cap = |cap: &str, from: &str| (Value::from(cap), Value::from(from));
+    let sees = async |wanted: &[(Value, Value)], hosts: usize| {
+        eventually(&format!("inspect shows {wanted:?}"), async || {
+            let report = inspect(&["--json"]).json();
+            let count = report["hosts"].as_array().unwrap().len();
+            caps(&report) == wanted && count == hosts
+        })
+        .await;
+    };
+    let host = scene.host().cap(7).ready().await;
+    sees(&[cap("7", "--max-deliveries")], 1).await;
+    // Its own flags are no rules of the queue.
+    let own = ["--max-deliveries", "3", "--dead-letter", "orders:other"];
+    let report = inspect(&[&own[..], &["--json"]].concat()).json();
+    assert_eq!(report["rules_of"], "hosts");
+    assert_eq!(caps(&report), [cap("7", "--max-deliveries")]);
+    assert_eq!(report["dead_letter_targets"][0]["key"], "orders:other");
+    // It need not name the dead-letter queue.
+    let report = inspect(&["--json"]).json();
+    assert_eq!(report["dead_letter_targets"][0]["key"], "orders:dead");
+    assert_eq!(report["dead_letters"], 0);
+
+    // A policy shows when the host has applied it.
+    scene.set(&["backoff.first=7s"]);
+    eventually("inspect shows the policy", async || {
+        let text = inspect(&[]).stdout;
+        text.lines().any(|line| {
+            line.split_whitespace()
+                .eq(["backoff.first", "7s", "policy:orders"])
+        })
+    })
+    .await;
+
+    // Where hosts differ, it says who goes by what.
+    let other = scene.host().cap(9).ready().await;
+    let both = [cap("7", "--max-deliveries"), cap("9", "--max-deliveries")];
+    eventually("inspect shows both", async || {
+        let caps = caps(&inspect(&["--json"]).json());
+        caps.len() == 2 && both.iter().all(|cap| caps.contains(cap))
+    })
+    .await;
+    let text = inspect(&[]).stdout;
+    let line = [
+        "max_deliveries",
+        "9",
+        "--max-deliveries",
+        &*other.consumer(),
+    ];
+    assert!(
+        text.lines().any(|l| l.split_whitespace().eq(line)),
+        "{text}"
+    );
+
+    host.drained().await;
+    other.drained().await;
+    sees(&[(Value::Null, "default".into())], 0).await;
+    let text = inspect(&[]).stdout;
+    assert!(text.contains("no host says its rules"), "{text}");
+}
+
+#[tokio::test]
 async fn a_policy_changes_dead_letter_routes_ttl_and_max_length() {
     let mut scene = Scene::new().await;
     let options = scene.host().dead_letter();

@@ -363,6 +363,25 @@ async fn a_trap_names_the_function() {
 }
 
 #[tokio::test]
+async fn a_crash_quotes_the_last_line_that_the_guest_wrote_to_stderr() {
+    let mut rig = Rig::scripted(&reused(100));
+    let panic = rig.fault("panic").await;
+    assert_eq!(panic.kind, FaultKind::Trap);
+    let detail = "stderr: asked to panic; wasm trap: wasm `unreachable` instruction executed, in ";
+    assert!(panic.detail.starts_with(detail), "{panic}");
+    // The guest chooses the text: it is bounded, and acts on no terminal.
+    let long = "x".repeat(2_000);
+    let hostile = rig.fault(&format!("sleep:\u{1b}[31m\u{202e}{long}")).await;
+    let detail = "stderr: `sleep` needs a number, not `\\u{1b}[31m\\u{202e}xxx";
+    assert!(hostile.detail.starts_with(detail), "{hostile}");
+    assert!(hostile.detail.matches('x').count() < 300, "{hostile}");
+    assert!(hostile.detail.contains("; wasm trap: "), "{hostile}");
+    // The line of one attempt is not that of the next.
+    let trap = rig.fault("trap").await;
+    assert!(trap.detail.starts_with("wasm trap: "), "{trap}");
+}
+
+#[tokio::test]
 async fn function_names_in_a_trap_are_bounded_and_escaped() {
     let long = "n".repeat(5_000);
     let items = format!(

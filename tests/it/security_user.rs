@@ -153,6 +153,7 @@ async fn the_documented_user_can_replay_dead_letters_and_nothing_else(kind: Kind
         if kind == Kind::List {
             // A message of a list with raw values returns to the list beside it.
             let headers = [
+                ("x-dead-letter-reason", "trap"),
                 ("x-dead-letter-source", key),
                 ("x-dead-letter-framing", "raw"),
             ];

@@ -127,7 +127,7 @@ async fn a_flood_of_files_is_taken_in_order_and_ends_with_the_last_one() {
             .collect()
     };
     let swapped = || digests("swapped", "to");
-    let superseded = || digests("a version was superseded before it was taken", "digest");
+    let superseded = || digests("a version was superseded before it was taken", "handler");
     let begun = Instant::now();
     let (mut functions, mut put) = (16, Vec::new());
     // The host reads the file twice, a quarter of a second apart: it misses no version.

@@ -1,7 +1,8 @@
 //! Canary and breaker: handlers that fail at known rates.
 
 use hostler_tests::checker::DeadLetter;
-use hostler_tests::host::{Host, HostOptions};
+use hostler_tests::command::run;
+use hostler_tests::host::{Host, HostOptions, eventually_or};
 use hostler_tests::redis::eventually;
 use hostler_tests::versions::{Failing, bad, failing, good};
 
@@ -105,6 +106,28 @@ async fn a_canary_that_fails_no_more_often_is_promoted() {
 /// The number of different messages that must have faulted.
 const FAULTED: u64 = 30;
 
+/// Whether `inspect`, `versions` and `watch` say that the host is stopped.
+async fn says_stopped(scene: &Scene, stopped: bool) {
+    let url = scene.url();
+    let queue = ["--redis", &url, "--stream", "orders", "--group", "workers"];
+    let inspect = || run(["inspect"].iter().chain(&queue)).ok().stdout;
+    let watch = || {
+        run(["watch", "--count", "1"].iter().chain(&queue))
+            .ok()
+            .stdout
+    };
+    let versions = || scene.command(&["versions"]).ok().stdout;
+    let all = || [inspect(), versions(), watch()];
+    let says = |text: &String| text.contains(" is stopped: handler: ") && text.contains("faulted");
+    let what = || format!("stopped: {stopped}: {:#?}", all());
+    eventually_or(what, async || {
+        all().iter().all(|text| says(text) == stopped)
+    })
+    .await;
+    let states = scene.listed()["hosts"][0]["not_ready"].clone();
+    assert_eq!(states.as_array().unwrap().is_empty(), !stopped, "{states}");
+}
+
 fn breaker(scene: &Scene) -> HostOptions {
     let options = scene.host().cap(1).flag("prefetch", "32");
     options.flag("breaker-min-messages", &FAULTED.to_string())
@@ -128,6 +151,7 @@ async fn a_version_that_faults_on_everything_stops_the_queue_until_a_new_version
     assert_eq!(status, 503);
     assert!(ready.contains("\"cause\":\"handler\""), "{ready}");
     assert!(ready.contains("faulted"), "{ready}");
+    says_stopped(&scene, true).await;
     // The host tries one message, and then waits longer.
     host.logs_times("the handler faults on everything: stopped", 3)
         .await;
@@ -144,6 +168,7 @@ async fn a_version_that_faults_on_everything_stops_the_queue_until_a_new_version
     scene.put(&fixed);
     runs(&host, &fixed).await;
     host.logs("the handler is run again").await;
+    says_stopped(&scene, false).await;
     scene.emptied().await;
     let dead = scene.dead().await.len();
     let (status, _) = host.get("/ready");

@@ -15,7 +15,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
 use crate::cli::text::one_line;
-use crate::dead_letter::peek::{OTHER, UNKNOWN};
+use crate::dead_letter::peek::OTHER;
 use crate::dead_letter::{DeadLetters, Entry, Scan};
 
 mod export;
@@ -57,10 +57,10 @@ fn with_letters<T>(
     key: &str,
     flags: Flags<Reach>,
     variables: Variables,
-    work: impl AsyncFnOnce(&DeadLetters) -> Result<T, Failure>,
+    work: impl AsyncFnOnce(DeadLetters) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     ask(flags, variables, "dlq", async |session| {
-        work(&DeadLetters::new(&session.connector, key)).await
+        work(DeadLetters::new(&session.connector, key)).await
     })
 }
 
@@ -74,6 +74,11 @@ impl<'a> Batches<'a> {
     fn new(scan: Scan<'a>, limit: Option<u64>) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         Self { scan, left }
+    }
+
+    /// How many entries were left so far because they are no dead letters.
+    fn others(&self) -> u64 {
+        self.scan.others()
     }
 
     /// The next batch, which may be empty; `None` = the scan or the limit has ended.
@@ -99,9 +104,8 @@ const REASONS_MAX: usize = 100;
 struct ByReason<T>(BTreeMap<String, T>);
 
 impl<T: Default> ByReason<T> {
-    fn of(&mut self, entry: &Entry) -> &mut T {
-        let reason = entry.reason.as_deref().filter(|reason| !reason.is_empty());
-        let reason = one_line(reason.unwrap_or(UNKNOWN));
+    fn of(&mut self, entry: &Entry, key: &str) -> &mut T {
+        let reason = one_line(entry.reason_in(key));
         let is_room = self.0.len() < REASONS_MAX || self.0.contains_key(&reason);
         let reason = if is_room { reason } else { OTHER.to_owned() };
         self.0.entry(reason).or_default()

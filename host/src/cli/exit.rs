@@ -172,6 +172,9 @@ impl From<dead_letter::Error> for Failure {
     fn from(error: dead_letter::Error) -> Self {
         match error {
             dead_letter::Error::Redis(error) => error.into(),
+            error @ dead_letter::Error::Served { .. } => Self::new(Exit::Usage, error).hint(
+                "name the key of a dead-letter queue; `--even-if-served` goes on nevertheless",
+            ),
             error => Self::new(Exit::Usage, error),
         }
     }

@@ -5,10 +5,9 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue, checked};
 use crate::cli::live_rules::{LiveRules, refuse_channel};
-use crate::cli::session::{Session, ask_at};
+use crate::cli::session::ask_at;
 use crate::cli::text::duration_ms;
 use crate::cli::{Variables, output, versions};
-use crate::config::QueueKind;
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;
@@ -64,7 +63,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     refuse_channel(&queue, "inspect")?;
     ask_at(&redis, "inspect", async |session| {
         let policies = session.link("policies");
-        let rules = LiveRules::read(policies, &sources, &queue, dead_letter).await;
+        let store = Store::new(session.link("hosts"), queue.name());
+        let hosts = versions::hosts_of(&store, queue.group()).await;
+        let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
         let dead_letter = rules.dead_letter.as_ref();
         let key = dead_letter.map(|d| &*d.key);
         let mut targets =
@@ -95,20 +96,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 })
                 .collect(),
             pinned_by: seen.groups.first().map(|g| g.name.as_str()),
-            hosts: hosts(session, &queue).await,
+            hosts,
             queue: &seen,
             rules: &rules,
         };
         output::either(args.json, &inspected, text)
     })
-}
-
-/// The hosts that show themselves. Empty if the user may not read them.
-async fn hosts(session: &Session, queue: &QueueKind) -> Vec<HostSeen> {
-    let store = Store::new(session.link("inspect"), queue.name());
-    let mut hosts = versions::parse_hosts(&store.hosts().await.unwrap_or_default());
-    hosts.retain(|host| host.group.as_deref() == queue.group());
-    hosts
 }
 
 fn text(report: &Inspected<'_>) -> String {

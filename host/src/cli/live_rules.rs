@@ -1,19 +1,24 @@
-//! The live settings of a queue, as a host with these settings applies them: for `inspect` and `watch`.
+//! The live settings of a queue: as its hosts say that they go by them, or else as a host with the
+//! settings of this command would. For `inspect` and `watch`.
 
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
-use crate::config::{DeadLetter, Effective, QueueKind, Sources};
+use crate::config::{Collected, DeadLetter, Effective, Input, PolicyValue, QueueKind, Sources};
 use crate::host::settings::policy_values;
 use crate::policies::Policies;
 use crate::queue::kind::Place;
 use crate::redis::connection::Link;
+use crate::rollout::follower::HostSeen;
+use crate::telemetry::status::ActiveRule;
 
 /// The live settings of a queue.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct LiveRules {
     rules: Vec<LiveRule>,
+    /// Who goes by them.
+    rules_of: RulesOf,
     /// Why policies are ignored, if they are.
     policies_ignored: Option<String>,
     /// Where dead letters go.
@@ -21,18 +26,54 @@ pub(super) struct LiveRules {
     pub(super) dead_letter: Option<DeadLetter>,
 }
 
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum RulesOf {
+    /// The hosts that serve the queue.
+    Hosts,
+    /// No host says its rules: a host with the settings of this command would.
+    #[default]
+    Settings,
+}
+
 #[derive(Debug, Serialize)]
 struct LiveRule {
-    setting: &'static str,
+    setting: String,
     value: Option<String>,
     /// `default`, `policy:<key or pattern>`, `<file>:<line>`, the variable, or the flag.
     from: String,
+    /// The hosts that go by it, where hosts differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<String>,
 }
 
 impl LiveRules {
-    /// Read the policies of the queue and add the settings of this command. If the user may not read
-    /// policies, the settings alone count.
+    /// The rules of these hosts of the queue; without hosts, those of its policies and of the settings of
+    /// this command. If the user may not read policies, the settings alone count.
     pub(super) async fn read(
+        policies: Link,
+        sources: &Sources,
+        queue: &QueueKind,
+        dead_letter: Option<DeadLetter>,
+        hosts: &[HostSeen],
+    ) -> Self {
+        let mut rules = Self::of_settings(policies, sources, queue, dead_letter).await;
+        let telling: Vec<&HostSeen> = hosts.iter().filter(|h| !h.rules.is_empty()).collect();
+        if let Some(first) = telling.first() {
+            rules.rules = merged(&telling);
+            rules.rules_of = RulesOf::Hosts;
+            rules.policies_ignored = None;
+            // A dead-letter queue that this command names is the one that is looked at.
+            let told = rules.dead_letter.is_none();
+            rules.dead_letter = match told {
+                true => dead_letter_of(&first.rules, queue),
+                false => rules.dead_letter,
+            };
+        }
+        rules
+    }
+
+    async fn of_settings(
         policies: Link,
         sources: &Sources,
         queue: &QueueKind,
@@ -62,28 +103,105 @@ impl LiveRules {
     ) -> Self {
         let live = effective.into_iter().filter(|setting| setting.is_live);
         let rule = |setting: Effective| LiveRule {
-            setting: setting.key,
+            setting: setting.key.to_owned(),
             value: setting.value,
             from: setting.source.to_string(),
+            hosts: Vec::new(),
         };
         Self {
             rules: live.map(rule).collect(),
+            rules_of: RulesOf::Settings,
             policies_ignored,
             dead_letter,
         }
     }
 
     pub(super) fn text(&self) -> String {
-        let rows = self.rules.iter().map(|rule| {
+        let differ = self.rules.iter().any(|rule| !rule.hosts.is_empty());
+        let row = |rule: &LiveRule| {
             let value = rule.value.as_deref().unwrap_or("-");
-            [rule.setting.to_owned(), value.to_owned(), rule.from.clone()]
+            [rule.setting.clone(), value.to_owned(), rule.from.clone()]
+        };
+        let mut text = match self.rules_of {
+            RulesOf::Hosts => String::new(),
+            RulesOf::Settings => {
+                "no host says its rules; one with the settings of this command would go by these\n\n"
+                    .to_owned()
+            }
+        };
+        text.push_str(&match differ {
+            false => output::titled(["rule", "value", "from"], self.rules.iter().map(row)),
+            true => {
+                let rows = self.rules.iter().map(|rule| {
+                    let [setting, value, from] = row(rule);
+                    let hosts = match rule.hosts.is_empty() {
+                        true => "all".to_owned(),
+                        false => rule.hosts.join(", "),
+                    };
+                    [setting, value, from, hosts]
+                });
+                output::titled(["rule", "value", "from", "hosts"], rows)
+            }
         });
-        let mut text = output::titled(["rule", "value", "from"], rows);
         if let Some(why) = &self.policies_ignored {
             text.push_str(&format!("\n\npolicies are ignored: {why}"));
         }
         text
     }
+}
+
+/// The rules of several hosts. Where hosts differ, a rule has a row for each value and origin.
+fn merged(hosts: &[&HostSeen]) -> Vec<LiveRule> {
+    let mut merged: Vec<LiveRule> = Vec::new();
+    for host in hosts {
+        for ActiveRule {
+            setting,
+            value,
+            from,
+        } in &host.rules
+        {
+            let is_same = |rule: &&mut LiveRule| {
+                rule.setting == *setting && rule.value == *value && rule.from == *from
+            };
+            if let Some(rule) = merged.iter_mut().find(is_same) {
+                rule.hosts.push(host.consumer.clone());
+                continue;
+            }
+            // Behind the other values of the setting.
+            let last = merged.iter().rposition(|rule| rule.setting == *setting);
+            let rule = LiveRule {
+                setting: setting.clone(),
+                value: value.clone(),
+                from: from.clone(),
+                hosts: vec![host.consumer.clone()],
+            };
+            merged.insert(last.map_or(merged.len(), |last| last + 1), rule);
+        }
+    }
+    for rule in &mut merged {
+        if rule.hosts.len() == hosts.len() {
+            rule.hosts.clear();
+        }
+    }
+    merged
+}
+
+/// Where dead letters go by these rules; `None` if they are those of another version of hostler.
+fn dead_letter_of(rules: &[ActiveRule], queue: &QueueKind) -> Option<DeadLetter> {
+    let set = rules.iter().filter(|rule| rule.from != "default");
+    let value = |rule: &ActiveRule| {
+        Some(PolicyValue {
+            key: rule.setting.clone(),
+            text: rule.value.clone()?,
+            target: "".into(),
+        })
+    };
+    let policies = set.filter_map(value).collect();
+    let collected = Collected::new(Input {
+        policies,
+        ..Input::default()
+    });
+    collected.rules(queue).ok().flatten()
 }
 
 /// A channel holds nothing: refuse to look at one.

@@ -131,17 +131,26 @@ pub fn main(arguments: Vec<OsString>, variables: Variables) -> ExitCode {
 
 fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> {
     let parsed = Cli::command()
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&arguments)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            output::people(&rendered(&error));
+            // It repeats arguments: without their passwords.
+            let message = error.render();
+            let [plain, coloured] =
+                [message.to_string(), message.ansi().to_string()].map(|text| mask_urls(&text));
+            output::usage(&plain, &coloured, &arguments);
             return Ok(Exit::Usage);
         }
         // The output of `--help` and `--version` is data.
         Err(error) => {
-            output::data(rendered(&error).as_bytes())?;
+            let text = error.render();
+            let text = match output::is_terminal() {
+                true => text.ansi().to_string(),
+                false => text.to_string(),
+            };
+            output::data(mask_urls(&text).as_bytes())?;
             return Ok(Exit::Ok);
         }
     };
@@ -165,17 +174,6 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::CompileComponent(compile_component::Args {}) => compile_component::run(),
     }
-}
-
-/// The message of clap, without the passwords of the arguments.
-fn rendered(error: &clap::Error) -> String {
-    let styled = error.render();
-    let text = if output::is_terminal() {
-        styled.ansi().to_string()
-    } else {
-        styled.to_string()
-    };
-    mask_urls(&text)
 }
 
 /// Mask every URL with credentials in a text.
@@ -215,6 +213,27 @@ mod tests {
             }
             open.extend(command.get_subcommands().cloned());
         }
+    }
+
+    #[test]
+    fn an_example_of_several_lines_can_be_pasted_as_one_command() {
+        let mut open = vec![Cli::command()];
+        let mut continued = 0;
+        while let Some(command) = open.pop() {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let mut lines = help.lines().peekable();
+            while let Some(line) = lines.next() {
+                let is_cut = line.ends_with('\\');
+                if is_cut || line.trim_start().starts_with("hostler ") {
+                    let is_more = lines.peek().is_some_and(|next| next.starts_with("    "));
+                    assert_eq!(is_cut, is_more, "{}: {line}", command.get_name());
+                    continued += u32::from(is_more);
+                }
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+        assert!(continued > 10, "{continued}");
     }
 
     #[test]

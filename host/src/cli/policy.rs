@@ -182,7 +182,7 @@ fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
         let pairs: Vec<(&str, &str)> = wanted.iter().map(|(s, t)| (&**s, &**t)).collect();
         policies.set(&scope, &pairs).await?;
         advise(&found);
-        show(&found, false, args.common.json)
+        show(&found, Some(&scope), args.common.json)
     })
 }
 
@@ -301,7 +301,7 @@ fn get(args: Common, variables: Variables) -> Result<Exit, Failure> {
             settings,
             patterns_error: None,
         };
-        show(&found, scope.is_none(), args.json)
+        show(&found, scope.as_ref(), args.json)
     })
 }
 
@@ -325,7 +325,7 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
             settings: stored(policies, &scope).await?,
             patterns_error: None,
         };
-        show(&found, false, args.common.json)
+        show(&found, Some(&scope), args.common.json)
     })
 }
 
@@ -348,8 +348,9 @@ async fn stored(policies: &Policies, scope: &Scope) -> Result<Vec<Stored>, Failu
     }
 }
 
-/// Print policies. `all_apply`: they are for different queues, so that none overrides another.
-fn show(found: &QueuePolicies, all_apply: bool, json: bool) -> Result<Exit, Failure> {
+/// Print the policies of these queues. Those of all patterns (`None`) are for different queues, so that
+/// none overrides another.
+fn show(found: &QueuePolicies, scope: Option<&Scope>, json: bool) -> Result<Exit, Failure> {
     let effective = found.effective();
     let mut rows: Vec<Row<'_>> = found
         .settings
@@ -358,14 +359,20 @@ fn show(found: &QueuePolicies, all_apply: bool, json: bool) -> Result<Exit, Fail
             setting: &stored.setting,
             value: &stored.text,
             target: stored.scope.text(),
-            counts: all_apply || effective.contains(&stored),
+            counts: scope.is_none() || effective.contains(&stored),
             problem: problem(stored),
         })
         .collect();
     rows.sort_by_key(|row| (row.target, row.setting));
     output::either(json, &rows, |rows| {
         if rows.is_empty() {
-            return "no policy is set".to_owned();
+            return match scope {
+                Some(Scope::Queue(key)) => format!("no policy is set for `{key}`"),
+                Some(Scope::Match(pattern)) => format!("no policy is set by `{pattern}`"),
+                None => {
+                    "no policy is set by pattern; `--queue KEY` shows those of one queue".to_owned()
+                }
+            };
         }
         let rows = rows.iter().map(|row| {
             let remark = match (&row.problem, row.counts) {

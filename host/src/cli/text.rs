@@ -2,6 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use ratatui::text::Span;
+
 use crate::config::Value;
 pub(super) use crate::delivery::millis::millis;
 use crate::delivery::text::printable;
@@ -27,7 +29,49 @@ pub(super) fn short(text: &str) -> String {
     short
 }
 
-/// The same, of bytes that may be no text.
+/// The columns that a text takes on a terminal.
+pub(super) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// Foreign text on one line of at most `max` columns.
+pub(super) fn cut(text: &str, max: usize) -> String {
+    wrapped(text, max, 1).concat()
+}
+
+/// Foreign text on at most so many lines of at most `max` columns each.
+pub(super) fn wrapped(text: &str, max: usize, lines: usize) -> Vec<String> {
+    // Characters that take no columns are bounded as well.
+    let most = 2 * max * lines;
+    let mut is_cut = text.chars().nth(most).is_some();
+    let text: String = text.chars().take(most).collect();
+    let mut wrapped = vec![String::new()];
+    for c in one_line(&text).chars() {
+        let is_last = wrapped.len() == lines;
+        let Some(line) = wrapped.last_mut() else {
+            break;
+        };
+        line.push(c);
+        if width(line) <= max {
+            continue;
+        }
+        is_cut |= is_last;
+        if is_last {
+            break;
+        }
+        line.pop();
+        wrapped.push(c.to_string());
+    }
+    if let Some(line) = wrapped.last_mut().filter(|_| is_cut) {
+        while width(line) >= max {
+            line.pop();
+        }
+        line.push('…');
+    }
+    wrapped
+}
+
+/// The same as [`one_line`], of bytes that may be no text.
 pub(super) fn one_line_of(bytes: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(bytes))
 }
@@ -74,6 +118,14 @@ pub(super) fn time(epoch_ms: u64) -> String {
     }
 }
 
+/// The same without milliseconds.
+pub(super) fn time_to_seconds(epoch_ms: u64) -> String {
+    match time(epoch_ms).split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => UNKNOWN.to_owned(),
+    }
+}
+
 /// Enough of a digest to tell versions apart.
 pub(super) fn short_digest(digest: &str) -> &str {
     let end = "sha256:".len() + 12;
@@ -104,10 +156,25 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_cut_after_columns_and_says_so() {
+        assert_eq!(cut("abcde", 5), "abcde");
+        assert_eq!(cut("abcdef", 5), "abcd…");
+        assert_eq!(cut("\u{6f22}\u{6f22}\u{6f22}", 5), "\u{6f22}\u{6f22}…");
+        assert_eq!(cut("", 5), "");
+        assert_eq!(wrapped("abcdefghij", 5, 2), ["abcde", "fghij"]);
+        assert_eq!(wrapped("abcdefghijk", 5, 2), ["abcde", "fghi…"]);
+        // Marks without a width do not make a line endless.
+        let marks = "a\u{301}".repeat(1000);
+        assert_eq!(cut(&marks, 5), format!("{}…", "a\u{301}".repeat(4)));
+    }
+
+    #[test]
     fn times_that_cannot_be_written_are_a_dash() {
         assert_eq!(time(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
+        assert_eq!(time_to_seconds(1_700_000_000_123), "2023-11-14T22:13:20Z");
         for none in [0, YEAR_10000_MS, u64::MAX] {
             assert_eq!(time(none), UNKNOWN);
+            assert_eq!(time_to_seconds(none), UNKNOWN);
         }
     }
 }

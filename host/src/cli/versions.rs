@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::session::ask;
-use crate::cli::text::{short_digest, size};
+use crate::cli::text::{one_line, short_digest, size};
 use crate::cli::{Variables, output};
 use crate::redis::Error;
 use crate::rollout::follower::HostSeen;
@@ -101,6 +101,13 @@ fn shown<'a>(
     }
 }
 
+/// The hosts of a queue, of this group of it, that show themselves. Empty if the user may not read them.
+pub(super) async fn hosts_of(store: &Store, group: Option<&str>) -> Vec<HostSeen> {
+    let mut hosts = parse_hosts(&store.hosts().await.unwrap_or_default());
+    hosts.retain(|host| host.group.as_deref() == group);
+    hosts
+}
+
 /// The hosts that show themselves. Texts of another version of hostler may not parse: leave them out.
 pub(super) fn parse_hosts(texts: &[String]) -> Vec<HostSeen> {
     let hosts = texts.iter().map(|text| serde_json::from_str(text));
@@ -148,7 +155,8 @@ fn row(shown: &Shown<'_>, version: &Version<'_>) -> [String; 6] {
     ]
 }
 
-/// What each host runs and has refused, one line each.
+/// The state of each host, what it runs and has refused, one line each; below, why hosts are not ready or
+/// ignore rules.
 pub(super) fn hosts_table(hosts: &[HostSeen]) -> String {
     let rows = hosts.iter().map(|host| {
         let handler = &host.handler;
@@ -156,6 +164,7 @@ pub(super) fn hosts_table(hosts: &[HostSeen]) -> String {
         let refused = handler.refused.as_ref();
         [
             host.consumer.clone(),
+            host.state().to_owned(),
             short_digest(&handler.current.digest).to_owned(),
             handler.current.origin.clone(),
             canary.map_or_else(String::new, |canary| {
@@ -167,5 +176,14 @@ pub(super) fn hosts_table(hosts: &[HostSeen]) -> String {
             }),
         ]
     });
-    output::titled(["host", "runs", "from", "canary", "refused"], rows)
+    let titles = ["host", "state", "runs", "from", "canary", "refused"];
+    let mut text = output::titled(titles, rows);
+    for host in hosts {
+        let ignores = host.rules_refused.as_ref();
+        let ignores = ignores.map(|why| format!("{} ignores new rules: {why}", host.consumer));
+        for remark in host.trouble().into_iter().chain(ignores) {
+            text.push_str(&format!("\n{}", one_line(&remark)));
+        }
+    }
+    text
 }

@@ -4,6 +4,7 @@
 //! - [`render`]: a snapshot as a screen, or as a line.
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use crate::cli::flags::{Flags, ReachQueue, checked};
 use crate::cli::live_rules::refuse_channel;
 use crate::cli::session::ask_at;
 use crate::cli::{Variables, output, text};
+use crate::config::Value;
 use crate::host::StopSignals;
 
 mod render;
@@ -45,8 +47,9 @@ Examples:
     --admin 10.0.0.8:9400
   hostler watch --config orders.toml --json --count 1 | jq .dead_letters")]
 pub(super) struct Args {
-    /// The admin server of a host (its `--admin`); may be repeated
-    #[arg(long = "admin", value_name = "ADDRESS")]
+    /// The admin server of a host (its `--admin`); may be repeated. A port alone
+    /// means this machine
+    #[arg(long = "admin", value_name = "ADDRESS", value_parser = admin)]
     hosts: Vec<String>,
 
     /// The time between two snapshots
@@ -63,6 +66,22 @@ pub(super) struct Args {
 
     #[command(flatten)]
     flags: Flags<ReachQueue>,
+}
+
+/// The address of an admin server: as a host's `--admin`, a name and a port, or a URL.
+fn admin(text: &str) -> Result<String, &'static str> {
+    if let Ok(address) = SocketAddr::parse(text) {
+        return Ok(address.to_string());
+    }
+    let address = text.strip_prefix("http://").unwrap_or(text);
+    let address = address.trim_end_matches('/');
+    let port = address
+        .rsplit_once(':')
+        .map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
+    match port {
+        Some((false, Ok(_))) => Ok(address.to_owned()),
+        _ => Err("write it as 127.0.0.1:9400, name:9400, or a port alone"),
+    }
 }
 
 fn every(text: &str) -> Result<Duration, String> {
@@ -224,5 +243,28 @@ fn next_key() -> std::io::Result<Option<Key>> {
 impl Drop for Keys {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admin_server_is_named_by_its_port_its_address_or_its_url() {
+        for (text, address) in [
+            ("7911", "127.0.0.1:7911"),
+            (":7911", "127.0.0.1:7911"),
+            ("localhost:7911", "127.0.0.1:7911"),
+            ("10.0.0.7:7911", "10.0.0.7:7911"),
+            ("[::1]:7911", "[::1]:7911"),
+            ("web-1.internal:7911", "web-1.internal:7911"),
+            ("http://web-1:7911/", "web-1:7911"),
+        ] {
+            assert_eq!(admin(text).as_deref(), Ok(address));
+        }
+        for wrong in ["", "web-1", "web-1:", "70000", "web-1:x", "http://:7911"] {
+            admin(wrong).unwrap_err();
+        }
     }
 }

@@ -9,13 +9,16 @@ use serde::{Serialize, Serializer};
 use super::list;
 use crate::delivery::death::History;
 use crate::delivery::message::Headers;
-use crate::wire::{dead_letter as header, death, stream};
+use crate::wire::{dead_letter as header, death, keys, stream};
+
+/// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.
+pub const UNKNOWN: &str = "unknown";
 
 /// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
-/// As JSON: `{"id","reason","detail","attempts","source","source_id","handler","group","headers":{},
+/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","headers":{},
 /// "body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
-/// a repeated header the first is shown.
+/// a repeated header the first is shown. `died_ms` is 0 if the time is not known.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// Its id in the dead-letter queue. In a stream it contains the time of death; in a list it is a
@@ -86,6 +89,23 @@ impl Entry {
         }
     }
 
+    /// Whether it is a dead letter in the queue with this key: it says why it died, and it died
+    /// elsewhere. A message that was replayed says both, and is a message again where it died.
+    pub fn is_dead_letter_in(&self, key: &str) -> bool {
+        let has_reason = self.reason.as_deref().is_some_and(|r| !r.is_empty());
+        let is_home = |source: &str| source == key || keys::retry(source) == key;
+        has_reason && !self.source.as_deref().is_some_and(is_home)
+    }
+
+    /// Its reason in a count and in a filter, in the queue with this key: [`UNKNOWN`] if it is no dead
+    /// letter there.
+    pub fn reason_in(&self, key: &str) -> &str {
+        let reason = self.reason.as_deref();
+        reason
+            .filter(|_| self.is_dead_letter_in(key))
+            .unwrap_or(UNKNOWN)
+    }
+
     /// When it died, in epoch milliseconds, by Redis' clock; 0 if that is unknown.
     pub fn died_ms(&self) -> u64 {
         match self.value {
@@ -126,8 +146,9 @@ impl Entry {
 
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut entry = serializer.serialize_struct("Entry", 12)?;
+        let mut entry = serializer.serialize_struct("Entry", 13)?;
         entry.serialize_field("id", &self.id)?;
+        entry.serialize_field("died_ms", &self.died_ms())?;
         entry.serialize_field("reason", &self.reason)?;
         entry.serialize_field("detail", &self.detail)?;
         entry.serialize_field("attempts", &self.attempts)?;
@@ -198,6 +219,7 @@ mod tests {
             json,
             serde_json::json!({
                 "id": "1700000000123-4",
+                "died_ms": 1_700_000_000_123_u64,
                 "reason": "dropped",
                 "detail": "no \u{fffd}",
                 "attempts": 3,
@@ -221,6 +243,29 @@ mod tests {
             })
         );
         assert_eq!(entry.died_ms(), 1_700_000_000_123);
+    }
+
+    #[test]
+    fn a_message_that_is_back_where_it_died_is_no_dead_letter() {
+        let reason: (&str, &[u8]) = ("h:x-dead-letter-reason", b"trap");
+        let died_in = |source: &'static [u8]| ("h:x-dead-letter-source", source);
+        for (fields, key, is_dead_letter) in [
+            (&[reason, died_in(b"jobs")][..], "jobs:dead", true),
+            (&[reason, died_in(b"jobs")], "jobs", false),
+            (&[reason, died_in(b"jobs")], "{jobs}:retry", false),
+            (&[reason], "jobs", true),
+            (&[died_in(b"jobs")], "jobs:dead", false),
+            (&[("h:x-dead-letter-reason", b"")], "jobs:dead", false),
+            (&[("_payload", b"hi")], "jobs:dead", false),
+        ] {
+            let entry = entry(fields);
+            assert_eq!(
+                entry.is_dead_letter_in(key),
+                is_dead_letter,
+                "{key} {fields:?}"
+            );
+            assert_eq!(entry.reason_in(key) == UNKNOWN, !is_dead_letter);
+        }
     }
 
     #[test]

@@ -41,6 +41,9 @@
 //! # }
 //! ```
 //!
+//! Only dead letters are taken ([`Entry::is_dead_letter_in`]), unless a [`Filter`] names others; and
+//! nothing is taken from a key that is a queue which is served ([`Error::Served`]).
+//!
 //! A future that is dropped half-way, or a process that dies, leaves no entry half moved: one script
 //! moves it, or, across slots, a two-phase move that the next replay finishes.
 
@@ -63,6 +66,7 @@ mod list;
 pub mod peek;
 pub mod replay;
 pub mod scan;
+mod served;
 mod two_phase_move;
 
 pub use entry::Entry;
@@ -91,6 +95,14 @@ pub enum Error {
         /// The text.
         id: String,
     },
+    /// The key is not that of a dead-letter queue, as far as it can be known.
+    #[error("`{key}` is a queue that is served: {by}")]
+    Served {
+        /// The key.
+        key: String,
+        /// Who serves it.
+        by: String,
+    },
     /// The URL is wrong.
     #[error(transparent)]
     Url(#[from] TargetError),
@@ -105,6 +117,7 @@ pub struct DeadLetters {
     link: Link,
     key: String,
     options: stream::Options,
+    even_if_served: bool,
     kind: OnceLock<Kind>,
     /// How many entries of a list were removed through this handle, or were found gone.
     removed: AtomicU64,
@@ -124,6 +137,7 @@ impl DeadLetters {
             link: connector.link("dead-letters"),
             key: key.into(),
             options: stream::Options::default(),
+            even_if_served: false,
             kind: OnceLock::new(),
             removed: AtomicU64::new(0),
         }
@@ -144,6 +158,21 @@ impl DeadLetters {
     pub fn reading(mut self, options: stream::Options) -> Self {
         self.options = options;
         self
+    }
+
+    /// Scan it even if it is a queue that is served, such as a dead-letter queue with hosts of its own.
+    #[must_use]
+    pub fn even_if_served(mut self, even: bool) -> Self {
+        self.even_if_served = even;
+        self
+    }
+
+    /// Who serves it as a queue, for people, as far as that can be known.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed.
+    pub async fn served_by(&self) -> Result<Option<String>, Error> {
+        served::by_whom(self).await
     }
 
     /// Its key.
@@ -176,14 +205,32 @@ impl DeadLetters {
     /// # Errors
     /// [`Error`]; nothing was changed.
     pub async fn peek(&self, limit: usize) -> Result<Peek, Error> {
-        Peek::read(self, limit).await
+        self.peek_for(&[], limit).await
+    }
+
+    /// The same of entries with one of these reasons ([`peek::UNKNOWN`]: of those that are no dead
+    /// letters). Empty = any.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed.
+    pub async fn peek_for(&self, reasons: &[String], limit: usize) -> Result<Peek, Error> {
+        Peek::read(self, reasons, limit).await
     }
 
     /// Go through the entries that are there now and match `filter`, oldest first.
     ///
     /// # Errors
-    /// [`Error`]; nothing was changed. A wrong id in the filter is [`Error::NoId`].
+    /// [`Error`]; nothing was changed. A wrong id in the filter is [`Error::NoId`], and a key that is a
+    /// queue [`Error::Served`], unless [`DeadLetters::even_if_served`].
     pub async fn scan(&self, filter: Filter) -> Result<Scan<'_>, Error> {
+        if !self.even_if_served
+            && let Some(by) = self.served_by().await?
+        {
+            return Err(Error::Served {
+                key: self.key.clone(),
+                by,
+            });
+        }
         Scan::begin(self, filter).await
     }
 
@@ -276,9 +323,10 @@ impl DeadLetters {
         }
         let filter = Filter {
             ids: vec![id.to_owned()],
+            any_entry: true,
             ..Filter::default()
         };
-        let mut scan = self.scan(filter).await?;
+        let mut scan = Scan::begin(self, filter).await?;
         while let Some(entries) = scan.next().await? {
             if let Some(entry) = entries.into_iter().next() {
                 return Ok(Some(entry));

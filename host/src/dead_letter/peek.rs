@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{DeadLetters, Entry, Error, Filter, Kind};
+pub use super::entry::UNKNOWN;
+use super::{DeadLetters, Entry, Error, Filter, Kind, Scan};
 use crate::delivery::text::truncate_utf8;
 use crate::redis::reply;
 use crate::redis::script::Script;
-use crate::wire::dead_letter::REASON;
+use crate::wire::dead_letter::{REASON, SOURCE};
 
 /// Most different reasons in a count; hostler itself writes ten.
 const REASONS_MAX: usize = 100;
 /// After how many bytes a reason is cut.
 const REASON_MAX: usize = 64;
-/// The reason of entries without a reason.
-pub const UNKNOWN: &str = "unknown";
 /// The reason of the entries of further reasons, when there are too many.
 pub const OTHER: &str = "other";
 /// How many entries one call of the script counts at most, and after how many bytes it stops: it blocks
@@ -30,6 +29,8 @@ const PAGE: usize = 16;
 pub struct Peek {
     /// How many entries there were.
     pub total: u64,
+    /// How many of them are dead letters.
+    pub dead_letters: u64,
     /// How many for each reason.
     pub by_reason: BTreeMap<String, u64>,
     /// The newest, newest first.
@@ -37,52 +38,87 @@ pub struct Peek {
 }
 
 impl Peek {
-    pub(super) async fn read(letters: &DeadLetters, limit: usize) -> Result<Self, Error> {
+    pub(super) async fn read(
+        letters: &DeadLetters,
+        reasons: &[String],
+        limit: usize,
+    ) -> Result<Self, Error> {
+        let filter = Filter {
+            reasons: reasons.to_vec(),
+            any_entry: true,
+            ..Filter::default()
+        };
         if letters.kind().await? == Kind::List {
-            return Self::read_list(letters, limit).await;
+            return Self::read_list(letters, filter, limit).await;
         }
         // Everything that is counted or read is at most as new as this.
         let Some(newest) = letters.newest("+", 1).await?.pop() else {
             return Ok(Self::default());
         };
         let by_reason = count(letters, &newest.id).await?;
-        let mut peek = Self {
-            total: by_reason.values().sum(),
-            by_reason,
-            entries: Vec::new(),
-        };
+        let mut peek = Self::of(by_reason, &filter);
         let mut from = newest.id;
-        while peek.entries.len() < limit {
-            let room = limit - peek.entries.len();
+        // A filter looks at every entry, as far as there are some that match.
+        let wanted = usize::try_from(peek.total).unwrap_or(usize::MAX).min(limit);
+        while peek.entries.len() < wanted {
+            let room = match reasons.is_empty() {
+                true => wanted - peek.entries.len(),
+                false => PAGE,
+            };
             let page = letters.newest(&from, PAGE.min(room)).await?;
             let Some(oldest) = page.last() else { break };
             from = format!("({}", oldest.id);
-            peek.entries.extend(page);
+            let matching = page.into_iter().filter(|e| filter.matches(e, &letters.key));
+            peek.entries
+                .extend(matching.take(wanted - peek.entries.len()));
         }
         Ok(peek)
     }
 
-    async fn read_list(letters: &DeadLetters, limit: usize) -> Result<Self, Error> {
-        let mut scan = letters.scan(Filter::default()).await?;
-        let mut peek = Self::default();
+    async fn read_list(letters: &DeadLetters, filter: Filter, limit: usize) -> Result<Self, Error> {
+        let mut scan = Scan::begin(letters, filter.clone()).await?;
+        let mut by_reason = BTreeMap::new();
         while let Some(entries) = scan.next().await? {
             for entry in entries {
-                let mut reason = entry.reason.unwrap_or_default();
+                let mut reason = entry.reason_in(&letters.key).to_owned();
                 truncate_utf8(&mut reason, REASON_MAX);
-                peek.total += 1;
-                let reason = shown(reason.as_bytes(), &peek.by_reason);
-                *peek.by_reason.entry(reason).or_default() += 1;
+                let reason = shown(reason.as_bytes(), &by_reason);
+                *by_reason.entry(reason).or_default() += 1;
             }
         }
-        while peek.entries.len() < limit {
-            let seen = peek.entries.len();
-            let page = letters.newest_values(seen, PAGE.min(limit - seen)).await?;
+        let mut peek = Self::of(by_reason, &Filter::default());
+        let wanted = usize::try_from(peek.total).unwrap_or(usize::MAX).min(limit);
+        let mut seen = 0;
+        while peek.entries.len() < wanted {
+            let room = match filter.reasons.is_empty() {
+                true => wanted - peek.entries.len(),
+                false => PAGE,
+            };
+            let page = letters.newest_values(seen, PAGE.min(room)).await?;
             if page.is_empty() {
                 break;
             }
-            peek.entries.extend(page.into_iter().map(Entry::of_value));
+            seen += page.len();
+            let page = page.into_iter().map(Entry::of_value);
+            let matching = page.filter(|entry| filter.matches(entry, &letters.key));
+            peek.entries
+                .extend(matching.take(wanted - peek.entries.len()));
         }
         Ok(peek)
+    }
+
+    /// The counts of these reasons that match a filter.
+    fn of(mut by_reason: BTreeMap<String, u64>, filter: &Filter) -> Self {
+        let is_meant = |r: &String| filter.reasons.is_empty() || filter.reasons.contains(r);
+        by_reason.retain(|reason, _| is_meant(reason));
+        let total = by_reason.values().sum();
+        let others = by_reason.get(UNKNOWN).copied().unwrap_or_default();
+        Self {
+            total,
+            dead_letters: total - others,
+            by_reason,
+            entries: Vec::new(),
+        }
     }
 }
 
@@ -93,7 +129,8 @@ async fn count(letters: &DeadLetters, last: &str) -> Result<BTreeMap<String, u64
     let mut from = "-".to_owned();
     loop {
         let mut call = Script::CountReasons.on(&[&letters.key]);
-        call.arg(&from).arg(last).arg(format!("h:{REASON}"));
+        call.arg(&from).arg(last);
+        call.arg(format!("h:{REASON}")).arg(format!("h:{SOURCE}"));
         call.arg(STRETCH_ENTRIES).arg(STRETCH_BYTES);
         let reply = letters.run(Script::CountReasons, &call).await?;
         let stretch = || {

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::peek::UNKNOWN;
 use super::{DeadLetters, Entry, Error, Kind, list};
 use crate::delivery::millis::millis;
 
@@ -13,10 +12,12 @@ const PAGE_MAX: usize = 256;
 /// About how many bytes are read at once, where entries are large.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// A filter for dead letters: each field that is set must match.
+/// A filter for dead letters: each field that is set must match. Entries that are no dead letters match
+/// only if they are named: by `any_entry`, or by [`UNKNOWN`](super::peek::UNKNOWN) as a reason.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
-    /// One of these reasons; [`UNKNOWN`] matches an entry without one. Empty = any.
+    /// One of these reasons; [`UNKNOWN`](super::peek::UNKNOWN) matches what is no dead letter. Empty =
+    /// any.
     pub reasons: Vec<String>,
     /// One of these ids of the dead-letter queue. Empty = any.
     pub ids: Vec<String>,
@@ -24,21 +25,26 @@ pub struct Filter {
     pub older_than: Option<Duration>,
     /// With each of these headers: a name (ASCII case ignored) and its first value.
     pub headers: Vec<(String, String)>,
+    /// Entries that are no dead letters as well.
+    pub any_entry: bool,
 }
 
 impl Filter {
-    /// Whether an entry matches, without its age and id.
-    fn matches(&self, entry: &Entry) -> bool {
-        let reason = match entry.reason.as_deref() {
-            None | Some("") => UNKNOWN,
-            Some(reason) => reason,
-        };
+    /// Whether an entry matches, without its age and id, and without the question whether it is a dead
+    /// letter.
+    pub(super) fn matches(&self, entry: &Entry, key: &str) -> bool {
+        let reason = entry.reason_in(key);
         let is_reason = self.reasons.is_empty() || self.reasons.iter().any(|r| r == reason);
         is_reason
             && self.headers.iter().all(|(name, value)| {
                 let found = entry.headers.find(name);
                 found.is_some_and(|found| found == value.as_bytes())
             })
+    }
+
+    /// Whether it is a dead letter, or entries like it are named.
+    fn means(&self, entry: &Entry, key: &str) -> bool {
+        self.any_entry || !self.reasons.is_empty() || entry.is_dead_letter_in(key)
     }
 }
 
@@ -49,6 +55,7 @@ pub struct Scan<'a> {
     letters: &'a DeadLetters,
     filter: Filter,
     walk: Walk,
+    others: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -84,6 +91,7 @@ impl<'a> Scan<'a> {
             letters,
             filter,
             walk,
+            others: 0,
         })
     }
 
@@ -113,8 +121,16 @@ impl<'a> Scan<'a> {
                 entries
             }
         };
-        entries.retain(|entry| filter.matches(entry));
+        entries.retain(|entry| filter.matches(entry, &letters.key));
+        let matching = entries.len();
+        entries.retain(|entry| filter.means(entry, &letters.key));
+        self.others += (matching - entries.len()) as u64;
         Ok(Some(entries))
+    }
+
+    /// How many entries matched so far, but were left because they are no dead letters.
+    pub fn others(&self) -> u64 {
+        self.others
     }
 }
 

@@ -24,7 +24,8 @@ pub enum Outcome {
 pub struct Fault {
     /// Which fault: a bounded label for metrics.
     pub kind: FaultKind,
-    /// A bounded text for people, without message bodies.
+    /// A bounded text for people. It may quote what the guest wrote to stderr; hostler itself adds
+    /// nothing of a message.
     pub detail: String,
 }
 

@@ -16,14 +16,16 @@ pub fn truncated(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The text without characters that could act on a terminal or forge a log line. Control characters
-/// (except tabs), line separators and marks of the writing direction are escaped.
+/// Whether a character could act on a terminal or forge a line: control characters (except tabs), line
+/// separators and marks of the writing direction.
+pub fn acts(c: char) -> bool {
+    (c.is_control() && c != '\t')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
+}
+
+/// The text without characters that could act on a terminal or forge a line: they are escaped.
 pub fn printable(text: &str) -> String {
-    let acts = |c: char| {
-        (c.is_control() && c != '\t')
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
-            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     if !text.contains(acts) {
         return text.to_owned();
     }
@@ -38,6 +40,12 @@ pub fn printable(text: &str) -> String {
     safe
 }
 
+/// The same for a text of several lines, which stay lines.
+pub fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(printable).collect();
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +57,16 @@ mod tests {
             truncate_utf8(&mut text, max);
             assert!(text.len() <= max && "aä€😀bc".starts_with(&text));
         }
+    }
+
+    #[test]
+    fn a_printable_text_acts_on_no_terminal_and_stays_on_its_line() {
+        let safe = printable(
+            "a\u{1b}[31m\u{9b}0m\u{7f}\r\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}\0é\n\tb",
+        );
+        assert!(!safe.contains(acts), "{safe}");
+        assert!(safe.starts_with("a\\u{1b}[31m") && safe.ends_with("é\\n\tb"));
+        assert_eq!(printable(&safe), safe);
+        assert_eq!(printable_lines("a\u{7}\nb\n"), "a\\u{7}\nb\n");
     }
 }

@@ -22,6 +22,7 @@ use crate::rollout::versions::{Verdict, Versions};
 use crate::sandbox;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::status::Status;
 use crate::telemetry::versions::VersionsSeen;
 
 /// How many version requests may wait to be verified.
@@ -100,13 +101,13 @@ impl Rollout {
         })
     }
 
-    /// Show what this host runs, under its name in the queue, until `stop`; record its verdicts on
+    /// Show what this host runs and goes by, under its name in the queue, until `stop`; record its verdicts on
     /// deployed versions.
     pub fn show(
         &self,
         config: &Config,
         consumer: &str,
-        health: &Health,
+        (health, status): (&Health, &Status),
         stop: watch::Receiver<bool>,
     ) -> JoinHandle<()> {
         let host = HostSeen {
@@ -116,6 +117,8 @@ impl Rollout {
             at_ms: 0,
             accepts_deploys: config.swap.accept_deploys,
             not_ready: Vec::new(),
+            rules: Vec::new(),
+            rules_refused: None,
             handler: VersionsSeen::default(),
         };
         let store = Arc::clone(&self.store);
@@ -126,7 +129,7 @@ impl Rollout {
         tokio::spawn(publish_host(
             store,
             host,
-            health.clone(),
+            (health.clone(), status.clone()),
             self.seen.clone(),
             stop,
         ))

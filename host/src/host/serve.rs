@@ -146,7 +146,8 @@ impl Host<'_> {
             _ = stops.next() => return Ok(Served::NOTHING),
         };
         let (drained, until_drained) = watch::channel(false);
-        let shown = rollout.show(&config, queue.consumer(), &self.health, until_drained);
+        let shown = (&self.health, &self.status);
+        let shown = rollout.show(&config, queue.consumer(), shown, until_drained);
         let (control, commands) = mpsc::channel(CONTROLS_MAX);
         self.attempts.spawn(watcher.run(control.clone()));
         let driver = Driver::new(

@@ -9,7 +9,7 @@
 //! of requests: the last one alone decides.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
@@ -21,7 +21,8 @@ use crate::rollout::request::VersionRequest;
 use crate::rollout::store::{Action, Fetched, Requested, Store, Verdicts};
 use crate::rollout::verify::Step;
 use crate::rollout::versions::{Origin, Verdict, Version, Versions};
-use crate::telemetry::health::Health;
+use crate::telemetry::health::{Cause, Health};
+use crate::telemetry::status::{ActiveRule, Status};
 use crate::telemetry::versions::VersionsSeen;
 use crate::telemetry::wall_clock_ms;
 
@@ -242,15 +243,46 @@ pub struct HostSeen {
     pub accepts_deploys: bool,
     /// The reasons why the host is not ready; empty = it is ready.
     pub not_ready: Vec<String>,
+    /// The live settings that the host goes by; empty if it is too old to say them.
+    #[serde(default)]
+    pub rules: Vec<ActiveRule>,
+    /// Why the host ignores rules that it has read.
+    #[serde(default)]
+    pub rules_refused: Option<String>,
     /// The versions of the handler.
     pub handler: VersionsSeen,
 }
 
-/// Publish the state of a host regularly, and when its versions change, until `stop`.
+impl HostSeen {
+    /// `ready`; `stopped` if the host runs no handler until somebody mends it; else `not ready`.
+    pub fn state(&self) -> &'static str {
+        let stopped = |reason: &String| cause_of(reason) == Cause::Handler.label();
+        if self.not_ready.is_empty() {
+            "ready"
+        } else if self.not_ready.iter().any(stopped) {
+            "stopped"
+        } else {
+            "not ready"
+        }
+    }
+
+    /// Why it is not ready, for people; `None` = it is ready.
+    pub fn trouble(&self) -> Option<String> {
+        let why = self.not_ready.join("; ");
+        (!why.is_empty()).then(|| format!("{} is {}: {why}", self.consumer, self.state()))
+    }
+}
+
+/// The label at the begin of a reason.
+fn cause_of(reason: &str) -> &str {
+    reason.split_once(':').map_or(reason, |(cause, _)| cause)
+}
+
+/// Publish the state of a host regularly, and when it changes, until `stop`.
 pub async fn publish_host(
     store: Arc<Store>,
     mut host: HostSeen,
-    health: Health,
+    (health, status): (Health, Status),
     mut seen: watch::Receiver<VersionsSeen>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -259,10 +291,14 @@ pub async fn publish_host(
         host.handler = seen.borrow_and_update().clone();
         host.at_ms = wall_clock_ms();
         let reasons = health.impediments();
+        let shown = status.shown();
+        let is_other = || health.impediments() != reasons || status.shown().is_other_than(&shown);
         host.not_ready = reasons
-            .into_iter()
+            .iter()
             .map(|reason| format!("{}: {}", reason.cause, reason.detail))
             .collect();
+        host.rules.clone_from(&shown.rules);
+        host.rules_refused.clone_from(&shown.refused);
         let text = serde_json::to_string(&host).unwrap_or_default();
         match store
             .publish_host(&host.consumer, Some(&text), PUBLISH_TTL)
@@ -277,7 +313,7 @@ pub async fn publish_host(
         }
         tokio::select! {
             () = async { drop(stop.wait_for(|stop| *stop).await) } => break,
-            () = sleep(PUBLISH_EVERY) => {}
+            () = due(is_other) => {}
             Ok(()) = seen.changed() => sleep(PUBLISH_PAUSE).await,
         }
     }
@@ -290,5 +326,45 @@ pub async fn publish_host(
     .is_err()
     {
         debug!("could not remove the state of this host");
+    }
+}
+
+/// Wait until a publication is due: after a while, or soon after the state has changed.
+async fn due(is_other: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < PUBLISH_EVERY {
+        sleep(POLL_EVERY).await;
+        if is_other() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(not_ready: &[&str]) -> HostSeen {
+        let host = serde_json::json!({
+            "consumer": "web-1", "group": null, "hostler": "1.0.0", "at_ms": 0,
+            "accepts_deploys": false, "not_ready": not_ready, "handler": VersionsSeen::default(),
+        });
+        // As a host writes it that does not know rules yet.
+        serde_json::from_value(host).unwrap()
+    }
+
+    #[test]
+    fn a_host_whose_handler_cannot_run_is_stopped() {
+        let broken = "handler: 20 of the last 20 attempts faulted: trap";
+        for (not_ready, state) in [
+            (&[][..], "ready"),
+            (&["redis-away: connection refused"], "not ready"),
+            (&["redis-away: the handler: x", broken], "stopped"),
+        ] {
+            assert_eq!(host(not_ready).state(), state);
+        }
+        assert_eq!(host(&[]).trouble(), None);
+        let trouble = host(&[broken]).trouble().unwrap();
+        assert_eq!(trouble, format!("web-1 is stopped: {broken}"));
     }
 }

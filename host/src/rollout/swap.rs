@@ -225,7 +225,7 @@ impl Swapper {
         let canary = active.canary.as_ref().map(|canary| canary.version.digest());
         let previous = active.previous.as_ref().filter(|v| v.digest() == digest);
         if active.current.digest() == digest {
-            info!(digest = &**digest, %origin, "this version already runs");
+            info!(handler = &**digest, %origin, "this version already runs");
             self.queue.clear();
             self.drop_canary(&active);
             self.on_fulfilled(self.last_request);
@@ -247,7 +247,7 @@ impl Swapper {
 
     fn promote(&self, digest: &str) {
         if self.versions.promote(digest) {
-            info!(digest, "the canary was promoted by hand");
+            info!(handler = digest, "the canary was promoted by hand");
         }
     }
 
@@ -283,7 +283,7 @@ impl Swapper {
         if let Some(canary) = &active.canary {
             let digest = canary.version.digest();
             if self.versions.drop_canary(digest) {
-                info!(digest = &**digest, "the canary was cancelled by hand");
+                info!(handler = &**digest, "the canary was cancelled by hand");
             }
         }
     }
@@ -326,7 +326,7 @@ impl Swapper {
     fn try_out(&self, version: Version, share: Share) {
         let (digest, origin) = (Arc::clone(version.digest()), version.origin);
         if self.versions.try_out(version, share) {
-            info!(digest = &*digest, %origin, %share, "a canary begins");
+            info!(handler = &*digest, %origin, %share, "a canary begins");
         }
     }
 
@@ -349,7 +349,7 @@ impl Swapper {
 
     fn refuse(&mut self, candidate: &Candidate, step: Step, reason: &str) {
         let (digest, origin, step) = (&*candidate.digest, candidate.origin, step.label());
-        error!(digest, %origin, step, reason, "a new version was refused; the current one stays");
+        error!(handler = digest, %origin, step, reason, "a new version was refused; the current one stays");
         self.metrics.swap_refused(step);
         self.refusal_log
             .refused(candidate.request, digest, origin, step, reason);

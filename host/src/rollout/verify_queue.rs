@@ -129,7 +129,7 @@ impl VerifyQueue {
             self.superseded_work = Some(work.done);
         }
         let (settings, terms) = (settings.clone(), terms.clone());
-        info!(digest = &*candidate.digest, origin = %candidate.origin, "verifying a new version");
+        info!(handler = &*candidate.digest, origin = %candidate.origin, "verifying a new version");
         self.work = Some(Work {
             candidate,
             is_stale: false,
@@ -156,7 +156,10 @@ impl VerifyQueue {
 
 /// Log that a version is not taken, because another one was requested.
 pub(super) fn superseded(digest: &str) {
-    info!(digest, "a version was superseded before it was taken");
+    info!(
+        handler = digest,
+        "a version was superseded before it was taken"
+    );
 }
 
 /// Wait for the end of this verification, if there is one.

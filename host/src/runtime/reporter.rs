@@ -11,6 +11,7 @@ use crate::delivery::ledger::{
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
+use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repaired, Taken};
 use crate::redis::Error;
@@ -79,7 +80,10 @@ impl Reporter {
         }
         if delivery.turned_away == Some(TurnedAway::OtherGroup) {
             self.metrics.other_group.inc();
-            debug!(id = &*message.id, "replayed for another group");
+            debug!(
+                message_id = printable(&message.id),
+                "replayed for another group"
+            );
         }
     }
 
@@ -109,16 +113,17 @@ impl Reporter {
             return;
         };
         let id = &*job.claim.message.id;
-        let digest = &*report.digest;
+        let message_id = || printable(id);
+        let handler = &*report.digest;
         let trace = Trace::of(&job.claim.message.headers);
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
         let Outcome::Fault(fault) = &report.outcome else {
             let outcome = &report.outcome;
             debug!(
-                id,
+                message_id = message_id(),
                 ?outcome,
-                digest,
+                handler,
                 trace_id,
                 span_id,
                 "the handler answered"
@@ -134,14 +139,14 @@ impl Reporter {
             id: id.to_owned(),
             kind,
             detail: fault.detail.clone(),
-            handler: digest.to_owned(),
+            handler: handler.to_owned(),
         });
         if let Some(suppressed) = self.fault_lines.pass(kind, Instant::now()) {
-            info!(
-                id,
+            warn!(
+                message_id = message_id(),
                 kind,
                 detail = fault.detail,
-                digest,
+                handler,
                 trace_id,
                 span_id,
                 suppressed,
@@ -151,26 +156,38 @@ impl Reporter {
     }
 
     pub(super) fn closed(&self, job: &Job, how: Closed, policy: &Policy) {
-        let id = &*job.claim.message.id;
+        let message_id = || printable(&job.claim.message.id);
         // A line about an attempt names the handler that ran, if any has.
         let ran = match how {
             Closed::Settled(_) => job.handler(),
             _ => None,
         };
-        let digest = ran.as_deref();
+        let handler = ran.as_deref();
         match how {
             Closed::Acknowledged => self.metrics.acknowledged(1),
             Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
-                debug!(id, delay_ms = millis(after), digest, "requeued");
+                debug!(
+                    message_id = message_id(),
+                    delay_ms = millis(after),
+                    handler,
+                    "requeued"
+                );
             }
-            Closed::Settled(SettleAction::HandBack { .. }) => debug!(id, "handed back"),
-            Closed::Settled(SettleAction::Leave { .. }) => debug!(id, "left for another host"),
+            Closed::Settled(SettleAction::HandBack { .. }) => {
+                debug!(message_id = message_id(), "handed back")
+            }
+            Closed::Settled(SettleAction::Leave { .. }) => {
+                debug!(message_id = message_id(), "left for another host")
+            }
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
-                info!(id, reason, attempts, detail, digest, "dead-lettered");
+                warn!(
+                    message_id = message_id(),
+                    reason, attempts, detail, handler, "dead-lettered"
+                );
                 let dead_letter = Disposition::DeadLetter(rejection);
                 self.metrics.disposition(&dead_letter);
             }
@@ -180,19 +197,22 @@ impl Reporter {
                 if self.guarantee == Guarantee::AtMostOnce {
                     if let Some(others) = self.pass("lost") {
                         warn!(
-                            id,
-                            reason, detail, digest, others, "lost: this queue takes nothing back"
+                            message_id = message_id(),
+                            reason, detail, handler, others, "lost: this queue takes nothing back"
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
-                    info!(id, reason, attempts, detail, digest, "discarded");
+                    info!(
+                        message_id = message_id(),
+                        reason, attempts, detail, handler, "discarded"
+                    );
                 } else if let Some(others) = self.pass(reason) {
                     warn!(
-                        id,
+                        message_id = message_id(),
                         reason,
                         attempts,
                         detail,
-                        digest,
+                        handler,
                         others,
                         "discarded: it cannot be handled, and there is no `dead_letter.key`"
                     );
@@ -200,13 +220,13 @@ impl Reporter {
                 let discard = Disposition::Discard(rejection);
                 self.metrics.disposition(&discard);
             }
-            Closed::Superseded => debug!(id, "claimed again"),
-            Closed::Gone => debug!(id, "settled elsewhere"),
+            Closed::Superseded => debug!(message_id = message_id(), "claimed again"),
+            Closed::Gone => debug!(message_id = message_id(), "settled elsewhere"),
             Closed::Trimmed => {
                 self.metrics.trimmed_pending.inc();
                 if let Some(others) = self.pass("trimmed") {
                     warn!(
-                        id,
+                        message_id = message_id(),
                         others, "lost to trimming: its entry was deleted while it was pending"
                     );
                 }
@@ -214,7 +234,10 @@ impl Reporter {
             Closed::Stolen => {
                 self.metrics.steals.inc();
                 if let Some(others) = self.pass("stolen") {
-                    warn!(id, others, "another host has taken it over");
+                    warn!(
+                        message_id = message_id(),
+                        others, "another host has taken it over"
+                    );
                 }
             }
         }
@@ -222,7 +245,7 @@ impl Reporter {
 
     /// A note of the ledger; `job` is its delivery, if it is about one.
     pub(super) fn note(&mut self, note: Note, job: Option<&Arc<Job>>) {
-        let id = job.map(|job| &*job.claim.message.id);
+        let message_id = || job.map(|job| printable(&job.claim.message.id));
         match note {
             Note::OrphansTaken(n) => {
                 self.metrics.orphans_recovered.inc_by(n as u64);
@@ -242,7 +265,7 @@ impl Reporter {
                 if let Some(others) = self.pass("refused") {
                     let (refusals, again_ms) = (others + 1, millis(again));
                     warn!(
-                        id,
+                        message_id = message_id(),
                         cause, refusals, again_ms, "redis refuses a settlement; it stays pending"
                     );
                 }
@@ -250,7 +273,10 @@ impl Reporter {
             Note::LeaseLost(_) => {
                 self.metrics.leases_lost.inc();
                 if let Some(others) = self.pass("lease") {
-                    warn!(id, others, "lost the lease of a running attempt");
+                    warn!(
+                        message_id = message_id(),
+                        others, "lost the lease of a running attempt"
+                    );
                 }
             }
             Note::LeasesRenewed(n) => {
@@ -258,7 +284,10 @@ impl Reporter {
             }
             Note::IsolatedRunBegan(_) => {
                 self.metrics.isolated_runs.inc();
-                info!(id, "runs isolated: it may have ended its last hosts");
+                info!(
+                    message_id = message_id(),
+                    "runs isolated: it may have ended its last hosts"
+                );
             }
             Note::IsolatedRunEnded { took, .. } => {
                 info!(took_ms = millis(took), "the isolated run has ended");

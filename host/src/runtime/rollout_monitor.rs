@@ -142,7 +142,10 @@ impl RolloutMonitor {
         {
             let digest = &**canary.version.digest();
             metrics.canary_decided(CanaryDecision::Promote);
-            info!(digest, "the canary was promoted: the queue is stopped");
+            info!(
+                handler = digest,
+                "the canary was promoted: the queue is stopped"
+            );
             active = rollout.versions.active();
         }
         let canary = active.canary.as_ref().map(|c| c.version.digest());
@@ -207,7 +210,10 @@ impl RolloutMonitor {
                 if works && rollout.versions.promote(digest) {
                     let digest = &**digest;
                     metrics.canary_decided(CanaryDecision::Promote);
-                    info!(digest, "the canary was promoted: the queue is stopped");
+                    info!(
+                        handler = digest,
+                        "the canary was promoted: the queue is stopped"
+                    );
                     self.on_change(host);
                 }
             } else if breaker
@@ -271,7 +277,7 @@ impl RolloutMonitor {
             && rollout.versions.reject_canary(digest, why)
         {
             let digest = &**digest;
-            warn!(digest, "the canary was rolled back: {why}");
+            warn!(handler = digest, "the canary was rolled back: {why}");
             host.reporter
                 .metrics
                 .canary_decided(CanaryDecision::Rollback);
@@ -331,7 +337,7 @@ impl RolloutMonitor {
                 if rollout.versions.accept_canary(digest) {
                     metrics.canary_decided(CanaryDecision::Promote);
                     info!(
-                        digest,
+                        handler = digest,
                         messages, faults, nacks, excess, "the canary was promoted"
                     );
                 }
@@ -341,7 +347,7 @@ impl RolloutMonitor {
                 if rollout.versions.reject_canary(digest, &why) {
                     metrics.canary_decided(CanaryDecision::Rollback);
                     warn!(
-                        digest,
+                        handler = digest,
                         messages,
                         faults,
                         nacks,

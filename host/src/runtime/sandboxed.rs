@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tracing::info;
+use tracing::warn;
 
 use crate::delivery::batch::Pieces;
 use crate::delivery::outcome::Fault;
@@ -102,9 +102,11 @@ impl Sandboxed {
                     match fault {
                         Some(Fault { kind, detail }) => {
                             let kind = kind.label();
-                            info!(messages, kind, detail, %digest, "a batch faulted: in halves again");
+                            warn!(messages, kind, detail, handler = %digest, "a batch faulted: in halves again");
                         }
-                        None => info!(messages, %digest, "a batch was miscounted: in halves again"),
+                        None => {
+                            warn!(messages, handler = %digest, "a batch was miscounted: in halves again")
+                        }
                     }
                 }
             }

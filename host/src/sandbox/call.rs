@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::error::{LoadError, describe};
-use super::fault::{ErrorContext, host_panic};
+use super::fault::{ErrorContext, host_panic, quoting};
 use super::host::Attempt;
 use super::instance::{Live, Slot};
 use super::load::Loaded;
@@ -181,7 +181,10 @@ impl Loaded {
         };
         match end {
             End::Returned(Ok(value)) => Ok(value),
-            End::Returned(Err(error)) => Err(context.fault(&error)),
+            End::Returned(Err(error)) => {
+                let last_line = live.store.data().last_line();
+                Err(quoting(context.fault(&error), last_line.as_deref()))
+            }
             End::TimedOut => Err(context.wall_timeout()),
             End::Panicked(payload) => Err(host_panic(&*payload)),
         }

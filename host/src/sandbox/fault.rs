@@ -127,6 +127,18 @@ impl ErrorContext<'_> {
     }
 }
 
+/// A fault of a guest that gave up, with the last line that it wrote to stderr in front: a trap alone says
+/// no more than that it gave up.
+pub(super) fn quoting(fault: Fault, last_line: Option<&str>) -> Fault {
+    use FaultKind::{GuestExit, Instantiation, Trap};
+    match last_line {
+        Some(line) if matches!(fault.kind, Trap | GuestExit | Instantiation) => {
+            Fault::new(fault.kind, format!("stderr: {line}; {}", fault.detail))
+        }
+        _ => fault,
+    }
+}
+
 /// The fault of a panic in the host. It counts as an attempt even before the instance is made, so
 /// that a message that always causes a panic is not retried for ever.
 pub(crate) fn host_panic(payload: &(dyn Any + Send)) -> Fault {

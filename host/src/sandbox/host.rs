@@ -102,6 +102,12 @@ impl Host {
                 .finish()
         })
     }
+
+    /// The last line that the attempt wrote to stderr, bounded and printable.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let log = self.wasi.as_ref()?.log.lock();
+        log.unwrap_or_else(PoisonError::into_inner).last_line()
+    }
 }
 
 fn log_context(attempt: &Attempt, shared: &Shared) -> LogContext {

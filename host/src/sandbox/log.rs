@@ -10,7 +10,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use crate::delivery::text::printable;
+use crate::delivery::text::{printable, truncated};
 use crate::delivery::trace::Trace;
 
 /// The least number of bytes that a line counts: its event is larger than its text.
@@ -18,6 +18,12 @@ const LINE_COST_MIN: usize = 64;
 
 /// Bytes of one write by a guest.
 const WRITE_MAX: usize = 16 << 10;
+
+/// Bytes of the last line on stderr that a fault quotes.
+const LAST_LINE_MAX: usize = 256;
+
+/// Rust ends the first panic of an instance with this line. It says nothing about the panic.
+const RUST_NOTE: &[u8] = b"note: run with `RUST_BACKTRACE";
 
 /// An output of a guest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -165,6 +171,7 @@ pub(super) struct GuestLog {
     dropped: u64,
     stdout: PartialLine,
     stderr: PartialLine,
+    last_line: Vec<u8>,
 }
 
 /// An unfinished line.
@@ -184,6 +191,7 @@ impl GuestLog {
             dropped: 0,
             stdout: PartialLine::default(),
             stderr: PartialLine::default(),
+            last_line: Vec::new(),
         }
     }
 
@@ -192,6 +200,30 @@ impl GuestLog {
         self.context = context;
         self.left = limits.log_attempt;
         self.dropped = 0;
+        self.last_line.clear();
+    }
+
+    /// The last line that this attempt wrote to stderr, with the indented lines below it: an
+    /// assertion or a stack follows the message that it belongs to. It is kept even where the limits
+    /// drop the line from the log.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let text = printable(&String::from_utf8_lossy(&self.last_line));
+        (!text.is_empty()).then(|| truncated(&text, LAST_LINE_MAX).to_owned())
+    }
+
+    fn remember(&mut self, line: &[u8]) {
+        let text = line.trim_ascii();
+        if text.is_empty() || text.starts_with(RUST_NOTE) {
+            return;
+        }
+        let is_indented = text.len() < line.trim_ascii_end().len();
+        if !is_indented {
+            self.last_line.clear();
+        } else if !self.last_line.is_empty() {
+            self.last_line.push(b' ');
+        }
+        let room = LAST_LINE_MAX.saturating_sub(self.last_line.len());
+        self.last_line.extend(text.iter().take(room));
     }
 
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
@@ -220,6 +252,9 @@ impl GuestLog {
         let bytes = std::mem::take(&mut partial.bytes);
         let cut = std::mem::take(&mut partial.cut);
         let cost = bytes.len().max(LINE_COST_MIN);
+        if stream == Stream::Stderr {
+            self.remember(&bytes);
+        }
         if bytes.is_empty() {
             // An empty line is not logged and costs nothing.
         } else if cost > self.left || !self.rate.take(cost) {
@@ -273,7 +308,7 @@ impl GuestLog {
                 target: "guest",
                 stream = stream.label(),
                 line = %text,
-                message_id = %printable(&self.context.message_id),
+                message_id = printable(&self.context.message_id),
                 attempt = self.context.attempt,
                 batch = (self.context.messages > 1).then_some(self.context.messages),
                 handler = %self.context.handler,
@@ -335,4 +370,72 @@ impl OutputStream for Output {
 /// A header or id as text: borrowed if it is UTF-8.
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(limits: &Limits) -> GuestLog {
+        let context = LogContext {
+            message_id: "1-1".into(),
+            attempt: 1,
+            messages: 1,
+            trace: None,
+            handler: "sha256:0".into(),
+            sink: LogSink::Capture(Capture::default()),
+        };
+        GuestLog::new(context, limits, Arc::new(Rate::new(limits)))
+    }
+
+    fn last_line(text: &str) -> Option<String> {
+        let mut log = log(&Limits::default());
+        log.write(Stream::Stdout, b"not this\n");
+        log.write(Stream::Stderr, text.as_bytes());
+        log.write(Stream::Stdout, b"nor this\n");
+        log.finish();
+        log.last_line()
+    }
+
+    #[test]
+    fn the_last_line_on_stderr_is_kept_with_what_is_indented_below_it() {
+        for (text, line) in [
+            ("one\ntwo\n", Some("two")),
+            ("one\nunfinished", Some("unfinished")),
+            ("one\n\n \n", Some("one")),
+            (
+                "at x:\nsum is wrong\n  left: 1\n right: 2\n",
+                Some("sum is wrong left: 1 right: 2"),
+            ),
+            (
+                "boom\r\nnote: run with `RUST_BACKTRACE=1` environment variable\n",
+                Some("boom"),
+            ),
+            ("  indented\n", Some("indented")),
+            ("a\u{1b}[31m\u{202e}\n", Some("a\\u{1b}[31m\\u{202e}")),
+            ("", None),
+        ] {
+            assert_eq!(last_line(text).as_deref(), line, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_bounded_and_belongs_to_one_attempt() {
+        let bounded = last_line(&"\u{202e}é ".repeat(1_000)).unwrap();
+        assert!(bounded.len() <= LAST_LINE_MAX, "{bounded}");
+        let bounded = last_line(&format!("a\n{}", " b\n".repeat(1_000))).unwrap();
+        assert!(bounded.len() <= LAST_LINE_MAX, "{bounded}");
+        // The log has no room for the line; the fault has.
+        let limits = Limits {
+            log_attempt: 0,
+            ..Limits::default()
+        };
+        let mut log = log(&limits);
+        log.write(Stream::Stderr, b"boom\n");
+        assert_eq!(log.finish(), 4);
+        assert_eq!(log.last_line().as_deref(), Some("boom"));
+        let context = log.context.clone();
+        log.begin(context, &limits);
+        assert_eq!(log.last_line(), None);
+    }
 }

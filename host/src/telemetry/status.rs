@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::delivery::text::truncate_utf8;
 
 /// The number of faults that are kept.
 const FAULTS_MAX: usize = 32;
 /// The longest text of a fault, in bytes.
-const DETAIL_MAX: usize = 256;
+const DETAIL_MAX: usize = 512;
 
 /// The status of one host. It is cheap to clone, and all clones share one state.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,13 @@ pub struct Shown {
     pub faults: VecDeque<Fault>,
 }
 
+impl Shown {
+    /// Whether the rules are other ones, or are refused for another reason.
+    pub fn is_other_than(&self, other: &Self) -> bool {
+        self.rules != other.rules || self.refused != other.refused
+    }
+}
+
 /// The queue that a host serves.
 #[derive(Clone, Debug, Serialize)]
 pub struct Served {
@@ -44,10 +51,10 @@ pub struct Served {
 }
 
 /// One active setting.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ActiveRule {
     /// The key of the setting.
-    pub setting: &'static str,
+    pub setting: String,
     /// Its value; `None` = it is not set and has no default.
     pub value: Option<String>,
     /// Its origin.
@@ -63,7 +70,7 @@ pub struct Fault {
     pub id: String,
     /// The kind.
     pub kind: &'static str,
-    /// Text for people: bounded, never a payload.
+    /// Text for people: bounded. It may quote what the guest wrote to stderr.
     pub detail: String,
     /// The handler that ran.
     pub handler: String,
@@ -82,8 +89,8 @@ impl Status {
 
     /// Set the active settings: key, value and origin.
     pub fn rules(&self, rules: impl Iterator<Item = (&'static str, Option<String>, String)>) {
-        let rule = |(setting, value, from)| ActiveRule {
-            setting,
+        let rule = |(setting, value, from): (&str, _, _)| ActiveRule {
+            setting: setting.to_owned(),
             value,
             from,
         };

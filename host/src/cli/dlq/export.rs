@@ -6,6 +6,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
 use crate::cli::{Variables, output};
+use crate::dead_letter::Entry;
 
 /// Print entries as lines of JSON; `hostler publish --lines --json` reads them back
 #[derive(Debug, clap::Args)]
@@ -13,6 +14,7 @@ use crate::cli::{Variables, output};
 Each line is {\"id\",\"reason\",\"body\",\"headers\":[[name,value],...]}. An entry that
 is not a body with headers is {\"id\",\"reason\",\"fields\":[[name,value],...]}.
 Bytes that are not UTF-8 are {\"base64\":\"...\"}. Nothing is changed.
+Entries that are no dead letters are left out (--any-entry).
 
 Examples:
   hostler dlq export --redis redis://localhost orders:dead > dead.jsonl
@@ -37,17 +39,18 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     with_letters(&args.key, args.flags, variables, async |letters| {
+        let letters = args.which.of(letters);
         let progress = Progress::counting("exported");
         let scan = letters.scan(args.which.filter()).await?;
         let mut batches = Batches::new(scan, args.limit);
         let mut is_empty = true;
         while let Some(entries) = batches.next().await? {
             is_empty &= entries.is_empty();
-            let lines = entries.iter().map(|entry| entry.line() + "\n");
-            output::data(lines.collect::<String>().as_bytes())?;
+            output::json_lines(entries.iter().map(Entry::line))?;
             progress.advance(entries.len() as u64);
         }
         progress.finish();
+        Which::warn_of_others(&args.key, batches.others());
         if is_empty {
             args.which.warn_of_unknown_reasons();
         }

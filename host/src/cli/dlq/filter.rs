@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::cli::message::{Header, header};
 use crate::cli::{output, text};
-use crate::dead_letter::Filter;
 use crate::dead_letter::peek::UNKNOWN;
+use crate::dead_letter::{DeadLetters, Filter};
 use crate::delivery::policy::Reason;
 
 /// Flags that choose entries. An entry must match all of them.
@@ -27,15 +27,41 @@ pub(super) struct Which {
     /// Only entries with this header, `name=value`; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
+
+    /// Also entries that are no dead letters: without a reason, or messages
+    /// that are back where they died
+    #[arg(long)]
+    any_entry: bool,
+
+    /// Also if hosts, or consumers of a group, serve KEY as a queue
+    #[arg(long)]
+    even_if_served: bool,
 }
 
 impl Which {
+    /// The dead letters, even of a queue that is served if the flags say so.
+    pub(super) fn of(&self, letters: DeadLetters) -> DeadLetters {
+        letters.even_if_served(self.even_if_served)
+    }
+
     pub(super) fn filter(&self) -> Filter {
         Filter {
             reasons: self.reasons.clone(),
             ids: self.ids.clone(),
             older_than: self.older_than,
             headers: self.headers.clone(),
+            any_entry: self.any_entry,
+        }
+    }
+
+    /// Warn of entries that were left because they are no dead letters.
+    pub(super) fn warn_of_others(key: &str, others: u64) {
+        if others > 0 {
+            let what = match others {
+                1 => format!("left one entry of `{key}` that is no dead letter"),
+                n => format!("left {n} entries of `{key}` that are no dead letters"),
+            };
+            output::warning(&what, Some("`--any-entry` takes them as well"));
         }
     }
 

@@ -3,20 +3,38 @@
 use super::with_letters;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
-use crate::cli::text::{count, or_dash, short};
+use crate::cli::text::{count, cut, or_dash, time_to_seconds, wrapped};
 use crate::cli::{Variables, output};
 use crate::dead_letter::{Entry, Peek};
+
+/// Columns of the terminal that rows are made for.
+const WIDTH: usize = 80;
+/// How much of a reason is shown: hostler's own reasons are not longer.
+const REASON_WIDTH: usize = 14;
+/// How much of a number of attempts is shown: other programs may write any.
+const ATTEMPTS_WIDTH: usize = 8;
+/// How much of a detail is shown, in lines.
+const DETAIL_LINES: usize = 2;
+/// How the lines below the row of an entry begin.
+const INDENT: &str = "  ";
 
 /// Show how many messages died for each reason, and the newest ones
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Below each entry: where it died, its detail, its body, each cut.
+
 Examples:
   hostler dlq peek --redis redis://localhost orders:dead
+  hostler dlq peek --redis redis://localhost orders:dead --reason trap
   hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json \\
     | jq .by_reason")]
 pub(super) struct Args {
     /// The dead-letter key
     key: String,
+
+    /// Only entries that died for this reason; may be repeated
+    #[arg(long = "reason", value_name = "REASON")]
+    reasons: Vec<String>,
 
     /// The most entries to show
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -32,49 +50,121 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let found = with_letters(&args.key, args.flags, variables, async |letters| {
-        Ok(letters.peek(args.limit).await?)
+        let found = letters.peek_for(&args.reasons, args.limit).await?;
+        if let Some(by) = letters.served_by().await? {
+            let what = format!("`{}` is a queue that is served: {by}", args.key);
+            output::warning(&what, None);
+        }
+        Ok(found)
     })?;
-    output::either(args.json, &found, |found| text(&args.key, found))
+    output::either(args.json, &found, |found| {
+        text(&args.key, !args.reasons.is_empty(), found)
+    })
 }
 
-fn text(key: &str, found: &Peek) -> String {
-    if found.total == 0 {
-        return format!("{key} is empty");
-    }
-    let mut text = format!("{key}: {}\n\n", count(found.total, "dead letter"));
+fn text(key: &str, is_filtered: bool, found: &Peek) -> String {
+    let others = found.total - found.dead_letters;
+    let mut text = match (found.dead_letters, others) {
+        (0, 0) if is_filtered => return format!("{key} has no such entries"),
+        (0, 0) => return format!("{key} is empty"),
+        (dead, 0) => format!("{key}: {}", count(dead, "dead letter")),
+        (dead, 1) => format!("{key}: {}, 1 other entry", count(dead, "dead letter")),
+        (dead, n) => format!("{key}: {}, {n} other entries", count(dead, "dead letter")),
+    };
+    text.push_str("\n\n");
     let mut reasons: Vec<_> = found.by_reason.iter().collect();
     reasons.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let most = reasons.first().map_or(1, |(_, count)| **count).max(1);
     let rows = reasons.iter().map(|(reason, count)| {
         let bar = "#".repeat(usize::try_from((**count * 40).div_ceil(most)).unwrap_or(40));
-        [(*reason).clone(), count.to_string(), bar]
+        [cut(reason, REASON_WIDTH), count.to_string(), bar]
     });
     text.push_str(&output::table(rows));
     if !found.entries.is_empty() {
-        let titles = ["id", "reason", "attempts", "source", "detail", "body"];
         text.push_str("\n\n");
-        text.push_str(&output::titled(titles, found.entries.iter().map(row)));
+        text.push_str(&entries(key, &found.entries));
     }
     text
 }
 
-fn row(entry: &Entry) -> [String; 6] {
-    let shown = |text: &Option<String>| short(text.as_deref().unwrap_or("-"));
-    let source = match (&entry.source, &entry.source_id) {
-        (Some(source), Some(id)) => short(&format!("{source} {id}")),
-        (source, _) => shown(source),
-    };
-    let body = match (&entry.defect, str::from_utf8(&entry.body)) {
-        (Some(defect), _) => format!("({})", short(defect)),
-        (None, Ok(text)) => short(text),
+/// A row for each entry, and below it what may be longer.
+fn entries(key: &str, entries: &[Entry]) -> String {
+    let titles = ["id", "died", "reason", "attempts"];
+    let rows = entries.iter().map(|entry| {
+        [
+            entry.id.clone(),
+            time_to_seconds(entry.died_ms()),
+            cut(entry.reason_in(key), REASON_WIDTH),
+            cut(&or_dash(entry.attempts), ATTEMPTS_WIDTH),
+        ]
+    });
+    let table = output::titled(titles, rows);
+    let mut rows = table.lines();
+    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
+    for (row, entry) in rows.zip(entries) {
+        lines.push(row.to_owned());
+        lines.extend(below(entry));
+    }
+    lines.join("\n")
+}
+
+fn below(entry: &Entry) -> Vec<String> {
+    let room = WIDTH - INDENT.len();
+    let mut lines = Vec::new();
+    match (&entry.source, &entry.source_id) {
+        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), room)),
+        (Some(source), None) => lines.push(cut(&format!("from {source}"), room)),
+        (None, _) => {}
+    }
+    let detail = entry.detail.as_deref().filter(|detail| !detail.is_empty());
+    if let Some(detail) = detail {
+        lines.extend(wrapped(detail, room, DETAIL_LINES));
+    }
+    lines.push(match (&entry.defect, str::from_utf8(&entry.body)) {
+        (Some(defect), _) => cut(&format!("(not a message: {defect})"), room),
+        (None, Ok("")) => "(no body)".to_owned(),
+        (None, Ok(body)) => cut(body, room),
         (None, Err(_)) => format!("({} bytes)", entry.body.len()),
-    };
-    [
-        entry.id.clone(),
-        shown(&entry.reason),
-        or_dash(entry.attempts),
-        source,
-        shown(&entry.detail),
-        body,
-    ]
+    });
+    lines.iter().map(|line| format!("{INDENT}{line}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cli::text::width;
+    use crate::wire::stream;
+
+    #[test]
+    fn an_entry_of_any_content_fits_on_a_terminal() {
+        let wide = "\u{6f22}\u{202e}\u{1b}".repeat(500);
+        let long = "a message of many words ".repeat(50);
+        for (reason, detail) in [("max-deliveries", &long), (wide.as_str(), &wide)] {
+            let fields = [
+                ("_payload", detail.as_str()),
+                ("h:x-dead-letter-reason", reason),
+                ("h:x-dead-letter-detail", detail),
+                ("h:x-dead-letter-source", detail),
+                ("h:x-dead-letter-source-id", "1-1"),
+                ("h:x-dead-letter-attempts", "18446744073709551615"),
+            ];
+            let fields =
+                fields.map(|(n, v)| (Bytes::from(n.to_owned()), Bytes::from(v.to_owned())));
+            let options = stream::Options::default();
+            // The longest ids are those of lists.
+            let id = "0123456789abcdef0123456789abcdef".to_owned();
+            let entry = Entry::new(id, fields.to_vec(), &options);
+            let shown = entries("orders:dead", &[entry.clone(), entry]);
+            assert_eq!(
+                shown.lines().count(),
+                1 + 2 * (2 + DETAIL_LINES + 1),
+                "{shown}"
+            );
+            for line in shown.lines() {
+                assert!(width(line) <= WIDTH, "{line}");
+            }
+        }
+    }
 }

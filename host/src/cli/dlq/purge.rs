@@ -16,8 +16,9 @@ use crate::host::StopSignals;
 /// Delete dead letters for good; asks first, unless `--yes` is given
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Deletes exactly the entries that are there when it starts, oldest first. They
-cannot be brought back: `hostler dlq export` makes a copy.
+Deletes exactly the dead letters that are there when it starts, oldest first.
+They cannot be brought back: `hostler dlq export` makes a copy. Other entries
+stay (--any-entry), and a key that is a queue is refused (--even-if-served).
 
 Examples:
   hostler dlq purge --redis redis://localhost orders:dead --older-than 30d
@@ -59,9 +60,9 @@ struct Purged {
 }
 
 impl Purged {
-    fn count_reasons(&mut self, entries: &[Entry]) {
+    fn count_reasons(&mut self, entries: &[Entry], key: &str) {
         for entry in entries {
-            *self.by_reason.of(entry) += 1;
+            *self.by_reason.of(entry, key) += 1;
         }
     }
 
@@ -73,11 +74,12 @@ impl Purged {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     with_letters(&args.key, args.flags, variables, async |letters| {
+        let letters = args.which.of(letters);
         let scan = letters.scan(args.which.filter()).await?;
         // With `--yes` there is no need to wait for the count.
         let found = match args.yes {
             true => None,
-            false => Some(count(Batches::new(scan.clone(), args.limit)).await?),
+            false => Some(count(Batches::new(scan.clone(), args.limit), &args.key).await?),
         };
         if let Some(found) = &found {
             if found.purged == 0 {
@@ -93,7 +95,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         }
         let total = found.map(|found| found.purged).or(args.limit);
         let batches = Batches::new(scan, args.limit);
-        let (purged, exit) = delete(letters, batches, total).await?;
+        let (purged, others, exit) = delete(&letters, batches, total).await?;
+        if args.yes {
+            Which::warn_of_others(&args.key, others);
+        }
         if purged.purged == 0 {
             args.which.warn_of_unknown_reasons();
         }
@@ -102,24 +107,26 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })
 }
 
-async fn count(mut batches: Batches<'_>) -> Result<Purged, Failure> {
+async fn count(mut batches: Batches<'_>, key: &str) -> Result<Purged, Failure> {
     let mut found = Purged {
         dry_run: true,
         ..Purged::default()
     };
     while let Some(entries) = batches.next().await? {
         found.purged += entries.len() as u64;
-        found.count_reasons(&entries);
+        found.count_reasons(&entries, key);
     }
+    Which::warn_of_others(key, batches.others());
     Ok(found)
 }
 
-/// Delete until the end, the limit or a signal.
+/// Delete until the end, the limit or a signal. Also says how many entries were left because they are no
+/// dead letters.
 async fn delete(
     letters: &DeadLetters,
     mut batches: Batches<'_>,
     total: Option<u64>,
-) -> Result<(Purged, Exit), Failure> {
+) -> Result<(Purged, u64, Exit), Failure> {
     let mut stops = StopSignals::listen()?;
     let progress = match total {
         None => Progress::counting("deleted"),
@@ -137,11 +144,11 @@ async fn delete(
         };
         let deleted = letters.delete(&entries).await?;
         purged.purged += deleted;
-        purged.count_reasons(&entries);
+        purged.count_reasons(&entries, letters.key());
         progress.advance(deleted);
     };
     progress.finish();
-    Ok((purged, exit))
+    Ok((purged, batches.others(), exit))
 }
 
 fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {

@@ -21,7 +21,7 @@ use crate::host::{StopSignals, Threads};
 /// Move dead letters back to the queues that they died in
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Moves exactly the entries that exist when it starts, oldest first. Each entry
+Moves exactly the dead letters that exist when it starts, oldest first. Each
 moves whole or not at all: you may interrupt a replay, and two replays at a time
 move nothing twice. A copy starts with attempt 1 and keeps its headers, its id
 and its history. In a stream with several groups, only the group in which the
@@ -125,7 +125,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     Threads::start()?.run(async |attempts| {
         connected(&redis, "dlq", async |session| {
             let letters = DeadLetters::new(&session.connector, &args.key);
-            let letters = letters.reading(trying.reading.clone());
+            let letters = args.which.of(letters.reading(trying.reading.clone()));
             let trial = args.handler.as_ref().map(|file| {
                 let to = args.to.as_deref();
                 Trial::load(file, trying, &letters, to, attempts, args.json)
@@ -147,8 +147,8 @@ async fn replay_or_try(
     mut trial: Option<Trial<'_>>,
 ) -> Result<Exit, Failure> {
     let exit = match &mut trial {
-        Some(trial) if !args.only_acked => try_all(scan, trial, args.limit).await,
-        trial => move_all(letters, scan, replay, args.limit, trial.as_mut()).await,
+        Some(trial) if !args.only_acked => try_all(args, scan, trial).await,
+        trial => move_all(args, letters, scan, replay, trial.as_mut()).await,
     };
     let report = replay.report();
     let replays = (args.only_acked || trial.is_none()).then_some(report);
@@ -182,13 +182,9 @@ async fn replay_or_try(
 }
 
 /// Try the entries of the scan, until the end, the limit or a signal.
-async fn try_all(
-    scan: Scan<'_>,
-    trial: &mut Trial<'_>,
-    limit: Option<u64>,
-) -> Result<Exit, Failure> {
+async fn try_all(args: &Args, scan: Scan<'_>, trial: &mut Trial<'_>) -> Result<Exit, Failure> {
     let mut stops = StopSignals::listen()?;
-    let mut batches = Batches::new(scan, limit);
+    let mut batches = Batches::new(scan, args.limit);
     while let Some(entries) = batches.next().await? {
         tokio::select! {
             biased;
@@ -196,21 +192,22 @@ async fn try_all(
             tried = trial.sift(entries) => tried.map(drop)?,
         }
     }
+    Which::warn_of_others(&args.key, batches.others());
     Ok(Exit::Ok)
 }
 
 /// Move the entries of the scan, or those that the handler on trial acks, until the end, the limit or
 /// a signal.
 async fn move_all(
+    args: &Args,
     letters: &DeadLetters,
     mut scan: Scan<'_>,
     replay: &mut Replay<'_>,
-    limit: Option<u64>,
     mut trial: Option<&mut Trial<'_>>,
 ) -> Result<Exit, Failure> {
     let mut stops = StopSignals::listen()?;
     let length = letters.length().await?;
-    let progress = Progress::of(length.min(limit.unwrap_or(u64::MAX)), "replayed");
+    let progress = Progress::of(length.min(args.limit.unwrap_or(u64::MAX)), "replayed");
     while !replay.is_done() {
         let Some(mut entries) = scan.next().await? else {
             break;
@@ -243,6 +240,7 @@ async fn move_all(
         }
     }
     progress.finish();
+    Which::warn_of_others(&args.key, scan.others());
     Ok(Exit::Ok)
 }
 

@@ -14,7 +14,6 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::text::{micros, short};
 use crate::cli::{invoke, output};
 use crate::config::Trying;
-use crate::dead_letter::peek::UNKNOWN;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::outcome::Outcome;
 use crate::host::component;
@@ -147,10 +146,9 @@ impl<'a> Trial<'a> {
 
     fn print(&mut self, entry: &Entry, verdict: &Verdict) -> Result<(), Failure> {
         self.counts.tried += 1;
-        let verdicts = self.counts.verdicts.of(entry);
+        let verdicts = self.counts.verdicts.of(entry, self.letters.key());
         *verdicts.entry(verdict.name()).or_default() += 1;
         let reason = entry.reason.as_deref();
-        let old = reason.filter(|reason| !reason.is_empty());
         if self.json {
             return output::json(&Line {
                 id: &entry.id,
@@ -164,7 +162,7 @@ impl<'a> Trial<'a> {
         let mut text = format!(
             "{}  {} -> {}",
             entry.id,
-            short(old.unwrap_or(UNKNOWN)),
+            short(entry.reason_in(self.letters.key())),
             verdict.name()
         );
         if let Some(detail) = &verdict.detail {

@@ -13,6 +13,7 @@ use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash};
 
 /// The most reasons and hosts that are shown.
 const REASONS_MAX: usize = 10;
+const NOT_READY_MAX: usize = 4;
 const HOSTS_MAX: usize = 8;
 
 /// A snapshot as one line of text.
@@ -42,7 +43,12 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
     handlers.dedup();
     words.append(&mut handlers);
     if let Some(fault) = queue.faults.first() {
-        words.push(format!("last fault {} {}", fault.kind, one_line(&fault.id)));
+        let [kind, id] = [&fault.kind, &fault.id].map(|text| one_line(text));
+        words.push(format!("last fault {kind} {id}"));
+    }
+    words.extend(queue.not_ready.first().map(|host| one_line(&host.text)));
+    if let more @ 1.. = queue.not_ready.len().saturating_sub(1) as u64 {
+        words.push(format!("{} more not ready", count(more, "host")));
     }
     let silent = queue.hosts.iter().filter(|host| host.error.is_some());
     match silent.count() as u64 {
@@ -63,8 +69,10 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
     };
     let reasons = queue.dead_by_reason.len().min(REASONS_MAX);
     let hosts = queue.hosts.len().min(HOSTS_MAX);
-    let [title, facts, dead, served, faults, bottom] = Layout::vertical([
+    let not_ready = queue.not_ready.len().min(NOT_READY_MAX);
+    let [title, stopped, facts, dead, served, faults, bottom] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(u16::try_from(not_ready).unwrap_or(u16::MAX)),
         Constraint::Length(6),
         height(queue.dead_letters.is_some(), reasons),
         height(hosts > 0, hosts),
@@ -78,6 +86,10 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
         .unwrap_or_default();
     let head = format!("{}{group}  {}", one_line(&queue.key), time(queue.at_ms));
     frame.render_widget(Line::from(head).style(bold()), title);
+    let lines = queue.not_ready.iter().take(NOT_READY_MAX);
+    let lines: Vec<Line<'_>> = lines.map(|host| Line::from(one_line(&host.text))).collect();
+    let style = Style::new().fg(Color::Red);
+    frame.render_widget(Paragraph::new(lines).style(style), stopped);
     draw_facts(queue, frame, facts);
     draw_dead(queue, frame, dead);
     draw_hosts(queue, frame, served);
@@ -156,7 +168,7 @@ fn draw_hosts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {
         };
         let cells = [
             one_line(&host.address),
-            host.handler.as_deref().map_or(UNKNOWN, short).to_owned(),
+            one_line(host.handler.as_deref().map_or(UNKNOWN, short)),
             host.in_flight.to_string(),
             per_second(host.attempts_per_second),
             remark,
@@ -225,7 +237,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::snapshot::{Fault, HostSnapshot};
+    use super::super::snapshot::{Fault, HostSnapshot, NotReady};
     use super::*;
 
     fn snapshot() -> QueueSnapshot {
@@ -268,6 +280,11 @@ mod tests {
                 kind: "trap".to_owned(),
                 detail: "unreachable\u{7}".to_owned(),
             }],
+            not_ready: vec![NotReady {
+                host: "web-1".to_owned(),
+                state: "stopped",
+                text: "web-1 is stopped: handler: it faults\u{202e} on everything".to_owned(),
+            }],
             trouble: None,
         }
     }
@@ -293,6 +310,7 @@ mod tests {
             "10.0.0.7:9400          0123456789ab",
             "no answer within 2 s",
             "22:13:20  trap",
+            "web-1 is stopped: handler: it faults\\u{202e} on everything",
             "q: quit",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
@@ -315,7 +333,8 @@ mod tests {
             line(&snapshot()),
             "22:13:20  orders  unread 1234  pending 17  delayed 3  in/s 100.0  out/s 98.5  \
              running 16  dead 42 (timeout 40, tr\\u{1b}ap 2)  handler 0123456789ab  \
-             last fault trap 1-1  1 host does not answer"
+             last fault trap 1-1  web-1 is stopped: handler: it faults\\u{202e} on everything  \
+             1 host does not answer"
         );
     }
 }

@@ -11,11 +11,14 @@ use tokio::time::timeout;
 use crate::cli::exit::Failure;
 use crate::cli::live_rules::LiveRules;
 use crate::cli::session::Session;
+use crate::cli::versions::hosts_of;
 use crate::config::{DeadLetter, QueueKind, Sources};
 use crate::dead_letter::DeadLetters;
 use crate::queue::inspect::Report;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
+use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
 use crate::telemetry::wall_clock_ms;
 
 /// How long a host has to answer.
@@ -54,12 +57,25 @@ pub(super) struct QueueSnapshot {
     pub(super) dead_letter_max_len: Option<u64>,
     /// By reason; counted every few seconds.
     pub(super) dead_by_reason: BTreeMap<String, u64>,
+    /// The hosts that are not ready, as they say in Redis.
+    pub(super) not_ready: Vec<NotReady>,
     /// The hosts that were asked.
     pub(super) hosts: Vec<HostSnapshot>,
     /// The recent faults, newest first.
     pub(super) faults: Vec<Fault>,
     /// Why this snapshot is incomplete.
     pub(super) trouble: Option<String>,
+}
+
+/// A host that is not ready.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct NotReady {
+    /// Its name in the queue.
+    pub(super) host: String,
+    /// `stopped` or `not ready`.
+    pub(super) state: &'static str,
+    /// It, its state and the reasons, for people.
+    pub(super) text: String,
 }
 
 /// The state of one host.
@@ -113,6 +129,7 @@ struct LastCounts {
 pub(super) struct SnapshotReader {
     connector: Connector,
     link: Link,
+    store: Store,
     sources: Sources,
     queue: QueueKind,
     /// From the settings of this command; a policy may override it.
@@ -134,6 +151,7 @@ impl SnapshotReader {
         Self {
             connector: session.connector.clone(),
             link: session.link("watch"),
+            store: Store::new(session.link("hosts"), queue.name()),
             sources,
             queue,
             dead_letter,
@@ -147,7 +165,8 @@ impl SnapshotReader {
         let now = Instant::now();
         let policies = self.connector.link("policies");
         let configured = self.dead_letter.clone();
-        let rules = LiveRules::read(policies, &self.sources, &self.queue, configured).await;
+        let told = hosts_of(&self.store, self.queue.group()).await;
+        let rules = LiveRules::read(policies, &self.sources, &self.queue, configured, &told).await;
         let dead_letter = rules.dead_letter;
         let key = dead_letter.as_ref().map(|d| &*d.key);
         let seen = self.queue.place().look(&self.link, key).await?;
@@ -158,6 +177,7 @@ impl SnapshotReader {
             group: self.queue.group().map(str::to_owned),
             dead_letter_key: key.map(str::to_owned),
             dead_letter_max_len: dead_letter.as_ref().map(|d| d.max_len.get()),
+            not_ready: told.iter().filter_map(not_ready).collect(),
             ..QueueSnapshot::default()
         };
         let (added, done) = take_depths(&mut snapshot, &seen);
@@ -216,6 +236,14 @@ impl SnapshotReader {
     }
 }
 
+fn not_ready(host: &HostSeen) -> Option<NotReady> {
+    Some(NotReady {
+        host: host.consumer.clone(),
+        state: host.state(),
+        text: host.trouble()?,
+    })
+}
+
 /// Copy the depths. Returns how many messages were ever added and settled, as far as that is known.
 fn take_depths(snapshot: &mut QueueSnapshot, seen: &Report) -> (Option<u64>, Option<u64>) {
     snapshot.lag = seen.lag;
@@ -238,8 +266,6 @@ fn rate(last: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64
 }
 
 async fn host_status(address: &str) -> Result<HostStatus, String> {
-    let address = address.strip_prefix("http://").unwrap_or(address);
-    let address = address.trim_end_matches('/');
     match timeout(ANSWER_WITHIN, get(address, "/status")).await {
         Ok(answer) => {
             let body = answer.map_err(|error| error.to_string())?;

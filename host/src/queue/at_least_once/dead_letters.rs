@@ -12,7 +12,7 @@ use super::AtLeastOnce;
 use super::calls::{Replies, complete};
 use crate::delivery::message::Headers;
 use crate::delivery::policy::Rejection;
-use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
+use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::{Claim, Maintenance, Reply, Settlement};
 use crate::redis::copy;
@@ -81,8 +81,8 @@ impl Counts {
         let mut history = String::from_utf8_lossy(history).into_owned();
         truncate_utf8(&mut history, DETAIL_MAX);
         warn!(
-            id = &*claim.message.id,
-            history,
+            message_id = printable(&claim.message.id),
+            history = printable(&history),
             to = to.key,
             "ended a cycle: no handler has seen it since it died there last"
         );

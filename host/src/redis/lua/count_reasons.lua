@@ -1,25 +1,34 @@
 -- Count the reasons of a stretch of a dead-letter queue.
 --
 -- KEYS  1 dead-letter queue (stream)
--- ARGV  1 where to begin ('-', or '(' and the last id seen), 2 last id, 3 field of the reason in
---       lower case, 4 most entries, 5 after how many bytes of fields to stop
+-- ARGV  1 where to begin ('-', or '(' and the last id seen), 2 last id, 3 field of the reason and
+--       4 of the queue that it died in, in lower case, 5 most entries, 6 after how many bytes of
+--       fields to stop
 -- reply { last id seen ('' = there are no more), reason, count, reason, count, ... }; reasons are
---       cut at 64 bytes, and an entry without one counts as ''
+--       cut at 64 bytes. An entry without one counts as '', and so does one that died in this very
+--       stream: it was replayed, and is a message again
 --
 -- Atomicity: reads only, and a bounded stretch.
 -- A repeat counts the same again.
 local from, seen, bytes, last = ARGV[1], 0, 0, ''
 local counts, order = {}, {}
-local function reason_of(fields)
+local function value_of(fields, name)
   for i = 1, #fields, 2 do
     local field = fields[i]
-    if field == ARGV[3] or (#field == #ARGV[3] and string.lower(field) == ARGV[3]) then
-      return string.sub(fields[i + 1], 1, 64)
+    if field == name or (#field == #name and string.lower(field) == name) then
+      return fields[i + 1]
     end
   end
   return ''
 end
-while seen < tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
+local function reason_of(fields)
+  local reason = value_of(fields, ARGV[3])
+  if reason == '' or value_of(fields, ARGV[4]) == KEYS[1] then
+    return ''
+  end
+  return string.sub(reason, 1, 64)
+end
+while seen < tonumber(ARGV[5]) and bytes < tonumber(ARGV[6]) do
   local entries = redis.call('XRANGE', KEYS[1], from, ARGV[2], 'COUNT', 16)
   if #entries == 0 then
     last = ''
