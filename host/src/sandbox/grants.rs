@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// The operator's grants to a handler. None by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grants {
@@ -14,8 +16,21 @@ pub struct Grants {
 }
 
 /// Names and values. Values may be secrets: `Debug` shows only the names.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
+
+impl From<BTreeMap<String, String>> for Values {
+    fn from(values: BTreeMap<String, String>) -> Self {
+        Self::new(values)
+    }
+}
+
+impl From<Values> for BTreeMap<String, String> {
+    fn from(values: Values) -> Self {
+        Arc::unwrap_or_clone(values.0)
+    }
+}
 
 impl Values {
     /// These values, by name.

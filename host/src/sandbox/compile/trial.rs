@@ -15,7 +15,7 @@ use crate::delivery::outcome::FaultKind;
 use crate::sandbox::engine;
 use crate::sandbox::error::{LoadError, describe};
 use crate::sandbox::first_instance::{make, required};
-use crate::sandbox::grants::{Grants, Values};
+use crate::sandbox::grants::Grants;
 use crate::sandbox::host::{Host, Shared};
 use crate::sandbox::imports::linker;
 use crate::sandbox::limiter::TABLES;
@@ -52,7 +52,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         limits: job.limits.clone(),
         concurrency: 1,
         grants: Grants {
-            config: job.config.then(Values::default),
+            config: job.config.clone(),
         },
         ..Settings::default()
     };
