@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use hostler::delivery::outcome::Outcome;
 use hostler::sandbox::{Grants, Limits, Need, Sandbox, Settings, Values};
 use hostler_tests::command::run;
-use hostler_tests::guests::guest;
+use hostler_tests::guests::{HANDLE, exporting, guest};
 use hostler_tests::rig::Rig;
+
+use crate::sandbox_compile::by_child;
 
 fn granted(values: &[(&str, &str)]) -> Settings {
     let values = values
@@ -51,6 +54,48 @@ async fn a_guest_reads_the_configured_values() {
     // A grant without values.
     let mut empty = self::rig(&granted(&[]));
     assert_eq!(empty.reason("configs").await, "Ok([])");
+}
+
+#[tokio::test]
+async fn a_handler_may_need_a_configured_value_at_its_start() {
+    let items = format!(
+        r#"(import "wasi:config/store@0.2.0-rc.1" (instance $config
+            (type $failure (variant (case "upstream" string) (case "io" string)))
+            (export "error" (type $error (eq $failure)))
+            (export "get" (func (param "key" string)
+                (result (result (option string) (error $error)))))))
+        (core module $base
+            (memory (export "memory") 1)
+            (data (i32.const 2048) "region")
+            (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024))
+        (core instance $base (instantiate $base))
+        (alias core export $base "memory" (core memory $memory))
+        (alias core export $base "realloc" (core func $realloc))
+        (core func $get (canon lower (func $config "get") (memory $memory) (realloc $realloc)))
+        (core module $main
+            (import "base" "memory" (memory 1))
+            (import "host" "get" (func $get (param i32 i32 i32)))
+            (start $start)
+            (func $start
+                (call $get (i32.const 2048) (i32.const 6) (i32.const 64))
+                (if (i32.eqz (i32.load8_u (i32.const 68))) (then unreachable)))
+            (func (export "handle") {} i32.const 0))
+        (core instance $core (instantiate $main
+            (with "base" (instance $base))
+            (with "host" (instance (export "get" (func $get))))))
+        (alias core export $core "handle" (core func $run))"#,
+        HANDLE.core
+    );
+    let bytes = exporting(&HANDLE, "1.0.0", &items);
+    // The process that tries it has the values too.
+    let tried = |values| Settings {
+        compiler: by_child(Limits::default()).compiler,
+        ..granted(values)
+    };
+    let mut rig = Rig::bytes(&bytes, &tried(&[("region", "eu")]));
+    assert_eq!(rig.run("").await.outcome, Outcome::Ack);
+    let refused = Sandbox::load_bytes(&bytes, &tried(&[])).unwrap_err();
+    assert!(refused.to_string().contains("unreachable"), "{refused}");
 }
 
 #[tokio::test]

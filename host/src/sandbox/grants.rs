@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::delivery::effect::Outlets;
 
 /// The operator's grants to a handler. None by default.
@@ -18,8 +20,21 @@ pub struct Grants {
 }
 
 /// Names and values. Values may be secrets: `Debug` shows only the names.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
+
+impl From<BTreeMap<String, String>> for Values {
+    fn from(values: BTreeMap<String, String>) -> Self {
+        Self::new(values)
+    }
+}
+
+impl From<Values> for BTreeMap<String, String> {
+    fn from(values: Values) -> Self {
+        Arc::unwrap_or_clone(values.0)
+    }
+}
 
 impl Values {
     /// These values, by name.

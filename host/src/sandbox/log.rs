@@ -10,11 +10,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-<<<<<<< HEAD
-use crate::delivery::text::{Printable, printable, truncate_utf8, truncated};
-=======
-use crate::delivery::text::{printable, truncated};
->>>>>>> 006f2a7
+use crate::delivery::text::{printable, truncate_utf8, truncated};
 use crate::delivery::trace::Trace;
 
 /// The least number of bytes that a line counts in its attempt.

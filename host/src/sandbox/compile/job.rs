@@ -8,11 +8,12 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sandbox::grants::Values;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::settings::{Allocation, Settings};
 
-/// Bytes of a job.
-pub(super) const JOB_MAX: u64 = 4 << 10;
+/// Bytes of a job: more than a configuration file with values, all escaped.
+pub(super) const JOB_MAX: u64 = 16 << 20;
 
 /// Bytes of an error text, in an answer or on stderr.
 pub(super) const ERROR_TEXT_MAX: u64 = 64 << 10;
@@ -46,6 +47,9 @@ pub(super) struct Job {
     pub(super) background: bool,
     #[serde(default)]
     on_demand: bool,
+    /// The values of `wasi:config`, for a trial only.
+    #[serde(default)]
+    pub(super) config: Option<Values>,
     #[serde(default)]
     pub(super) limits: Limits,
 }
@@ -64,6 +68,10 @@ impl Job {
                 .saturating_mul(cores),
             background: settings.background,
             on_demand: allocation == Allocation::OnDemand,
+            config: match task {
+                Task::Try => settings.grants.config.clone(),
+                _ => None,
+            },
             limits: limits.clone(),
         }
     }

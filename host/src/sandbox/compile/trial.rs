@@ -16,7 +16,7 @@ use crate::delivery::outcome::FaultKind;
 use crate::sandbox::engine;
 use crate::sandbox::error::{LoadError, describe};
 use crate::sandbox::first_instance::{make, required};
-use crate::sandbox::grants::{Grants, Values};
+use crate::sandbox::grants::Grants;
 use crate::sandbox::host::{Host, Shared};
 use crate::sandbox::imports::linker;
 use crate::sandbox::limiter::TABLES;
@@ -52,9 +52,9 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
     let settings = Settings {
         limits: job.limits.clone(),
         concurrency: 1,
-        // Every interface is there, and empty: the parent has checked what is granted.
+        // Every interface is there: the parent has checked what is granted.
         grants: Grants {
-            config: Some(Values::default()),
+            config: Some(job.config.clone().unwrap_or_default()),
             publish: Some(Outlets::default()),
         },
         ..Settings::default()
