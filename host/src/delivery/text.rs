@@ -1,10 +1,7 @@
 //! Bounded and printable texts.
 
-<<<<<<< HEAD
 use std::fmt::{self, Write};
 
-=======
->>>>>>> 006f2a7
 /// The longest detail of a dead letter or a fault, in bytes.
 pub const DETAIL_MAX: usize = 1024;
 

@@ -213,19 +213,12 @@ impl Reporter {
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
-<<<<<<< HEAD
                 if let Some(suppressed) = self.message_line("dead-lettered") {
                     warn!(
-                        %message_id,
+                        message_id = message_id(),
                         reason, attempts, detail, handler, suppressed, "dead-lettered"
                     );
                 }
-=======
-                warn!(
-                    message_id = message_id(),
-                    reason, attempts, detail, handler, "dead-lettered"
-                );
->>>>>>> 006f2a7
                 let dead_letter = Disposition::DeadLetter(rejection);
                 self.metrics.disposition(&dead_letter);
             }
@@ -240,19 +233,12 @@ impl Reporter {
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
-<<<<<<< HEAD
                     if let Some(suppressed) = self.message_line("discarded") {
                         info!(
-                            %message_id,
+                            message_id = message_id(),
                             reason, attempts, detail, handler, suppressed, "discarded"
                         );
                     }
-=======
-                    info!(
-                        message_id = message_id(),
-                        reason, attempts, detail, handler, "discarded"
-                    );
->>>>>>> 006f2a7
                 } else if let Some(others) = self.pass(reason) {
                     warn!(
                         message_id = message_id(),
@@ -267,21 +253,16 @@ impl Reporter {
                 let discard = Disposition::Discard(rejection);
                 self.metrics.disposition(&discard);
             }
-<<<<<<< HEAD
-            Closed::Superseded => debug!(%message_id, "claimed again"),
+            Closed::Superseded => debug!(message_id = message_id(), "claimed again"),
             Closed::Gone => {
                 self.metrics.gone.inc();
                 if let Some(others) = self.pass("gone") {
                     warn!(
-                        %message_id,
+                        message_id = message_id(),
                         others, "no longer pending: another host or program has settled it"
                     );
                 }
             }
-=======
-            Closed::Superseded => debug!(message_id = message_id(), "claimed again"),
-            Closed::Gone => debug!(message_id = message_id(), "settled elsewhere"),
->>>>>>> 006f2a7
             Closed::Trimmed => {
                 self.metrics.trimmed_pending.inc();
                 if let Some(others) = self.pass("trimmed") {
