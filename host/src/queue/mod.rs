@@ -270,7 +270,8 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// stops fetching from it.
     fn stop_taking(&self) {}
 
-    /// Wait up to `wait` for unread messages, and claim at most `want` of them.
+    /// Wait up to `wait` for unread messages, and claim at most `want` of them; fewer where they are large.
+    /// Claims nothing while this host holds enough bytes.
     ///
     /// One task calls it at a time, and waits for its end. The claims of a cancelled fetch are found
     /// later, as own deliveries that this host does not know. Dies here: pending under this host's name,

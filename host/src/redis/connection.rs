@@ -383,7 +383,10 @@ impl Link {
         };
         let (values, serial) = self.ask(command, self.connector.deadline, asked).await?;
         let refusals = values.iter().filter_map(|value| match value {
-            Value::ServerError(error) => Some(Error::refused(command, error.code(), "")),
+            Value::ServerError(error) => {
+                let detail = error.details().unwrap_or_default();
+                Some(Error::refused(command, error.code(), detail))
+            }
             _ => None,
         });
         if refusals

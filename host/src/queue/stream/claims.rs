@@ -45,7 +45,7 @@ impl StreamQueue {
         call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
         let sent = Instant::now();
         let entries = self.answer(script::run(&base.fetches, script, &call).await)?;
-        let claims = self.entries(script.name(), entries)?;
+        let claims = self.flat_entries(script.name(), entries)?;
         base.bounds.answered(&claims, sent.elapsed());
         let left = until.saturating_duration_since(Instant::now());
         if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
@@ -310,6 +310,7 @@ impl StreamQueue {
             let [id, count, idle, fields] = reply::tuple(command, claim)?;
             let count = u32::try_from(reply::count(command, &count)?).unwrap_or(u32::MAX);
             let idle = Duration::from_millis(reply::count(command, &idle)?);
+            let fields = reply::fields(command, fields)?;
             let claim = self.claim(command, id, count, origin(idle), fields)?;
             taken.claims.push(claim);
         }
@@ -323,11 +324,34 @@ impl StreamQueue {
         let mut claims = Vec::with_capacity(entries.len());
         for entry in entries {
             let [id, fields] = reply::tuple(command, entry)?;
+            let fields = reply::fields(command, fields)?;
             claims.push(self.claim(command, id, 1, Origin::Fresh, fields)?);
         }
+        self.saw_last(&claims);
+        Ok(claims)
+    }
+
+    fn saw_last(&self, claims: &[Claim]) {
         if let Some(last) = claims.last() {
             self.saw(last.id);
         }
+    }
+
+    /// The same from one array: per entry its id, how many names and values it has, and these.
+    fn flat_entries(&self, command: &'static str, entries: Value) -> Result<Vec<Claim>, Error> {
+        let mut parts = reply::array(command, entries)?.into_iter();
+        let mut claims = Vec::new();
+        while let Some(id) = parts.next() {
+            let count = parts.next().unwrap_or_default();
+            let count = usize::try_from(reply::count(command, &count)?).unwrap_or(usize::MAX);
+            let fields = parts.by_ref().take(count).collect();
+            let fields = reply::fields(command, Value::Array(fields))?;
+            if fields.len() != count / 2 {
+                return Err(reply::invalid(command, "an entry that is cut off"));
+            }
+            claims.push(self.claim(command, id, 1, Origin::Fresh, fields)?);
+        }
+        self.saw_last(&claims);
         Ok(claims)
     }
 
@@ -337,10 +361,9 @@ impl StreamQueue {
         entry: Value,
         native: u32,
         origin: Origin,
-        fields: Value,
+        mut fields: Vec<(Bytes, Bytes)>,
     ) -> Result<Claim, Error> {
         let entry = reply::text(command, entry)?;
-        let mut fields = reply::fields(command, fields)?;
         for (_, value) in &mut fields {
             *value = self.base.bounds.hold(std::mem::take(value));
         }
