@@ -3,6 +3,7 @@
 use hostler::delivery::message::Headers;
 use hostler::wire::frame;
 use hostler_tests::checker::DeadLetter;
+use hostler_tests::command;
 use hostler_tests::guests::guest;
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::eventually;
@@ -207,4 +208,33 @@ async fn queues_that_cannot_find_duplicates_refuse_to_look() {
         "{}",
         ended.stderr()
     );
+}
+
+#[tokio::test]
+async fn a_replay_runs_a_handled_message_again_only_if_told() {
+    let scene = Scene::new().await;
+    let options = host(&scene, Kind::Stream);
+    for body in ["drop:no", "ack"] {
+        publish(&scene, Kind::Stream, "1", body).await;
+        options.finish().await;
+    }
+    for (flag, attempts) in [(None, 0), (Some("--again"), 1)] {
+        if attempts > 0 {
+            // The replayed copy was acknowledged unrun: another one died meanwhile.
+            publish(&scene, Kind::Stream, "2", "drop:no").await;
+            publish(&scene, Kind::Stream, "2", "ack").await;
+            options.clone().flag("concurrency", "1").finish().await;
+        }
+        let url = scene.url();
+        let mut words = vec!["dlq", "replay", "--redis", &url, "orders:dead"];
+        words.extend(flag);
+        command::run(&words).ok();
+        let ended = options
+            .clone()
+            .without("dead-letter")
+            .without("max-deliveries")
+            .finish()
+            .await;
+        assert_eq!(ended.json()["attempts"], attempts, "{flag:?}");
+    }
 }

@@ -12,7 +12,8 @@ use super::{DeadLetters, Entry, Error};
 use crate::delivery::message::Headers;
 use crate::redis::reply;
 use crate::redis::script::Script;
-use crate::wire::dead_letter::{FRAMING, REASON, SOURCE, replay};
+use crate::wire::dead_letter::replay::{self, Replaying};
+use crate::wire::dead_letter::{FRAMING, REASON, SOURCE};
 use crate::wire::list::{self, Codec};
 use crate::wire::{envelope, frame, keys};
 
@@ -53,12 +54,16 @@ pub(super) fn read(value: &Bytes) -> (Headers, Bytes, Codec) {
 
 /// The value of a replayed copy in `target`. A raw value has headers beside its own list only: in any
 /// other list the copy is the payload, as it was published.
-pub(super) fn copy_of(value: &Bytes, target: &str) -> Result<Bytes, list::Error> {
+pub(super) fn copy_of(
+    value: &Bytes,
+    target: &str,
+    replaying: Replaying<'_>,
+) -> Result<Bytes, list::Error> {
     let (headers, payload, codec) = read(value);
     if is_bare(&headers, target) {
         return Ok(payload);
     }
-    list::encode(&replay::headers(&headers, None), &payload, codec)
+    list::encode(&replay::headers(&headers, replaying), &payload, codec)
 }
 
 /// Whether its copy in this list has no headers.

@@ -196,7 +196,8 @@ impl DeadLetters {
         let fields = if entry.value.is_some() && !is_home && list::is_bare(&entry.headers, queue) {
             stream::encode(entry.body.clone(), &Headers::default(), &options.body_field)
         } else {
-            header::replay::stream_fields(&entry.fields, &entry.headers, None)
+            let replaying = header::replay::Replaying::default();
+            header::replay::stream_fields(&entry.fields, &entry.headers, replaying)
         };
         stream::decode(&queue.into(), &entry.id, enqueued_ms, &fields, options)
     }

@@ -15,7 +15,8 @@ use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::redis::{Class, Error as RedisError, copy};
 use crate::wire::Raw;
-use crate::wire::dead_letter::{GROUP, SOURCE, replay};
+use crate::wire::dead_letter::replay::{self, Replaying};
+use crate::wire::dead_letter::{GROUP, SOURCE};
 use crate::wire::keys;
 
 /// Most targets in a report.
@@ -34,6 +35,8 @@ pub struct ReplayOptions {
     pub limit: Option<u64>,
     /// Most entries to move in a second.
     pub rate: Option<NonZeroU32>,
+    /// Let hosts handle the copies although messages with their ids were handled already.
+    pub again: bool,
     /// Only report what would be done.
     pub dry_run: bool,
 }
@@ -45,6 +48,7 @@ impl Default for ReplayOptions {
             max_replays: 3,
             limit: None,
             rate: None,
+            again: false,
             dry_run: false,
         }
     }
@@ -187,14 +191,20 @@ impl<'a> Replay<'a> {
                 let groups = targets.get(&target).map(Result::as_ref);
                 match groups {
                     Some(Ok(groups)) => match only_group(entry, &target, groups) {
-                        Ok(only) => match copy_of(entry, &target, only) {
-                            Ok(copy) => moves.push(Move {
-                                entry,
-                                target,
-                                copy,
-                            }),
-                            Err(why) => self.refuse(&why),
-                        },
+                        Ok(only) => {
+                            let replaying = Replaying {
+                                only_group: only,
+                                again: self.options.again,
+                            };
+                            match copy_of(entry, &target, replaying) {
+                                Ok(copy) => moves.push(Move {
+                                    entry,
+                                    target,
+                                    copy,
+                                }),
+                                Err(why) => self.refuse(&why),
+                            }
+                        }
                         Err(skip) => self.skip(skip, 1),
                     },
                     Some(Err(error)) => self.refuse(error),
@@ -341,11 +351,15 @@ fn only_group<'e>(
 fn copy_of(
     entry: &Entry,
     target: &str,
-    only: Option<&str>,
+    replaying: Replaying<'_>,
 ) -> Result<Raw, crate::wire::list::Error> {
     Ok(match &entry.value {
-        Some(value) => Raw::Value(list::copy_of(value, target)?),
-        None => Raw::Fields(replay::stream_fields(&entry.fields, &entry.headers, only)),
+        Some(value) => Raw::Value(list::copy_of(value, target, replaying)?),
+        None => Raw::Fields(replay::stream_fields(
+            &entry.fields,
+            &entry.headers,
+            replaying,
+        )),
     })
 }
 

@@ -89,7 +89,7 @@ impl Reporter {
         }
         if delivery.turned_away == Some(TurnedAway::Duplicate) {
             self.metrics.duplicates.inc();
-            debug!(message_id = %Printable(&message.id), "handled already");
+            debug!(message_id = printable(&message.id), "handled already");
         }
     }
 
@@ -181,7 +181,7 @@ impl Reporter {
                     if let Some(others) = self.pass("effects_void") {
                         let messages = published;
                         warn!(
-                            %message_id,
+                            message_id = message_id(),
                             messages,
                             others,
                             "the acknowledgement came too late: what the attempt published is void"

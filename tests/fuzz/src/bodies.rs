@@ -175,7 +175,11 @@ fn dead_lettered(fields: &[(Bytes, Bytes)], headers: &Headers) {
         twice.len() <= copy.len(),
         "it does not grow with every death"
     );
-    let replayed = replay::stream_fields(&twice, &stream::headers(&twice), Some("workers"));
+    let replaying = replay::Replaying {
+        only_group: Some("workers"),
+        again: false,
+    };
+    let replayed = replay::stream_fields(&twice, &stream::headers(&twice), replaying);
     assert_eq!(plain(fields), plain(&replayed));
     assert_eq!(
         dead_letter::only_group(&stream::headers(&replayed)),

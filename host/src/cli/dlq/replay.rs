@@ -70,6 +70,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
 
+    /// Let hosts handle them although their ids were handled already
+    #[arg(long)]
+    again: bool,
+
     /// Show what would be moved; change nothing
     #[arg(long)]
     dry_run: bool,
@@ -123,6 +127,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         max_replays: args.max_replays,
         limit: args.limit,
         rate: args.rate,
+        again: args.again,
         dry_run: args.dry_run,
     };
     let (redis, trying) = args.flags.clone().load(variables, Collected::trying)?;

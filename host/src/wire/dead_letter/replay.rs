@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{CRASHES, FRAMING, ONLY_GROUP, REPLAYED};
+use super::{AGAIN, CRASHES, FRAMING, ONLY_GROUP, REPLAYED};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
@@ -11,16 +11,26 @@ use crate::wire::death::{self, X_DEATH};
 use crate::wire::stream::{header_field, header_name};
 
 /// Headers that describe only the time before the replay. Attempts start again.
-const RESET: [&str; 8] = [
+const RESET: [&str; 9] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     REDIS_DELIVERY_COUNT,
     REDIS_IDLE_MS,
     CRASHES,
     ONLY_GROUP,
+    AGAIN,
     REPLAYED,
     FRAMING,
 ];
+
+/// What a replayed copy says of its replay.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Replaying<'a> {
+    /// The only consumer group that runs the copy; `None` = every group.
+    pub only_group: Option<&'a str>,
+    /// The copy is handled although a message with its id was handled already.
+    pub again: bool,
+}
 
 /// The number of replays of a dead letter.
 pub fn count(headers: &Headers) -> u64 {
@@ -29,14 +39,12 @@ pub fn count(headers: &Headers) -> u64 {
 
 /// The fields of a replayed copy: the fields of the dead letter in their order, with attempts reset
 /// and one more replay counted. The history is kept, but its past deaths no longer make a cycle.
-///
-/// `only_group` names the only consumer group that runs the copy.
 pub fn stream_fields(
     raw: &[(Bytes, Bytes)],
     headers: &Headers,
-    only_group: Option<&str>,
+    replaying: Replaying<'_>,
 ) -> Vec<(Bytes, Bytes)> {
-    let (dropped, added) = rewrite(headers, only_group);
+    let (dropped, added) = rewrite(headers, replaying);
     let mut fields: Vec<_> = raw
         .iter()
         .filter(|(field, _)| header_name(field).is_none_or(|name| keeps(&dropped, name)))
@@ -48,8 +56,8 @@ pub fn stream_fields(
 }
 
 /// The headers of a replayed copy: the same as in [`stream_fields`].
-pub fn headers(headers: &Headers, only_group: Option<&str>) -> Headers {
-    let (dropped, added) = rewrite(headers, only_group);
+pub fn headers(headers: &Headers, replaying: Replaying<'_>) -> Headers {
+    let (dropped, added) = rewrite(headers, replaying);
     let mut copy: Vec<_> = headers
         .iter()
         .filter(|(name, _)| keeps(&dropped, name))
@@ -63,7 +71,7 @@ pub fn headers(headers: &Headers, only_group: Option<&str>) -> Headers {
 /// The headers to leave out, and those to add.
 fn rewrite(
     headers: &Headers,
-    only_group: Option<&str>,
+    replaying: Replaying<'_>,
 ) -> (Vec<&'static str>, Vec<(&'static str, Bytes)>) {
     let mut dropped = RESET.to_vec();
     let mut added = Vec::with_capacity(3);
@@ -76,8 +84,11 @@ fn rewrite(
     }
     let count = count(headers).saturating_add(1);
     added.push((REPLAYED, count.to_string().into()));
-    if let Some(group) = only_group {
+    if let Some(group) = replaying.only_group {
         added.push((ONLY_GROUP, group.to_owned().into()));
+    }
+    if replaying.again {
+        added.push((AGAIN, "1".into()));
     }
     (dropped, added)
 }
@@ -130,12 +141,17 @@ mod tests {
         ]);
         let letter = dead(&original);
         let headers = stream::headers(&letter);
-        let copy = stream_fields(&letter, &headers, Some("workers"));
+        let only_workers = Replaying {
+            only_group: Some("workers"),
+            again: true,
+        };
+        let copy = stream_fields(&letter, &headers, only_workers);
         assert_eq!(copy[..3], original[..3], "bytes and order are kept");
         let headers = stream::headers(&copy);
         assert_eq!(headers.retry_count(), 0);
         assert_eq!(count(&headers), 1);
         assert_eq!(only_group(&headers), Some("workers"));
+        assert_eq!(headers.find_str(AGAIN), Some("1"));
         assert_eq!(headers.find_str("x-message-id"), Some("7-1"));
         assert_eq!(headers.find_str("x-first-death-reason"), Some("expired"));
         let before = death::read(&stream::headers(&letter)).history;
@@ -146,11 +162,16 @@ mod tests {
         // It dies and is replayed again: nothing piles up.
         let again = dead(&copy);
         assert_eq!(only_group(&stream::headers(&again)), None);
-        let again = stream_fields(&again, &stream::headers(&again), None);
+        let again = stream_fields(&again, &stream::headers(&again), Replaying::default());
         let headers = stream::headers(&again);
+        assert_eq!(headers.find(AGAIN), None);
         assert_eq!(count(&headers), 2);
         assert_eq!(death::read(&headers).history.records()[0].count, 2);
-        assert_eq!(again.len(), copy.len() - 1, "all but the group");
+        assert_eq!(
+            again.len(),
+            copy.len() - 2,
+            "all but the group and the mark"
+        );
     }
 
     #[test]
@@ -162,10 +183,10 @@ mod tests {
             ("h:X-Replayed", "often"),
             ("h:x-only-group", "mine"),
         ]);
-        let copy = stream_fields(&raw, &stream::headers(&raw), None);
+        let copy = stream_fields(&raw, &stream::headers(&raw), Replaying::default());
         assert_eq!(copy[..3], raw[..3]);
         assert_eq!(copy[3..], pairs(&[("h:x-replayed", "1")]));
-        let listed = headers(&stream::headers(&raw), None);
+        let listed = headers(&stream::headers(&raw), Replaying::default());
         assert_eq!(listed, stream::headers(&copy));
     }
 }
