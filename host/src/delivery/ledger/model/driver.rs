@@ -285,8 +285,9 @@ impl World<'_> {
                 if how == Closed::Stolen && !known {
                     self.lost_lease(host, job);
                 }
-                if how == Closed::Stolen {
-                    // It is left to a scan, and the group may have gone in that moment.
+                let left = matches!(how, Closed::Settled(SettleAction::Leave { .. }));
+                if left || how == Closed::Stolen {
+                    // Only the pending list knows it, and the group may have gone in that moment.
                     self.excuse([job]);
                 }
             }
