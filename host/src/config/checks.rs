@@ -335,7 +335,7 @@ impl Collected {
             self.conflict(source.as_ref(), what, "give another key, or leave it out");
         }
         self.refuse_own_key(&dead_letters::DEAD_LETTER_KEY, &key);
-        for routed in routes.0.iter().filter_map(|(_, key)| key.as_deref()) {
+        for routed in routes.0.values().filter_map(Option::as_deref) {
             self.refuse_own_key(&dead_letters::DEAD_LETTER_ROUTES, routed);
         }
         if let Some(cycle) = &cycle {

@@ -501,7 +501,8 @@ impl Queue for ListQueue {
         let write = async { link.call(COMMAND, &write).await.map(drop) };
         // Nothing that only other requests need: they fail by themselves.
         let read = async { link.count("LLEN", self.key()).await.map(drop) };
-        link.probe(COMMAND, write, read).await
+        // Large: it is moved less.
+        Box::pin(link.probe(COMMAND, write, read)).await
     }
 
     fn contact(&self) -> Contact {

@@ -567,7 +567,8 @@ impl Queue for StreamQueue {
             let found = self.last_handed_out().await?;
             found.map(drop).ok_or_else(|| self.missing())
         };
-        self.base.commands.probe(COMMAND, write, read).await
+        // Large: it is moved less.
+        Box::pin(self.base.commands.probe(COMMAND, write, read)).await
     }
 
     fn contact(&self) -> Contact {
