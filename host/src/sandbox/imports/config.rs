@@ -20,8 +20,8 @@ enum Error {
 
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let values = |store: &StoreContextMut<'_, Host>| store.data().grants().config.clone();
-    for name in CONFIG {
-        let mut interface = linker.instance(name)?;
+    for version in CONFIG {
+        let mut interface = linker.instance(&format!("wasi:config/store@{version}"))?;
         interface.func_wrap(
             "get",
             move |store: StoreContextMut<'_, Host>, (name,): (String,)| {
