@@ -111,10 +111,11 @@ impl Collected {
     pub fn bench(mut self) -> Result<Loaded<Bench>, Error> {
         let redis = self.check_redis();
         let handler = self.check_handler();
+        let sandbox = self.sandbox_settings();
         let bench = redis.zip(handler).map(|(redis, handler)| Bench {
             redis,
             handler,
-            sandbox: self.sandbox_settings(),
+            sandbox,
             batching: self.batching(),
             prefetch: self.or_default(&handler::PREFETCH),
         });
@@ -163,7 +164,7 @@ impl Collected {
     ///
     /// # Errors
     /// Every value that cannot be read.
-    pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
+    pub fn sandbox(mut self) -> Result<sandbox::Settings, Error> {
         let sandbox = self.sandbox_settings();
         self.loaded(sandbox).map(|loaded| loaded.value)
     }

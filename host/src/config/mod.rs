@@ -50,6 +50,7 @@ mod file;
 mod problem;
 mod queue;
 mod reach;
+mod rules;
 mod sandboxed;
 mod secret;
 mod selftest;

@@ -40,11 +40,14 @@ pub(super) fn system_resolver() -> Resolver {
     })
 }
 
+/// The end of the text of a denied address.
+pub(super) const NOT_ALLOWED: &str = "is not an address that the rule allows";
+
 /// Why there is no connection.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     /// The answers of DNS, none of which the rule allows.
-    #[error("{0} is not an address that the rule allows")]
+    #[error("{0} {NOT_ALLOWED}")]
     Denied(IpAddr),
     #[error("{0}")]
     Dns(String),

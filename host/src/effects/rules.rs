@@ -152,6 +152,11 @@ impl HostPattern {
         }
     }
 
+    /// Whether it is an address of this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.address().is_some_and(|address| address.is_loopback())
+    }
+
     /// The address, if it is one.
     pub(super) fn address(&self) -> Option<IpAddr> {
         match self {
@@ -205,11 +210,11 @@ impl Reach {
 }
 
 /// The value of a header, with secrets in it: `Bearer ${secret:stripe}`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub struct Template(Vec<Part>);
 
 /// A part of a [`Template`].
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub(super) enum Part {
     Text(String),
     Secret(String),
@@ -263,8 +268,18 @@ impl Template {
     }
 }
 
+impl std::fmt::Debug for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A value without a secret may be one itself: it is masked.
 impl std::fmt::Display for Template {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.secrets().next().is_none() {
+            return f.write_str("***");
+        }
         self.0.iter().try_for_each(|part| match part {
             Part::Text(text) => f.write_str(text),
             Part::Secret(name) => write!(f, "{BEGIN}{name}{END}"),
@@ -327,7 +342,9 @@ mod tests {
         let template = Template::parse(text).unwrap();
         assert_eq!(template.secrets().collect::<Vec<_>>(), ["stripe", "b"]);
         assert_eq!(template.to_string(), text);
-        assert_eq!(Template::parse("plain").unwrap().secrets().count(), 0);
+        let plain = Template::parse("s3cr3t").unwrap();
+        assert_eq!(plain.secrets().count(), 0);
+        assert_eq!(format!("{plain} {plain:?}"), "*** ***");
         for wrong in ["${secret:a", "${secret:}", "${other:a}", "a\nb", "${secret:a}\r\n"] {
             assert!(Template::parse(wrong).is_err(), "{wrong}");
         }

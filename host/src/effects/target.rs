@@ -96,6 +96,11 @@ impl Target {
         }
     }
 
+    /// The URL without what follows the path: a query may hold what should not be logged.
+    pub(super) fn without_query(&self) -> String {
+        format!("{}://{}{}", self.scheme.name(), self.authority(), self.path)
+    }
+
     /// Whether the path is in this folder, or is it.
     pub(super) fn is_below(&self, prefix: &str) -> bool {
         let Some(rest) = self.path.strip_prefix(prefix) else {
@@ -108,12 +113,20 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme.name(), self.authority(), self.path)?;
+        f.write_str(&self.without_query())?;
         match &self.query {
             Some(query) => write!(f, "?{query}"),
             None => Ok(()),
         }
     }
+}
+
+/// Whether a text can be the path prefix of a rule: it stands so in URLs.
+pub fn is_prefix(text: &str) -> bool {
+    let target = Target::parse(&format!("http://host{text}"));
+    text.starts_with('/')
+        && target.is_ok_and(|t| t.path == text && t.query.is_none() && !climbs(text))
+        && !text.contains('#')
 }
 
 /// Whether a server could find a step upwards in the path, however it is encoded.
