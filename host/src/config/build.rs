@@ -23,6 +23,7 @@ impl Collected {
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         self.check_data_loss(queue.as_ref());
         let process = self.check_process();
+        let effects = self.check_effects();
         let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
             return Err(self.error());
         };
@@ -42,7 +43,8 @@ impl Collected {
             max_length: self.value(&queue::MAX_LENGTH),
             swap: self.swap(handler.digest.as_ref()),
             handler,
-            sandbox: self.sandbox_settings(),
+            sandbox: self.settings_with(effects.as_ref()),
+            effects,
             batching: self.batching(),
             policy,
             dead_letter,

@@ -73,6 +73,8 @@ pub struct Effective {
     pub key: &'static str,
     /// Whether it may change while a host runs.
     pub is_live: bool,
+    /// Whether a change in the file applies while a host runs.
+    pub is_live_in_file: bool,
     /// The value, secrets masked; `None` = it is not set and has no default.
     pub value: Option<String>,
     /// The source of the value.
@@ -304,6 +306,7 @@ impl Collected {
             Effective {
                 key: setting.key(),
                 is_live: setting.is_live(),
+                is_live_in_file: setting.is_live_in_file(),
                 value: text.and_then(|text| setting.show(text).ok()),
                 source: given.map_or(Source::Default, |given| given.source.clone()),
             }

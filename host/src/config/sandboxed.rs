@@ -18,9 +18,6 @@ const BATCH_MEMORY_SHARE: usize = 8;
 
 impl Collected {
     /// How the component is run. A setting that is among the problems has its default.
-    ///
-    /// # Panics
-    /// Never: a test reads all defaults.
     pub(super) fn sandbox_settings(&mut self) -> sandbox::Settings {
         let effects = self.check_effects();
         self.settings_with(effects.as_ref())
@@ -61,7 +58,11 @@ impl Collected {
         (!rules.is_empty()).then(|| Effects::new(rules))
     }
 
-    fn settings_with(&self, effects: Option<&Effects>) -> sandbox::Settings {
+    /// How the component is run, with these grants outside the sandbox.
+    ///
+    /// # Panics
+    /// Never: a test reads all defaults.
+    pub(super) fn settings_with(&self, effects: Option<&Effects>) -> sandbox::Settings {
         let size = |setting| self.or_default::<ByteSize>(setting);
         let count = |setting| {
             let count = self.or_default::<NonZeroU32>(setting).get();

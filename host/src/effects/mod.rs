@@ -36,14 +36,6 @@ use crate::sandbox::{
 };
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 
-/// Grants that cannot be given: files that cannot be read.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{}", problems.join("; "))]
-pub struct Error {
-    /// At least one.
-    pub problems: Vec<String>,
-}
-
 /// Everything that is granted outside the sandbox. Clones share it.
 #[derive(Clone)]
 pub struct Effects(Arc<Inner>);
@@ -84,24 +76,6 @@ impl Effects {
             denials: Denials::default(),
             rules,
         }))
-    }
-
-    /// Check that everything that the rules name can be read. Reads files.
-    ///
-    /// # Errors
-    /// All problems.
-    pub fn check(&self) -> Result<(), Error> {
-        let inner = &self.0;
-        let mut problems = inner.secrets.check();
-        for (index, rule) in inner.rules.http.iter().enumerate() {
-            if let Err(why) = inner.pool(index) {
-                problems.push(format!("the rule `{}`: {why}", rule.name));
-            }
-        }
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(Error { problems }),
-        }
     }
 
     /// What the rules count.
@@ -252,6 +226,20 @@ impl Provider for Effects {
         }
     }
 
+    fn check(&self) -> Result<(), String> {
+        let inner = &self.0;
+        let mut problems = inner.secrets.check();
+        for (index, rule) in inner.rules.http.iter().enumerate() {
+            if let Err(why) = inner.pool(index) {
+                problems.push(format!("the rule `{}`: {why}", rule.name));
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(problems.join("; ")),
+        }
+    }
+
     fn refuses_batches(&self) -> Option<String> {
         let has_key = |rule: &&HttpRule| rule.idempotency_key.is_some();
         let rule = self.0.rules.http.iter().find(has_key)?;
@@ -315,5 +303,204 @@ impl Provider for Effects {
             "no rule of `[[grant.tcp]]` allows it, or no granted name was looked up in this attempt",
             &format!("[[grant.tcp]] with host = \"{ip}\", port = {port}"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::address::Network;
+    use super::rules::{HostPattern, Reach, TcpRule};
+    use super::*;
+
+    fn origin() -> Origin {
+        Origin {
+            message_id: "1-1".into(),
+            queue: "orders".into(),
+            attempt: 1,
+            messages: 1,
+            deadline: std::time::Instant::now() + Duration::from_secs(30),
+            traceparent: None,
+            tracestate: None,
+            handler: "sha256:0".into(),
+        }
+    }
+
+    fn rule(host: &str, port: u16, networks: &[&str]) -> HttpRule {
+        HttpRule {
+            name: host.to_owned(),
+            scheme: Scheme::Http,
+            host: HostPattern::parse(host).unwrap(),
+            port,
+            path: "/".to_owned(),
+            methods: None,
+            reach: reach(networks),
+            connections: 4,
+            in_flight: 4,
+            response_max: 1 << 20,
+            timeout: Duration::from_secs(10),
+            ca: None,
+            headers: Vec::new(),
+            idempotency_key: None,
+            traceparent: false,
+        }
+    }
+
+    fn reach(networks: &[&str]) -> Reach {
+        Reach {
+            address: None,
+            networks: networks.iter().map(|n| Network::parse(n).unwrap()).collect(),
+        }
+    }
+
+    /// DNS that gives the next of these answers to each question, and the last one for ever. Also how
+    /// often it was asked.
+    fn dns(answers: &[&[&str]]) -> (Resolver, Arc<AtomicUsize>) {
+        let parse = |answer: &&[&str]| answer.iter().map(|a| a.parse().unwrap()).collect();
+        let answers: Vec<Vec<IpAddr>> = answers.iter().map(parse).collect();
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&asked);
+        let resolver: Resolver = Arc::new(move |_| {
+            let n = counted.fetch_add(1, Ordering::Relaxed);
+            let answer = answers[n.min(answers.len() - 1)].clone();
+            Box::pin(async move { Ok(answer) })
+        });
+        (resolver, asked)
+    }
+
+    /// A server that answers every connection once, with its own address.
+    async fn server(address: (&str, u16)) -> (u16, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let local = listener.local_addr().unwrap();
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                drop(stream.read(&mut [0; 4096]).await);
+                let ip = local.ip().to_string();
+                let reply = format!(
+                    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{ip}",
+                    ip.len()
+                );
+                drop(stream.write_all(reply.as_bytes()).await);
+            }
+        });
+        (local.port(), connections)
+    }
+
+    async fn get(effects: &Effects, url: &str) -> Result<Bytes, HttpError> {
+        use http_body_util::BodyExt;
+        let request = HttpRequest {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            headers: Vec::new(),
+            body: Body::default(),
+            timeout: None,
+        };
+        let response = effects.send(&origin(), 1, request).await?;
+        Ok(response.into_body().collect().await?.to_bytes())
+    }
+
+    #[tokio::test]
+    async fn dns_that_changes_its_answer_reaches_checked_addresses_only() {
+        let (port, granted) = server(("127.0.0.1", 0)).await;
+        let (_, internal) = server(("127.0.0.2", port)).await;
+        // The answers: granted, internal, both in either order, internal in other words.
+        let (resolver, asked) = dns(&[
+            &["127.0.0.1"],
+            &["127.0.0.2"],
+            &["127.0.0.2", "127.0.0.1"],
+            &["127.0.0.1", "127.0.0.2"],
+            &["::ffff:127.0.0.2"],
+            &[],
+        ]);
+        let rules = Rules {
+            http: vec![rule("rebind.test", port, &["127.0.0.1"])],
+            ..Rules::default()
+        };
+        let effects = Effects::with_resolver(rules, resolver);
+        let url = format!("http://rebind.test:{port}/");
+        let mut found = Vec::new();
+        for _ in 0..6 {
+            found.push(match get(&effects, &url).await {
+                Ok(body) => String::from_utf8(body.to_vec()).unwrap(),
+                Err(HttpError::Denied(_)) => "denied".to_owned(),
+                Err(error) => error.to_string(),
+            });
+        }
+        let none = "dns: `rebind.test` has no address";
+        assert_eq!(found, ["127.0.0.1", "denied", "127.0.0.1", "127.0.0.1", "denied", none]);
+        // One question for each connection: there is no second answer to be fooled by.
+        assert_eq!(asked.load(Ordering::Relaxed), 6);
+        assert_eq!(granted.load(Ordering::Relaxed), 3);
+        assert_eq!(internal.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_rule_does_not_lend_its_connections_to_another_rule() {
+        // Both rules cover the same authority. The first one names the loopback interface, for one path.
+        let (port, connections) = server(("127.0.0.1", 0)).await;
+        let (resolver, _) = dns(&[&["127.0.0.1"]]);
+        let inside = HttpRule {
+            path: "/inside".to_owned(),
+            ..rule("api.test", port, &["127.0.0.0/8"])
+        };
+        let rules = Rules {
+            http: vec![inside, rule("*.test", port, &[])],
+            ..Rules::default()
+        };
+        let effects = Effects::with_resolver(rules, resolver);
+        let inside = get(&effects, &format!("http://api.test:{port}/inside")).await;
+        assert_eq!(inside.unwrap(), "127.0.0.1");
+        let other = get(&effects, &format!("http://api.test:{port}/other")).await;
+        assert!(matches!(other, Err(HttpError::Denied(_))), "{other:?}");
+        assert_eq!(connections.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn names_of_sockets_are_answered_for_rules_only_and_never_reach_dns_otherwise() {
+        let names = Arc::<Mutex<Vec<String>>>::default();
+        let asked = Arc::clone(&names);
+        let resolver: Resolver = Arc::new(move |name| {
+            asked.lock().unwrap().push(name);
+            Box::pin(async move { Ok(vec!["10.0.0.7".parse().unwrap(), "1.2.3.4".parse().unwrap()]) })
+        });
+        let tcp = |host: &str, port, networks: &[&str]| TcpRule {
+            host: HostPattern::parse(host).unwrap(),
+            port,
+            reach: reach(networks),
+        };
+        let rules = Rules {
+            tcp: vec![
+                tcp("db.test", 5432, &["10.0.0.0/8"]),
+                tcp("db.test", 6432, &[]),
+                tcp("private.test", 1, &["192.168.0.0/16"]),
+                tcp("1.2.3.4", 25, &[]),
+            ],
+            ..Rules::default()
+        };
+        let effects = Effects::with_resolver(rules, resolver);
+        let found = effects.resolve(&origin(), "DB.test").await.unwrap();
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["10.0.0.7:5432", "1.2.3.4:6432"]);
+        let private = effects.resolve(&origin(), "private.test").await;
+        assert_eq!(private, Err(LookupError::Denied));
+        let leak = effects.resolve(&origin(), "data.evil.example").await;
+        assert_eq!(leak, Err(LookupError::Denied));
+        assert_eq!(*names.lock().unwrap(), ["db.test", "db.test", "private.test"]);
+        assert!(effects.may_connect("1.2.3.4:25".parse().unwrap()));
+        for other in ["1.2.3.4:26", "10.0.0.7:5432", "127.0.0.1:25"] {
+            assert!(!effects.may_connect(other.parse().unwrap()), "{other}");
+        }
+        assert_eq!(effects.counts().tcp_denied.get(), 2);
     }
 }

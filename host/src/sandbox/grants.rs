@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::outside::{Offers, Outside};
 
@@ -19,7 +19,7 @@ pub struct Grants {
 
 impl Grants {
     /// The interfaces that are granted outside the sandbox.
-    pub(super) fn offers(&self) -> Offers {
+    pub fn offers(&self) -> Offers {
         self.outside
             .as_ref()
             .map_or_else(Offers::default, |outside| outside.0.offers())
@@ -27,20 +27,40 @@ impl Grants {
 }
 
 /// Names and values. Values may be secrets: `Debug` shows only the names.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
+/// Clones share them: they can change while handlers run.
+#[derive(Clone, Default)]
+pub struct Values(Arc<RwLock<Arc<BTreeMap<String, String>>>>);
 
 impl Values {
     /// These values, by name.
     pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self(Arc::new(values))
+        Self(Arc::new(RwLock::new(Arc::new(values))))
     }
 
     /// The names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+    pub fn names(&self) -> Vec<String> {
+        self.now().keys().cloned().collect()
+    }
+
+    /// The present values.
+    pub(super) fn now(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Give all clones the values of another one.
+    pub fn adopt(&self, other: &Self) {
+        let values = other.now();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 }
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.now() == other.now()
+    }
+}
+
+impl Eq for Values {}
 
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,6 +173,11 @@ impl Import {
             name: name.to_owned(),
             need: need(name),
         }
+    }
+
+    /// Whether it belongs to the network: the grant `tcp` opens it.
+    pub fn is_socket(&self) -> bool {
+        self.name.starts_with("wasi:sockets/")
     }
 
     /// What gives the grant that the import needs, in a queue's file.

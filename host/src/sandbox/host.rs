@@ -17,7 +17,7 @@ use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
-use super::outside::Scope;
+use super::outside::{Origin, Scope};
 use super::wasi_http::{self, Hooks};
 use crate::delivery::trace::Trace;
 
@@ -43,6 +43,22 @@ pub(super) struct Attempt {
     pub(super) traceparent: Option<Bytes>,
     pub(super) tracestate: Option<Bytes>,
     pub(super) sink: LogSink,
+}
+
+impl Attempt {
+    fn origin(&self, handler: &Arc<str>) -> Origin {
+        let one = self.messages == 1;
+        Origin {
+            message_id: Arc::clone(&self.message_id),
+            queue: Arc::clone(&self.queue),
+            attempt: self.number,
+            messages: self.messages,
+            deadline: self.deadline,
+            traceparent: self.traceparent.clone().filter(|_| one),
+            tracestate: self.tracestate.clone().filter(|_| one),
+            handler: Arc::clone(handler),
+        }
+    }
 }
 
 /// The data of a store.
@@ -97,8 +113,8 @@ impl Host {
         let outside = self.shared.grants.outside.as_ref()?;
         let mut scope = lock(&self.scope);
         let scope = scope.get_or_insert_with(|| {
-            let Shared { limits, digest, .. } = &*self.shared;
-            Scope::new(&outside.0, &self.attempt, digest, limits.requests)
+            let origin = self.attempt.origin(&self.shared.digest);
+            Scope::new(&outside.0, origin, self.shared.limits.requests)
         });
         Some(Arc::clone(scope))
     }

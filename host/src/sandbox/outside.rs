@@ -17,7 +17,6 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 
-use super::host::Attempt;
 
 /// A body of a request or of a response.
 pub type Body = UnsyncBoxBody<Bytes, HttpError>;
@@ -90,7 +89,7 @@ pub struct Origin {
     pub messages: usize,
     /// The end of the attempt at the latest.
     pub deadline: Instant,
-    /// `traceparent` of the message.
+    /// `traceparent` of the message; a batch has none.
     pub traceparent: Option<Bytes>,
     /// `tracestate` of the message.
     pub tracestate: Option<Bytes>,
@@ -102,6 +101,12 @@ pub struct Origin {
 pub trait Provider: fmt::Debug + Send + Sync {
     /// Which interfaces the operator granted.
     fn offers(&self) -> Offers;
+
+    /// Whether everything that the grants name can be read. Reads files.
+    ///
+    /// # Errors
+    /// All problems, for the operator.
+    fn check(&self) -> Result<(), String>;
 
     /// Why a handler of batches cannot have these grants.
     fn refuses_batches(&self) -> Option<String>;
@@ -177,23 +182,12 @@ const ADDRESSES_MAX: usize = 1_000;
 impl Scope {
     pub(super) fn new(
         provider: &Arc<dyn Provider>,
-        attempt: &Attempt,
-        handler: &Arc<str>,
+        origin: Origin,
         requests_max: usize,
     ) -> Arc<Self> {
-        let one = attempt.messages == 1;
         Arc::new(Self {
             provider: Arc::clone(provider),
-            origin: Origin {
-                message_id: Arc::clone(&attempt.message_id),
-                queue: Arc::clone(&attempt.queue),
-                attempt: attempt.number,
-                messages: attempt.messages,
-                deadline: attempt.deadline,
-                traceparent: attempt.traceparent.clone().filter(|_| one),
-                tracestate: attempt.tracestate.clone().filter(|_| one),
-                handler: Arc::clone(handler),
-            },
+            origin,
             requests: AtomicU32::new(0),
             requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
             ended: watch::Sender::new(false),

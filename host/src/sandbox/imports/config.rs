@@ -25,14 +25,14 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         interface.func_wrap(
             "get",
             move |store: StoreContextMut<'_, Host>, (name,): (String,)| {
-                let value = values(&store).and_then(|values| values.0.get(&name).cloned());
+                let value = values(&store).and_then(|values| values.now().get(&name).cloned());
                 Ok((Ok::<Option<String>, Error>(value),))
             },
         )?;
         interface.func_wrap("get-all", move |store: StoreContextMut<'_, Host>, ()| {
             let all = values(&store).unwrap_or_default();
             let all: Vec<(String, String)> = all
-                .0
+                .now()
                 .iter()
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();

@@ -11,6 +11,7 @@ use crate::sandbox::log;
 #[derive(Clone, Copy, ComponentType, Lift)]
 #[component(enum)]
 #[repr(u8)]
+#[expect(dead_code, reason = "the derived code makes them")]
 enum Level {
     #[component(name = "trace")]
     Trace,
