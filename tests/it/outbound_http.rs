@@ -402,3 +402,83 @@ fn both_versions_of_the_standard_configuration_are_granted() {
         Sandbox::load_bytes(&component, &settings("[grant.config]\na = \"b\"\n")).unwrap();
     }
 }
+
+mod measured {
+    use super::*;
+
+    /// How long so many messages take that do nothing, one after the other: the 99th percentile.
+    async fn honest_p99(sandbox: &Sandbox) -> Duration {
+        let mut rig = Rig::of(sandbox.clone());
+        let mut took = Vec::new();
+        for _ in 0..500 {
+            let began = Instant::now();
+            assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+            took.push(began.elapsed());
+        }
+        took.sort_unstable();
+        took[took.len() * 99 / 100]
+    }
+
+    /// Bytes of this process in memory.
+    fn resident() -> u64 {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    }
+
+    /// Attempts that wait for a server that never answers.
+    async fn waiting(sandbox: &Sandbox, web: &Web, count: usize) -> tokio::task::JoinSet<()> {
+        let mut calls = tokio::task::JoinSet::new();
+        let body = format!("text:waits+fetch:GET|{}", url(web, "/never"));
+        let begun = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
+        for _ in 0..count {
+            let mut rig = Rig::of(sandbox.clone());
+            let (body, begun) = (body.clone(), std::sync::Arc::clone(&begun));
+            calls.spawn(async move {
+                let lines = rig.capture.clone();
+                let running = rig.run(&body);
+                let watch = async {
+                    eventually("it waits", async || !lines.take().is_empty()).await;
+                    begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    _ = running => {}
+                    () = watch => {}
+                }
+            });
+        }
+        let all = async || begun.load(std::sync::atomic::Ordering::Relaxed) == count;
+        eventually("all attempts wait", all).await;
+        calls
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_hundred_waiting_attempts_do_not_slow_the_others() {
+        let web = Web::start().await;
+        let toml = "concurrency = 210\ntimeout = \"60s\"\n".to_owned()
+            + &rule(&web, "timeout = \"60s\"\nconnections = 300\nin_flight = 300\n");
+        let sandbox = rig(&toml).sandbox;
+        let alone = honest_p99(&sandbox).await;
+        let mut calls = waiting(&sandbox, &web, 200).await;
+        let beside = honest_p99(&sandbox).await;
+        println!("p99 of honest attempts: {alone:?} alone, {beside:?} beside 200 that wait");
+        assert!(beside < alone * 5 + Duration::from_millis(20), "{alone:?} {beside:?}");
+        calls.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn thousands_of_waiting_attempts_take_bounded_memory() {
+        const ATTEMPTS: usize = 2_000;
+        let web = Web::start().await;
+        let toml = format!("concurrency = {}\ntimeout = \"60s\"\n", ATTEMPTS + 1)
+            + &rule(&web, "timeout = \"60s\"\nconnections = 50\nin_flight = 10000\n");
+        let sandbox = rig(&toml).sandbox;
+        let before = resident();
+        let mut calls = waiting(&sandbox, &web, ATTEMPTS).await;
+        let each = resident().saturating_sub(before) / ATTEMPTS as u64;
+        println!("{} KiB for each of {ATTEMPTS} waiting attempts", each >> 10);
+        assert!(each < 2 << 20, "{each} bytes for each");
+        calls.shutdown().await;
+    }
+}

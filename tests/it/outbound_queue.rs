@@ -146,7 +146,7 @@ async fn values_of_the_configuration_change_while_the_host_runs() {
     scene.publish("config:region").await;
     scene.emptied().await;
     fs::write(&config, "[grant.config]\nregion = \"us\"\n").unwrap();
-    host.logs("rules changed").await;
+    host.logs("the values of `grant.config` changed").await;
     let second = scene.publish("config:region").await;
     let look = scene.emptied().await;
     let detail = |id: &str| {

@@ -38,7 +38,7 @@ impl Denials {
             handler = %origin.handler,
             denied = bounded(denied),
             why = bounded(why),
-            allowed_by = rule,
+            allowed_by = bounded(rule),
             suppressed = (suppressed > 0).then_some(suppressed),
             "a handler wanted what it is not granted"
         );

@@ -36,6 +36,9 @@ use crate::sandbox::{
 };
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 
+/// The longest method.
+const METHOD_MAX: usize = 32;
+
 /// Everything that is granted outside the sandbox. Clones share it.
 #[derive(Clone)]
 pub struct Effects(Arc<Inner>);
@@ -124,8 +127,9 @@ impl Inner {
             denied(why)
         })?;
         let what = || format!("{} {}", request.method, target.without_query());
-        let method = Method::from_bytes(request.method.as_bytes())
-            .map_err(|_| denied("the method is not valid".to_owned()))?;
+        let method = Method::from_bytes(request.method.as_bytes()).ok();
+        let method = method.filter(|method| method.as_str().len() <= METHOD_MAX);
+        let method = method.ok_or_else(|| denied("the method is not valid".to_owned()))?;
         let mut rules = self.rules.http.iter().enumerate();
         let Some((index, rule)) = rules.find(|(_, rule)| rule.allows(&method, &target)) else {
             let why = "no rule of `[[grant.http]]` allows it";

@@ -281,8 +281,12 @@ impl ConfigWatcher {
         let before = std::mem::replace(&mut self.effective, checked.effective);
         self.log_changes(&before);
         self.options = checked.options;
-        if let (Some(values), Some(new)) = (&self.values, &checked.config.sandbox.grants.config) {
+        if let (Some(values), Some(new)) = (&self.values, &checked.config.sandbox.grants.config)
+            && values != new
+        {
             values.adopt(new);
+            let names = new.names().join(", ");
+            info!(names, "the values of `grant.config` changed");
         }
         if self.rules == checked.rules {
             return None;

@@ -71,7 +71,8 @@ pub(super) struct Host {
     /// Made at the guest's first use of WASI; many guests never use it.
     wasi: Option<Box<Wasi>>,
     /// What the attempt does outside; made when it first does something.
-    scope: CurrentScope,
+    /// `None` = nothing is granted.
+    scope: Option<CurrentScope>,
     http: Http,
 }
 
@@ -100,7 +101,7 @@ impl Host {
             attempt,
             table,
             wasi: None,
-            scope: Arc::default(),
+            scope: shared.grants.outside.as_ref().map(|_| Arc::default()),
             http: Http {
                 context: wasi_http::context(&shared.limits),
                 hooks: Hooks::default(),
@@ -111,7 +112,7 @@ impl Host {
     /// What the attempt does outside; `None` = nothing is granted.
     pub(super) fn scope(&self) -> Option<Arc<Scope>> {
         let outside = self.shared.grants.outside.as_ref()?;
-        let mut scope = lock(&self.scope);
+        let mut scope = lock(self.scope.as_ref()?);
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
             Scope::new(&outside.0, origin, self.shared.limits.requests)
@@ -127,11 +128,12 @@ impl Host {
 
     fn wasi(&mut self) -> &mut Wasi {
         if self.wasi.is_none() {
-            let scope = self.shared.grants.offers().tcp.then(|| {
+            let has_tcp = self.shared.grants.offers().tcp;
+            if has_tcp {
                 // Made now: the check of an address cannot make it.
                 drop(self.scope());
-                Arc::clone(&self.scope)
-            });
+            }
+            let scope = self.scope.clone().filter(|_| has_tcp);
             self.wasi = Some(Box::new(Wasi::new(&self.attempt, &self.shared, scope)));
         }
         self.wasi.as_mut().expect("it was made")
@@ -165,7 +167,8 @@ impl Host {
     /// output that were dropped.
     pub(super) fn finish(&mut self) -> u64 {
         self.http.hooks = Hooks::default();
-        if let Some(scope) = lock(&self.scope).take() {
+        let scope = self.scope.as_ref().and_then(|scope| lock(scope).take());
+        if let Some(scope) = scope {
             scope.end();
         }
         self.wasi.as_ref().map_or(0, |wasi| lock(&wasi.log).finish())

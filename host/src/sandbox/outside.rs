@@ -176,6 +176,9 @@ pub(super) struct Scope {
 /// A body that its attempt can take away.
 type Unread = Arc<Mutex<Option<Body>>>;
 
+/// Why nothing is allowed while an instance is only made.
+const NO_MESSAGE: &str = "no message is being handled";
+
 /// The most addresses that an attempt may learn: names have a few each.
 const ADDRESSES_MAX: usize = 1_000;
 
@@ -211,6 +214,9 @@ impl Scope {
         self: Arc<Self>,
         request: HttpRequest,
     ) -> Result<http::Response<Body>, HttpError> {
+        if self.is_trial() {
+            return Err(HttpError::Denied(NO_MESSAGE.to_owned()));
+        }
         let ordinal = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if ordinal > self.requests_max {
             let max = self.requests_max;
@@ -244,7 +250,15 @@ impl Scope {
         Body::new(Watched(body))
     }
 
+    /// Whether the instance is only made, at load: nothing may happen outside.
+    fn is_trial(&self) -> bool {
+        self.origin.messages == 0
+    }
+
     pub(super) fn secret(&self, name: &str) -> Promise<Result<String, String>> {
+        if self.is_trial() {
+            return Box::pin(async { Err(NO_MESSAGE.to_owned()) });
+        }
         self.provider.secret(&self.origin, name)
     }
 
@@ -253,6 +267,9 @@ impl Scope {
         self: Arc<Self>,
         name: String,
     ) -> Result<Vec<std::net::IpAddr>, LookupError> {
+        if self.is_trial() {
+            return Err(LookupError::Denied);
+        }
         let mut ended = self.ended.subscribe();
         let resolving = self.provider.resolve(&self.origin, &name);
         let found = tokio::select! {
@@ -275,8 +292,9 @@ impl Scope {
 
     /// Whether the guest may connect to this address.
     pub(super) fn may_connect(&self, address: SocketAddr) -> bool {
-        let allowed =
-            lock(&self.addresses).contains(&address) || self.provider.may_connect(address);
+        let granted = || self.provider.may_connect(address);
+        let is_known = lock(&self.addresses).contains(&address);
+        let allowed = !self.is_trial() && (is_known || granted());
         if !allowed {
             self.provider.connection_denied(&self.origin, address);
         }
