@@ -209,15 +209,24 @@ impl Scope {
         lock(&self.addresses).clear();
     }
 
-    /// Send a request, which ends with the attempt.
-    pub(super) async fn send(
+    /// Send a request, which ends with the attempt. Its number is that of this call, whenever the
+    /// future runs.
+    pub(super) fn send(
         self: Arc<Self>,
+        request: HttpRequest,
+    ) -> impl Future<Output = Result<http::Response<Body>, HttpError>> + Send + 'static {
+        let ordinal = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        self.send_as(ordinal, request)
+    }
+
+    async fn send_as(
+        self: Arc<Self>,
+        ordinal: u32,
         request: HttpRequest,
     ) -> Result<http::Response<Body>, HttpError> {
         if self.is_trial() {
             return Err(HttpError::Denied(NO_MESSAGE.to_owned()));
         }
-        let ordinal = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if ordinal > self.requests_max {
             let max = self.requests_max;
             let why = format!("the attempt has sent {max} requests (limit `requests`)");

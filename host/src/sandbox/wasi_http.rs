@@ -53,12 +53,12 @@ impl WasiHttpHooks for Hooks {
         options: Option<RequestOptions>,
         _processed: Sending<()>,
     ) -> Sending<(http::Response<WasiBody>, Sending<()>)> {
-        let scope = self.scope.clone();
+        // Numbered now: the futures run in any order.
+        let sending = self.scope.clone().map(|scope| scope.send(read(request)));
         Box::new(async move {
             // The interface is linked only where it is granted.
-            let scope = scope.ok_or(Error::HttpRequestDenied)?;
+            let sending = sending.ok_or(Error::HttpRequestDenied)?;
             let first_byte = options.and_then(|options| options.first_byte_timeout);
-            let sending = scope.send(read(request));
             let response = timeout(first_byte.unwrap_or(Duration::MAX), sending)
                 .await
                 .map_err(|_| Error::HttpResponseTimeout)??;
