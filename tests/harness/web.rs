@@ -77,7 +77,11 @@ impl Web {
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let (connections, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let all = (Arc::clone(&seen), Arc::clone(&connections), Arc::clone(&open));
+        let all = (
+            Arc::clone(&seen),
+            Arc::clone(&connections),
+            Arc::clone(&open),
+        );
         let accepting = tokio::spawn(async move {
             let (seen, connections, open) = all;
             while let Ok((stream, _)) = listener.accept().await {
@@ -111,7 +115,10 @@ impl Web {
 
     /// The requests so far.
     pub fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The connections so far.
@@ -129,7 +136,9 @@ async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Seen>>) {
     let mut buffer = Vec::new();
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let target = request.target().to_owned();
-        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        seen.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request.clone());
         if answer(&mut stream, &target, &request).await.is_none() {
             return;
         }
@@ -221,11 +230,14 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
         "/endless-head" => {
             stream.write_all(b"HTTP/1.1 200 X\r\n").await.ok()?;
             loop {
-                stream.write_all(b"x-more: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n").await.ok()?;
+                stream
+                    .write_all(b"x-more: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n")
+                    .await
+                    .ok()?;
             }
         }
         "/trickle" => {
-            let head = b"HTTP/1.1 200 X\r\ncontent-length: 1000000\r\n\r\n";
+            let head = b"HTTP/1.1 200 X\r\ncontent-length: 60000\r\n\r\n";
             stream.write_all(head).await.ok()?;
             loop {
                 stream.write_all(b"x").await.ok()?;
@@ -233,7 +245,10 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
             }
         }
         "/garbage" => {
-            stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n\0\xff").await.ok()?;
+            stream
+                .write_all(b"SSH-2.0-OpenSSH_9.9\r\n\0\xff")
+                .await
+                .ok()?;
             return None;
         }
         "/cut" => {

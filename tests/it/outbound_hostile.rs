@@ -25,11 +25,16 @@ async fn a_name_that_resolves_to_an_internal_address_is_denied() {
     let standard = format!("wasi:GET|http|localhost:{port}|/ok");
     let mut refused = rig(&grant(""));
     let found = refused.reason(&fetch).await;
-    assert!(found.starts_with("Error::Denied") && found.contains("not an address"), "{found}");
+    assert!(
+        found.starts_with("Error::Denied") && found.contains("not an address"),
+        "{found}"
+    );
     let found = refused.reason(&standard).await;
     assert!(found.contains("HttpRequestDenied"), "{found}");
     // Another network is no help, and neither is a public one.
-    let found = rig(&grant("networks = [\"10.0.0.0/8\"]")).reason(&fetch).await;
+    let found = rig(&grant("networks = [\"10.0.0.0/8\"]"))
+        .reason(&fetch)
+        .await;
     assert!(found.starts_with("Error::Denied"), "{found}");
     assert_eq!(web.connections(), 0, "no packet has left");
     // The operator can mean it.
@@ -80,13 +85,20 @@ async fn every_way_to_write_an_internal_address_is_denied() {
         "api.test.evil.example",
     ] {
         for scheme in ["http", "https"] {
-            let found = rig.reason(&format!("fetch:GET|{scheme}://{host}:{port}/ok")).await;
+            let found = rig
+                .reason(&format!("fetch:GET|{scheme}://{host}:{port}/ok"))
+                .await;
             assert!(found.starts_with("Error::Denied"), "{host}: {found}");
         }
-        let found = rig.run(&format!("wasi:GET|http|{host}:{port}|/ok")).await.outcome;
+        let found = rig
+            .run(&format!("wasi:GET|http|{host}:{port}|/ok"))
+            .await
+            .outcome;
         // The standard interface refuses some of them itself: the guest then panics.
         let denied = match &found {
-            Outcome::Drop(Some(reason)) => reason.contains("ErrorCode") || reason.contains("Denied"),
+            Outcome::Drop(Some(reason)) => {
+                reason.contains("ErrorCode") || reason.contains("Denied")
+            }
             Outcome::Fault(_) => true,
             _ => false,
         };
@@ -113,7 +125,12 @@ async fn redirects_are_not_followed() {
     assert_eq!(other.connections(), 0);
     assert_eq!(web.seen().len(), 4);
     // A guest that follows by itself is judged like any other.
-    let found = rig.reason(&format!("fetch:GET|http://127.0.0.1:{}/admin", other.port())).await;
+    let found = rig
+        .reason(&format!(
+            "fetch:GET|http://127.0.0.1:{}/admin",
+            other.port()
+        ))
+        .await;
     assert!(found.starts_with("Error::Denied"), "{found}");
     works(&mut rig, &web).await;
 }
@@ -146,14 +163,20 @@ async fn nothing_can_be_injected_into_a_request() {
     assert_eq!(web.connections(), 0);
     // An absolute URL as a path stays a path, or is refused by the interface itself.
     let authority = format!("api.test:{}", web.port());
-    for path in ["http://127.0.0.1/admin", "*", "//127.0.0.1/admin", "@127.0.0.1/admin"] {
+    for path in [
+        "http://127.0.0.1/admin",
+        "*",
+        "//127.0.0.1/admin",
+        "@127.0.0.1/admin",
+    ] {
         rig.run(&format!("wasi:GET|http|{authority}|{path}")).await;
     }
     for seen in web.seen() {
         assert!(seen.target().starts_with('/'), "{}", seen.head);
         assert_eq!(seen.header("host"), Some(&*authority), "{}", seen.head);
     }
-    rig.reason(&format!("fetch:GET|{}|h=x-a=b", url(&web, "/echo"))).await;
+    rig.reason(&format!("fetch:GET|{}|h=x-a=b", url(&web, "/echo")))
+        .await;
     let last = web.seen().pop().unwrap();
     let expected = format!("GET /echo HTTP/1.1\r\nx-a: b\r\nhost: {authority}");
     assert_eq!(last.head, expected);
@@ -176,7 +199,10 @@ async fn hostile_responses_are_bounded() {
         assert!(found.starts_with(ends), "{path}: {found}");
         let standard = format!("wasi:GET|http|api.test:{}|{path}|len", web.port());
         let found = rig.reason(&standard).await;
-        assert!(found.contains("broken") || found.contains("ErrorCode"), "{path}: {found}");
+        assert!(
+            found.contains("broken") || found.contains("ErrorCode"),
+            "{path}: {found}"
+        );
         works(&mut rig, &web).await;
     }
     let fits = format!("fetch:GET|{}|len", url(&web, "/size/65536"));
@@ -188,7 +214,10 @@ async fn hostile_responses_are_bounded() {
     let header = format!("fetch:GET|{}|show=content-encoding", url(&web, "/gzip"));
     assert_eq!(rig.reason(&header).await, r#"Some("gzip")"#);
     assert_eq!(web.seen()[0].header("accept-encoding"), None);
-    eventually("no connection is kept for a hostile response", async || web.open() <= 1).await;
+    eventually("no connection is kept for a hostile response", async || {
+        web.open() <= 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -196,7 +225,9 @@ async fn a_response_that_does_not_fit_into_the_guest_is_a_memory_limit() {
     let web = Web::start().await;
     let large = rule(&web, "response_max = \"256MiB\"\n");
     let mut rig = rig(&format!("memory = \"16MiB\"\n{large}"));
-    let fault = rig.fault(&format!("fetch:GET|{}|len", url(&web, "/size/33554432"))).await;
+    let fault = rig
+        .fault(&format!("fetch:GET|{}|len", url(&web, "/size/33554432")))
+        .await;
     assert_eq!(fault.kind.label(), "memory-limit", "{fault}");
     works(&mut rig, &web).await;
 }
@@ -208,13 +239,21 @@ async fn ten_thousand_requests_of_one_attempt_end_at_the_limit() {
         "timeout = \"60s\"\ncpu = \"50s\"\n{}[limit]\nrequests = 100\n",
         rule(&web, "")
     ));
-    let found = rig.reason(&format!("flood:10000|GET|{}", url(&web, "/ok"))).await;
+    let found = rig
+        .reason(&format!("flood:10000|GET|{}", url(&web, "/ok")))
+        .await;
     assert!(found.contains("(\"200 ok\", 100)"), "{found}");
-    assert!(found.contains("the attempt has sent 100 requests") && found.contains(", 9900)"), "{found}");
+    assert!(
+        found.contains("the attempt has sent 100 requests") && found.contains(", 9900)"),
+        "{found}"
+    );
     assert_eq!(web.seen().len(), 100);
     // So do requests that are denied, and those that nobody waits for.
     let found = rig.reason("flood:10000|GET|http://127.0.0.1/").await;
-    assert!(found.contains(", 100)") && found.contains(", 9900)"), "{found}");
+    assert!(
+        found.contains(", 100)") && found.contains(", 9900)"),
+        "{found}"
+    );
     let leak = format!("wasi-leak:150|http|api.test:{}|/never", web.port());
     assert_eq!(rig.run(&leak).await.outcome, Outcome::Ack);
     assert!(web.seen().len() <= 200, "{}", web.seen().len());
@@ -242,7 +281,10 @@ async fn a_tcp_grant_reaches_its_server_and_nothing_else() {
          [[grant.tcp]]\nhost = \"localhost\"\nport = {port}\n"
     );
     let mut rig = rig(&granted);
-    assert_eq!(rig.reason(&format!("tcp:db.test|{port}|hi")).await, "echo hi");
+    assert_eq!(
+        rig.reason(&format!("tcp:db.test|{port}|hi")).await,
+        "echo hi"
+    );
     assert_eq!(rig.reason("lookup:db.test").await, "[127.0.0.1]");
     for (action, said) in [
         // Another port, another name, an address that no name was asked for, an internal answer.
@@ -250,15 +292,24 @@ async fn a_tcp_grant_reaches_its_server_and_nothing_else() {
         (format!("tcp:127.0.0.1|{port}|hi"), "PermissionDenied"),
         (format!("tcp:localhost|{port}|hi"), ""),
         ("lookup:localhost".to_owned(), "no address"),
-        ("lookup:secret-of-the-message.evil.example".to_owned(), "no address"),
+        (
+            "lookup:secret-of-the-message.evil.example".to_owned(),
+            "no address",
+        ),
         ("listen".to_owned(), "PermissionDenied"),
         (format!("udp:127.0.0.1|{port}"), "PermissionDenied"),
     ] {
         let found = rig.reason(&action).await;
-        assert!(!found.starts_with("echo") && found.contains(said), "{action}: {found}");
+        assert!(
+            !found.starts_with("echo") && found.contains(said),
+            "{action}: {found}"
+        );
     }
     assert_eq!((server.connections(), other.connections()), (1, 0));
-    assert_eq!(rig.reason(&format!("tcp:db.test|{port}|again")).await, "echo again");
+    assert_eq!(
+        rig.reason(&format!("tcp:db.test|{port}|again")).await,
+        "echo again"
+    );
 }
 
 #[tokio::test]
@@ -272,10 +323,16 @@ async fn an_address_that_one_attempt_learned_is_not_there_for_the_next() {
     ));
     settings.reuse = 100;
     let mut rig = Rig::guest("outbound", &settings);
-    assert_eq!(rig.reason(&format!("tcp:db.test|{port}|hi")).await, "echo hi");
+    assert_eq!(
+        rig.reason(&format!("tcp:db.test|{port}|hi")).await,
+        "echo hi"
+    );
     let report = rig.run(&format!("tcp:127.0.0.1|{port}|hi")).await;
     assert!(!report.fresh, "the instance was reused");
-    assert_eq!(report.outcome, Outcome::Drop(Some("PermissionDenied".to_owned())));
+    assert_eq!(
+        report.outcome,
+        Outcome::Drop(Some("PermissionDenied".to_owned()))
+    );
     // An address that a rule names needs no lookup.
     settings.grants = crate::outbound_scene::settings(&format!(
         "[[grant.tcp]]\nhost = \"127.0.0.1\"\nport = {port}\n\
@@ -284,5 +341,8 @@ async fn an_address_that_one_attempt_learned_is_not_there_for_the_next() {
     ))
     .grants;
     let mut named = Rig::guest("outbound", &settings);
-    assert_eq!(named.reason(&format!("tcp:127.0.0.1|{port}|hi")).await, "echo hi");
+    assert_eq!(
+        named.reason(&format!("tcp:127.0.0.1|{port}|hi")).await,
+        "echo hi"
+    );
 }

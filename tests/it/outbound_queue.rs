@@ -58,7 +58,10 @@ async fn a_host_calls_servers_counts_by_rule_and_shows_no_secret() {
     let charged = seen.iter().find(|seen| seen.body == b"charge").unwrap();
     let key = format!("orders/workers/{first}#1");
     assert_eq!(charged.header("idempotency-key"), Some(&*key));
-    assert_eq!(charged.header("authorization"), Some(&*format!("Bearer {SECRET}")));
+    assert_eq!(
+        charged.header("authorization"),
+        Some(&*format!("Bearer {SECRET}"))
+    );
 
     let metrics = host.metrics();
     for series in [
@@ -78,8 +81,12 @@ async fn a_host_calls_servers_counts_by_rule_and_shows_no_secret() {
         .filter(|line| line.message() == "a handler wanted what it is not granted")
         .collect();
     let allowed_by = |denied: &str| {
-        let mut found = denials.iter().filter(|l| l.text("denied").unwrap().contains(denied));
-        let line = found.next().unwrap_or_else(|| panic!("{denied}: {denials:?}"));
+        let mut found = denials
+            .iter()
+            .filter(|l| l.text("denied").unwrap().contains(denied));
+        let line = found
+            .next()
+            .unwrap_or_else(|| panic!("{denied}: {denials:?}"));
         assert!(found.next().is_none(), "one event");
         line.text("allowed_by").unwrap().to_owned()
     };
@@ -100,10 +107,15 @@ async fn a_host_calls_servers_counts_by_rule_and_shows_no_secret() {
         format!("{look:?}"),
         format!("{:?}", run(["check", "--config", &config])),
         format!("{:?}", run(["check", "--config", &config, "--json"])),
-        format!("{:?}", run(["dlq", "peek", "--redis", &url, "orders:dead", "--json"])),
         format!(
             "{:?}",
-            run(["inspect", "--redis", &url, "--stream", "orders", "--group", "workers", "--json"])
+            run(["dlq", "peek", "--redis", &url, "orders:dead", "--json"])
+        ),
+        format!(
+            "{:?}",
+            run([
+                "inspect", "--redis", &url, "--stream", "orders", "--group", "workers", "--json"
+            ])
         ),
     ];
     for text in shown {
@@ -162,7 +174,11 @@ fn check_lists_imports_with_the_toml_that_grants_them() {
     let file = guest("outbound").display().to_string();
     let refused = run(["check", &file]);
     assert_eq!(refused.code, 65, "{refused:?}");
-    for part in ["[[grant.http]]", "[grant.secret]", "hostler:handler/http@1.1.0"] {
+    for part in [
+        "[[grant.http]]",
+        "[grant.secret]",
+        "hostler:handler/http@1.1.0",
+    ] {
         assert!(refused.stderr.contains(part), "{part}: {refused:?}");
     }
     let granted = run([
@@ -173,7 +189,11 @@ fn check_lists_imports_with_the_toml_that_grants_them() {
         "--grant-tcp=[{\"host\":\"db.test\",\"port\":5432}]",
     ]);
     let shown = granted.ok().stdout;
-    for part in ["by the grant `http`", "by the grant `secret`", "by the grant `tcp`"] {
+    for part in [
+        "by the grant `http`",
+        "by the grant `secret`",
+        "by the grant `tcp`",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }

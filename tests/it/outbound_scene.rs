@@ -31,7 +31,9 @@ pub(crate) fn try_settings(toml: &str) -> Result<Settings, String> {
         variables: variables.map(|(n, v)| (n.into(), v.into())).to_vec(),
         ..Input::default()
     };
-    Collected::new(input).sandbox().map_err(|error| error.to_string())
+    Collected::new(input)
+        .sandbox()
+        .map_err(|error| error.to_string())
 }
 
 /// The guest with these grants, and those that it needs.

@@ -211,9 +211,9 @@ fn any_json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
             items.collect::<Result<Vec<_>, _>>()?.into()
         }
         DeValue::Table(table) => {
-            let pairs = table.iter().map(|(name, value)| {
-                Ok((name.get_ref().to_string(), any_json(value.get_ref())?))
-            });
+            let pairs = table
+                .iter()
+                .map(|(name, value)| Ok((name.get_ref().to_string(), any_json(value.get_ref())?)));
             serde_json::Value::Object(pairs.collect::<Result<_, Invalid>>()?)
         }
         DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => json(value)?,

@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 use serde_json::{Map, Value as Json, json};
 
-use crate::config::settings::DAY;
 use crate::config::value::{ByteSize, Invalid, LINE, Shape, Value, nearest};
 use crate::effects::address::Network;
 use crate::effects::rules::{
@@ -20,12 +19,20 @@ use crate::effects::target::{Scheme, is_prefix};
 
 /// The most rules of a kind: each request is compared with all.
 const RULES_MAX: usize = 100;
+/// The longest time of a request; the attempt bounds it further.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest name of a rule or a secret: it is a label of metrics.
 const NAME_MAX: usize = 64;
 /// The name that stands for "no rule" in metrics.
 const RESERVED: &str = "none";
 /// Headers that no rule may add.
-const OF_CONNECTION: [&str; 5] = ["connection", "content-length", "host", "transfer-encoding", "upgrade"];
+const OF_CONNECTION: [&str; 5] = [
+    "connection",
+    "content-length",
+    "host",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// `[[grant.http]]`.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +63,11 @@ impl Value for HttpRules {
             };
             let name = match rules.iter().any(|other| other.name == rule.name) {
                 true if is_named => {
-                    let what = format!("rule {}: the name `{}` is there twice", index + 1, rule.name);
+                    let what = format!(
+                        "rule {}: the name `{}` is there twice",
+                        index + 1,
+                        rule.name
+                    );
                     problems.push(Invalid::new(what).at(line_of(map)));
                     continue;
                 }
@@ -222,7 +233,7 @@ fn http_rule(table: &mut Table<'_>) -> Option<(HttpRule, bool)> {
     });
     let timeout = table.optional("timeout", |text| {
         let time = Duration::parse(text).map_err(|error| error.what)?;
-        match (Duration::from_millis(1)..=DAY).contains(&time) {
+        match (Duration::from_millis(1)..=TIMEOUT_MAX).contains(&time) {
             true => Ok(time),
             false => Err("is not between 1ms and 1day".to_owned()),
         }
@@ -234,12 +245,16 @@ fn http_rule(table: &mut Table<'_>) -> Option<(HttpRule, bool)> {
     let adds_key = table.flag("idempotency_key");
     let key = table.optional("idempotency_header", header_name);
     if key.is_some() && adds_key == Some(false) {
-        table.problem("`idempotency_header` means nothing with `idempotency_key = false`".to_owned());
+        table.problem(
+            "`idempotency_header` means nothing with `idempotency_key = false`".to_owned(),
+        );
     }
     let key = key.unwrap_or(HeaderName::from_static("idempotency-key"));
     let headers = headers(table);
     let traceparent = table.flag("traceparent").unwrap_or(true);
-    let has_secret = headers.iter().any(|(_, value)| value.secrets().next().is_some());
+    let has_secret = headers
+        .iter()
+        .any(|(_, value)| value.secrets().next().is_some());
     if methods.as_ref().is_some_and(Vec::is_empty) {
         table.problem("`methods` is empty: the rule would allow nothing".to_owned());
     }
@@ -313,7 +328,8 @@ fn reach(table: &mut Table<'_>) -> Reach {
 
 fn host_pattern(text: &str) -> Result<HostPattern, String> {
     HostPattern::parse(text).ok_or_else(|| {
-        "is not a host like `api.example.com` or `*.example.com`: no scheme, no port, no path".to_owned()
+        "is not a host like `api.example.com` or `*.example.com`: no scheme, no port, no path"
+            .to_owned()
     })
 }
 
@@ -345,9 +361,9 @@ fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match name {
         RESERVED => Err(format!("`{RESERVED}` is reserved")),
-        _ if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_plain) => Err(format!(
-            "a name has 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
-        )),
+        _ if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_plain) => Err(
+            format!("a name has 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"),
+        ),
         _ => Ok(()),
     }
 }
@@ -375,7 +391,11 @@ fn show_http(rule: &HttpRule) -> Json {
         "traceparent": rule.traceparent,
     });
     if let Some(methods) = &rule.methods {
-        shown["methods"] = methods.iter().map(Method::as_str).collect::<Vec<_>>().into();
+        shown["methods"] = methods
+            .iter()
+            .map(Method::as_str)
+            .collect::<Vec<_>>()
+            .into();
     }
     if let Some(name) = &rule.idempotency_key {
         shown["idempotency_header"] = name.as_str().into();
@@ -506,12 +526,18 @@ impl<'a> Table<'a> {
     /// Report the keys that nobody asked for.
     fn end(mut self) {
         let unknown = self.map.keys().filter(|key| *key != LINE);
-        let unknown: Vec<&String> = unknown.filter(|k| !self.asked.contains(&k.as_str())).collect();
+        let unknown: Vec<&String> = unknown
+            .filter(|k| !self.asked.contains(&k.as_str()))
+            .collect();
         for key in unknown {
             let what = match nearest(key, self.asked.iter().copied()) {
                 Some(known) => format!("unknown key `{}`: did you mean `{known}`?", shown(key)),
                 None => {
-                    format!("unknown key `{}`: the keys are {}", shown(key), self.asked.join(", "))
+                    format!(
+                        "unknown key `{}`: the keys are {}",
+                        shown(key),
+                        self.asked.join(", ")
+                    )
                 }
             };
             self.problem(what);

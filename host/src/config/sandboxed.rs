@@ -43,7 +43,8 @@ impl Collected {
                             "the header `{header}` of the rule `{rule}` names the secret `{name}`, which \
                              is not in `[grant.secret]`"
                         );
-                        let hint = format!("write `{name} = {{ file = \"...\" }}` in `[grant.secret]`");
+                        let hint =
+                            format!("write `{name} = {{ file = \"...\" }}` in `[grant.secret]`");
                         self.conflict(source.as_ref(), what, hint);
                     }
                 }

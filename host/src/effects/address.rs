@@ -149,7 +149,13 @@ mod tests {
         ] {
             assert!(!is_public(ip(text)), "{text}");
         }
-        for text in ["1.1.1.1", "172.32.0.1", "168.63.129.17", "2606:4700::1111", "2a00::1"] {
+        for text in [
+            "1.1.1.1",
+            "172.32.0.1",
+            "168.63.129.17",
+            "2606:4700::1111",
+            "2a00::1",
+        ] {
             assert!(is_public(ip(text)), "{text}");
         }
     }
@@ -160,12 +166,32 @@ mod tests {
         assert!(network.contains(ip("10.1.255.255")));
         assert!(!network.contains(ip("10.2.0.0")));
         assert!(!network.contains(ip("::ffff:10.1.0.1")));
-        assert!(Network::parse("0.0.0.0/0").unwrap().contains(ip("255.1.2.3")));
+        assert!(
+            Network::parse("0.0.0.0/0")
+                .unwrap()
+                .contains(ip("255.1.2.3"))
+        );
         assert!(Network::parse("::/0").unwrap().contains(ip("ff02::1")));
-        assert!(Network::parse("127.0.0.1").unwrap().contains(ip("127.0.0.1")));
-        assert!(!Network::parse("127.0.0.1").unwrap().contains(ip("127.0.0.2")));
+        assert!(
+            Network::parse("127.0.0.1")
+                .unwrap()
+                .contains(ip("127.0.0.1"))
+        );
+        assert!(
+            !Network::parse("127.0.0.1")
+                .unwrap()
+                .contains(ip("127.0.0.2"))
+        );
         assert!(Network::parse("fd00::/8").unwrap().contains(ip("fd12::1")));
-        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/-1", "a/8", "10.0.0.0/"] {
+        for wrong in [
+            "",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "10.0.0.0/-1",
+            "a/8",
+            "10.0.0.0/",
+        ] {
             assert!(Network::parse(wrong).is_none(), "{wrong}");
         }
         assert_eq!(network.to_string(), "10.1.0.0/16");

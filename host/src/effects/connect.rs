@@ -66,9 +66,9 @@ pub(super) async fn allowed_addresses(
 ) -> Result<Vec<IpAddr>, ConnectError> {
     let found = match (reach.address, address_of(host)) {
         (Some(address), _) | (None, Some(address)) => vec![address],
-        (None, None) => resolver(host.to_string()).await.map_err(|error| {
-            ConnectError::Dns(format!("`{host}` cannot be resolved: {error}"))
-        })?,
+        (None, None) => resolver(host.to_string())
+            .await
+            .map_err(|error| ConnectError::Dns(format!("`{host}` cannot be resolved: {error}")))?,
     };
     let Some(first) = found.first().copied() else {
         return Err(ConnectError::Dns(format!("`{host}` has no address")));

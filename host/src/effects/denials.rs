@@ -69,7 +69,9 @@ mod tests {
     fn a_flood_of_denials_is_bounded_and_counted() {
         let denials = Denials::default();
         let start = Instant::now();
-        let admitted = (0..1_000).filter(|_| denials.admit(start).is_some()).count();
+        let admitted = (0..1_000)
+            .filter(|_| denials.admit(start).is_some())
+            .count();
         assert_eq!(admitted, PER_SECOND as usize);
         let later = start + Duration::from_secs(1);
         assert_eq!(denials.admit(later), Some(1_000 - u64::from(PER_SECOND)));

@@ -91,7 +91,10 @@ pub(super) fn headers(
         let value = HeaderValue::from_maybe_shared(value.clone())
             .map_err(|_| format!("the value of the header `{}` is not valid", shown()))?;
         if known == HOST {
-            if value.as_bytes().eq_ignore_ascii_case(target.authority().as_bytes()) {
+            if value
+                .as_bytes()
+                .eq_ignore_ascii_case(target.authority().as_bytes())
+            {
                 continue;
             }
             return Err("the header `host` is not the host of the URL".to_owned());
@@ -100,7 +103,10 @@ pub(super) fn headers(
             return Err(format!("the header `{known}` belongs to the connection"));
         }
         if known == CONTENT_LENGTH {
-            let length = value.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+            let length = value
+                .to_str()
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok());
             let length = length.ok_or("`content-length` is not a number")?;
             match body.size_hint().exact() {
                 Some(size) if size != length => {
@@ -211,7 +217,8 @@ impl Pool {
         let permit = Arc::clone(&self.in_flight).acquire_owned().await;
         tally.in_flight = permit.ok();
         let uri = allowed.target.uri();
-        let uri = uri.map_err(|error| HttpError::Denied(format!("the URL is not valid: {error}")))?;
+        let uri =
+            uri.map_err(|error| HttpError::Denied(format!("the URL is not valid: {error}")))?;
         let mut request = Request::new(allowed.body);
         *request.method_mut() = allowed.method.clone();
         *request.uri_mut() = uri;
@@ -239,8 +246,12 @@ impl Pool {
         let is_full = self.line.connections.available_permits() == 0;
         if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(&authority)) {
             // Idle connections to another server would keep this one waiting.
-            let idle = seats.iter().filter(|(a, seat)| seat.users == 0 && **a != authority);
-            let oldest = idle.min_by_key(|(_, seat)| seat.used).map(|(a, _)| a.clone());
+            let idle = seats
+                .iter()
+                .filter(|(a, seat)| seat.users == 0 && **a != authority);
+            let oldest = idle
+                .min_by_key(|(_, seat)| seat.used)
+                .map(|(a, _)| a.clone());
             oldest.and_then(|oldest| seats.remove(&oldest));
         }
         let seat = seats.entry(authority.clone()).or_insert_with(|| Seat {
@@ -336,7 +347,9 @@ impl Added<'_> {
                 ("traceparent", &self.origin.traceparent),
                 ("tracestate", &self.origin.tracestate),
             ] {
-                let value = value.clone().and_then(|v| HeaderValue::from_maybe_shared(v).ok());
+                let value = value
+                    .clone()
+                    .and_then(|v| HeaderValue::from_maybe_shared(v).ok());
                 if let Some(value) = value {
                     headers.insert(name, value);
                 }
@@ -367,8 +380,8 @@ async fn fill(
         }
     }
     let value = HeaderValue::try_from(text);
-    let mut value =
-        value.map_err(|_| denied("a secret holds a character that no header may have".to_owned()))?;
+    let mut value = value
+        .map_err(|_| denied("a secret holds a character that no header may have".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }

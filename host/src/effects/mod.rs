@@ -25,7 +25,9 @@ use ::http::{Method, Response};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use crate::effects::connect::{ConnectError, NOT_ALLOWED, Resolver, allowed_addresses, system_resolver};
+use crate::effects::connect::{
+    ConnectError, NOT_ALLOWED, Resolver, allowed_addresses, system_resolver,
+};
 use crate::effects::denials::Denials;
 use crate::effects::http::{Allowed, Pool, headers};
 use crate::effects::rules::{HttpRule, Rules};
@@ -133,7 +135,8 @@ impl Inner {
         let mut rules = self.rules.http.iter().enumerate();
         let Some((index, rule)) = rules.find(|(_, rule)| rule.allows(&method, &target)) else {
             let why = "no rule of `[[grant.http]]` allows it";
-            self.denials.log(origin, &what(), why, &suggestion(&method, &target));
+            self.denials
+                .log(origin, &what(), why, &suggestion(&method, &target));
             return Err(denied(format!("{why}: {}", what())));
         };
         let headers = headers(&request.headers, &target, &request.body).map_err(|why| {
@@ -170,7 +173,8 @@ impl Inner {
     async fn resolve(&self, origin: &Origin, name: &str) -> Result<Vec<SocketAddr>, LookupError> {
         let denied = |why: &str, remedy: &str| {
             self.counts.tcp_denied.inc();
-            self.denials.log(origin, &format!("a lookup of {name}"), why, remedy);
+            self.denials
+                .log(origin, &format!("a lookup of {name}"), why, remedy);
             LookupError::Denied
         };
         // The guests of most languages ask for addresses, too.
@@ -183,11 +187,14 @@ impl Inner {
         let mut found = Vec::new();
         let mut problem = None;
         for rule in rules {
-            let addresses =
-                allowed_addresses(&self.resolver, &rule.host, &rule.reach, &host).await;
+            let addresses = allowed_addresses(&self.resolver, &rule.host, &rule.reach, &host).await;
             match addresses {
                 Ok(addresses) => {
-                    found.extend(addresses.into_iter().map(|ip| SocketAddr::new(ip, rule.port)));
+                    found.extend(
+                        addresses
+                            .into_iter()
+                            .map(|ip| SocketAddr::new(ip, rule.port)),
+                    );
                 }
                 Err(error) => problem = Some(error),
             }
@@ -268,12 +275,14 @@ impl Provider for Effects {
         let (inner, origin, name) = (Arc::clone(&self.0), origin.clone(), name.to_owned());
         Box::pin(async move {
             let value = inner.secrets.exposed(&name).await;
-            value.map(|value| value.reveal().to_owned()).map_err(|error| {
-                let why = error.to_string();
-                let rule = "`expose = true` in `[grant.secret]`";
-                inner.denials.log(&origin, "a secret", &why, rule);
-                why
-            })
+            value
+                .map(|value| value.reveal().to_owned())
+                .map_err(|error| {
+                    let why = error.to_string();
+                    let rule = "`expose = true` in `[grant.secret]`";
+                    inner.denials.log(&origin, "a secret", &why, rule);
+                    why
+                })
         })
     }
 
@@ -293,9 +302,7 @@ impl Provider for Effects {
 
     fn may_connect(&self, address: SocketAddr) -> bool {
         let mut rules = self.0.rules.tcp.iter();
-        rules.any(|rule| {
-            rule.port == address.port() && rule.host.address() == Some(address.ip())
-        })
+        rules.any(|rule| rule.port == address.port() && rule.host.address() == Some(address.ip()))
     }
 
     fn connection_denied(&self, origin: &Origin, address: SocketAddr) {
@@ -361,7 +368,10 @@ mod tests {
     fn reach(networks: &[&str]) -> Reach {
         Reach {
             address: None,
-            networks: networks.iter().map(|n| Network::parse(n).unwrap()).collect(),
+            networks: networks
+                .iter()
+                .map(|n| Network::parse(n).unwrap())
+                .collect(),
         }
     }
 
@@ -442,7 +452,17 @@ mod tests {
             });
         }
         let none = "dns: `rebind.test` has no address";
-        assert_eq!(found, ["127.0.0.1", "denied", "127.0.0.1", "127.0.0.1", "denied", none]);
+        assert_eq!(
+            found,
+            [
+                "127.0.0.1",
+                "denied",
+                "127.0.0.1",
+                "127.0.0.1",
+                "denied",
+                none
+            ]
+        );
         // One question for each connection: there is no second answer to be fooled by.
         assert_eq!(asked.load(Ordering::Relaxed), 6);
         assert_eq!(granted.load(Ordering::Relaxed), 3);
@@ -476,7 +496,12 @@ mod tests {
         let asked = Arc::clone(&names);
         let resolver: Resolver = Arc::new(move |name| {
             asked.lock().unwrap().push(name);
-            Box::pin(async move { Ok(vec!["10.0.0.7".parse().unwrap(), "1.2.3.4".parse().unwrap()]) })
+            Box::pin(async move {
+                Ok(vec![
+                    "10.0.0.7".parse().unwrap(),
+                    "1.2.3.4".parse().unwrap(),
+                ])
+            })
         });
         let tcp = |host: &str, port, networks: &[&str]| TcpRule {
             host: HostPattern::parse(host).unwrap(),
@@ -500,7 +525,10 @@ mod tests {
         assert_eq!(private, Err(LookupError::Denied));
         let leak = effects.resolve(&origin(), "data.evil.example").await;
         assert_eq!(leak, Err(LookupError::Denied));
-        assert_eq!(*names.lock().unwrap(), ["db.test", "db.test", "private.test"]);
+        assert_eq!(
+            *names.lock().unwrap(),
+            ["db.test", "db.test", "private.test"]
+        );
         assert!(effects.may_connect("1.2.3.4:25".parse().unwrap()));
         for other in ["1.2.3.4:26", "10.0.0.7:5432", "127.0.0.1:25"] {
             assert!(!effects.may_connect(other.parse().unwrap()), "{other}");

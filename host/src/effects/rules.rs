@@ -302,12 +302,27 @@ mod tests {
         assert!(!exact.covers(&host("x.api.example.com")));
         let below = HostPattern::parse("*.example.com").unwrap();
         assert!(below.covers(&host("a.example.com")) && below.covers(&host("a.b.example.com")));
-        for other in ["example.com", "badexample.com", "a.example.com.evil.net", "127.0.0.1"] {
+        for other in [
+            "example.com",
+            "badexample.com",
+            "a.example.com.evil.net",
+            "127.0.0.1",
+        ] {
             assert!(!below.covers(&host(other)), "{other}");
         }
         assert!(HostPattern::parse("::1").unwrap().covers(&host("[::1]")));
         assert!(HostPattern::parse("[::1]").unwrap().covers(&host("[::1]")));
-        for wrong in ["", "*", "*.", "*.1.2.3.4", "a.*.com", "a b", "http://a", "a/b", "a:80"] {
+        for wrong in [
+            "",
+            "*",
+            "*.",
+            "*.1.2.3.4",
+            "a.*.com",
+            "a b",
+            "http://a",
+            "a/b",
+            "a:80",
+        ] {
             assert!(HostPattern::parse(wrong).is_none(), "{wrong}");
         }
     }
@@ -317,14 +332,23 @@ mod tests {
         let name = HostPattern::parse("db.internal").unwrap();
         let reach = |address: Option<&str>, networks: &[&str]| Reach {
             address: address.map(|a| a.parse().unwrap()),
-            networks: networks.iter().map(|n| Network::parse(n).unwrap()).collect(),
+            networks: networks
+                .iter()
+                .map(|n| Network::parse(n).unwrap())
+                .collect(),
         };
         let allows = |reach: &Reach, host: &HostPattern, address: &str| {
             reach.allows(host, address.parse().unwrap())
         };
         let none = reach(None, &[]);
         assert!(allows(&none, &name, "1.1.1.1"));
-        for internal in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254"] {
+        for internal in [
+            "127.0.0.1",
+            "::1",
+            "::ffff:127.0.0.1",
+            "10.0.0.1",
+            "169.254.169.254",
+        ] {
             assert!(!allows(&none, &name, internal), "{internal}");
         }
         let inside = reach(None, &["10.0.0.0/8"]);
@@ -345,7 +369,13 @@ mod tests {
         let plain = Template::parse("s3cr3t").unwrap();
         assert_eq!(plain.secrets().count(), 0);
         assert_eq!(format!("{plain} {plain:?}"), "*** ***");
-        for wrong in ["${secret:a", "${secret:}", "${other:a}", "a\nb", "${secret:a}\r\n"] {
+        for wrong in [
+            "${secret:a",
+            "${secret:}",
+            "${other:a}",
+            "a\nb",
+            "${secret:a}\r\n",
+        ] {
             assert!(Template::parse(wrong).is_err(), "{wrong}");
         }
     }

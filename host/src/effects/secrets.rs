@@ -85,12 +85,15 @@ impl Secrets {
         let problem = |(name, entry): (&String, &Entry)| match &entry.source {
             Source::File { path, .. } => {
                 let error = load(path).err()?;
-                Some(format!("the secret `{name}`: cannot read {}: {error}", path.display()))
+                Some(format!(
+                    "the secret `{name}`: cannot read {}: {error}",
+                    path.display()
+                ))
             }
             Source::Variable { value: Some(_), .. } => None,
-            Source::Variable { name: variable, .. } => {
-                Some(format!("the secret `{name}`: the variable {variable} is not set"))
-            }
+            Source::Variable { name: variable, .. } => Some(format!(
+                "the secret `{name}`: the variable {variable} is not set"
+            )),
         };
         self.0.iter().filter_map(problem).collect()
     }
@@ -205,7 +208,11 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         sleep(FRESH).await;
         assert_eq!(secrets.get("stripe").await.unwrap().reveal(), "two");
-        assert!(secrets.check()[0].contains("cannot read"), "{:?}", secrets.check());
+        assert!(
+            secrets.check()[0].contains("cannot read"),
+            "{:?}",
+            secrets.check()
+        );
     }
 
     #[tokio::test]

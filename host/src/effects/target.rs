@@ -172,9 +172,18 @@ mod tests {
             let found = target(&format!("http://{host}/"));
             assert_eq!(found.host.to_string(), "127.0.0.1", "{host}");
         }
-        assert_eq!(target("http://[::ffff:7f00:1]/").host.to_string(), "[::ffff:7f00:1]");
-        assert_eq!(target("http://EXAMPLE.com").to_string(), "http://example.com/");
-        assert_eq!(target("https://e.com:443/a?b#c").to_string(), "https://e.com/a?b");
+        assert_eq!(
+            target("http://[::ffff:7f00:1]/").host.to_string(),
+            "[::ffff:7f00:1]"
+        );
+        assert_eq!(
+            target("http://EXAMPLE.com").to_string(),
+            "http://example.com/"
+        );
+        assert_eq!(
+            target("https://e.com:443/a?b#c").to_string(),
+            "https://e.com/a?b"
+        );
         assert_eq!(target("https://e.com:80/").authority(), "e.com:80");
     }
 
@@ -235,7 +244,11 @@ mod tests {
 
     #[test]
     fn a_target_is_the_uri_that_is_sent() {
-        for url in ["http://e.com/", "https://e.com:8443/a/b?c=d&e", "http://[::1]:8080/x"] {
+        for url in [
+            "http://e.com/",
+            "https://e.com:8443/a/b?c=d&e",
+            "http://[::1]:8080/x",
+        ] {
             assert_eq!(target(url).uri().unwrap().to_string(), url);
         }
     }

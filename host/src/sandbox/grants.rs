@@ -121,10 +121,7 @@ static GRANTS: [&Grant; 5] = [
     ),
 ];
 
-const fn later(
-    name: &'static str,
-    interfaces: &'static [(&'static str, &'static str)],
-) -> Grant {
+const fn later(name: &'static str, interfaces: &'static [(&'static str, &'static str)]) -> Grant {
     Grant {
         name,
         interfaces,
@@ -138,7 +135,12 @@ impl Grant {
         let (interface, version) = import.split_once('@').unwrap_or((import, ""));
         self.interfaces.iter().any(|(known, begin)| {
             let is_whole = !begin.ends_with('.') && !begin.is_empty();
-            *known == interface && if is_whole { version == *begin } else { version.starts_with(begin) }
+            *known == interface
+                && if is_whole {
+                    version == *begin
+                } else {
+                    version.starts_with(begin)
+                }
         })
     }
 }

@@ -171,7 +171,9 @@ impl Host {
         if let Some(scope) = scope {
             scope.end();
         }
-        self.wasi.as_ref().map_or(0, |wasi| lock(&wasi.log).finish())
+        self.wasi
+            .as_ref()
+            .map_or(0, |wasi| lock(&wasi.log).finish())
     }
 }
 

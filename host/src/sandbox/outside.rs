@@ -17,7 +17,6 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 
-
 /// A body of a request or of a response.
 pub type Body = UnsyncBoxBody<Bytes, HttpError>;
 
@@ -123,11 +122,8 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn secret(&self, origin: &Origin, name: &str) -> Promise<Result<String, String>>;
 
     /// The addresses to which a guest that asks for this name may connect.
-    fn resolve(
-        &self,
-        origin: &Origin,
-        name: &str,
-    ) -> Promise<Result<Vec<SocketAddr>, LookupError>>;
+    fn resolve(&self, origin: &Origin, name: &str)
+    -> Promise<Result<Vec<SocketAddr>, LookupError>>;
 
     /// Whether a guest may connect to this address without a name.
     fn may_connect(&self, address: SocketAddr) -> bool;
@@ -215,7 +211,10 @@ impl Scope {
         self: Arc<Self>,
         request: HttpRequest,
     ) -> impl Future<Output = Result<http::Response<Body>, HttpError>> + Send + 'static {
-        let ordinal = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let ordinal = self
+            .requests
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         self.send_as(ordinal, request)
     }
 
@@ -336,7 +335,9 @@ impl http_body::Body for Watched {
     }
 
     fn is_end_stream(&self) -> bool {
-        lock(&self.0).as_ref().is_some_and(http_body::Body::is_end_stream)
+        lock(&self.0)
+            .as_ref()
+            .is_some_and(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

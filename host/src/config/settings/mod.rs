@@ -82,7 +82,7 @@ pub fn live_keys() -> String {
     keys.join(", ")
 }
 
-pub(in crate::config) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn between(value: &Duration, low: Duration, high: Duration) -> Result<(), Invalid> {
     in_range(*value, low, high)

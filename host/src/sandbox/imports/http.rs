@@ -101,7 +101,9 @@ impl From<Request> for HttpRequest {
                 Some(body) => Body::new(Full::from(body).map_err(never)),
                 None => Body::new(Empty::new().map_err(never)),
             },
-            timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+            timeout: request
+                .timeout_ms
+                .map(|ms| Duration::from_millis(ms.into())),
         }
     }
 }

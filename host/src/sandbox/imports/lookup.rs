@@ -47,7 +47,10 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "resolve-address-stream",
         ResourceType::host::<Lookup>(),
         |mut store: StoreContextMut<'_, Host>, id| {
-            store.data_mut().table.delete(Resource::<Lookup>::new_own(id))?;
+            store
+                .data_mut()
+                .table
+                .delete(Resource::<Lookup>::new_own(id))?;
             Ok(())
         },
     )?;
