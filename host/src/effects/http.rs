@@ -103,10 +103,9 @@ pub(super) fn headers(
             return Err(format!("the header `{known}` belongs to the connection"));
         }
         if known == CONTENT_LENGTH {
-            let length = value
-                .to_str()
-                .ok()
-                .and_then(|text| text.parse::<u64>().ok());
+            let digits = value.to_str().ok();
+            let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+            let length = digits.and_then(|digits| digits.parse::<u64>().ok());
             let length = length.ok_or("`content-length` is not a number")?;
             match body.size_hint().exact() {
                 Some(size) if size != length => {
