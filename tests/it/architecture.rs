@@ -25,7 +25,12 @@ const WORD_RULES: &[WordRule] = &[
     WordRule {
         word: "axum::",
         rooms: &["admin"],
-        why: "only `admin` knows HTTP",
+        why: "only `admin` serves HTTP",
+    },
+    WordRule {
+        word: "hyper",
+        rooms: &["effects"],
+        why: "only `effects` knows the HTTP client",
     },
     WordRule {
         word: "clap::",
@@ -62,6 +67,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policies", &["delivery", "wire", "redis"]),
     ("sandbox", &["delivery", "regular_file"]),
     ("telemetry", &["delivery", "redis", "queue"]),
+    ("effects", &["delivery", "redis", "sandbox", "telemetry"]),
     (
         "rollout",
         &[
@@ -94,6 +100,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "redis",
             "queue",
             "sandbox",
+            "effects",
             "rollout",
             "runtime",
             "telemetry",
@@ -108,6 +115,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "redis",
             "queue",
             "sandbox",
+            "effects",
             "rollout",
             "runtime",
             "telemetry",

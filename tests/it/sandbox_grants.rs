@@ -33,7 +33,7 @@ fn a_component_without_its_grant_is_refused() {
     assert_eq!(
         error.to_string(),
         "imports interfaces that it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`); \
-         grant it in the configuration file: a table `[grant.config]` with lines such as `region = \"eu\"`"
+         write in the file of the queue:\n\n[grant.config]\nname = \"value\"\n"
     );
 }
 

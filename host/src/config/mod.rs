@@ -25,6 +25,7 @@ pub(crate) use value::nearest;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::effects::Effects;
 use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::dedup::Dedup;
@@ -54,6 +55,7 @@ mod problem;
 mod publish;
 mod queue;
 mod reach;
+mod rules;
 mod sandboxed;
 mod secret;
 mod selftest;
@@ -100,6 +102,8 @@ pub struct Config {
     pub swap: Swap,
     /// Its limits, its grants, its concurrency, and the reuse of instances.
     pub sandbox: sandbox::Settings,
+    /// What the grants do outside the sandbox; `None` = nothing is granted.
+    pub effects: Option<Effects>,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
     /// Where the handler may publish, by the names that it uses.

@@ -197,7 +197,7 @@ fn step(error: &LoadError) -> Step {
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
         LoadError::NotGranted { .. }
-        | LoadError::NotInBatch { .. }
+        | LoadError::Batch { .. }
         | LoadError::WrongImport { .. } => Step::Imports,
         LoadError::NeedsMore { .. }
         | LoadError::TooMany { .. }

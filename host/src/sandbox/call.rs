@@ -182,6 +182,7 @@ impl Attempt {
         let headers = &call.message.headers;
         Self {
             message_id: Arc::clone(&call.message.id),
+            queue: Arc::clone(&call.message.queue),
             number: call.attempt,
             messages,
             deadline,

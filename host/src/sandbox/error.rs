@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::grants::{Import, remedy};
+use super::grants::{Import, Need};
 use crate::delivery::outcome::Fault;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
@@ -161,20 +161,17 @@ pub enum LoadError {
     },
 
     /// The component imports interfaces that it is not granted.
-    #[error("imports interfaces that it is not granted: {}; {}", list(.imports), remedy(.imports))]
+    #[error("imports interfaces that it is not granted: {}{}", list(.imports), remedy(.imports))]
     NotGranted {
         /// The imports without a grant.
         imports: Vec<Import>,
     },
 
-    /// A handler of batches imports an interface that belongs to one message.
-    #[error(
-        "takes batches, and imports {import}: a call with several messages has no message that this \
-         could belong to; export `message-handler`"
-    )]
-    NotInBatch {
-        /// The interface.
-        import: String,
+    /// The handler takes batches, and its grants belong to single messages.
+    #[error("takes batches, but {detail}")]
+    Batch {
+        /// What belongs to a single message, and the remedy.
+        detail: String,
     },
 
     /// An import has another type on this host.
@@ -240,6 +237,21 @@ pub(super) fn display_name(name: &str) -> String {
     let mut text = printable(name);
     truncate_utf8(&mut text, NAME_MAX);
     text
+}
+
+/// What grants these imports, in a queue's file.
+pub(super) fn toml(imports: &[Import]) -> String {
+    let mut tables: Vec<&str> = imports.iter().filter_map(Import::toml).collect();
+    tables.dedup();
+    tables.join("\n\n")
+}
+
+fn remedy(imports: &[Import]) -> String {
+    let cannot = |import: &Import| matches!(import.need, Need::LaterGrant(_) | Need::Unknown);
+    if imports.iter().any(cannot) {
+        return "; build it without the imports that this host does not have".to_owned();
+    }
+    format!("; write in the file of the queue:\n\n{}\n", toml(imports))
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

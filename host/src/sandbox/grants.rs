@@ -2,9 +2,11 @@
 //!
 //! A component that imports an interface without a grant is refused at load.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::outside::{Offers, Outside};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +19,24 @@ pub struct Grants {
     pub config: Option<Values>,
     /// `publish`: the destinations of `publisher`.
     pub publish: Option<Outlets>,
+    /// What the handler may do outside the sandbox.
+    pub outside: Option<Outside>,
+}
+
+impl Grants {
+    /// The interfaces that are granted outside the sandbox.
+    pub fn offers(&self) -> Offers {
+        self.outside
+            .as_ref()
+            .map_or_else(Offers::default, |outside| outside.0.offers())
+    }
 }
 
 /// Names and values. Values may be secrets: `Debug` shows only the names.
-#[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
+/// Clones share them: they can change while handlers run.
+#[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
-pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
+pub struct Values(Arc<RwLock<Arc<BTreeMap<String, String>>>>);
 
 impl From<BTreeMap<String, String>> for Values {
     fn from(values: BTreeMap<String, String>) -> Self {
@@ -32,21 +46,40 @@ impl From<BTreeMap<String, String>> for Values {
 
 impl From<Values> for BTreeMap<String, String> {
     fn from(values: Values) -> Self {
-        Arc::unwrap_or_clone(values.0)
+        Arc::unwrap_or_clone(values.now())
     }
 }
 
 impl Values {
     /// These values, by name.
     pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self(Arc::new(values))
+        Self(Arc::new(RwLock::new(Arc::new(values))))
     }
 
     /// The names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+    pub fn names(&self) -> Vec<String> {
+        self.now().keys().cloned().collect()
+    }
+
+    /// The present values.
+    pub(super) fn now(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Give all clones the values of another one.
+    pub fn adopt(&self, other: &Self) {
+        let values = other.now();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 }
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.now() == other.now()
+    }
+}
+
+impl Eq for Values {}
 
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,50 +91,80 @@ impl fmt::Debug for Values {
 struct Grant {
     /// The name in the configuration.
     name: &'static str,
-    /// The interfaces: with a version, or a whole package (`wasi:http`).
-    interfaces: &'static [&'static str],
+    /// The interfaces, each with the version that it must have, or the beginning of it.
+    interfaces: &'static [(&'static str, &'static str)],
     is_given: fn(&Grants) -> bool,
-    /// How to give it in the configuration file; `None` = this version of hostler does not have it.
-    example: Option<&'static str>,
+    /// What gives it, in a queue's file; `None` = this version of hostler does not have it.
+    toml: Option<&'static str>,
 }
 
-/// The interfaces of the grant `config`. Other versions have other types, and are refused.
-pub(super) const CONFIG: &[&str] = &["wasi:config/store@0.2.0-rc.1"];
+/// `wasi:config/store`, which has the same shape in these versions. Others are refused.
+pub(super) const CONFIG: [&str; 2] = ["0.2.0-rc.1", "0.2.0-draft-2024-09-27"];
 
 /// The grants of this version, and planned grants, so that a refusal can name them.
-static GRANTS: [&Grant; 4] = [
+static GRANTS: [&Grant; 5] = [
     &Grant {
         name: "config",
-        interfaces: CONFIG,
+        interfaces: &[
+            ("wasi:config/store", CONFIG[0]),
+            ("wasi:config/store", CONFIG[1]),
+        ],
         is_given: |grants| grants.config.is_some(),
-        example: Some("a table `[grant.config]` with lines such as `region = \"eu\"`"),
+        toml: Some("[grant.config]\nname = \"value\""),
+    },
+    &Grant {
+        name: "http",
+        interfaces: &[
+            ("hostler:handler/http", "1."),
+            ("wasi:http/types", "0.2."),
+            ("wasi:http/outgoing-handler", "0.2."),
+        ],
+        is_given: |grants| grants.offers().http,
+        toml: Some("[[grant.http]]\nhost = \"api.example.com\"\nmethods = [\"GET\", \"POST\"]"),
+    },
+    &Grant {
+        name: "secret",
+        interfaces: &[("hostler:handler/secrets", "1.")],
+        is_given: |grants| grants.offers().secrets,
+        toml: Some("[grant.secret]\nname = { file = \"/run/secrets/name\", expose = true }"),
     },
     &Grant {
         name: "publish",
-        interfaces: &["hostler:handler/publisher"],
+        interfaces: &[("hostler:handler/publisher", "1.")],
         is_given: |grants| grants.publish.is_some(),
-        example: Some(
-            "a table `[grant.publish]` with lines such as `invoices = \"stream:invoices\"`",
-        ),
+        toml: Some("[grant.publish]\nname = \"stream:key\""),
     },
-    &later("http", &["wasi:http"]),
-    &later("key-value", &["wasi:keyvalue"]),
+    &later(
+        "key-value",
+        &[
+            ("hostler:handler/key-value", ""),
+            ("wasi:keyvalue/store", ""),
+            ("wasi:keyvalue/atomics", ""),
+            ("wasi:keyvalue/batch", ""),
+        ],
+    ),
 ];
 
-const fn later(name: &'static str, interfaces: &'static [&'static str]) -> Grant {
+const fn later(name: &'static str, interfaces: &'static [(&'static str, &'static str)]) -> Grant {
     Grant {
         name,
         interfaces,
         is_given: |_| false,
-        example: None,
+        toml: None,
     }
 }
 
 impl Grant {
     fn covers(&self, import: &str) -> bool {
-        self.interfaces.iter().any(|interface| {
-            let rest = import.strip_prefix(interface);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+        let (interface, version) = import.split_once('@').unwrap_or((import, ""));
+        self.interfaces.iter().any(|(known, begin)| {
+            let is_whole = !begin.ends_with('.') && !begin.is_empty();
+            *known == interface
+                && if is_whole {
+                    version == *begin
+                } else {
+                    version.starts_with(begin)
+                }
         })
     }
 }
@@ -143,6 +206,19 @@ impl Import {
         self.need == Need::Grant("publish")
     }
 
+    /// Whether it belongs to the network: the grant `tcp` opens it.
+    pub fn is_socket(&self) -> bool {
+        self.name.starts_with("wasi:sockets/")
+    }
+
+    /// What gives the grant that the import needs, in a queue's file.
+    pub fn toml(&self) -> Option<&'static str> {
+        let Need::Grant(name) = self.need else {
+            return None;
+        };
+        GRANTS.iter().find(|grant| grant.name == name)?.toml
+    }
+
     /// Whether these grants allow the import.
     pub fn granted(&self, grants: &Grants) -> bool {
         match self.need {
@@ -152,23 +228,6 @@ impl Import {
                 .any(|grant| grant.name == name && (grant.is_given)(grants)),
             Need::LaterGrant(_) | Need::Unknown => false,
         }
-    }
-}
-
-/// What to do about imports that are not granted.
-pub(super) fn remedy(imports: &[Import]) -> String {
-    let example = |import: &Import| match import.need {
-        Need::Grant(name) => GRANTS.iter().find(|grant| grant.name == name)?.example,
-        Need::Nothing | Need::Inert | Need::LaterGrant(_) | Need::Unknown => None,
-    };
-    let examples: Option<BTreeSet<&str>> = imports.iter().map(example).collect();
-    match examples {
-        Some(examples) => {
-            let examples: Vec<&str> = examples.into_iter().collect();
-            let examples = examples.join(" and ");
-            format!("grant it in the configuration file: {examples}")
-        }
-        None => "build it without the imports that this host does not have".to_owned(),
     }
 }
 
@@ -187,6 +246,10 @@ impl fmt::Display for Import {
     }
 }
 
+/// Log events with a level. Like stdout, every handler has it.
+pub(super) const LOGGING: &str = "wasi:logging/logging";
+pub(super) const LOGGING_VERSION: &str = "0.1.0-draft";
+
 /// The interface that makes the host panic, without version; only in test builds.
 #[cfg(feature = "fault-points")]
 pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
@@ -195,10 +258,9 @@ pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
 /// interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
-        return if grant.example.is_some() {
-            Need::Grant(grant.name)
-        } else {
-            Need::LaterGrant(grant.name)
+        return match grant.toml {
+            Some(_) => Need::Grant(grant.name),
+            None => Need::LaterGrant(grant.name),
         };
     }
     let Some((interface, version)) = name.split_once('@') else {
@@ -208,6 +270,7 @@ fn need(name: &str) -> Need {
         "hostler:handler/types" | "hostler:handler/delivery" if version.starts_with("1.") => {
             Need::Nothing
         }
+        LOGGING if version == LOGGING_VERSION => Need::Nothing,
         #[cfg(feature = "fault-points")]
         FAULT_POINT => Need::Nothing,
         _ if version.starts_with("0.2.") => need_wasi(interface),

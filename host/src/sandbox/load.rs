@@ -15,7 +15,7 @@ use super::compile::Tried;
 use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
 use super::first_instance::{PAGE, make, required};
-use super::grants::Import;
+use super::grants::{Import, Need};
 use super::host::{Host, Shared};
 use super::imports::linker;
 use super::log::Rate;
@@ -119,14 +119,8 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
-    if export.world == World::Batch
-        && let Some(import) = imports
-            .iter()
-            .find(|import| import.belongs_to_one_message())
-    {
-        return Err(LoadError::NotInBatch {
-            import: import.name.clone(),
-        });
+    if export.world == World::Batch {
+        allow_batches(&imports, settings)?;
     }
     let required = required(&component, &settings.limits)?;
     let exports = component
@@ -231,6 +225,26 @@ fn imports(
     }
 }
 
+/// Refuse a handler of batches whose grants belong to single messages.
+fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadError> {
+    if let Some(import) = imports.iter().find(|import| import.belongs_to_one_message()) {
+        let import = &import.name;
+        let detail = format!(
+            "imports {import}: a call with several messages has no message that this could belong to; \
+             export `message-handler`"
+        );
+        return Err(LoadError::Batch { detail });
+    }
+    let uses_http = imports
+        .iter()
+        .any(|import| import.need == Need::Grant("http"));
+    let outside = settings.grants.outside.as_ref().filter(|_| uses_http);
+    match outside.and_then(|outside| outside.0.refuses_batches()) {
+        Some(detail) => Err(LoadError::Batch { detail }),
+        None => Ok(()),
+    }
+}
+
 /// Make a trial instance.
 fn trial(loaded: &Loaded) -> Result<(), LoadError> {
     let export = &loaded.export;
@@ -259,7 +273,7 @@ pub(crate) fn on_own_thread<T: Send>(
 ) -> io::Result<thread::Result<T>> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
+            .enable_all()
             .build()?;
         Ok(runtime.block_on(run()))
     };

@@ -38,6 +38,8 @@ pub enum Stream {
     Stdout,
     /// Standard error. A Rust guest writes its panic message to it.
     Stderr,
+    /// `wasi:logging`: events with a level.
+    Log,
 }
 
 impl Stream {
@@ -46,6 +48,31 @@ impl Stream {
         match self {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// The level of an event of `wasi:logging`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Critical,
+}
+
+impl Level {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Critical => "critical",
         }
     }
 }
@@ -247,6 +274,27 @@ impl GuestLog {
         self.last_line.extend(text.iter().take(room));
     }
 
+    /// Log an event, as one line: it counts against the same limits.
+    pub(super) fn event(&mut self, level: Level, context: &str, text: &str) {
+        let mut line = match context.is_empty() {
+            true => text.to_owned(),
+            false => format!("{context}: {text}"),
+        };
+        line = printable(&line);
+        if line.len() > self.line_max {
+            self.dropped += (line.len() - self.line_max) as u64;
+            truncate_utf8(&mut line, self.line_max);
+            line.push_str(CUT);
+        }
+        let cost = line.len().max(LINE_COST_MIN);
+        if cost <= self.left && self.rate.take(self.context.event_bytes(&line)) {
+            self.left -= cost;
+            self.emit(Stream::Log, Some(level), line);
+        } else {
+            self.dropped += line.len() as u64;
+        }
+    }
+
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
         let mut lines = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(part) = lines.next() {
@@ -291,7 +339,7 @@ impl GuestLog {
             let cost = text.len().max(LINE_COST_MIN);
             if cost <= self.left && self.rate.take(self.context.event_bytes(&text)) {
                 self.left -= cost;
-                self.emit(stream, text);
+                self.emit(stream, None, text);
             } else {
                 self.dropped += bytes.len() as u64;
             }
@@ -326,24 +374,43 @@ impl GuestLog {
     fn partial(&mut self, stream: Stream) -> &mut PartialLine {
         match stream {
             Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            // An event is never unfinished.
+            Stream::Stderr | Stream::Log => &mut self.stderr,
         }
     }
 
-    fn emit(&self, stream: Stream, text: String) {
+    fn emit(&self, stream: Stream, level: Option<Level>, mut text: String) {
         match &self.context.sink {
-            LogSink::Tracing => tracing::info!(
-                target: "guest",
-                stream = stream.label(),
-                line = %text,
-                message_id = printable(&self.context.message_id),
-                attempt = self.context.attempt,
-                batch = (self.context.messages > 1).then_some(self.context.messages),
-                handler = %self.context.handler,
-                trace_id = self.context.trace.as_ref().map(Trace::trace_id),
-                span_id = self.context.trace.as_ref().map(Trace::span_id),
-            ),
-            LogSink::Capture(capture) => capture.push(LogLine { stream, text }),
+            LogSink::Tracing => {
+                macro_rules! event {
+                    ($macro:ident) => {
+                        tracing::$macro!(
+                            target: "guest",
+                            stream = stream.label(),
+                            line = %text,
+                            message_id = printable(&self.context.message_id),
+                            attempt = self.context.attempt,
+                            batch = (self.context.messages > 1).then_some(self.context.messages),
+                            handler = %self.context.handler,
+                            trace_id = self.context.trace.as_ref().map(Trace::trace_id),
+                            span_id = self.context.trace.as_ref().map(Trace::span_id),
+                        )
+                    };
+                }
+                match level {
+                    Some(Level::Trace) => event!(trace),
+                    Some(Level::Debug) => event!(debug),
+                    None | Some(Level::Info) => event!(info),
+                    Some(Level::Warn) => event!(warn),
+                    Some(Level::Error | Level::Critical) => event!(error),
+                }
+            }
+            LogSink::Capture(capture) => {
+                if let Some(level) = level {
+                    text = format!("{}: {text}", level.label());
+                }
+                capture.push(LogLine { stream, text });
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use crate::config::publish::PublishTable;
+use crate::config::rules::{HttpRules, SecretRules, TcpRules};
 use crate::config::settings::{at_most, section, sized};
 use crate::config::value::ByteSize;
 use crate::sandbox::Values;
@@ -10,7 +11,19 @@ use crate::sandbox::Values;
 section! { "Grants";
     /// Grant `wasi:config/store`, with these values. Without the grant, a component that imports it is
     /// refused. In a file it is a table, `[grant.config]`; in a flag or a variable, a JSON object.
-    CONFIG: Values = ("grant.config", "JSON").unset("not granted");
+    /// New values in the file apply at once.
+    CONFIG: Values = ("grant.config", "JSON").unset("not granted").live_in_file();
+
+    /// Secrets: each is the content of a `file`, or the value of a `variable`. Headers of `grant.http` may
+    /// hold them; a handler may read those with `expose = true`. In a file it is a table, `[grant.secret]`.
+    SECRETS: SecretRules = ("grant.secret", "JSON").unset("not granted");
+
+    /// The HTTP requests that a handler may send. In a file it is an array of tables, `[[grant.http]]`.
+    HTTP: HttpRules = ("grant.http", "JSON").unset("not granted");
+
+    /// The servers to which a handler may connect by TCP. In a file it is an array of tables,
+    /// `[[grant.tcp]]`.
+    TCP: TcpRules = ("grant.tcp", "JSON").unset("not granted");
 
     /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
     /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `codec`, `body_field` or

@@ -3,6 +3,7 @@
 //! Some of it no limit counts: wasmtime's own data for types, segments and nested instances. So the child
 //! measures all of it, and a component over a bound never reaches a process that handles messages.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use wasmtime::Engine;
@@ -22,6 +23,9 @@ use crate::sandbox::imports::linker;
 use crate::sandbox::limiter::TABLES;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::log::Rate;
+use crate::sandbox::outside::{
+    Body, HttpError, HttpRequest, LookupError, Offers, Origin, Outside, Promise, Provider,
+};
 use crate::sandbox::settings::{Allocation, Settings};
 
 /// Bytes of memory that loading code takes, in addition to the code.
@@ -46,6 +50,48 @@ pub(super) fn published_max(limits: &Limits) -> u64 {
     tables.saturating_add(limits.memory as u64)
 }
 
+/// Offers every interface. A component that only starts may use none of them: the sandbox sees to that.
+#[derive(Debug)]
+struct Everything;
+
+impl Provider for Everything {
+    fn offers(&self) -> Offers {
+        Offers {
+            http: true,
+            secrets: true,
+            tcp: true,
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn refuses_batches(&self) -> Option<String> {
+        None
+    }
+
+    fn send(&self, _: &Origin, _: u32, _: HttpRequest) -> Promise<Result<Response, HttpError>> {
+        Box::pin(async { Err(HttpError::Timeout) })
+    }
+
+    fn secret(&self, _: &Origin, _: &str) -> Promise<Result<String, String>> {
+        Box::pin(async { Err(String::new()) })
+    }
+
+    fn resolve(&self, _: &Origin, _: &str) -> Promise<Result<Vec<SocketAddr>, LookupError>> {
+        Box::pin(async { Err(LookupError::Denied) })
+    }
+
+    fn may_connect(&self, _: SocketAddr) -> bool {
+        false
+    }
+
+    fn connection_denied(&self, _: &Origin, _: SocketAddr) {}
+}
+
+type Response = http::Response<Body>;
+
 /// Load the code and make one instance.
 pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtime::Result<Verdict> {
     let allocation = job.allocation();
@@ -56,6 +102,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         grants: Grants {
             config: Some(job.config.clone().unwrap_or_default()),
             publish: Some(Outlets::default()),
+            outside: Some(Outside(Arc::new(Everything))),
         },
         ..Settings::default()
     };
