@@ -196,9 +196,9 @@ fn step(error: &LoadError) -> Step {
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
-        LoadError::NotGranted { .. }
-        | LoadError::Batch { .. }
-        | LoadError::WrongImport { .. } => Step::Imports,
+        LoadError::NotGranted { .. } | LoadError::Batch { .. } | LoadError::WrongImport { .. } => {
+            Step::Imports
+        }
         LoadError::NeedsMore { .. }
         | LoadError::TooMany { .. }
         | LoadError::InstanceTooLarge { .. } => Step::Limits,

@@ -19,10 +19,10 @@ use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
-use crate::delivery::effect::{Budget, Effects, Publication};
-use crate::delivery::message::Message;
 use super::outside::{Origin, Scope};
 use super::wasi_http::{self, Hooks};
+use crate::delivery::effect::{Budget, Effects, Publication};
+use crate::delivery::message::Message;
 use crate::delivery::trace::Trace;
 
 /// Data that all instances of a handler share.
@@ -137,6 +137,7 @@ impl Attempt {
     pub(super) fn trial(deadline: Instant) -> Self {
         Self {
             message_id: Arc::from(""),
+            queue: Arc::from(""),
             number: 0,
             messages: 0,
             deadline,

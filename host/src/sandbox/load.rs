@@ -227,7 +227,10 @@ fn imports(
 
 /// Refuse a handler of batches whose grants belong to single messages.
 fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadError> {
-    if let Some(import) = imports.iter().find(|import| import.belongs_to_one_message()) {
+    if let Some(import) = imports
+        .iter()
+        .find(|import| import.belongs_to_one_message())
+    {
         let import = &import.name;
         let detail = format!(
             "imports {import}: a call with several messages has no message that this could belong to; \
