@@ -3,6 +3,7 @@
 //! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -446,7 +447,7 @@ impl Link {
             unless_forbidden(write.await)?;
             unless_forbidden(read.await)
         };
-        let deadline = PROBE_DEADLINE;
+        let (deadline, probing) = (PROBE_DEADLINE, pin!(probing));
         let open = self.session.try_lock().ok().and_then(|slot| slot.clone());
         let probed = match open {
             // Behind a large reply, a probe waits as long as bytes move.
@@ -495,7 +496,9 @@ impl Link {
             return Ok(session.clone());
         }
         let serial = self.opened();
-        let (session, client_id) = self.connector.open(&self.name, serial).await?;
+        // On the heap: every call has room for it otherwise.
+        let opening = Box::pin(self.connector.open(&self.name, serial));
+        let (session, client_id) = opening.await?;
         self.client_id
             .store(client_id.unwrap_or(NO_CLIENT_ID), Ordering::Release);
         self.opened.fetch_add(1, Ordering::Relaxed);
