@@ -116,16 +116,22 @@ fn check_shows_every_problem_with_its_line_also_as_json() {
 
 #[test]
 fn a_syntax_error_shows_its_line_and_no_other_problem() {
-    // A missing quote breaks the lines behind it as well.
-    let broken = ORDERS.replace("db:6379/0\"", "db:6379/0");
-    let file = Configuration::of(&broken);
-    for flags in [&[][..], &["--max-deliveries", "3"]] {
-        let ended = run(["check", "--config", file.path()].iter().chain(flags));
-        assert_eq!(ended.code, 64);
-        let error = format!("error: {}:1: ", file.path());
-        assert!(ended.stderr.starts_with(&error), "{ended:?}");
-        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
-        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    // What follows a missing quote or bracket looks wrong as well.
+    for (line, right, broken) in [
+        (1, "db:6379/0\"", "db:6379/0"),
+        (1, "redis = \"", "redis = "),
+        (3, "\"billing\"", "billing\""),
+        (8, "[dead_letter]", "[dead_letter"),
+    ] {
+        let file = Configuration::of(&ORDERS.replace(right, broken));
+        for flags in [&[][..], &["--max-deliveries", "3"]] {
+            let ended = run(["check", "--config", file.path()].iter().chain(flags));
+            assert_eq!(ended.code, 64);
+            let error = format!("error: {}:{line}: ", file.path());
+            assert!(ended.stderr.starts_with(&error), "{ended:?}");
+            assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+            assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+        }
     }
 }
 

@@ -86,15 +86,10 @@ impl SourceFolder {
     /// cannot be found are left out: they may be disappearing.
     pub(super) fn scan(&self, earlier: &Snapshot) -> Snapshot {
         let mut found = BTreeMap::new();
-        let mut add = |path: PathBuf, state: &Metadata| {
-            let state = earlier.state(&path, state);
-            found.insert(path, state);
-            found.len()
-        };
         if let Ok(state) = std::fs::metadata(&self.root)
             && state.is_file()
         {
-            add(self.root.clone(), &state);
+            found.insert(self.root.clone(), earlier.state(&self.root, &state));
             return Snapshot(found);
         }
         let mut folders = vec![self.root.clone()];
@@ -114,11 +109,13 @@ impl SourceFolder {
                 match std::fs::metadata(&path) {
                     Ok(found) if found.is_dir() && !is_link => folders.push(path),
                     Ok(state) if state.is_file() && !self.outputs.contains(&place(&state)) => {
-                        if add(path, &state) >= FILES_MAX {
-                            return Snapshot(found);
-                        }
+                        let state = earlier.state(&path, &state);
+                        found.insert(path, state);
                     }
                     _ => {}
+                }
+                if found.len() >= FILES_MAX {
+                    return Snapshot(found);
                 }
             }
         }
