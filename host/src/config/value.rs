@@ -59,7 +59,7 @@ pub struct Invalid {
     /// The line of the file, if it is not that of the key.
     pub line: Option<usize>,
     /// Further problems of the same value.
-    pub others: Vec<Invalid>,
+    pub others: Vec<Self>,
 }
 
 impl Invalid {
