@@ -69,7 +69,11 @@ fn settings() -> String {
                 ),
             };
             let default = setting.default().map(|text| format!("`{text}`"));
-            let live = if setting.is_live() { " *Live.*" } else { "" };
+            let live = match (setting.is_live(), setting.is_live_in_file()) {
+                (true, _) => " *Live.*",
+                (false, true) => " *Live, in the file.*",
+                (false, false) => "",
+            };
             vec![
                 key,
                 names,

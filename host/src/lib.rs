@@ -36,6 +36,7 @@ pub mod dead_letter;
 pub mod delivery;
 #[cfg(test)]
 mod docs;
+pub mod effects;
 pub mod file_watch;
 pub mod host;
 pub mod policies;

@@ -224,6 +224,9 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
     let rows = description.imports.iter().map(|import| {
         let need = match import.need {
             Need::Nothing => "always there".to_owned(),
+            Need::Inert if import.is_socket() && settings.grants.offers().tcp => {
+                "by the grant `tcp`".to_owned()
+            }
             Need::Inert => "there, but empty".to_owned(),
             Need::Grant(grant) => format!("by the grant `{grant}`"),
             Need::LaterGrant(grant) => format!("needs the grant `{grant}`"),

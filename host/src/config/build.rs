@@ -23,6 +23,7 @@ impl Collected {
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         self.check_data_loss(queue.as_ref());
         let process = self.check_process();
+        let effects = self.check_effects();
         let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
             return Err(self.error());
         };
@@ -42,7 +43,8 @@ impl Collected {
             max_length: self.value(&queue::MAX_LENGTH),
             swap: self.swap(handler.digest.as_ref()),
             handler,
-            sandbox: self.sandbox_settings(),
+            sandbox: self.settings_with(effects.as_ref()),
+            effects,
             batching: self.batching(),
             policy,
             dead_letter,
@@ -111,10 +113,11 @@ impl Collected {
     pub fn bench(mut self) -> Result<Loaded<Bench>, Error> {
         let redis = self.check_redis();
         let handler = self.check_handler();
+        let sandbox = self.sandbox_settings();
         let bench = redis.zip(handler).map(|(redis, handler)| Bench {
             redis,
             handler,
-            sandbox: self.sandbox_settings(),
+            sandbox,
             batching: self.batching(),
             prefetch: self.or_default(&handler::PREFETCH),
         });
@@ -163,7 +166,7 @@ impl Collected {
     ///
     /// # Errors
     /// Every value that cannot be read.
-    pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
+    pub fn sandbox(mut self) -> Result<sandbox::Settings, Error> {
         let sandbox = self.sandbox_settings();
         self.loaded(sandbox).map(|loaded| loaded.value)
     }

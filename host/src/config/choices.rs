@@ -187,7 +187,7 @@ impl Value for Values {
     }
 
     fn show(&self) -> String {
-        let names: Vec<&str> = self.names().collect();
+        let names = self.names();
         match names.is_empty() {
             true => "no value".to_owned(),
             false => format!("values for {}", names.join(", ")),

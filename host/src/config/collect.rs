@@ -1,7 +1,7 @@
 //! Collects the settings from the file, the variables, the flags and the policies, and checks each value.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -54,6 +54,8 @@ pub struct Collected {
     pub(super) is_partial: bool,
     /// The cache directory of this user.
     pub(super) user_cache: Option<PathBuf>,
+    /// The variables that secrets are read from. Every one may be a secret.
+    variables: BTreeMap<OsString, Secret>,
 }
 
 /// The value that counts for a setting somebody set.
@@ -71,6 +73,8 @@ pub struct Effective {
     pub key: &'static str,
     /// Whether it may change while a host runs.
     pub is_live: bool,
+    /// Whether a change in the file applies while a host runs.
+    pub is_live_in_file: bool,
     /// The value, secrets masked; `None` = it is not set and has no default.
     pub value: Option<String>,
     /// The source of the value.
@@ -80,8 +84,12 @@ pub struct Effective {
 impl Collected {
     /// Collect everything. This never fails: problems are in `problems`.
     pub fn new(input: Input<'_>) -> Self {
+        let readable = |(name, value): &(OsString, OsString)| {
+            Some((name.clone(), Secret::new(value.to_str()?)))
+        };
         let mut collected = Self {
             user_cache: user_cache(&input.variables),
+            variables: input.variables.iter().filter_map(readable).collect(),
             ..Self::default()
         };
         if let Some(path) = input.file {
@@ -180,13 +188,17 @@ impl Collected {
         });
         let text = match checked {
             Ok(text) => Some(Secret::new(text)),
-            Err(invalid) => {
-                let kind = ProblemKind::Value {
-                    key: setting.key(),
-                    what: invalid.what,
-                };
-                let problem = Problem::new(source.clone(), kind).hint(invalid.hint);
-                self.problems.push(problem);
+            Err(mut invalid) => {
+                let others = std::mem::take(&mut invalid.others);
+                for invalid in std::iter::once(invalid).chain(others) {
+                    let kind = ProblemKind::Value {
+                        key: setting.key(),
+                        what: invalid.what,
+                    };
+                    let source = source.clone().at(invalid.line);
+                    self.problems
+                        .push(Problem::new(source, kind).hint(invalid.hint));
+                }
                 None
             }
         };
@@ -207,6 +219,11 @@ impl Collected {
     pub(super) fn or_default<T: Value>(&self, setting: &Setting<T>) -> T {
         self.value(setting)
             .expect("a test reads the defaults of all settings")
+    }
+
+    /// The value of a variable that holds a secret.
+    pub(super) fn secret_variable(&self, name: &str) -> Option<Secret> {
+        self.variables.get(OsStr::new(name)).cloned()
     }
 
     /// The source of a setting; `None` = nobody set it.
@@ -289,6 +306,7 @@ impl Collected {
             Effective {
                 key: setting.key(),
                 is_live: setting.is_live(),
+                is_live_in_file: setting.is_live_in_file(),
                 value: text.and_then(|text| setting.show(text).ok()),
                 source: given.map_or(Source::Default, |given| given.source.clone()),
             }

@@ -5,12 +5,12 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use toml::de::{DeInteger, DeTable, DeValue};
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::Definition;
 use crate::config::settings;
-use crate::config::value::{Invalid, Shape, nearest};
+use crate::config::value::{Invalid, LINE, Shape, nearest};
 
 /// A configuration is a page of text. A larger file is something else.
 pub const FILE_MAX: u64 = 1 << 20;
@@ -86,15 +86,37 @@ impl Found {
             let source = self.source(name.span().start);
             let inner = format!("{key}.");
             match (settings::find(&key), value.get_ref()) {
-                (Some(setting), value) => self.values.push(FileValue {
-                    setting,
-                    source,
-                    text: text_of(setting, value),
-                }),
+                (Some(setting), value) => {
+                    let text = match (setting.shape(), value) {
+                        (Shape::Rules, DeValue::Array(items)) => self.rules(items),
+                        _ => text_of(setting, value),
+                    };
+                    self.values.push(FileValue {
+                        setting,
+                        source,
+                        text,
+                    });
+                }
                 (None, DeValue::Table(table)) if is_table(&inner) => self.walk(&inner, table),
                 (None, value) => self.unknown(&key, source, value),
             }
         }
+    }
+
+    /// An array of tables as JSON, each with its line.
+    fn rules(&self, items: &DeArray<'_>) -> Result<String, Invalid> {
+        let rules = items.iter().map(|item| {
+            let mut rule = any_json(item.get_ref())?;
+            let Source::File { line, .. } = self.source(item.span().start) else {
+                return Ok(rule);
+            };
+            if let Some(rule) = rule.as_object_mut() {
+                rule.insert(LINE.to_owned(), line.into());
+            }
+            Ok(rule)
+        });
+        let rules = rules.collect::<Result<Vec<_>, Invalid>>()?;
+        Ok(serde_json::Value::from(rules).to_string())
     }
 
     fn unknown(&mut self, key: &str, source: Source, value: &DeValue<'_>) {
@@ -153,6 +175,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
         (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
         (Shape::Tables, DeValue::Array(_)) => json(value).map(|json| json.to_string()),
         (Shape::Table, DeValue::Table(table)) => object(table),
+        (Shape::Entries, DeValue::Table(_)) => any_json(value).map(|json| json.to_string()),
         (shape, value) => {
             let (wanted, example) = match shape {
                 Shape::Text => ("a string", "\"...\""),
@@ -161,6 +184,8 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 Shape::Bool => ("a boolean", "true"),
                 Shape::Tables => ("an array of tables", "[{ body = \"...\" }]"),
                 Shape::Table => ("a table of strings", "{ name = \"value\" }"),
+                Shape::Rules => ("an array of tables", "[{ host = \"...\" }]"),
+                Shape::Entries => ("a table of tables", "{ name = { file = \"...\" } }"),
             };
             let example = setting
                 .default()
@@ -171,6 +196,28 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 .hint(format!("write it like `{} = {example}`", setting.key())))
         }
     }
+}
+
+/// The same value in JSON, numbers included. Numbers with a fraction become texts.
+fn any_json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
+    Ok(match value {
+        DeValue::Integer(integer) => {
+            let text = decimal(integer)?;
+            text.parse::<i64>().map_or(text.into(), Into::into)
+        }
+        DeValue::Float(float) => float.as_str().into(),
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| any_json(item.get_ref()));
+            items.collect::<Result<Vec<_>, _>>()?.into()
+        }
+        DeValue::Table(table) => {
+            let pairs = table
+                .iter()
+                .map(|(name, value)| Ok((name.get_ref().to_string(), any_json(value.get_ref())?)));
+            serde_json::Value::Object(pairs.collect::<Result<_, Invalid>>()?)
+        }
+        DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => json(value)?,
+    })
 }
 
 /// The same value in JSON.

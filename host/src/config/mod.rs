@@ -24,6 +24,7 @@ pub use sources::Sources;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
+use crate::effects::Effects;
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
@@ -50,6 +51,7 @@ mod file;
 mod problem;
 mod queue;
 mod reach;
+mod rules;
 mod sandboxed;
 mod secret;
 mod selftest;
@@ -96,6 +98,8 @@ pub struct Config {
     pub swap: Swap,
     /// Its limits, its grants, its concurrency, and the reuse of instances.
     pub sandbox: sandbox::Settings,
+    /// What the grants do outside the sandbox; `None` = nothing is granted.
+    pub effects: Option<Effects>,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
     /// What follows an outcome.

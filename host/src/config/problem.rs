@@ -25,6 +25,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// The same file, at this line.
+    pub(super) fn at(mut self, at: Option<usize>) -> Self {
+        if let (Self::File { line, .. }, Some(at)) = (&mut self, at) {
+            *line = at;
+        }
+        self
+    }
+
     /// Whether somebody set the value.
     pub fn is_explicit(&self) -> bool {
         *self != Self::Default

@@ -1,11 +1,15 @@
 //! How a component is run.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
-use crate::config::settings::{grants, handler, limits};
+use crate::config::rules::{HttpRules, SecretRules, TcpRules};
+use crate::config::settings::{grants, handler, limits, queue};
 use crate::config::value::ByteSize;
+use crate::effects::Effects;
+use crate::effects::rules::{Rules, SecretSource};
 use crate::runtime::Batching;
 use crate::sandbox;
 
@@ -14,10 +18,52 @@ const BATCH_MEMORY_SHARE: usize = 8;
 
 impl Collected {
     /// How the component is run. A setting that is among the problems has its default.
+    pub(super) fn sandbox_settings(&mut self) -> sandbox::Settings {
+        let effects = self.check_effects();
+        self.settings_with(effects.as_ref())
+    }
+
+    /// What is granted outside the sandbox. Headers name secrets that are granted, too.
+    pub(super) fn check_effects(&mut self) -> Option<Effects> {
+        let HttpRules(http) = self.value(&grants::HTTP).unwrap_or_default();
+        let TcpRules(tcp) = self.value(&grants::TCP).unwrap_or_default();
+        let SecretRules(mut secrets) = self.value(&grants::SECRETS).unwrap_or_default();
+        for secret in &mut secrets {
+            if let SecretSource::Variable(name, value) = &mut secret.source {
+                *value = self.secret_variable(name);
+            }
+        }
+        let source = self.source(&grants::HTTP).cloned();
+        for rule in &http {
+            for (header, template) in &rule.headers {
+                for name in template.secrets() {
+                    if secrets.iter().all(|secret| secret.name != name) {
+                        let rule = &rule.name;
+                        let what = format!(
+                            "the header `{header}` of the rule `{rule}` names the secret `{name}`, which \
+                             is not in `[grant.secret]`"
+                        );
+                        let hint =
+                            format!("write `{name} = {{ file = \"...\" }}` in `[grant.secret]`");
+                        self.conflict(source.as_ref(), what, hint);
+                    }
+                }
+            }
+        }
+        let rules = Rules {
+            http,
+            tcp,
+            secrets,
+            group: self.value(&queue::GROUP),
+        };
+        (!rules.is_empty()).then(|| Effects::new(rules))
+    }
+
+    /// How the component is run, with these grants outside the sandbox.
     ///
     /// # Panics
     /// Never: a test reads all defaults.
-    pub(super) fn sandbox_settings(&self) -> sandbox::Settings {
+    pub(super) fn settings_with(&self, effects: Option<&Effects>) -> sandbox::Settings {
         let size = |setting| self.or_default::<ByteSize>(setting);
         let count = |setting| {
             let count = self.or_default::<NonZeroU32>(setting).get();
@@ -33,6 +79,7 @@ impl Collected {
                 transfer: size(&limits::TRANSFER).as_usize(),
                 outcome_text: size(&limits::OUTCOME_TEXT).as_usize(),
                 handles: count(&limits::HANDLES),
+                requests: count(&limits::REQUESTS),
                 random: size(&limits::RANDOM).0,
                 log_attempt: size(&limits::LOG_ATTEMPT).as_usize(),
                 log_line: size(&limits::LOG_LINE).as_usize(),
@@ -49,6 +96,7 @@ impl Collected {
             reuse_idle: self.or_default(&handler::REUSE_IDLE),
             grants: sandbox::Grants {
                 config: self.value(&grants::CONFIG),
+                outside: effects.map(|effects| sandbox::Outside(Arc::new(effects.clone()))),
             },
             cache: self.compile_cache(),
             ..sandbox::Settings::default()

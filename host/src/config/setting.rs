@@ -42,6 +42,7 @@ pub struct Facts {
     unset: &'static str,
     variable_only: bool,
     live: bool,
+    live_in_file: bool,
     /// An error unless this setting is set as well.
     pub(super) only_with: Option<&'static dyn Definition>,
     /// A warning unless this setting is set as well. A policy may still set it.
@@ -75,6 +76,7 @@ impl<T: Value> Setting<T> {
                 unset: "",
                 variable_only: false,
                 live: false,
+                live_in_file: false,
                 only_with: None,
                 idle_without: None,
                 kinds: None,
@@ -112,6 +114,12 @@ impl<T: Value> Setting<T> {
     /// It may change while a host runs: by a policy, or in the file.
     pub(super) const fn live(mut self) -> Self {
         self.facts.live = true;
+        self
+    }
+
+    /// It may change in the file while a host runs, but not by a policy.
+    pub(super) const fn live_in_file(mut self) -> Self {
+        self.facts.live_in_file = true;
         self
     }
 
@@ -213,6 +221,11 @@ pub trait Definition: Sync {
     /// Whether it may change while a host runs: by a policy, or in the file.
     fn is_live(&self) -> bool {
         self.facts().live
+    }
+
+    /// Whether a change in the file applies while a host runs.
+    fn is_live_in_file(&self) -> bool {
+        self.facts().live || self.facts().live_in_file
     }
 }
 

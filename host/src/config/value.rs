@@ -24,7 +24,14 @@ pub enum Shape {
     Tables,
     /// A table of names and texts; as a text, a JSON object.
     Table,
+    /// An array of tables of any values; as a text, JSON.
+    Rules,
+    /// A table of tables of any values; as a text, JSON.
+    Entries,
 }
+
+/// The key of a rule's line in the JSON of [`Shape::Rules`].
+pub(super) const LINE: &str = "#line";
 
 /// A type of setting.
 pub trait Value: Sized {
@@ -47,13 +54,36 @@ pub struct Invalid {
     pub what: String,
     /// A hint, if there is one.
     pub hint: Option<String>,
+    /// The line of the file, if it is not that of the key.
+    pub line: Option<usize>,
+    /// Further problems of the same value.
+    pub others: Vec<Self>,
 }
 
 impl Invalid {
+    /// These problems of one value, if there is any.
+    pub(crate) fn all(problems: Vec<Self>) -> Result<(), Self> {
+        let mut problems = problems.into_iter();
+        match problems.next() {
+            None => Ok(()),
+            Some(first) => Err(Self {
+                others: problems.collect(),
+                ..first
+            }),
+        }
+    }
+
+    pub(crate) fn at(mut self, line: Option<usize>) -> Self {
+        self.line = line;
+        self
+    }
+
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
             hint: None,
+            line: None,
+            others: Vec::new(),
         }
     }
 

@@ -14,6 +14,9 @@ pub fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
 
 /// Load a component that was read from `path`. Blocks while it is compiled.
 pub fn load_bytes(path: &Path, bytes: &[u8], settings: &Settings) -> Result<Sandbox, Error> {
+    if let Some(outside) = &settings.grants.outside {
+        outside.0.check().map_err(Error::Grants)?;
+    }
     let settings = Settings {
         compiler: compiler()?,
         ..settings.clone()

@@ -18,6 +18,7 @@ use crate::queue::kind::QueueOptions;
 use crate::redis::connection::Connector;
 use crate::redis::startup::StartError;
 use crate::runtime::{Control, Rules};
+use crate::sandbox::Values;
 use crate::telemetry::status::Status;
 
 /// Every host of a queue applies a new policy within this time.
@@ -42,6 +43,8 @@ pub struct ConfigWatcher {
     effective: Vec<Effective>,
     rules: Rules,
     options: QueueOptions,
+    /// The values of `grant.config`, which handlers share.
+    values: Option<Values>,
     /// Redis could not yet say whether the latest rules can be used.
     undecided: bool,
     /// The last problem that was logged: of rules that are wrong, and of policies that cannot be read.
@@ -98,6 +101,7 @@ impl ConfigWatcher {
             applied: RawRules::default(),
             rules: live_rules(config, options),
             options: options.clone(),
+            values: config.sandbox.grants.config.clone(),
             undecided: false,
             refusal: None,
             unreadable: None,
@@ -277,6 +281,13 @@ impl ConfigWatcher {
         let before = std::mem::replace(&mut self.effective, checked.effective);
         self.log_changes(&before);
         self.options = checked.options;
+        if let (Some(values), Some(new)) = (&self.values, &checked.config.sandbox.grants.config)
+            && values != new
+        {
+            values.adopt(new);
+            let names = new.names().join(", ");
+            info!(names, "the values of `grant.config` changed");
+        }
         if self.rules == checked.rules {
             return None;
         }
@@ -304,7 +315,7 @@ impl ConfigWatcher {
             .map(|(_, new)| new)
             .collect();
         let list = |is_live: bool| {
-            let of_kind = changed.iter().filter(|e| e.is_live == is_live);
+            let of_kind = changed.iter().filter(|e| e.is_live_in_file == is_live);
             let texts = of_kind.map(|e| {
                 let value = e.value.as_deref().unwrap_or("-");
                 format!("{}={value} ({})", e.key, e.source)

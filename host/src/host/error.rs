@@ -26,6 +26,9 @@ pub enum Error {
     /// The admin server cannot listen.
     #[error(transparent)]
     Admin(#[from] admin::Error),
+    /// A grant cannot be given: a file that it names cannot be read.
+    #[error("the grants cannot be given: {0}")]
+    Grants(String),
     /// The handler's file cannot be read.
     #[error("{} {what}", path.display())]
     Unreadable {
@@ -92,7 +95,9 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Start(error) if error.may_pass() => Class::Unavailable,
-            Self::Start(_) | Self::Admin(_) | Self::Unreadable { .. } => Class::Usage,
+            Self::Start(_) | Self::Admin(_) | Self::Grants(_) | Self::Unreadable { .. } => {
+                Class::Usage
+            }
             Self::Embedded(_) => Class::Unavailable,
             Self::EmbeddedUrl(_) => Class::Bug,
             Self::Component { .. } | Self::Digest { .. } | Self::SelfTest { .. } => {
@@ -111,7 +116,10 @@ impl Error {
             Self::Admin(_) => "give another `--admin`",
             Self::Digest { .. } => "deploy that version, or change the pin",
             Self::SelfTest { .. } => "correct the handler, or its `[[selftest]]`",
-            Self::EmbeddedUrl(_) | Self::Unreadable { .. } | Self::System { .. } => return None,
+            Self::EmbeddedUrl(_)
+            | Self::Grants(_)
+            | Self::Unreadable { .. }
+            | Self::System { .. } => return None,
         };
         Some(hint.to_owned())
     }

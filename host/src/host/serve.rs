@@ -71,6 +71,9 @@ pub async fn serve(
     let health = Health::default();
     let status = Status::default();
     metrics.handler(Arc::clone(handler.0.digest()));
+    if let Some(effects) = &config.effects {
+        metrics.follow(effects.counts());
+    }
     if let Some(address) = config.process.admin {
         let bound = admin::bind(address).await?;
         info!(address = %bound.address(), "serving /metrics, /live and /ready");

@@ -195,7 +195,9 @@ fn step(error: &LoadError) -> Step {
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
-        LoadError::NotGranted { .. } | LoadError::WrongImport { .. } => Step::Imports,
+        LoadError::NotGranted { .. } | LoadError::Batch { .. } | LoadError::WrongImport { .. } => {
+            Step::Imports
+        }
         LoadError::NeedsMore { .. } | LoadError::InstanceTooLarge { .. } => Step::Limits,
         LoadError::Start(_) | LoadError::Engine { .. } => Step::Instance,
     }

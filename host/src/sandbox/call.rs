@@ -194,6 +194,7 @@ impl Attempt {
         let headers = &call.message.headers;
         Self {
             message_id: Arc::clone(&call.message.id),
+            queue: Arc::clone(&call.message.queue),
             number: call.attempt,
             messages,
             deadline,
@@ -208,6 +209,7 @@ impl Attempt {
     fn trial(deadline: Instant) -> Self {
         Self {
             message_id: Arc::from(""),
+            queue: Arc::from(""),
             number: 0,
             messages: 0,
             deadline,

@@ -144,10 +144,17 @@ pub enum LoadError {
     },
 
     /// The component imports interfaces that it is not granted.
-    #[error("imports interfaces that it is not granted: {}", list(.imports))]
+    #[error("imports interfaces that it is not granted: {}{}", list(.imports), remedy(.imports))]
     NotGranted {
         /// The imports without a grant.
         imports: Vec<Import>,
+    },
+
+    /// The handler takes batches, and its grants belong to single messages.
+    #[error("takes batches, but {detail}")]
+    Batch {
+        /// What belongs to a single message, and the remedy.
+        detail: String,
     },
 
     /// An import has another type on this host.
@@ -202,6 +209,21 @@ pub(super) fn display_name(name: &str) -> String {
     let mut text = printable(name);
     truncate_utf8(&mut text, NAME_MAX);
     text
+}
+
+/// What grants these imports, in a queue's file.
+pub(super) fn toml(imports: &[Import]) -> String {
+    let mut tables: Vec<&str> = imports.iter().filter_map(Import::toml).collect();
+    tables.dedup();
+    tables.join("\n\n")
+}
+
+fn remedy(imports: &[Import]) -> String {
+    let toml = toml(imports);
+    match toml.is_empty() {
+        true => toml,
+        false => format!("; write in the file of the queue:\n\n{toml}\n"),
+    }
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

@@ -4,30 +4,63 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::outside::{Offers, Outside};
 
 /// The operator's grants to a handler. None by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grants {
     /// `config`: the values of `wasi:config`.
     pub config: Option<Values>,
+    /// What the handler may do outside the sandbox.
+    pub outside: Option<Outside>,
+}
+
+impl Grants {
+    /// The interfaces that are granted outside the sandbox.
+    pub fn offers(&self) -> Offers {
+        self.outside
+            .as_ref()
+            .map_or_else(Offers::default, |outside| outside.0.offers())
+    }
 }
 
 /// Names and values. Values may be secrets: `Debug` shows only the names.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub struct Values(pub(super) Arc<BTreeMap<String, String>>);
+/// Clones share them: they can change while handlers run.
+#[derive(Clone, Default)]
+pub struct Values(Arc<RwLock<Arc<BTreeMap<String, String>>>>);
 
 impl Values {
     /// These values, by name.
     pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self(Arc::new(values))
+        Self(Arc::new(RwLock::new(Arc::new(values))))
     }
 
     /// The names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+    pub fn names(&self) -> Vec<String> {
+        self.now().keys().cloned().collect()
+    }
+
+    /// The present values.
+    pub(super) fn now(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Give all clones the values of another one.
+    pub fn adopt(&self, other: &Self) {
+        let values = other.now();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 }
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.now() == other.now()
+    }
+}
+
+impl Eq for Values {}
 
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,43 +72,75 @@ impl fmt::Debug for Values {
 struct Grant {
     /// The name in the configuration.
     name: &'static str,
-    /// The interfaces: with a version, or a whole package (`wasi:http`).
-    interfaces: &'static [&'static str],
+    /// The interfaces, each with the version that it must have, or the beginning of it.
+    interfaces: &'static [(&'static str, &'static str)],
     is_given: fn(&Grants) -> bool,
-    /// Whether this version of hostler has it.
-    exists: bool,
+    /// What gives it, in a queue's file; `None` = this version of hostler does not have it.
+    toml: Option<&'static str>,
 }
 
-/// The interfaces of the grant `config`. Other versions have other types, and are refused.
-pub(super) const CONFIG: &[&str] = &["wasi:config/store@0.2.0-rc.1"];
+/// `wasi:config/store`, which has the same shape in these versions. Others are refused.
+pub(super) const CONFIG: [&str; 2] = ["0.2.0-rc.1", "0.2.0-draft-2024-09-27"];
 
 /// The grants of this version, and planned grants, so that a refusal can name them.
-static GRANTS: [&Grant; 4] = [
+static GRANTS: [&Grant; 5] = [
     &Grant {
         name: "config",
-        interfaces: CONFIG,
+        interfaces: &[
+            ("wasi:config/store", CONFIG[0]),
+            ("wasi:config/store", CONFIG[1]),
+        ],
         is_given: |grants| grants.config.is_some(),
-        exists: true,
+        toml: Some("[grant.config]\nname = \"value\""),
     },
-    &later("publisher", &["hostler:handler/publisher"]),
-    &later("http", &["wasi:http"]),
-    &later("key-value", &["wasi:keyvalue"]),
+    &Grant {
+        name: "http",
+        interfaces: &[
+            ("hostler:handler/http", "1."),
+            ("wasi:http/types", "0.2."),
+            ("wasi:http/outgoing-handler", "0.2."),
+        ],
+        is_given: |grants| grants.offers().http,
+        toml: Some("[[grant.http]]\nhost = \"api.example.com\"\nmethods = [\"GET\", \"POST\"]"),
+    },
+    &Grant {
+        name: "secret",
+        interfaces: &[("hostler:handler/secrets", "1.")],
+        is_given: |grants| grants.offers().secrets,
+        toml: Some("[grant.secret]\nname = { file = \"/run/secrets/name\", expose = true }"),
+    },
+    &later("publisher", &[("hostler:handler/publisher", "")]),
+    &later(
+        "key-value",
+        &[
+            ("hostler:handler/key-value", ""),
+            ("wasi:keyvalue/store", ""),
+            ("wasi:keyvalue/atomics", ""),
+            ("wasi:keyvalue/batch", ""),
+        ],
+    ),
 ];
 
-const fn later(name: &'static str, interfaces: &'static [&'static str]) -> Grant {
+const fn later(name: &'static str, interfaces: &'static [(&'static str, &'static str)]) -> Grant {
     Grant {
         name,
         interfaces,
         is_given: |_| false,
-        exists: false,
+        toml: None,
     }
 }
 
 impl Grant {
     fn covers(&self, import: &str) -> bool {
-        self.interfaces.iter().any(|interface| {
-            let rest = import.strip_prefix(interface);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+        let (interface, version) = import.split_once('@').unwrap_or((import, ""));
+        self.interfaces.iter().any(|(known, begin)| {
+            let is_whole = !begin.ends_with('.') && !begin.is_empty();
+            *known == interface
+                && if is_whole {
+                    version == *begin
+                } else {
+                    version.starts_with(begin)
+                }
         })
     }
 }
@@ -112,6 +177,19 @@ impl Import {
         }
     }
 
+    /// Whether it belongs to the network: the grant `tcp` opens it.
+    pub fn is_socket(&self) -> bool {
+        self.name.starts_with("wasi:sockets/")
+    }
+
+    /// What gives the grant that the import needs, in a queue's file.
+    pub fn toml(&self) -> Option<&'static str> {
+        let Need::Grant(name) = self.need else {
+            return None;
+        };
+        GRANTS.iter().find(|grant| grant.name == name)?.toml
+    }
+
     /// Whether these grants allow the import.
     pub fn granted(&self, grants: &Grants) -> bool {
         match self.need {
@@ -139,6 +217,10 @@ impl fmt::Display for Import {
     }
 }
 
+/// Log events with a level. Like stdout, every handler has it.
+pub(super) const LOGGING: &str = "wasi:logging/logging";
+pub(super) const LOGGING_VERSION: &str = "0.1.0-draft";
+
 /// The interface that makes the host panic, without version; only in test builds.
 #[cfg(feature = "fault-points")]
 pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
@@ -147,10 +229,9 @@ pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
 /// interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
-        return if grant.exists {
-            Need::Grant(grant.name)
-        } else {
-            Need::LaterGrant(grant.name)
+        return match grant.toml {
+            Some(_) => Need::Grant(grant.name),
+            None => Need::LaterGrant(grant.name),
         };
     }
     let Some((interface, version)) = name.split_once('@') else {
@@ -160,6 +241,7 @@ fn need(name: &str) -> Need {
         "hostler:handler/types" | "hostler:handler/delivery" if version.starts_with("1.") => {
             Need::Nothing
         }
+        LOGGING if version == LOGGING_VERSION => Need::Nothing,
         #[cfg(feature = "fault-points")]
         FAULT_POINT => Need::Nothing,
         _ if version.starts_with("0.2.") => need_wasi(interface),

@@ -1,19 +1,24 @@
 //! The data of a store: the current attempt, the meters and the WASI context.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
 use wasmtime::component::ResourceTable;
+use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::engine::Pace;
 use super::grants::Grants;
 use super::limiter::Limiter;
 use super::limits::Limits;
-use super::log::{GuestLog, LogContext, LogSink, Output, Rate, Stream};
+use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
+use super::outside::{Origin, Scope};
+use super::wasi_http::{self, Hooks};
 use crate::delivery::trace::Trace;
 
 /// Data that all instances of a handler share.
@@ -29,6 +34,7 @@ pub(super) struct Shared {
 /// The attempt that a guest works on.
 pub(super) struct Attempt {
     pub(super) message_id: Arc<str>,
+    pub(super) queue: Arc<str>,
     pub(super) number: u32,
     /// The number of messages in the call; `message_id` and `number` belong to the first one.
     pub(super) messages: usize,
@@ -39,15 +45,44 @@ pub(super) struct Attempt {
     pub(super) sink: LogSink,
 }
 
+impl Attempt {
+    fn origin(&self, handler: &Arc<str>) -> Origin {
+        let one = self.messages == 1;
+        Origin {
+            message_id: Arc::clone(&self.message_id),
+            queue: Arc::clone(&self.queue),
+            attempt: self.number,
+            messages: self.messages,
+            deadline: self.deadline,
+            traceparent: self.traceparent.clone().filter(|_| one),
+            tracestate: self.tracestate.clone().filter(|_| one),
+            handler: Arc::clone(handler),
+        }
+    }
+}
+
 /// The data of a store.
 pub(super) struct Host {
     pub(super) limiter: Limiter,
     pub(super) meter: Arc<Meter>,
     shared: Arc<Shared>,
     pub(super) attempt: Attempt,
-    table: ResourceTable,
+    pub(super) table: ResourceTable,
     /// Made at the guest's first use of WASI; many guests never use it.
     wasi: Option<Box<Wasi>>,
+    /// What the attempt does outside; made when it first does something.
+    /// `None` = nothing is granted.
+    scope: Option<CurrentScope>,
+    http: Http,
+}
+
+/// The scope of the attempt that runs now. The checks of sockets live as long as the instance.
+type CurrentScope = Arc<Mutex<Option<Arc<Scope>>>>;
+
+/// The state of `wasi:http`.
+struct Http {
+    context: WasiHttpCtx,
+    hooks: Hooks,
 }
 
 struct Wasi {
@@ -66,7 +101,42 @@ impl Host {
             attempt,
             table,
             wasi: None,
+            scope: shared.grants.outside.as_ref().map(|_| Arc::default()),
+            http: Http {
+                context: wasi_http::context(&shared.limits),
+                hooks: Hooks::default(),
+            },
         }
+    }
+
+    /// What the attempt does outside; `None` = nothing is granted.
+    pub(super) fn scope(&self) -> Option<Arc<Scope>> {
+        let outside = self.shared.grants.outside.as_ref()?;
+        let mut scope = lock(self.scope.as_ref()?);
+        let scope = scope.get_or_insert_with(|| {
+            let origin = self.attempt.origin(&self.shared.digest);
+            Scope::new(&outside.0, origin, self.shared.limits.requests)
+        });
+        Some(Arc::clone(scope))
+    }
+
+    /// Log an event of the guest.
+    pub(super) fn log_event(&mut self, level: Level, context: &str, text: &str) {
+        let log = Arc::clone(&self.wasi().log);
+        lock(&log).event(level, context, text);
+    }
+
+    fn wasi(&mut self) -> &mut Wasi {
+        if self.wasi.is_none() {
+            let has_tcp = self.shared.grants.offers().tcp;
+            if has_tcp {
+                // Made now: the check of an address cannot make it.
+                drop(self.scope());
+            }
+            let scope = self.scope.clone().filter(|_| has_tcp);
+            self.wasi = Some(Box::new(Wasi::new(&self.attempt, &self.shared, scope)));
+        }
+        self.wasi.as_mut().expect("it was made")
     }
 
     /// The operator's grants.
@@ -86,21 +156,24 @@ impl Host {
         self.limiter.begin_call();
         if let Some(wasi) = &self.wasi {
             let context = log_context(&self.attempt, &self.shared);
-            wasi.log
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .begin(context, &self.shared.limits);
+            lock(&wasi.log).begin(context, &self.shared.limits);
+            if self.shared.grants.offers().tcp {
+                drop(self.scope());
+            }
         }
     }
 
-    /// End the attempt: write its unfinished lines. Returns the bytes of output that were dropped.
+    /// End the attempt and what it does outside: write its unfinished lines. Returns the bytes of
+    /// output that were dropped.
     pub(super) fn finish(&mut self) -> u64 {
-        self.wasi.as_ref().map_or(0, |wasi| {
-            wasi.log
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .finish()
-        })
+        self.http.hooks = Hooks::default();
+        let scope = self.scope.as_ref().and_then(|scope| lock(scope).take());
+        if let Some(scope) = scope {
+            scope.end();
+        }
+        self.wasi
+            .as_ref()
+            .map_or(0, |wasi| lock(&wasi.log).finish())
     }
 }
 
@@ -121,8 +194,9 @@ fn log_context(attempt: &Attempt, shared: &Shared) -> LogContext {
 }
 
 impl Wasi {
-    /// Without directories, arguments, variables, input and network; with real clocks and randomness.
-    fn new(attempt: &Attempt, shared: &Shared) -> Self {
+    /// Without directories, arguments, variables and input; with real clocks and randomness. `scope`
+    /// says which connections are granted.
+    fn new(attempt: &Attempt, shared: &Shared, scope: Option<CurrentScope>) -> Self {
         let log = Arc::new(Mutex::new(GuestLog::new(
             log_context(attempt, shared),
             &shared.limits,
@@ -132,26 +206,62 @@ impl Wasi {
             stream,
             log: Arc::clone(&log),
         };
-        let context = WasiCtx::builder()
+        let mut context = WasiCtx::builder();
+        context
             .stdout(output(Stream::Stdout))
             .stderr(output(Stream::Stderr))
             .max_random_size(shared.limits.random)
-            .allow_tcp(false)
+            .allow_tcp(scope.is_some())
             .allow_udp(false)
-            .allow_ip_name_lookup(false)
-            .build();
-        Self { context, log }
+            // Names are answered by `imports::lookup`.
+            .allow_ip_name_lookup(false);
+        if let Some(scope) = scope {
+            context.socket_addr_check(move |address, used| {
+                let allowed = lock(&scope)
+                    .as_ref()
+                    .is_some_and(|scope| may_use(scope, address, used));
+                Box::pin(std::future::ready(allowed))
+            });
+        }
+        Self {
+            context: context.build(),
+            log,
+        }
     }
 }
 
 impl WasiView for Host {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let wasi = self
-            .wasi
-            .get_or_insert_with(|| Box::new(Wasi::new(&self.attempt, &self.shared)));
+        self.wasi();
+        let wasi = self.wasi.as_mut().expect("it was made");
         WasiCtxView {
             ctx: &mut wasi.context,
             table: &mut self.table,
         }
     }
+}
+
+impl WasiHttpView for Host {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        self.http.hooks.scope = self.scope();
+        WasiHttpCtxView {
+            ctx: &mut self.http.context,
+            table: &mut self.table,
+            hooks: &mut self.http.hooks,
+        }
+    }
+}
+
+/// A guest may connect to what the scope knows, from any port. Connecting asks for the wildcard
+/// address first.
+fn may_use(scope: &Scope, address: SocketAddr, used: SocketAddrUse) -> bool {
+    match used {
+        SocketAddrUse::TcpBind => address.ip().is_unspecified() && address.port() == 0,
+        SocketAddrUse::TcpConnect => scope.may_connect(address),
+        _ => false,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

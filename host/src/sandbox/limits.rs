@@ -24,6 +24,8 @@ pub struct Limits {
     pub outcome_text: usize,
     /// Resource handles (streams, pollables, ...) that an instance may hold at a time.
     pub handles: usize,
+    /// HTTP requests of one attempt; further ones are denied.
+    pub requests: usize,
     /// Random bytes that the guest may request in one call.
     pub random: u64,
     /// Bytes of stdout and stderr per attempt; excess is dropped and counted.
@@ -51,6 +53,7 @@ impl Default for Limits {
             transfer: MIB,
             outcome_text: KIB,
             handles: 1_000,
+            requests: 1_000,
             random: 64 * KIB as u64,
             log_attempt: 64 * KIB,
             log_line: 8 * KIB,

@@ -14,7 +14,7 @@ use wasmtime::component::{Component, InstancePre};
 
 use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
-use super::grants::Import;
+use super::grants::{Import, Need};
 use super::host::{Host, Shared};
 use super::imports::linker;
 use super::limits::Limits;
@@ -119,6 +119,9 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
+    if export.world == World::Batch {
+        allow_batches(&imports, settings)?;
+    }
     let required = required(&component, &settings.limits)?;
     let exports = component
         .component_type()
@@ -214,6 +217,18 @@ fn imports(
     }
 }
 
+/// Refuse a handler of batches whose grants belong to single messages.
+fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadError> {
+    let uses_http = imports
+        .iter()
+        .any(|import| import.need == Need::Grant("http"));
+    let outside = settings.grants.outside.as_ref().filter(|_| uses_http);
+    match outside.and_then(|outside| outside.0.refuses_batches()) {
+        Some(detail) => Err(LoadError::Batch { detail }),
+        None => Ok(()),
+    }
+}
+
 /// The initial resources of an instance, if they are within the limits.
 fn required(component: &Component, limits: &Limits) -> Result<ResourcesRequired, LoadError> {
     let required = component
@@ -267,7 +282,7 @@ pub(crate) fn on_own_thread<T: Send>(
 ) -> io::Result<thread::Result<T>> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
+            .enable_all()
             .build()?;
         Ok(runtime.block_on(run()))
     };

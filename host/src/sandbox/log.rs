@@ -10,7 +10,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use crate::delivery::text::printable;
+use crate::delivery::text::{printable, truncate_utf8};
 use crate::delivery::trace::Trace;
 
 /// The least number of bytes that a line counts: its event is larger than its text.
@@ -26,6 +26,8 @@ pub enum Stream {
     Stdout,
     /// Standard error. A Rust guest writes its panic message to it.
     Stderr,
+    /// `wasi:logging`: events with a level.
+    Log,
 }
 
 impl Stream {
@@ -34,6 +36,31 @@ impl Stream {
         match self {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// The level of an event of `wasi:logging`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Critical,
+}
+
+impl Level {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Critical => "critical",
         }
     }
 }
@@ -194,6 +221,25 @@ impl GuestLog {
         self.dropped = 0;
     }
 
+    /// Log an event, as one line: it counts against the same limits.
+    pub(super) fn event(&mut self, level: Level, context: &str, text: &str) {
+        let mut line = match context.is_empty() {
+            true => text.to_owned(),
+            false => format!("{context}: {text}"),
+        };
+        let whole = line.len();
+        truncate_utf8(&mut line, self.line_max);
+        let lost = whole - line.len();
+        self.dropped += lost as u64;
+        let cost = line.len().max(LINE_COST_MIN);
+        if cost > self.left || !self.rate.take(cost) {
+            self.dropped += line.len() as u64;
+        } else {
+            self.left -= cost;
+            self.emit(Stream::Log, Some(level), line.as_bytes(), lost > 0);
+        }
+    }
+
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
         let mut lines = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(part) = lines.next() {
@@ -226,7 +272,7 @@ impl GuestLog {
             self.dropped += bytes.len() as u64;
         } else {
             self.left -= cost;
-            self.emit(stream, &bytes, cut);
+            self.emit(stream, None, &bytes, cut);
         }
         // The buffer is kept for the next line.
         let mut bytes = bytes;
@@ -258,29 +304,48 @@ impl GuestLog {
     fn partial(&mut self, stream: Stream) -> &mut PartialLine {
         match stream {
             Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            // An event is never unfinished.
+            Stream::Stderr | Stream::Log => &mut self.stderr,
         }
     }
 
-    fn emit(&self, stream: Stream, line: &[u8], cut: bool) {
+    fn emit(&self, stream: Stream, level: Option<Level>, line: &[u8], cut: bool) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let mut text = printable(&String::from_utf8_lossy(line));
         if cut {
             text.push_str(" [cut]");
         }
         match &self.context.sink {
-            LogSink::Tracing => tracing::info!(
-                target: "guest",
-                stream = stream.label(),
-                line = %text,
-                message_id = %printable(&self.context.message_id),
-                attempt = self.context.attempt,
-                batch = (self.context.messages > 1).then_some(self.context.messages),
-                handler = %self.context.handler,
-                trace_id = self.context.trace.as_ref().map(Trace::trace_id),
-                span_id = self.context.trace.as_ref().map(Trace::span_id),
-            ),
-            LogSink::Capture(capture) => capture.push(LogLine { stream, text }),
+            LogSink::Tracing => {
+                macro_rules! event {
+                    ($macro:ident) => {
+                        tracing::$macro!(
+                            target: "guest",
+                            stream = stream.label(),
+                            line = %text,
+                            message_id = %printable(&self.context.message_id),
+                            attempt = self.context.attempt,
+                            batch = (self.context.messages > 1).then_some(self.context.messages),
+                            handler = %self.context.handler,
+                            trace_id = self.context.trace.as_ref().map(Trace::trace_id),
+                            span_id = self.context.trace.as_ref().map(Trace::span_id),
+                        )
+                    };
+                }
+                match level {
+                    Some(Level::Trace) => event!(trace),
+                    Some(Level::Debug) => event!(debug),
+                    None | Some(Level::Info) => event!(info),
+                    Some(Level::Warn) => event!(warn),
+                    Some(Level::Error | Level::Critical) => event!(error),
+                }
+            }
+            LogSink::Capture(capture) => {
+                if let Some(level) = level {
+                    text = format!("{}: {text}", level.label());
+                }
+                capture.push(LogLine { stream, text });
+            }
         }
     }
 }

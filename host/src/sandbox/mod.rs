@@ -8,7 +8,9 @@
 //! - `load`: checks a file and makes a handler, or fails with a [`LoadError`]. `format` checks the
 //!   file, `world` the exports.
 //! - [`compile`]: gets compiled code from a child process or from the cache.
-//! - `grants`: the imports that a handler may have. `imports`: links them, one file each.
+//! - `grants`: the imports that a handler may have. `imports`: links them, one file each. `outside`:
+//!   what grants do outside the sandbox, by a provider of the host. `wasi_http`: that interface on top
+//!   of it.
 //! - `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
 //! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
 //!   `host`: the data of a store. `log`: the guest's output.
@@ -32,8 +34,10 @@ mod limits;
 pub(crate) mod load;
 mod log;
 mod meter;
+mod outside;
 mod settings;
 mod supervise;
+mod wasi_http;
 mod world;
 
 use std::path::Path;
@@ -49,6 +53,9 @@ pub use load::Description;
 use load::Loaded;
 pub use load::read;
 pub use log::{Capture, LogLine, LogSink, Stream};
+pub use outside::{
+    Body, HttpError, HttpRequest, LookupError, Offers, Origin, Outside, Promise, Provider,
+};
 #[doc(hidden)]
 pub use settings::Variation;
 pub use settings::{Allocation, Cache, Compiler, Settings};

@@ -23,6 +23,7 @@ use crate::delivery::policy::{Disposition, Policy, Reason};
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
+use crate::telemetry::rules::{HttpLatencies, HttpRequests, RequestEnd, RuleCounts, TcpDenied};
 
 /// A counter of seconds.
 pub type CounterF64 = Counter<f64, AtomicU64>;
@@ -169,6 +170,14 @@ metrics! {
     /// Log lines dropped because the reader of stderr was too slow.
     log_lines_dropped: Counter;
 
+    /// HTTP requests of the handler, by the rule that allowed them and by their end: the class of the
+    /// status, or why there was no response. The rule `none` stands for requests that no rule allows.
+    http_requests: HttpRequests;
+    /// Time from a request of the handler to the status of its response, by rule.
+    http_request_seconds: HttpLatencies;
+    /// Name lookups and TCP connections of the handler that no rule allows.
+    tcp_denied: TcpDenied;
+
     /// Handlers swapped in.
     pub swaps: Counter;
     /// New versions that were refused, by the step of their verification.
@@ -276,6 +285,13 @@ impl Metrics {
     /// Count `n` acknowledgements at once: what a batch settles.
     pub fn acknowledged(&self, n: u64) {
         self.dispositions.at(ACKNOWLEDGED).inc_by(n);
+    }
+
+    /// Show what these rules count from now on.
+    pub fn follow(&self, rules: &Arc<RuleCounts>) {
+        self.http_requests.follow(rules);
+        self.http_request_seconds.follow(rules);
+        self.tcp_denied.follow(rules);
     }
 
     /// Count an error of Redis by its code.
@@ -579,6 +595,21 @@ impl EncodeMetric for Info {
     }
 }
 
+impl Series for TcpDenied {}
+
+impl Series for HttpRequests {
+    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        let ends = RequestEnd::ALL.map(RequestEnd::label).to_vec();
+        vec![("rule", Vec::new()), ("end", ends)]
+    }
+}
+
+impl Series for HttpLatencies {
+    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        vec![("rule", Vec::new())]
+    }
+}
+
 impl Series for Info {
     fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
         vec![(self.label, Vec::new())]
@@ -629,6 +660,7 @@ mod tests {
     #[test]
     fn every_declared_metric_is_scraped_by_its_name() {
         let metrics = Metrics::default();
+        metrics.follow(&Arc::new(RuleCounts::new(["api".to_owned()])));
         let text = scrape(&metrics);
         for declared in &metrics.declared {
             let name = &declared.name;

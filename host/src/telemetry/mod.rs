@@ -1,6 +1,7 @@
 //! The view of an operator: metrics, health, status and logs.
 //!
 //! - [`metrics`]: counters that cost the loop one atomic addition each, and the exit summary.
+//! - [`rules`]: what the rules of grants count.
 //! - [`health`]: ready or not, and why.
 //! - [`status`]: the active rules and the latest faults, for `/status`.
 //! - [`versions`]: the versions of the handler that a host runs, as people see them.
@@ -12,6 +13,7 @@ pub mod health;
 pub mod histogram;
 pub mod logging;
 pub mod metrics;
+pub mod rules;
 pub mod status;
 pub mod versions;
 

@@ -35,6 +35,11 @@ section! { "Further limits";
         .default("1000")
         .check(|n| at_most(n, 1_000_000));
 
+    /// The HTTP requests of one attempt. Further ones fail as `denied`.
+    REQUESTS: NonZeroU32 = ("limit.requests", "N")
+        .default("1000")
+        .check(|n| at_most(n, 1_000_000));
+
     /// The random bytes that a handler may request in one call. Fault: `trap`.
     RANDOM: ByteSize = ("limit.random", "SIZE")
         .default("64KiB")

@@ -20,19 +20,19 @@ enum Error {
 
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let values = |store: &StoreContextMut<'_, Host>| store.data().grants().config.clone();
-    for name in CONFIG {
-        let mut interface = linker.instance(name)?;
+    for version in CONFIG {
+        let mut interface = linker.instance(&format!("wasi:config/store@{version}"))?;
         interface.func_wrap(
             "get",
             move |store: StoreContextMut<'_, Host>, (name,): (String,)| {
-                let value = values(&store).and_then(|values| values.0.get(&name).cloned());
+                let value = values(&store).and_then(|values| values.now().get(&name).cloned());
                 Ok((Ok::<Option<String>, Error>(value),))
             },
         )?;
         interface.func_wrap("get-all", move |store: StoreContextMut<'_, Host>, ()| {
             let all = values(&store).unwrap_or_default();
             let all: Vec<(String, String)> = all
-                .0
+                .now()
                 .iter()
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();

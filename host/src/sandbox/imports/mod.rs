@@ -3,6 +3,10 @@
 mod config;
 #[cfg(feature = "fault-points")]
 mod fault_point;
+mod http;
+mod logging;
+mod lookup;
+mod secrets;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,13 +19,28 @@ use super::grants::Grants;
 use super::host::Host;
 use super::log::lossy;
 
+/// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
+/// major version, too.
+const VERSION: &str = "1.1.0";
+
 /// All imports of a handler with these grants.
 pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     delivery(&mut linker)?;
+    logging::link(&mut linker)?;
     if grants.config.is_some() {
         config::link(&mut linker)?;
+    }
+    let offers = grants.offers();
+    if offers.http {
+        http::link(&mut linker)?;
+    }
+    if offers.secrets {
+        secrets::link(&mut linker)?;
+    }
+    if offers.tcp {
+        lookup::link(&mut linker)?;
     }
     #[cfg(feature = "fault-points")]
     fault_point::link(&mut linker)?;
@@ -30,7 +49,7 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
 
 /// The import `hostler:handler/delivery`.
 fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    let mut delivery = linker.instance("hostler:handler/delivery@1.0.0")?;
+    let mut delivery = linker.instance(&format!("hostler:handler/delivery@{VERSION}"))?;
     delivery.func_wrap("deadline-ms", |store: StoreContextMut<'_, Host>, ()| {
         let left = store
             .data()

@@ -1,0 +1,236 @@
+//! Connections of one rule: DNS answers, then the address is checked, and exactly that address is
+//! connected to.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use super::rules::{HostPattern, Reach, address_of};
+use crate::sandbox::Promise;
+
+/// The longest time for one of several addresses. The request has its own deadline.
+const ONE_ADDRESS: Duration = Duration::from_secs(2);
+/// The most addresses of a name that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// Answers names. The system's resolver, but for tests.
+pub(super) type Resolver = Arc<dyn Fn(String) -> Promise<io::Result<Vec<IpAddr>>> + Send + Sync>;
+
+/// The resolver of the system.
+pub(super) fn system_resolver() -> Resolver {
+    Arc::new(|name| {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    })
+}
+
+/// The end of the text of a denied address.
+pub(super) const NOT_ALLOWED: &str = "is not an address that the rule allows";
+
+/// Why there is no connection.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    /// The answers of DNS, none of which the rule allows.
+    #[error("{0} {NOT_ALLOWED}")]
+    Denied(IpAddr),
+    #[error("{0}")]
+    Dns(String),
+    #[error("{0}")]
+    Connect(String),
+    #[error("{0}")]
+    Tls(String),
+}
+
+/// The addresses of a host that a rule allows.
+pub(super) async fn allowed_addresses(
+    resolver: &Resolver,
+    pattern: &HostPattern,
+    reach: &Reach,
+    host: &url::Host<String>,
+) -> Result<Vec<IpAddr>, ConnectError> {
+    let found = match (reach.address, address_of(host)) {
+        (Some(address), _) | (None, Some(address)) => vec![address],
+        (None, None) => resolver(host.to_string())
+            .await
+            .map_err(|error| ConnectError::Dns(format!("`{host}` cannot be resolved: {error}")))?,
+    };
+    let Some(first) = found.first().copied() else {
+        return Err(ConnectError::Dns(format!("`{host}` has no address")));
+    };
+    let mut allowed: Vec<IpAddr> = found
+        .into_iter()
+        .filter(|address| reach.allows(pattern, *address))
+        .collect();
+    allowed.truncate(ADDRESSES_MAX);
+    match allowed.is_empty() {
+        true => Err(ConnectError::Denied(first)),
+        false => Ok(allowed),
+    }
+}
+
+/// Makes the connections of one rule.
+#[derive(Clone)]
+pub(super) struct Connector(pub(super) Arc<Line>);
+
+/// What the connections of one rule have in common.
+pub(super) struct Line {
+    pub(super) pattern: HostPattern,
+    pub(super) reach: Reach,
+    pub(super) tls: Option<TlsConnector>,
+    pub(super) connections: Arc<Semaphore>,
+    pub(super) resolver: Resolver,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Wire;
+    type Error = ConnectError;
+    type Future = Promise<Result<Wire, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let line = Arc::clone(&self.0);
+        Box::pin(async move { line.connect(&uri).await })
+    }
+}
+
+impl Line {
+    async fn connect(&self, uri: &Uri) -> Result<Wire, ConnectError> {
+        let wrong = |what: &str| ConnectError::Connect(format!("{what} is missing"));
+        let host = uri.host().ok_or_else(|| wrong("the host"))?;
+        let host = url::Host::parse(host).map_err(|error| ConnectError::Dns(error.to_string()))?;
+        let default = if self.tls.is_some() { 443 } else { 80 };
+        let port = uri.port_u16().unwrap_or(default);
+        let permit = Arc::clone(&self.connections)
+            .acquire_owned()
+            .await
+            .map_err(|_| wrong("the pool"))?;
+        let addresses =
+            allowed_addresses(&self.resolver, &self.pattern, &self.reach, &host).await?;
+        let stream = dial(&addresses, port).await?;
+        // Small requests leave at once.
+        drop(stream.set_nodelay(true));
+        let Some(tls) = &self.tls else {
+            return Ok(Wire::new(stream, false, permit));
+        };
+        let name = match address_of(&host) {
+            Some(address) => ServerName::from(address),
+            None => ServerName::try_from(host.to_string())
+                .map_err(|error| ConnectError::Tls(error.to_string()))?,
+        };
+        let stream = tls
+            .connect(name, stream)
+            .await
+            .map_err(|error| ConnectError::Tls(error.to_string()))?;
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Wire::new(stream, is_h2, permit))
+    }
+}
+
+/// Connect to the first of these addresses that answers.
+async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
+    let mut problem = String::new();
+    for (index, address) in addresses.iter().enumerate() {
+        let address = SocketAddr::new(*address, port);
+        let connecting = TcpStream::connect(address);
+        let connected = match index + 1 == addresses.len() {
+            true => connecting.await,
+            false => tokio::time::timeout(ONE_ADDRESS, connecting)
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => problem = error.to_string(),
+        }
+    }
+    Err(ConnectError::Connect(problem))
+}
+
+/// A stream of any kind.
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection. It counts against its rule until it is closed.
+pub(super) struct Wire {
+    io: TokioIo<Box<dyn Duplex>>,
+    is_h2: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Wire {
+    fn new(stream: impl Duplex + 'static, is_h2: bool, permit: OwnedSemaphorePermit) -> Self {
+        Self {
+            io: TokioIo::new(Box::new(stream)),
+            is_h2,
+            _permit: permit,
+        }
+    }
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        match self.is_h2 {
+            true => Connected::new().negotiated_h2(),
+            false => Connected::new(),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, buffers)
+    }
+}

@@ -1,0 +1,80 @@
+//! One event for each denial, with the rule that would allow it. A handler that is denied all the time
+//! does not fill the log.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use crate::delivery::text::{printable, truncated};
+use crate::sandbox::Origin;
+
+/// Events in a second, of all attempts together. The metrics count all.
+const PER_SECOND: u32 = 20;
+/// The longest text that a guest can choose.
+const TEXT_MAX: usize = 256;
+
+/// The events of the present second.
+#[derive(Debug, Default)]
+pub(super) struct Denials(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    since: Option<Instant>,
+    logged: u32,
+    suppressed: u64,
+}
+
+impl Denials {
+    /// Log a denial: of what, why, and what would allow it.
+    pub(super) fn log(&self, origin: &Origin, denied: &str, why: &str, rule: &str) {
+        let Some(suppressed) = self.admit(Instant::now()) else {
+            return;
+        };
+        let bounded = |text| printable(truncated(text, TEXT_MAX));
+        warn!(
+            message_id = %bounded(&origin.message_id),
+            attempt = origin.attempt,
+            handler = %origin.handler,
+            denied = bounded(denied),
+            why = bounded(why),
+            allowed_by = bounded(rule),
+            suppressed = (suppressed > 0).then_some(suppressed),
+            "a handler wanted what it is not granted"
+        );
+    }
+
+    /// How many events were suppressed since the last one; `None` = this one is, too.
+    fn admit(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |since: Instant| now.duration_since(since) >= Duration::from_secs(1);
+        if state.since.is_none_or(is_over) {
+            state.since = Some(now);
+            state.logged = 0;
+        }
+        if state.logged >= PER_SECOND {
+            state.suppressed += 1;
+            return None;
+        }
+        state.logged += 1;
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_denials_is_bounded_and_counted() {
+        let denials = Denials::default();
+        let start = Instant::now();
+        let admitted = (0..1_000)
+            .filter(|_| denials.admit(start).is_some())
+            .count();
+        assert_eq!(admitted, PER_SECOND as usize);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(denials.admit(later), Some(1_000 - u64::from(PER_SECOND)));
+        assert_eq!(denials.admit(later), Some(0));
+    }
+}

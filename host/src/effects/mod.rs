@@ -1,0 +1,538 @@
+//! What grants do outside the sandbox: HTTP requests, secrets, and the names and addresses of sockets.
+//!
+//! The [`sandbox`](crate::sandbox) asks by its trait [`Provider`]; nothing here knows WebAssembly. Every
+//! request is compared with the rules of the operator before a packet leaves, and every address after
+//! the answer of DNS.
+//!
+//! - [`rules`]: what is granted. [`address`]: networks. [`target`]: URLs.
+//! - `http`: a pool for each rule. `connect`: DNS, the check of the address, TCP and TLS.
+//! - `secrets`: values that are read when they are used. `denials`: events.
+
+pub mod address;
+mod connect;
+mod denials;
+mod http;
+pub mod rules;
+mod secrets;
+pub mod target;
+mod tls;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use ::http::{Method, Response};
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use crate::effects::connect::{
+    ConnectError, NOT_ALLOWED, Resolver, allowed_addresses, system_resolver,
+};
+use crate::effects::denials::Denials;
+use crate::effects::http::{Allowed, Pool, headers};
+use crate::effects::rules::{HttpRule, Rules};
+use crate::effects::secrets::Secrets;
+use crate::effects::target::{Scheme, Target};
+use crate::sandbox::{
+    Body, HttpError, HttpRequest, LookupError, Offers, Origin, Promise, Provider,
+};
+use crate::telemetry::rules::{RequestEnd, RuleCounts};
+
+/// The longest method.
+const METHOD_MAX: usize = 32;
+
+/// Everything that is granted outside the sandbox. Clones share it.
+#[derive(Clone)]
+pub struct Effects(Arc<Inner>);
+
+struct Inner {
+    rules: Rules,
+    secrets: Secrets,
+    resolver: Resolver,
+    pools: Vec<OnceLock<Arc<Pool>>>,
+    /// TLS with the certificates of the system, for all rules without their own.
+    system_tls: OnceLock<TlsConnector>,
+    counts: Arc<RuleCounts>,
+    denials: Denials,
+}
+
+impl fmt::Debug for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effects")
+            .field("rules", &self.0.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Effects {
+    /// What these rules grant. Nothing is read or opened yet.
+    pub fn new(rules: Rules) -> Self {
+        Self::with_resolver(rules, system_resolver())
+    }
+
+    fn with_resolver(rules: Rules, resolver: Resolver) -> Self {
+        let names = rules.http.iter().map(|rule| rule.name.clone());
+        Self(Arc::new(Inner {
+            secrets: Secrets::new(&rules.secrets),
+            resolver,
+            pools: rules.http.iter().map(|_| OnceLock::new()).collect(),
+            system_tls: OnceLock::new(),
+            counts: Arc::new(RuleCounts::new(names)),
+            denials: Denials::default(),
+            rules,
+        }))
+    }
+
+    /// What the rules count.
+    pub fn counts(&self) -> &Arc<RuleCounts> {
+        &self.0.counts
+    }
+}
+
+impl Inner {
+    fn pool(&self, index: usize) -> Result<&Arc<Pool>, String> {
+        let place = &self.pools[index];
+        if let Some(pool) = place.get() {
+            return Ok(pool);
+        }
+        let rule = &self.rules.http[index];
+        let tls = match (rule.scheme, &rule.ca) {
+            (Scheme::Http, _) => None,
+            (Scheme::Https, Some(ca)) => Some(tls::connector(Some(ca))?),
+            (Scheme::Https, None) => Some(match self.system_tls.get() {
+                Some(tls) => tls.clone(),
+                None => {
+                    let tls = tls::connector(None)?;
+                    self.system_tls.get_or_init(|| tls).clone()
+                }
+            }),
+        };
+        let pool = Pool::new(rule.clone(), index, &self.counts, tls, &self.resolver);
+        Ok(place.get_or_init(|| pool))
+    }
+
+    async fn send(
+        &self,
+        origin: &Origin,
+        ordinal: u32,
+        request: HttpRequest,
+    ) -> Result<Response<Body>, HttpError> {
+        let now = Instant::now();
+        let denied = |why: String| {
+            self.counts.http_denied.inc();
+            HttpError::Denied(why)
+        };
+        let target = Target::parse(&request.url).map_err(|why| {
+            let why = format!("the URL {why}");
+            let url = request.url.split(['?', '#']).next().unwrap_or_default();
+            self.denials.log(origin, url, &why, "no rule");
+            denied(why)
+        })?;
+        let what = || format!("{} {}", request.method, target.without_query());
+        let method = Method::from_bytes(request.method.as_bytes()).ok();
+        let method = method.filter(|method| method.as_str().len() <= METHOD_MAX);
+        let method = method.ok_or_else(|| denied("the method is not valid".to_owned()))?;
+        let mut rules = self.rules.http.iter().enumerate();
+        let Some((index, rule)) = rules.find(|(_, rule)| rule.allows(&method, &target)) else {
+            let why = "no rule of `[[grant.http]]` allows it";
+            self.denials
+                .log(origin, &what(), why, &suggestion(&method, &target));
+            return Err(denied(format!("{why}: {}", what())));
+        };
+        let headers = headers(&request.headers, &target, &request.body).map_err(|why| {
+            self.counts.http[index].ended(RequestEnd::Denied);
+            self.denials.log(origin, &what(), &why, "no rule");
+            HttpError::Denied(why)
+        })?;
+        let pool = Arc::clone(self.pool(index).map_err(HttpError::Tls)?);
+        let timeout = request.timeout.unwrap_or(rule.timeout).min(rule.timeout);
+        let allowed = Allowed {
+            origin,
+            ordinal,
+            group: self.rules.group.as_deref(),
+            target: target.clone(),
+            deadline: (now + timeout).min(origin.deadline.into()),
+            method,
+            headers,
+            body: request.body,
+        };
+        let response = pool.send(allowed, &self.secrets).await;
+        if let Err(HttpError::Denied(why)) = &response
+            && why.ends_with(NOT_ALLOWED)
+        {
+            let (name, host) = (&rule.name, &rule.host);
+            let remedy = format!(
+                "`networks` in the rule `{name}` ({host}), if the server is meant to be there"
+            );
+            let what = format!("{} {}", request.method, target.without_query());
+            self.denials.log(origin, &what, why, &remedy);
+        }
+        response
+    }
+
+    async fn resolve(&self, origin: &Origin, name: &str) -> Result<Vec<SocketAddr>, LookupError> {
+        let denied = |why: &str, remedy: &str| {
+            self.counts.tcp_denied.inc();
+            self.denials
+                .log(origin, &format!("a lookup of {name}"), why, remedy);
+            LookupError::Denied
+        };
+        // The guests of most languages ask for addresses, too.
+        let host = match name.parse() {
+            Ok(address) => Ok(url::Host::Ipv6(address)),
+            Err(_) => url::Host::parse(name),
+        };
+        let host = host.map_err(|_| LookupError::Unknown)?;
+        let rules = self.rules.tcp.iter().filter(|rule| rule.host.covers(&host));
+        let mut found = Vec::new();
+        let mut problem = None;
+        for rule in rules {
+            let addresses = allowed_addresses(&self.resolver, &rule.host, &rule.reach, &host).await;
+            match addresses {
+                Ok(addresses) => {
+                    found.extend(
+                        addresses
+                            .into_iter()
+                            .map(|ip| SocketAddr::new(ip, rule.port)),
+                    );
+                }
+                Err(error) => problem = Some(error),
+            }
+        }
+        match problem {
+            _ if !found.is_empty() => Ok(found),
+            Some(error @ ConnectError::Denied(_)) => Err(denied(
+                &error.to_string(),
+                &format!("`networks` in the rule for {host}, if the server is meant to be there"),
+            )),
+            Some(_) => Err(LookupError::Unknown),
+            None => Err(denied(
+                "no rule of `[[grant.tcp]]` names it",
+                &format!("[[grant.tcp]] with host = \"{host}\" and its port"),
+            )),
+        }
+    }
+}
+
+/// The rule that would allow a request, as an item of `grant.http = [...]`.
+fn suggestion(method: &Method, target: &Target) -> String {
+    let mut rule = String::from("[[grant.http]] with ");
+    if target.scheme == Scheme::Http {
+        rule.push_str("scheme = \"http\", ");
+    }
+    rule.push_str(&format!("host = \"{}\", ", target.host));
+    if target.port != target.scheme.port() {
+        rule.push_str(&format!("port = {}, ", target.port));
+    }
+    rule.push_str(&format!("methods = [\"{method}\"]"));
+    rule
+}
+
+impl Provider for Effects {
+    fn offers(&self) -> Offers {
+        Offers {
+            http: !self.0.rules.http.is_empty(),
+            secrets: self.0.secrets.exposes(),
+            tcp: !self.0.rules.tcp.is_empty(),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let inner = &self.0;
+        let mut problems = inner.secrets.check();
+        for (index, rule) in inner.rules.http.iter().enumerate() {
+            if let Err(why) = inner.pool(index) {
+                problems.push(format!("the rule `{}`: {why}", rule.name));
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(problems.join("; ")),
+        }
+    }
+
+    fn refuses_batches(&self) -> Option<String> {
+        let has_key = |rule: &&HttpRule| rule.idempotency_key.is_some();
+        let rule = self.0.rules.http.iter().find(has_key)?;
+        Some(format!(
+            "the rule `{}` of `[[grant.http]]` adds an idempotency key, which belongs to one message; \
+             write `idempotency_key = false` in the rule, or handle single messages",
+            rule.name
+        ))
+    }
+
+    fn send(
+        &self,
+        origin: &Origin,
+        ordinal: u32,
+        request: HttpRequest,
+    ) -> Promise<Result<Response<Body>, HttpError>> {
+        let (inner, origin) = (Arc::clone(&self.0), origin.clone());
+        Box::pin(async move { inner.send(&origin, ordinal, request).await })
+    }
+
+    fn secret(&self, origin: &Origin, name: &str) -> Promise<Result<String, String>> {
+        let (inner, origin, name) = (Arc::clone(&self.0), origin.clone(), name.to_owned());
+        Box::pin(async move {
+            let value = inner.secrets.exposed(&name).await;
+            value
+                .map(|value| value.reveal().to_owned())
+                .map_err(|error| {
+                    let why = error.to_string();
+                    let rule = "`expose = true` in `[grant.secret]`";
+                    inner.denials.log(&origin, "a secret", &why, rule);
+                    why
+                })
+        })
+    }
+
+    fn resolve(
+        &self,
+        origin: &Origin,
+        name: &str,
+    ) -> Promise<Result<Vec<SocketAddr>, LookupError>> {
+        let (inner, origin, name) = (Arc::clone(&self.0), origin.clone(), name.to_owned());
+        Box::pin(async move {
+            let deadline = origin.deadline.into();
+            let resolving = inner.resolve(&origin, &name);
+            let found = tokio::time::timeout_at(deadline, resolving).await;
+            found.unwrap_or(Err(LookupError::Timeout))
+        })
+    }
+
+    fn may_connect(&self, address: SocketAddr) -> bool {
+        let mut rules = self.0.rules.tcp.iter();
+        rules.any(|rule| rule.port == address.port() && rule.host.address() == Some(address.ip()))
+    }
+
+    fn connection_denied(&self, origin: &Origin, address: SocketAddr) {
+        self.0.counts.tcp_denied.inc();
+        let (ip, port) = (address.ip(), address.port());
+        self.0.denials.log(
+            origin,
+            &format!("a connection to {address}"),
+            "no rule of `[[grant.tcp]]` allows it, or no granted name was looked up in this attempt",
+            &format!("[[grant.tcp]] with host = \"{ip}\", port = {port}"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::address::Network;
+    use super::rules::{HostPattern, Reach, TcpRule};
+    use super::*;
+
+    fn origin() -> Origin {
+        Origin {
+            message_id: "1-1".into(),
+            queue: "orders".into(),
+            attempt: 1,
+            messages: 1,
+            deadline: std::time::Instant::now() + Duration::from_secs(30),
+            traceparent: None,
+            tracestate: None,
+            handler: "sha256:0".into(),
+        }
+    }
+
+    fn rule(host: &str, port: u16, networks: &[&str]) -> HttpRule {
+        HttpRule {
+            name: host.to_owned(),
+            scheme: Scheme::Http,
+            host: HostPattern::parse(host).unwrap(),
+            port,
+            path: "/".to_owned(),
+            methods: None,
+            reach: reach(networks),
+            connections: 4,
+            in_flight: 4,
+            response_max: 1 << 20,
+            timeout: Duration::from_secs(10),
+            ca: None,
+            headers: Vec::new(),
+            idempotency_key: None,
+            traceparent: false,
+        }
+    }
+
+    fn reach(networks: &[&str]) -> Reach {
+        Reach {
+            address: None,
+            networks: networks
+                .iter()
+                .map(|n| Network::parse(n).unwrap())
+                .collect(),
+        }
+    }
+
+    /// DNS that gives the next of these answers to each question, and the last one for ever. Also how
+    /// often it was asked.
+    fn dns(answers: &[&[&str]]) -> (Resolver, Arc<AtomicUsize>) {
+        let parse = |answer: &&[&str]| answer.iter().map(|a| a.parse().unwrap()).collect();
+        let answers: Vec<Vec<IpAddr>> = answers.iter().map(parse).collect();
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&asked);
+        let resolver: Resolver = Arc::new(move |_| {
+            let n = counted.fetch_add(1, Ordering::Relaxed);
+            let answer = answers[n.min(answers.len() - 1)].clone();
+            Box::pin(async move { Ok(answer) })
+        });
+        (resolver, asked)
+    }
+
+    /// A server that answers every connection once, with its own address.
+    async fn server(address: (&str, u16)) -> (u16, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let local = listener.local_addr().unwrap();
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                drop(stream.read(&mut [0; 4096]).await);
+                let ip = local.ip().to_string();
+                let reply = format!(
+                    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{ip}",
+                    ip.len()
+                );
+                drop(stream.write_all(reply.as_bytes()).await);
+            }
+        });
+        (local.port(), connections)
+    }
+
+    async fn get(effects: &Effects, url: &str) -> Result<Bytes, HttpError> {
+        use http_body_util::BodyExt;
+        let request = HttpRequest {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            headers: Vec::new(),
+            body: Body::default(),
+            timeout: None,
+        };
+        let response = effects.send(&origin(), 1, request).await?;
+        Ok(response.into_body().collect().await?.to_bytes())
+    }
+
+    #[tokio::test]
+    async fn dns_that_changes_its_answer_reaches_checked_addresses_only() {
+        let (port, granted) = server(("127.0.0.1", 0)).await;
+        let (_, internal) = server(("127.0.0.2", port)).await;
+        // The answers: granted, internal, both in either order, internal in other words.
+        let (resolver, asked) = dns(&[
+            &["127.0.0.1"],
+            &["127.0.0.2"],
+            &["127.0.0.2", "127.0.0.1"],
+            &["127.0.0.1", "127.0.0.2"],
+            &["::ffff:127.0.0.2"],
+            &[],
+        ]);
+        let rules = Rules {
+            http: vec![rule("rebind.test", port, &["127.0.0.1"])],
+            ..Rules::default()
+        };
+        let effects = Effects::with_resolver(rules, resolver);
+        let url = format!("http://rebind.test:{port}/");
+        let mut found = Vec::new();
+        for _ in 0..6 {
+            found.push(match get(&effects, &url).await {
+                Ok(body) => String::from_utf8(body.to_vec()).unwrap(),
+                Err(HttpError::Denied(_)) => "denied".to_owned(),
+                Err(error) => error.to_string(),
+            });
+        }
+        let none = "dns: `rebind.test` has no address";
+        assert_eq!(
+            found,
+            [
+                "127.0.0.1",
+                "denied",
+                "127.0.0.1",
+                "127.0.0.1",
+                "denied",
+                none
+            ]
+        );
+        // One question for each connection: there is no second answer to be fooled by.
+        assert_eq!(asked.load(Ordering::Relaxed), 6);
+        assert_eq!(granted.load(Ordering::Relaxed), 3);
+        assert_eq!(internal.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_rule_does_not_lend_its_connections_to_another_rule() {
+        // Both rules cover the same authority. The first one names the loopback interface, for one path.
+        let (port, connections) = server(("127.0.0.1", 0)).await;
+        let (resolver, _) = dns(&[&["127.0.0.1"]]);
+        let inside = HttpRule {
+            path: "/inside".to_owned(),
+            ..rule("api.test", port, &["127.0.0.0/8"])
+        };
+        let rules = Rules {
+            http: vec![inside, rule("*.test", port, &[])],
+            ..Rules::default()
+        };
+        let effects = Effects::with_resolver(rules, resolver);
+        let inside = get(&effects, &format!("http://api.test:{port}/inside")).await;
+        assert_eq!(inside.unwrap(), "127.0.0.1");
+        let other = get(&effects, &format!("http://api.test:{port}/other")).await;
+        assert!(matches!(other, Err(HttpError::Denied(_))), "{other:?}");
+        assert_eq!(connections.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn names_of_sockets_are_answered_for_rules_only_and_never_reach_dns_otherwise() {
+        let names = Arc::<Mutex<Vec<String>>>::default();
+        let asked = Arc::clone(&names);
+        let resolver: Resolver = Arc::new(move |name| {
+            asked.lock().unwrap().push(name);
+            Box::pin(async move {
+                Ok(vec![
+                    "10.0.0.7".parse().unwrap(),
+                    "1.2.3.4".parse().unwrap(),
+                ])
+            })
+        });
+        let tcp = |host: &str, port, networks: &[&str]| TcpRule {
+            host: HostPattern::parse(host).unwrap(),
+            port,
+            reach: reach(networks),
+        };
+        let rules = Rules {
+            tcp: vec![
+                tcp("db.test", 5432, &["10.0.0.0/8"]),
+                tcp("db.test", 6432, &[]),
+                tcp("private.test", 1, &["192.168.0.0/16"]),
+                tcp("1.2.3.4", 25, &[]),
+            ],
+            ..Rules::default()
+        };
+        let effects = Effects::with_resolver(rules, resolver);
+        let found = effects.resolve(&origin(), "DB.test").await.unwrap();
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["10.0.0.7:5432", "1.2.3.4:6432"]);
+        let private = effects.resolve(&origin(), "private.test").await;
+        assert_eq!(private, Err(LookupError::Denied));
+        let leak = effects.resolve(&origin(), "data.evil.example").await;
+        assert_eq!(leak, Err(LookupError::Denied));
+        assert_eq!(
+            *names.lock().unwrap(),
+            ["db.test", "db.test", "private.test"]
+        );
+        assert!(effects.may_connect("1.2.3.4:25".parse().unwrap()));
+        for other in ["1.2.3.4:26", "10.0.0.7:5432", "127.0.0.1:25"] {
+            assert!(!effects.may_connect(other.parse().unwrap()), "{other}");
+        }
+        assert_eq!(effects.counts().tcp_denied.get(), 2);
+    }
+}

@@ -1,0 +1,234 @@
+//! Secrets: read when they are used, and again when their file has changed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::rules::{SecretRule, SecretSource};
+use crate::redis::target::Secret;
+
+/// A file is read at most this often.
+const FRESH: Duration = Duration::from_millis(250);
+/// The largest secret.
+const MAX: u64 = 64 << 10;
+/// A file that is being written in place is read until two reads agree: so often, with this pause.
+const AGREE_MAX: usize = 10;
+const AGREE_PAUSE: Duration = Duration::from_millis(5);
+
+/// All secrets, by name.
+#[derive(Debug)]
+pub(super) struct Secrets(BTreeMap<String, Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    expose: bool,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    File {
+        path: PathBuf,
+        /// The last value, and when it was read.
+        last: Mutex<Option<(Instant, Secret)>>,
+    },
+    Variable {
+        name: String,
+        value: Option<Secret>,
+    },
+}
+
+/// Why a secret cannot be used. The texts are for a guest: they name no path.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum SecretError {
+    #[error("the secret `{0}` is not granted")]
+    NotGranted(String),
+    #[error("the secret `{0}` cannot be read now")]
+    Unreadable(String),
+}
+
+impl Secrets {
+    pub(super) fn new(rules: &[SecretRule]) -> Self {
+        let entry = |rule: &SecretRule| {
+            let source = match &rule.source {
+                SecretSource::File(path) => Source::File {
+                    path: path.clone(),
+                    last: Mutex::default(),
+                },
+                SecretSource::Variable(name, value) => Source::Variable {
+                    name: name.clone(),
+                    value: value.clone(),
+                },
+            };
+            let entry = Entry {
+                expose: rule.expose,
+                source,
+            };
+            (rule.name.clone(), entry)
+        };
+        Self(rules.iter().map(entry).collect())
+    }
+
+    /// Whether guests may read one.
+    pub(super) fn exposes(&self) -> bool {
+        self.0.values().any(|entry| entry.expose)
+    }
+
+    /// The problems of all secrets.
+    pub(super) fn check(&self) -> Vec<String> {
+        let problem = |(name, entry): (&String, &Entry)| match &entry.source {
+            Source::File { path, .. } => {
+                let error = load(path).err()?;
+                Some(format!(
+                    "the secret `{name}`: cannot read {}: {error}",
+                    path.display()
+                ))
+            }
+            Source::Variable { value: Some(_), .. } => None,
+            Source::Variable { name: variable, .. } => Some(format!(
+                "the secret `{name}`: the variable {variable} is not set"
+            )),
+        };
+        self.0.iter().filter_map(problem).collect()
+    }
+
+    /// The value that a guest may read.
+    pub(super) async fn exposed(&self, name: &str) -> Result<Secret, SecretError> {
+        match self.0.get(name) {
+            Some(entry) if entry.expose => entry.source.read(name).await,
+            _ => Err(SecretError::NotGranted(shown(name))),
+        }
+    }
+
+    /// The value, for the host.
+    pub(super) async fn get(&self, name: &str) -> Result<Secret, SecretError> {
+        match self.0.get(name) {
+            Some(entry) => entry.source.read(name).await,
+            None => Err(SecretError::NotGranted(shown(name))),
+        }
+    }
+}
+
+/// A name that a guest has chosen.
+fn shown(name: &str) -> String {
+    crate::delivery::text::printable(crate::delivery::text::truncated(name, 64))
+}
+
+impl Source {
+    async fn read(&self, name: &str) -> Result<Secret, SecretError> {
+        let unreadable = || SecretError::Unreadable(name.to_owned());
+        let (path, last) = match self {
+            Self::Variable { value, .. } => return value.clone().ok_or_else(unreadable),
+            Self::File { path, last } => (path, last),
+        };
+        // One reader at a time: the others then find its value.
+        let mut last = last.lock().await;
+        if let Some((at, value)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return Ok(value.clone());
+        }
+        let known = last.as_ref().map(|(_, value)| value.clone());
+        let value = match settled(path, known.clone()).await {
+            Ok(value) => value,
+            Err(error) => {
+                warn!(secret = name, path = %path.display(), %error, "cannot read a secret again");
+                known.ok_or_else(unreadable)?
+            }
+        };
+        *last = Some((Instant::now(), value.clone()));
+        Ok(value)
+    }
+}
+
+/// The value that two reads agree on, the last one included.
+async fn settled(path: &Path, mut last: Option<Secret>) -> io::Result<Secret> {
+    for _ in 0..AGREE_MAX {
+        let path = path.to_owned();
+        // On a thread of its own: the file system may hang.
+        let read = tokio::task::spawn_blocking(move || load(&path));
+        let value = read.await.map_err(io::Error::other)??;
+        if last.as_ref() == Some(&value) {
+            return Ok(value);
+        }
+        last = Some(value);
+        sleep(AGREE_PAUSE).await;
+    }
+    Err(io::Error::other("it keeps changing"))
+}
+
+fn load(path: &Path) -> io::Result<Secret> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > MAX {
+        return Err(io::Error::other(format!("it is larger than {MAX} bytes")));
+    }
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        return Err(io::Error::other("it is empty"));
+    }
+    Ok(Secret::new(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(source: SecretSource, expose: bool) -> Secrets {
+        Secrets::new(&[SecretRule {
+            name: "stripe".to_owned(),
+            source,
+            expose,
+        }])
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_read_again_when_its_file_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stripe");
+        std::fs::write(&path, "one\n").unwrap();
+        let secrets = secrets(SecretSource::File(path.clone()), true);
+        assert!(secrets.check().is_empty());
+        assert_eq!(secrets.get("stripe").await.unwrap().reveal(), "one");
+        let other = dir.path().join("other");
+        std::fs::write(&other, "two").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while secrets.get("stripe").await.unwrap().reveal() != "two" {
+            assert!(Instant::now() < deadline, "the new value is never read");
+            sleep(Duration::from_millis(20)).await;
+        }
+        // A file that is missing for a moment does not take the value away.
+        std::fs::remove_file(&path).unwrap();
+        sleep(FRESH).await;
+        assert_eq!(secrets.get("stripe").await.unwrap().reveal(), "two");
+        assert!(
+            secrets.check()[0].contains("cannot read"),
+            "{:?}",
+            secrets.check()
+        );
+    }
+
+    #[tokio::test]
+    async fn only_exposed_secrets_can_be_read() {
+        let source = || SecretSource::Variable("STRIPE".to_owned(), Some(Secret::new("s3cr3t")));
+        let hidden = secrets(source(), false);
+        assert!(!hidden.exposes());
+        let not_granted = SecretError::NotGranted("stripe".to_owned());
+        assert_eq!(hidden.exposed("stripe").await, Err(not_granted));
+        assert_eq!(hidden.get("stripe").await.unwrap().reveal(), "s3cr3t");
+        let exposed = secrets(source(), true);
+        assert!(exposed.exposes());
+        assert_eq!(exposed.exposed("stripe").await.unwrap().reveal(), "s3cr3t");
+        assert!(exposed.exposed("other").await.is_err());
+        assert!(!format!("{exposed:?} {:?}", source()).contains("s3cr3t"));
+        let unset = secrets(SecretSource::Variable("STRIPE".to_owned(), None), true);
+        assert!(unset.check()[0].contains("STRIPE is not set"));
+    }
+}

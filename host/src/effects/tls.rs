@@ -1,0 +1,53 @@
+//! The encryption of HTTP: the certificates that are trusted.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
+
+/// TLS that trusts the certificates of this file, or else those of the system. A system without any
+/// trusts those that Mozilla trusts.
+pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+    let roots = match ca {
+        Some(path) => of_file(path)?,
+        None => of_system(),
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn of_file(path: &Path) -> Result<RootCertStore, String> {
+    let wrong = |why: String| format!("cannot read the certificates in {}: {why}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in
+        CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?
+    {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| wrong(error.to_string()))?;
+    }
+    match roots.is_empty() {
+        true => Err(wrong("there is none".to_owned())),
+        false => Ok(roots),
+    }
+}
+
+fn of_system() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // What cannot be read is not trusted.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}

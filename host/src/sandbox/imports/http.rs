@@ -1,0 +1,123 @@
+//! `hostler:handler/http`: one blocking function, and `wasi:http` behind the same grant.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full};
+use wasmtime::StoreContextMut;
+use wasmtime::component::{ComponentType, Lift, Linker, Lower};
+
+use crate::sandbox::host::Host;
+use crate::sandbox::imports::VERSION;
+use crate::sandbox::outside::{Body, HttpError, HttpRequest};
+
+/// `http.request`.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct Request {
+    method: String,
+    url: String,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Option<Vec<u8>>,
+    #[component(name = "timeout-ms")]
+    timeout_ms: Option<u32>,
+}
+
+/// `http.response`.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct Response {
+    status: u16,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+}
+
+/// `http.error`.
+#[derive(ComponentType, Lower)]
+#[component(variant)]
+enum Error {
+    #[component(name = "denied")]
+    Denied(String),
+    #[component(name = "dns")]
+    Dns(String),
+    #[component(name = "connect")]
+    Connect(String),
+    #[component(name = "tls")]
+    Tls(String),
+    #[component(name = "timeout")]
+    Timeout,
+    #[component(name = "too-large")]
+    TooLarge(u64),
+    #[component(name = "protocol")]
+    Protocol(String),
+}
+
+pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    let mut interface = linker.instance(&format!("hostler:handler/http@{VERSION}"))?;
+    interface.func_wrap_async(
+        "fetch",
+        |store: StoreContextMut<'_, Host>, (request,): (Request,)| {
+            let scope = store.data().scope();
+            Box::new(async move {
+                let Some(scope) = scope else {
+                    // The interface is linked only where it is granted.
+                    let why = "HTTP is not granted".to_owned();
+                    return Ok((Err(Error::Denied(why)),));
+                };
+                let response = async { collect(scope.send(request.into()).await?).await };
+                Ok((response.await.map_err(Error::from),))
+            })
+        },
+    )
+}
+
+/// The whole response. The provider bounds its size.
+async fn collect(response: http::Response<Body>) -> Result<Response, HttpError> {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let headers = parts.headers.iter();
+    Ok(Response {
+        status: parts.status.as_u16(),
+        headers: headers
+            .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+            .collect(),
+        body: body.into(),
+    })
+}
+
+impl From<Request> for HttpRequest {
+    fn from(request: Request) -> Self {
+        let never = |never: std::convert::Infallible| match never {};
+        Self {
+            method: request.method,
+            url: request.url,
+            headers: request
+                .headers
+                .into_iter()
+                .map(|(name, value)| (name, Bytes::from(value)))
+                .collect(),
+            body: match request.body {
+                Some(body) => Body::new(Full::from(body).map_err(never)),
+                None => Body::new(Empty::new().map_err(never)),
+            },
+            timeout: request
+                .timeout_ms
+                .map(|ms| Duration::from_millis(ms.into())),
+        }
+    }
+}
+
+impl From<HttpError> for Error {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Denied(why) => Self::Denied(why),
+            HttpError::Dns(why) => Self::Dns(why),
+            HttpError::Connect(why) => Self::Connect(why),
+            HttpError::Tls(why) => Self::Tls(why),
+            HttpError::Timeout => Self::Timeout,
+            HttpError::TooLarge(max) => Self::TooLarge(max),
+            HttpError::Protocol(why) => Self::Protocol(why),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `wasi:sockets/ip-name-lookup`, for granted names only. The one of wasmtime asks DNS for any name,
+//! which would carry data out.
+
+use std::net::IpAddr;
+use std::vec;
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource, ResourceType};
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress};
+use wasmtime_wasi::p2::{DynPollable, Network, Pollable, subscribe};
+
+use crate::sandbox::host::Host;
+use crate::sandbox::outside::{LookupError, Promise};
+
+/// The version that wasmtime links: the same name replaces its interface.
+const NAME: &str = "wasi:sockets/ip-name-lookup@0.2.12";
+
+/// `resolve-address-stream`.
+enum Lookup {
+    Asking(Promise<Result<Vec<IpAddr>, LookupError>>),
+    Answered(Result<vec::IntoIter<IpAddr>, ErrorCode>),
+}
+
+#[async_trait]
+impl Pollable for Lookup {
+    async fn ready(&mut self) {
+        if let Self::Asking(answer) = self {
+            let answer = answer.await;
+            *self = Self::Answered(answer.map(Vec::into_iter).map_err(code));
+        }
+    }
+}
+
+fn code(error: LookupError) -> ErrorCode {
+    match error {
+        LookupError::Denied => ErrorCode::AccessDenied,
+        LookupError::Unknown => ErrorCode::NameUnresolvable,
+        LookupError::Timeout => ErrorCode::TemporaryResolverFailure,
+    }
+}
+
+pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    let mut interface = linker.instance(NAME)?;
+    interface.resource(
+        "resolve-address-stream",
+        ResourceType::host::<Lookup>(),
+        |mut store: StoreContextMut<'_, Host>, id| {
+            store
+                .data_mut()
+                .table
+                .delete(Resource::<Lookup>::new_own(id))?;
+            Ok(())
+        },
+    )?;
+    interface.func_wrap(
+        "resolve-addresses",
+        |mut store: StoreContextMut<'_, Host>, (network, name): (Resource<Network>, String)| {
+            let host = store.data_mut();
+            // Whoever has no network may not ask.
+            host.table.get(&network)?;
+            let Some(scope) = host.scope() else {
+                return Ok((Err(ErrorCode::AccessDenied),));
+            };
+            let lookup = Lookup::Asking(Box::pin(scope.resolve(name)));
+            Ok((Ok::<_, ErrorCode>(host.table.push(lookup)?),))
+        },
+    )?;
+    interface.func_wrap(
+        "[method]resolve-address-stream.resolve-next-address",
+        |mut store: StoreContextMut<'_, Host>, (stream,): (Resource<Lookup>,)| {
+            let next = match store.data_mut().table.get_mut(&stream)? {
+                Lookup::Asking(_) => Err(ErrorCode::WouldBlock),
+                Lookup::Answered(Ok(addresses)) => Ok(addresses.next().map(IpAddress::from)),
+                Lookup::Answered(Err(code)) => Err(*code),
+            };
+            Ok((next,))
+        },
+    )?;
+    interface.func_wrap(
+        "[method]resolve-address-stream.subscribe",
+        |mut store: StoreContextMut<'_, Host>, (stream,): (Resource<Lookup>,)| {
+            let pollable: Resource<DynPollable> = subscribe(&mut store.data_mut().table, stream)?;
+            Ok((pollable,))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}

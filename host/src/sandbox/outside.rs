@@ -1,0 +1,358 @@
+//! What grants let a handler do outside the sandbox. The sandbox asks a [`Provider`], which the host
+//! gives it, and does not know what stands behind it.
+//!
+//! Everything that an attempt began ends with it: its requests, and the responses that its guest left
+//! unread.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use tokio::sync::watch;
+
+/// A body of a request or of a response.
+pub type Body = UnsyncBoxBody<Bytes, HttpError>;
+
+/// A future of a provider.
+pub type Promise<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// An HTTP request of a guest, as the guest wrote it: nothing is checked.
+#[derive(Debug)]
+pub struct HttpRequest {
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// The headers, in order.
+    pub headers: Vec<(String, Bytes)>,
+    /// The body.
+    pub body: Body,
+    /// The longest time for the whole response.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a request has no response. The texts are for the guest: they hold no secret.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HttpError {
+    /// No rule allows it, or it is not valid. Nothing was sent.
+    #[error("denied: {0}")]
+    Denied(String),
+    /// The name has no address.
+    #[error("dns: {0}")]
+    Dns(String),
+    /// No connection.
+    #[error("connect: {0}")]
+    Connect(String),
+    /// No encryption that is accepted.
+    #[error("tls: {0}")]
+    Tls(String),
+    /// The time was over, or the attempt ended.
+    #[error("timeout")]
+    Timeout,
+    /// The response is larger than this many bytes.
+    #[error("the response has more than {0} bytes")]
+    TooLarge(u64),
+    /// The connection broke, or the answer is not HTTP.
+    #[error("protocol: {0}")]
+    Protocol(String),
+}
+
+/// Why a name has no address for the guest.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LookupError {
+    /// No rule names it, or no rule allows its addresses.
+    Denied,
+    /// DNS has no address for it.
+    Unknown,
+    /// The time was over.
+    Timeout,
+}
+
+/// The attempt on whose behalf something is done.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The id of the message.
+    pub message_id: Arc<str>,
+    /// The queue that the message came from.
+    pub queue: Arc<str>,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// The messages of the call; the others belong to the first one.
+    pub messages: usize,
+    /// The end of the attempt at the latest.
+    pub deadline: Instant,
+    /// `traceparent` of the message; a batch has none.
+    pub traceparent: Option<Bytes>,
+    /// `tracestate` of the message.
+    pub tracestate: Option<Bytes>,
+    /// The digest of the handler.
+    pub handler: Arc<str>,
+}
+
+/// Does what grants allow, outside the sandbox.
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// Which interfaces the operator granted.
+    fn offers(&self) -> Offers;
+
+    /// Whether everything that the grants name can be read. Reads files.
+    ///
+    /// # Errors
+    /// All problems, for the operator.
+    fn check(&self) -> Result<(), String>;
+
+    /// Why a handler of batches cannot have these grants.
+    fn refuses_batches(&self) -> Option<String>;
+
+    /// Send a request. `ordinal` is its number in the attempt, from 1.
+    fn send(
+        &self,
+        origin: &Origin,
+        ordinal: u32,
+        request: HttpRequest,
+    ) -> Promise<Result<http::Response<Body>, HttpError>>;
+
+    /// The value of a secret that the guest may read. The error is for the guest.
+    fn secret(&self, origin: &Origin, name: &str) -> Promise<Result<String, String>>;
+
+    /// The addresses to which a guest that asks for this name may connect.
+    fn resolve(&self, origin: &Origin, name: &str)
+    -> Promise<Result<Vec<SocketAddr>, LookupError>>;
+
+    /// Whether a guest may connect to this address without a name.
+    fn may_connect(&self, address: SocketAddr) -> bool;
+
+    /// A guest wanted to connect to an address that it may not have.
+    fn connection_denied(&self, origin: &Origin, address: SocketAddr);
+}
+
+/// The granted interfaces.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Offers {
+    /// HTTP requests.
+    pub http: bool,
+    /// Secrets that the guest may read.
+    pub secrets: bool,
+    /// TCP connections.
+    pub tcp: bool,
+}
+
+/// A provider, compared by identity.
+#[derive(Clone, Debug)]
+pub struct Outside(pub Arc<dyn Provider>);
+
+impl PartialEq for Outside {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Outside {}
+
+/// What one attempt does outside.
+pub(super) struct Scope {
+    provider: Arc<dyn Provider>,
+    origin: Origin,
+    requests: AtomicU32,
+    requests_max: u32,
+    /// Becomes true when the attempt ends.
+    ended: watch::Sender<bool>,
+    /// The bodies of responses that are not read to their end.
+    unread: Mutex<Vec<Unread>>,
+    /// The addresses that names were answered with.
+    addresses: Mutex<Vec<SocketAddr>>,
+}
+
+/// A body that its attempt can take away.
+type Unread = Arc<Mutex<Option<Body>>>;
+
+/// Why nothing is allowed while an instance is only made.
+const NO_MESSAGE: &str = "no message is being handled";
+
+/// The most addresses that an attempt may learn: names have a few each.
+const ADDRESSES_MAX: usize = 1_000;
+
+impl Scope {
+    pub(super) fn new(
+        provider: &Arc<dyn Provider>,
+        origin: Origin,
+        requests_max: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            provider: Arc::clone(provider),
+            origin,
+            requests: AtomicU32::new(0),
+            requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
+            ended: watch::Sender::new(false),
+            unread: Mutex::default(),
+            addresses: Mutex::default(),
+        })
+    }
+
+    /// End everything that the attempt began.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+        let unread = std::mem::take(&mut *lock(&self.unread));
+        for body in unread {
+            drop(lock(&body).take());
+        }
+        lock(&self.addresses).clear();
+    }
+
+    /// Send a request, which ends with the attempt. Its number is that of this call, whenever the
+    /// future runs.
+    pub(super) fn send(
+        self: Arc<Self>,
+        request: HttpRequest,
+    ) -> impl Future<Output = Result<http::Response<Body>, HttpError>> + Send + 'static {
+        let ordinal = self
+            .requests
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        self.send_as(ordinal, request)
+    }
+
+    async fn send_as(
+        self: Arc<Self>,
+        ordinal: u32,
+        request: HttpRequest,
+    ) -> Result<http::Response<Body>, HttpError> {
+        if self.is_trial() {
+            return Err(HttpError::Denied(NO_MESSAGE.to_owned()));
+        }
+        if ordinal > self.requests_max {
+            let max = self.requests_max;
+            let why = format!("the attempt has sent {max} requests (limit `requests`)");
+            return Err(HttpError::Denied(why));
+        }
+        let mut ended = self.ended.subscribe();
+        let sending = self.provider.send(&self.origin, ordinal, request);
+        let response = tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => return Err(HttpError::Timeout),
+            response = sending => response?,
+        };
+        Ok(response.map(|body| self.watched(body)))
+    }
+
+    /// The body, which ends with the attempt.
+    fn watched(self: &Arc<Self>, body: Body) -> Body {
+        if body.is_end_stream() {
+            return body;
+        }
+        let body: Unread = Arc::new(Mutex::new(Some(body)));
+        let mut unread = lock(&self.unread);
+        // Those that only this list holds were dropped by the guest, or read to their end.
+        unread.retain(|body| Arc::strong_count(body) > 1 && lock(body).is_some());
+        unread.push(Arc::clone(&body));
+        drop(unread);
+        if *self.ended.borrow() {
+            drop(lock(&body).take());
+        }
+        Body::new(Watched(body))
+    }
+
+    /// Whether the instance is only made, at load: nothing may happen outside.
+    fn is_trial(&self) -> bool {
+        self.origin.messages == 0
+    }
+
+    pub(super) fn secret(&self, name: &str) -> Promise<Result<String, String>> {
+        if self.is_trial() {
+            return Box::pin(async { Err(NO_MESSAGE.to_owned()) });
+        }
+        self.provider.secret(&self.origin, name)
+    }
+
+    /// The addresses of a name. The guest may connect to them until its attempt ends.
+    pub(super) async fn resolve(
+        self: Arc<Self>,
+        name: String,
+    ) -> Result<Vec<std::net::IpAddr>, LookupError> {
+        if self.is_trial() {
+            return Err(LookupError::Denied);
+        }
+        let mut ended = self.ended.subscribe();
+        let resolving = self.provider.resolve(&self.origin, &name);
+        let found = tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => return Err(LookupError::Timeout),
+            found = resolving => found?,
+        };
+        let mut addresses = lock(&self.addresses);
+        let mut ips = Vec::new();
+        for address in found {
+            if !addresses.contains(&address) && addresses.len() < ADDRESSES_MAX {
+                addresses.push(address);
+            }
+            if !ips.contains(&address.ip()) {
+                ips.push(address.ip());
+            }
+        }
+        Ok(ips)
+    }
+
+    /// Whether the guest may connect to this address.
+    pub(super) fn may_connect(&self, address: SocketAddr) -> bool {
+        let granted = || self.provider.may_connect(address);
+        let is_known = lock(&self.addresses).contains(&address);
+        let allowed = !self.is_trial() && (is_known || granted());
+        if !allowed {
+            self.provider.connection_denied(&self.origin, address);
+        }
+        allowed
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A body that ends with an error when its attempt has taken it away.
+struct Watched(Unread);
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let mut body = lock(&self.0);
+        match &mut *body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(Some(Err(HttpError::Timeout))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        lock(&self.0)
+            .as_ref()
+            .is_some_and(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        lock(&self.0)
+            .as_ref()
+            .map_or_else(SizeHint::default, http_body::Body::size_hint)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        drop(lock(&self.0).take());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
