@@ -10,4 +10,5 @@ pub mod redis;
 pub mod rig;
 pub mod terminal;
 pub mod versions;
+pub mod web;
 pub mod witness;

@@ -25,7 +25,12 @@ const WORD_RULES: &[WordRule] = &[
     WordRule {
         word: "axum::",
         rooms: &["admin"],
-        why: "only `admin` knows HTTP",
+        why: "only `admin` serves HTTP",
+    },
+    WordRule {
+        word: "hyper",
+        rooms: &["effects"],
+        why: "only `effects` knows the HTTP client",
     },
     WordRule {
         word: "clap::",
@@ -61,6 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policies", &["delivery", "wire", "redis"]),
     ("sandbox", &["delivery"]),
     ("telemetry", &["delivery", "redis", "queue"]),
+    ("effects", &["delivery", "redis", "sandbox", "telemetry"]),
     (
         "rollout",
         &[
@@ -93,6 +99,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "redis",
             "queue",
             "sandbox",
+            "effects",
             "rollout",
             "runtime",
             "telemetry",
@@ -106,6 +113,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "redis",
             "queue",
             "sandbox",
+            "effects",
             "rollout",
             "runtime",
             "telemetry",

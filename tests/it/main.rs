@@ -110,6 +110,14 @@ mod list_values;
 #[cfg(test)]
 mod once_scene;
 #[cfg(test)]
+mod outbound_hostile;
+#[cfg(test)]
+mod outbound_http;
+#[cfg(test)]
+mod outbound_queue;
+#[cfg(test)]
+mod outbound_scene;
+#[cfg(test)]
 mod policy_commands;
 #[cfg(test)]
 mod policy_kinds;

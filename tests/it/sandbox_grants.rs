@@ -14,6 +14,7 @@ fn granted(values: &[(&str, &str)]) -> Settings {
     Settings {
         grants: Grants {
             config: Some(Values::new(values.collect::<BTreeMap<_, _>>())),
+            ..Grants::default()
         },
         ..Settings::default()
     }
@@ -28,7 +29,8 @@ fn a_component_without_its_grant_is_refused() {
     let error = Sandbox::load(&guest("configured"), &Settings::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "imports interfaces that it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`)"
+        "imports interfaces that it is not granted: wasi:config/store@0.2.0-rc.1 (needs the grant `config`); \
+         write in the file of the queue:\n\n[grant.config]\nname = \"value\"\n"
     );
 }
 

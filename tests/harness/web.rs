@@ -1,0 +1,404 @@
+//! HTTP servers of a test, on addresses of this machine: one that behaves in every way that its paths
+//! ask for, byte for byte, and one with TLS and HTTP/2.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The request line and the headers.
+    pub head: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Seen {
+    /// The target of the request line.
+    pub fn target(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// A server that answers by the path of a request: `/ok`, `/echo` (the head of the request),
+/// `/body` (its body), `/status/N`, `/size/N`, `/to?URL` (a redirect), `/never`, `/endless`,
+/// `/endless-head`, `/trickle` (a byte at a time), `/garbage`, `/cut` (fewer bytes than announced),
+/// `/gzip`.
+#[derive(Debug)]
+pub struct Web {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    connections: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Web {
+    /// On 127.0.0.1.
+    pub async fn start() -> Self {
+        Self::at("127.0.0.1:0").await
+    }
+
+    /// On this address.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot listen there.
+    pub async fn at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::<Mutex<Vec<Seen>>>::default();
+        let (connections, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let all = (
+            Arc::clone(&seen),
+            Arc::clone(&connections),
+            Arc::clone(&open),
+        );
+        let accepting = tokio::spawn(async move {
+            let (seen, connections, open) = all;
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.fetch_add(1, Ordering::Relaxed);
+                open.fetch_add(1, Ordering::Relaxed);
+                let (seen, open) = (Arc::clone(&seen), Arc::clone(&open));
+                tokio::spawn(async move {
+                    serve(stream, &seen).await;
+                    open.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        Self {
+            address,
+            seen,
+            connections,
+            open,
+            accepting,
+        }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Its address.
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
+    /// The requests so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The connections that are open.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Seen>>) {
+    let mut buffer = Vec::new();
+    while let Some(request) = read(&mut stream, &mut buffer).await {
+        let target = request.target().to_owned();
+        seen.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request.clone());
+        if answer(&mut stream, &target, &request).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Seen> {
+    let end = loop {
+        if let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            break end;
+        }
+        more(stream, buffer).await?;
+    };
+    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+    buffer.drain(..end + 4);
+    let mut seen = Seen {
+        head,
+        body: Vec::new(),
+    };
+    if seen.header("transfer-encoding").is_some() {
+        let (body, used) = loop {
+            match unchunked(buffer) {
+                Some(whole) => break whole,
+                None => more(stream, buffer).await?,
+            }
+        };
+        buffer.drain(..used);
+        seen.body = body;
+        return Some(seen);
+    }
+    let length = seen.header("content-length").and_then(|n| n.parse().ok());
+    let length: usize = length.unwrap_or(0);
+    while buffer.len() < length {
+        more(stream, buffer).await?;
+    }
+    seen.body = buffer.drain(..length).collect();
+    Some(seen)
+}
+
+async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+    (stream.read_buf(buffer).await.ok()? > 0).then_some(())
+}
+
+/// A whole chunked body, and the bytes that it has on the wire.
+fn unchunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let (mut body, mut at) = (Vec::new(), 0);
+    loop {
+        let line = bytes[at..].windows(2).position(|pair| pair == b"\r\n")?;
+        let size = std::str::from_utf8(&bytes[at..at + line]).ok()?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        at += line + 2;
+        body.extend_from_slice(bytes.get(at..at + size)?);
+        at += size + 2;
+        if size == 0 {
+            return (bytes.len() >= at).then_some((body, at));
+        }
+    }
+}
+
+/// Answer a request. `None` = the connection is over.
+async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<()> {
+    let whole = |status: u16, headers: &str, body: &[u8]| {
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n{headers}\r\n");
+        [head.as_bytes(), body].concat()
+    };
+    let path = target.split('?').next().unwrap_or_default();
+    let number = |begin| path.strip_prefix(begin)?.parse::<usize>().ok();
+    let reply = match path {
+        "/echo" => whole(200, "", request.head.as_bytes()),
+        "/body" => whole(200, "", &request.body),
+        "/to" => {
+            let to = target.split_once('?').map_or("", |(_, to)| to);
+            whole(302, &format!("location: {to}\r\n"), b"elsewhere")
+        }
+        "/never" => {
+            // Until the client goes.
+            while more(stream, &mut Vec::new()).await.is_some() {}
+            return None;
+        }
+        "/endless" => {
+            let head = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n";
+            stream.write_all(head).await.ok()?;
+            let chunk = [b"4000\r\n", &[b'x'; 0x4000][..], b"\r\n"].concat();
+            loop {
+                stream.write_all(&chunk).await.ok()?;
+            }
+        }
+        "/endless-head" => {
+            stream.write_all(b"HTTP/1.1 200 X\r\n").await.ok()?;
+            loop {
+                stream
+                    .write_all(b"x-more: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n")
+                    .await
+                    .ok()?;
+            }
+        }
+        "/trickle" => {
+            let head = b"HTTP/1.1 200 X\r\ncontent-length: 60000\r\n\r\n";
+            stream.write_all(head).await.ok()?;
+            loop {
+                stream.write_all(b"x").await.ok()?;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        "/garbage" => {
+            stream
+                .write_all(b"SSH-2.0-OpenSSH_9.9\r\n\0\xff")
+                .await
+                .ok()?;
+            return None;
+        }
+        "/cut" => {
+            let head = b"HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\nabc";
+            stream.write_all(head).await.ok()?;
+            return None;
+        }
+        // 20 bytes that a client which decodes would blow up are enough to see that nobody does.
+        "/gzip" => whole(200, "content-encoding: gzip\r\n", b"\x1f\x8b\x08not really"),
+        _ => match (number("/status/"), number("/size/")) {
+            (Some(status), _) => whole(u16::try_from(status).unwrap_or(500), "", b"status"),
+            (_, Some(size)) => whole(200, "", &vec![b'x'; size]),
+            (None, None) => whole(200, "", b"ok"),
+        },
+    };
+    stream.write_all(&reply).await.ok()
+}
+
+/// A server with TLS, which speaks HTTP/2 if it is asked for. It answers with the version, the method
+/// and the path of each request.
+#[derive(Debug)]
+pub struct SecureWeb {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for SecureWeb {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl SecureWeb {
+    /// On 127.0.0.1, with a certificate for this name. The certificate of its authority is written to
+    /// `ca`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot listen.
+    pub async fn start(name: &str, ca: &Path) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, authority).expect("a certificate");
+        std::fs::write(ca, issuer.pem()).expect("the certificate is written");
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let own = params.signed_by(&key, &issuer).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let private = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![own.der().clone()], private.into())
+            .expect("a certificate and its key");
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    let answer = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                        let (version, method) = (request.version(), request.method().clone());
+                        let text = format!("{version:?} {method} {}", request.uri().path());
+                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+                    });
+                    // A client that goes is no error here.
+                    drop(server.serve_connection(TokioIo::new(stream), answer).await);
+                });
+            }
+        });
+        Self {
+            port,
+            connections,
+            accepting,
+        }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A server of lines, which answers each with `echo LINE`.
+#[derive(Debug)]
+pub struct LineServer {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for LineServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl LineServer {
+    /// On 127.0.0.1.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot listen.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
+        let accepting = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(async move {
+                    let mut line = Vec::new();
+                    while more(&mut stream, &mut line).await.is_some() && !line.ends_with(b"\n") {}
+                    let reply = [b"echo ", &line[..]].concat();
+                    drop(stream.write_all(&reply).await);
+                });
+            }
+        });
+        Self {
+            address,
+            connections,
+            accepting,
+        }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// The connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
