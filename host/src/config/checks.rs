@@ -51,7 +51,12 @@ impl Collected {
             let hint = "give exactly one of `stream` (with `group`), `list`, `channel`, `pattern` and `sharded_channel`";
             self.conflict(None, what, hint);
         }
-        let sections = [&queue::SECTION, &failures::SECTION, &dead_letters::SECTION];
+        let sections = [
+            &queue::SECTION,
+            &failures::SECTION,
+            &dead_letters::SECTION,
+            &dedup::SECTION,
+        ];
         self.check(self.kind(), &sections);
         let group = self.value(&queue::GROUP);
         if set == ["stream"] && self.source(&queue::GROUP).is_none() {

@@ -64,7 +64,8 @@ pub(super) async fn by_whom(letters: &DeadLetters) -> Result<Option<String>, Err
 fn lists_with(key: &str) -> impl Iterator<Item = &str> {
     let retry = key.strip_suffix(":retry");
     let processing = key.split_once(":processing:").map(|(queue, _)| queue);
-    [Some(key), retry, processing].into_iter().flatten()
+    let derived = [retry, processing].into_iter().flatten();
+    std::iter::once(key).chain(derived.map(keys::origin))
 }
 
 /// A refused command tells nothing: the key is of another type, or the user may not read it.

@@ -36,6 +36,18 @@ pub fn derived(key: &str, suffix: &str) -> String {
     }
 }
 
+/// The queue whose keys begin so: the inverse of [`derived`], without the colon and the suffix.
+pub fn origin(start: &str) -> &str {
+    let inner = start
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'));
+    match inner {
+        Some(inner) if !inner.contains(['{', '}']) => inner,
+        _ if is_bare_tag(start) => start.strip_suffix("{}").unwrap_or(start),
+        _ => start,
+    }
+}
+
 /// Whether a key that has a tag is nothing but that tag, and perhaps empty pairs of braces.
 fn is_bare_tag(key: &str) -> bool {
     let bare = key.strip_prefix('{').and_then(|rest| rest.split_once('}'));
@@ -251,6 +263,15 @@ mod tests {
         assert_eq!(delayed("{orders}{}"), "{orders}{}{}:delayed");
         assert_eq!(delayed("{orders}x"), "{orders}x:delayed");
         assert_eq!(slot(&delayed("{orders}")), slot("orders"));
+    }
+
+    #[test]
+    fn the_queue_of_a_key_is_known() {
+        for queue in ["orders", "{orders}", "{orders}{}", "shop:{eu}:orders", "a:b"] {
+            let start = derived(queue, "");
+            let start = start.strip_suffix(':').unwrap();
+            assert_eq!(origin(start), queue, "{start}");
+        }
     }
 
     #[test]
