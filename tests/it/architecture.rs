@@ -29,8 +29,8 @@ const WORD_RULES: &[WordRule] = &[
     },
     WordRule {
         word: "hyper",
-        rooms: &["effects"],
-        why: "only `effects` knows the HTTP client",
+        rooms: &["effects", "admin"],
+        why: "only `effects` sends HTTP requests, and only `admin` serves them",
     },
     WordRule {
         word: "clap::",

@@ -39,6 +39,10 @@ fn host(scene: &Scene, kind: Kind) -> HostOptions {
         Kind::List => options
             .without("stream")
             .without("group")
+            .flag(
+                "grant-publish",
+                &GRANTS.replace("stream:orders", "list:orders"),
+            )
             .flags("list=orders reliable=true recovery-zset=orders:claims"),
     }
 }
@@ -428,7 +432,10 @@ async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
         .without("group")
         .flag("list", "orders")
         .flag("handler", &guest("publishing").display().to_string())
-        .flag("grant-publish", GRANTS)
+        .flag(
+            "grant-publish",
+            &GRANTS.replace("stream:orders", "list:orders"),
+        )
         .admin();
     let host = options.ready().await;
     scene
@@ -464,6 +471,14 @@ async fn destinations_of_the_queue_itself_are_refused_at_the_start() {
             "is a key that hostler itself keeps",
         ),
         (r#"{"a":"orders"}"#, "has no kind"),
+        (
+            r#"{"a":"list:orders"}"#,
+            "`orders` cannot be a stream and a list",
+        ),
+        (
+            r#"{"a":"stream:x","b":"list:x"}"#,
+            "`x` cannot be a stream and a list",
+        ),
     ] {
         let options = host(&scene, Kind::Stream).flag("grant-publish", grants);
         let ended = options.end().await;
@@ -521,4 +536,71 @@ async fn on_a_cluster_destinations_share_the_slot_of_the_queue() {
     let ended = options("{orders}:invoices").finish().await;
     assert_eq!(ended.json()["acked"], 1);
     assert_eq!(bodies(&scene, "{orders}:invoices").await, ["x"]);
+}
+
+/// The channel would get the message again with every try, if it were sent before Redis is asked.
+#[tokio::test]
+async fn a_full_server_sends_nothing_to_channels() {
+    let scene = Scene::new().await;
+    let mut news = redis::Client::open(scene.url())
+        .unwrap()
+        .get_async_pubsub()
+        .await
+        .unwrap();
+    news.subscribe("news").await.unwrap();
+    let host = host(&scene, Kind::Stream).admin().ready().await;
+    let body = "sleep:300+publish:news:n+publish:invoices:a";
+    publish(&scene, Kind::Stream, "m", body).await;
+    host.starts(1).await;
+    scene.out_of_memory(true).await;
+    eventually("it is refused", async || {
+        host.metric("hostler_settlements_refused_total") >= 3
+    })
+    .await;
+    scene.out_of_memory(false).await;
+    eventually("it is published", async || {
+        length(&scene, "invoices").await == 1
+    })
+    .await;
+    scene.raw.ask("PUBLISH news last").await;
+    let mut got = Vec::new();
+    let mut messages = news.on_message();
+    while got.last().is_none_or(|last: &Vec<u8>| last != b"last") {
+        let message = futures_util::StreamExt::next(&mut messages).await.unwrap();
+        got.push(message.get_payload_bytes().to_vec());
+    }
+    assert_eq!(got.len(), 2, "{got:?}");
+    host.drain().await.expect_code(0);
+}
+
+/// The group is made again while attempts run: each message is acknowledged there, with its effects.
+#[tokio::test]
+async fn a_group_that_is_made_again_voids_no_effects() {
+    let scene = Scene::new().await;
+    let options = host(&scene, Kind::Stream).flag("min-idle", "2s");
+    let hosts = [
+        options.clone().admin().ready().await,
+        options.admin().ready().await,
+    ];
+    for number in 0..8 {
+        let body = format!("sleep:700+publish:invoices:{number}");
+        publish(&scene, Kind::Stream, &number.to_string(), &body).await;
+    }
+    eventually("all run", async || {
+        hosts
+            .iter()
+            .map(|host| host.witness().total())
+            .sum::<usize>()
+            == 8
+    })
+    .await;
+    scene.raw.ask("XGROUP DESTROY orders workers").await;
+    eventually("all are published", async || {
+        let published: BTreeSet<String> = bodies(&scene, "invoices").await.into_iter().collect();
+        published.len() == 8
+    })
+    .await;
+    for host in hosts {
+        host.drain().await.expect_code(0);
+    }
 }

@@ -83,7 +83,9 @@ mod e2e_scene;
 mod e2e_start;
 #[cfg(test)]
 mod effects_dedup;
+#[cfg(test)]
 mod effects_publish;
+#[cfg(test)]
 mod embedded_server;
 #[cfg(test)]
 mod fuzz_bodies;

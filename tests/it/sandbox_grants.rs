@@ -128,7 +128,7 @@ fn check_lists_grants_and_hides_their_values() {
     assert_eq!(refused.code, 65, "{refused:?}");
     let needs = "needs the grant `config`";
     assert!(refused.stderr.contains(needs), "{refused:?}");
-    let toml = "hint: grant it in the configuration file: a table `[grant.config]` with lines";
+    let toml = "hint: write in the file of the queue:\n\n[grant.config]\nname = \"value\"";
     assert!(refused.stderr.contains(toml), "{refused:?}");
     let flag = r#"--grant-config={"token":"s3cr3t"}"#;
     let text = run(["check", &file, flag]).ok();

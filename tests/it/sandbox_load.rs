@@ -253,9 +253,9 @@ fn imports_without_a_grant_are_refused_by_name() {
         "imports interfaces that it is not granted: \
          wasi:http/outgoing-handler@0.2.6 (needs the grant `http`), \
          hostler:handler/delivery@2.0.0 (this host does not have it), \
-         hostler:handler/publisher@1.0.0 (needs the grant `publisher`, which this host does not have), \
-         secret:plans/x (this host does not have it); write in the file of the queue:\n\n\
-         [[grant.http]]\nhost = \"api.example.com\"\nmethods = [\"GET\", \"POST\"]\n",
+         hostler:handler/publisher@1.0.0 (needs the grant `publish`), \
+         secret:plans/x (this host does not have it); \
+         build it without the imports that this host does not have",
     );
 }
 

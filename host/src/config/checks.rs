@@ -1,6 +1,7 @@
 //! The checks of several settings together, beyond the constraints of single settings: the queue, the
 //! handler, dead letters, failures, the process.
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::choices::{BreakAt, Codec, Digest};
@@ -391,9 +392,16 @@ impl Collected {
         queue: Option<&QueueKind>,
         dead_letter: Option<&DeadLetter>,
     ) {
-        let (Some(table), Some(_)) = (self.publish_table(), queue) else {
+        let (Some(table), Some(queue)) = (self.publish_table(), queue) else {
             return;
         };
+        let queue = match queue {
+            QueueKind::Stream { key, .. } => Some((&**key, "stream")),
+            QueueKind::List { key, .. } => Some((&**key, "list")),
+            QueueKind::Channel { .. } => None,
+        };
+        // What each key holds.
+        let mut kinds: BTreeMap<&str, &str> = queue.into_iter().collect();
         for (outlet, destination) in &table.0 {
             let key = destination.name();
             let is_dead = dead_letter.is_some_and(|dead_letter| {
@@ -405,7 +413,14 @@ impl Collected {
                         .any(|route| route == key)
                     || dead_letter.routes.cycle.as_deref() == Some(key)
             });
-            let problem = if is_dead {
+            let kind = destination.kind();
+            let held = match destination.is_channel() {
+                true => kind,
+                false => kinds.entry(key).or_insert(kind),
+            };
+            let problem = if held != kind {
+                "cannot be a stream and a list"
+            } else if is_dead {
                 "is a dead-letter queue of this queue"
             } else if !destination.is_channel() && keys::is_own(key) {
                 "is a key that hostler itself keeps for a queue"

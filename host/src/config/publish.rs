@@ -47,8 +47,6 @@ struct Table {
     codec: Option<CodecWord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body_field: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    sharded: bool,
 }
 
 #[derive(Clone, Copy, Deserialize, Eq, PartialEq, Serialize)]
@@ -78,7 +76,6 @@ impl Value for PublishTable {
                     reliable: false,
                     codec: None,
                     body_field: None,
-                    sharded: false,
                 },
             };
             let is_short = (1..=NAME_MAX).contains(&name.len());
@@ -123,9 +120,6 @@ fn destination(table: Table) -> Result<Destination, String> {
     if kind != "stream" {
         only(table.body_field.is_some(), "body_field", "streams")?;
     }
-    if kind != "channel" {
-        only(table.sharded, "sharded", "channels")?;
-    }
     Ok(match kind {
         "stream" => {
             only(table.codec.is_some(), "codec", "lists and channels")?;
@@ -144,15 +138,7 @@ fn destination(table: Table) -> Result<Destination, String> {
             };
             list.into()
         }
-        "channel" => {
-            let channel = Channel::new(key).codec(codec);
-            let channel = if table.sharded {
-                channel.sharded()
-            } else {
-                channel
-            };
-            channel.into()
-        }
+        "channel" => Channel::new(key).codec(codec).into(),
         _ => return Err(format!("`{kind}` is not `stream`, `list` or `channel`")),
     })
 }
@@ -164,29 +150,23 @@ impl From<&Destination> for Written {
             Codec::Json => Some(CodecWord::Json),
             Codec::Raw => Some(CodecWord::Raw),
         };
-        let (to, reliable, codec, sharded, body_field) = match destination {
+        let (to, reliable, codec, body_field) = match destination {
             Destination::Stream(to) => {
                 let default = Stream::new("").body_field;
                 let field = (to.body_field != default)
                     .then(|| String::from_utf8_lossy(&to.body_field).into_owned());
-                (format!("stream:{}", to.key), false, None, false, field)
+                (format!("stream:{}", to.key), false, None, field)
             }
             Destination::List(to) => {
                 let codec = word(to.codec);
-                (format!("list:{}", to.key), to.reliable, codec, false, None)
+                (format!("list:{}", to.key), to.reliable, codec, None)
             }
             Destination::Channel(to) => {
                 let codec = word(to.codec);
-                (
-                    format!("channel:{}", to.name),
-                    false,
-                    codec,
-                    to.sharded,
-                    None,
-                )
+                (format!("channel:{}", to.name), false, codec, None)
             }
         };
-        if !reliable && !sharded && codec.is_none() && body_field.is_none() {
+        if !reliable && codec.is_none() && body_field.is_none() {
             return Self::Short(to);
         }
         Self::Long(Table {
@@ -194,7 +174,6 @@ impl From<&Destination> for Written {
             reliable,
             codec,
             body_field,
-            sharded,
         })
     }
 }
@@ -205,7 +184,7 @@ mod tests {
 
     #[test]
     fn destinations_are_read_and_shown() {
-        let text = r#"{"a":"stream:invoices","b":{"to":"list:jobs","reliable":true,"codec":"json"},"c":{"to":"channel:news","codec":"raw","sharded":true},"d":{"to":"stream:x","body_field":"data"}}"#;
+        let text = r#"{"a":"stream:invoices","b":{"to":"list:jobs","reliable":true,"codec":"json"},"c":{"to":"channel:news","codec":"raw"},"d":{"to":"stream:x","body_field":"data"}}"#;
         let table = PublishTable::parse(text).unwrap();
         assert_eq!(table.0["a"], Destination::stream("invoices"));
         assert_eq!(
@@ -233,8 +212,8 @@ mod tests {
                 "`codec` has a meaning",
             ),
             (
-                r#"{"a":{"to":"list:x","sharded":true}}"#,
-                "`sharded` has a meaning for channels",
+                r#"{"a":{"to":"channel:x","reliable":true}}"#,
+                "`reliable` has a meaning for lists only",
             ),
             (r#"{"":"stream:x"}"#, "a name must have"),
             (r#"["a"]"#, "is not a table of destinations"),

@@ -53,6 +53,9 @@ pub(crate) enum Rule {
     /// settles anything.
     #[cfg(test)]
     RepairBeforeSettling,
+    /// 20: where attempts have effects, an acknowledgement checks owner and count: a late one without its
+    /// effects would void those of the next owner.
+    AcksWithEffectsAreChecked,
     /// 19: what was parked in an earlier group is parked again.
     #[cfg(test)]
     ParkedAgain,

@@ -238,9 +238,15 @@ impl<S: Source> Queue for AtMostOnce<S> {
             begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
             one: |_: &Settlement, _: &mut Cmd| {},
             meaning: |_: &str| None,
+            about: |error| error,
         };
         let settled = source.settle(calls, (settlements, &acting), &mut replies);
-        settled.await?;
+        if let Err(error) = settled.await {
+            // Only what had no answer is tried again: the rest has happened.
+            for reply in &mut replies {
+                reply.get_or_insert_with(|| Reply::Refused(error.to_string()));
+            }
+        }
         complete(script, replies)
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use redis::Cmd;
 use sha2::{Digest, Sha256};
 
-use super::at_least_once::calls::{Batch, Replies, all_of, answers, batches, note};
+use super::at_least_once::calls::{Batch, PER_PIPELINE, Replies, all_of, answers, batches, note};
 use crate::delivery::effect::Publication;
 use crate::delivery::message::Message;
 use crate::queue::publish::{self, Destination, Write};
@@ -36,7 +36,7 @@ pub(super) struct Source<'a> {
 }
 
 /// A call of a script that settles deliveries with their effects.
-pub(super) struct Calls<'a, B, O, N> {
+pub(super) struct Calls<'a, B, O, N, A> {
     pub(super) link: &'a Link,
     pub(super) script: Script,
     /// The same script for deliveries without effects.
@@ -49,13 +49,15 @@ pub(super) struct Calls<'a, B, O, N> {
     pub(super) one: O,
     /// The reply that a word means, if it is not one of the usual words.
     pub(super) meaning: N,
+    /// The same error; a missing stream or group has its own.
+    pub(super) about: A,
 }
 
 impl Source<'_> {
     /// Settle the deliveries at these places.
-    pub(super) async fn settle<B, O, N>(
+    pub(super) async fn settle<B, O, N, A>(
         &self,
-        calls: Calls<'_, B, O, N>,
+        calls: Calls<'_, B, O, N, A>,
         (settlements, places): (&[Settlement], &[usize]),
         replies: &mut Replies,
     ) -> Result<(), Error>
@@ -63,6 +65,7 @@ impl Source<'_> {
         B: Fn(Script, &[&str]) -> (Cmd, usize),
         O: Fn(&Settlement, &mut Cmd),
         N: Fn(&str) -> Option<Reply>,
+        A: Fn(Error) -> Error,
     {
         let (mut acting, mut plain) = (Vec::new(), Vec::new());
         for &place in places {
@@ -73,20 +76,24 @@ impl Source<'_> {
             }
         }
         for (script, ready) in [(calls.script, acting), (calls.script_without, plain)] {
-            let batches = calls.batches(script, settlements, &ready);
-            for (places, answer) in answers(calls.link, script, batches).await? {
-                match answer {
-                    Ok(words) => note(script, &places, words, replies, |word| {
-                        let text = reply::text(script.name(), word)?;
-                        match (calls.meaning)(&text) {
-                            Some(reply) => Ok(Some(reply)),
-                            None => reply_of(script.name(), &text).map(Some),
-                        }
-                    })?,
-                    Err(error) => {
-                        let reply = refused(error)?;
-                        for place in places {
-                            replies[place] = Some(reply.clone());
+            let mut batches = calls.batches(script, settlements, &ready);
+            // One round trip after the other: what is answered before a failure stays answered.
+            while !batches.is_empty() {
+                let some = batches.drain(..batches.len().min(PER_PIPELINE)).collect();
+                for (places, answer) in answers(calls.link, script, some).await? {
+                    match answer {
+                        Ok(words) => note(script, &places, words, replies, |word| {
+                            let text = reply::text(script.name(), word)?;
+                            match (calls.meaning)(&text) {
+                                Some(reply) => Ok(Some(reply)),
+                                None => reply_of(script.name(), &text).map(Some),
+                            }
+                        })?,
+                        Err(error) => {
+                            let reply = refused((calls.about)(error))?;
+                            for place in places {
+                                replies[place] = Some(reply.clone());
+                            }
                         }
                     }
                 }
@@ -111,7 +118,7 @@ impl Source<'_> {
     }
 }
 
-impl<B, O, N> Calls<'_, B, O, N>
+impl<B, O, N, A> Calls<'_, B, O, N, A>
 where
     B: Fn(Script, &[&str]) -> (Cmd, usize),
     O: Fn(&Settlement, &mut Cmd),

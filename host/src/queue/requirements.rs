@@ -68,6 +68,11 @@ fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
 
 /// Every command that publishing to these destinations needs.
 fn publishing(outlets: &Outlets, needs: &mut Vec<Need>) {
+    if !outlets.is_empty() {
+        needs.push(Need::new("TIME", &[]));
+        needs.push(Need::new("SCRIPT LOAD", &["return 1"]));
+        needs.push(Need::new("EVALSHA", &["0", "0"]));
+    }
     for destination in outlets.values() {
         let name = destination.name();
         let mut need =

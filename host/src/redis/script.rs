@@ -10,7 +10,8 @@ use crate::redis::connection::Link;
 use crate::redis::error::Error;
 
 /// Each script is the file `lua/<name>.lua`, which states its KEYS, ARGV, reply and atomicity, behind
-/// its parts: files of `lua/parts`. `oom`: it also runs when the server is out of memory.
+/// its parts: files of `lua/parts`. `oom`: it also runs when the server is out of memory. `asked`: it does
+/// not begin on a server that would refuse its writes.
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $([$($part:literal),*])? $file:literal $($oom:ident)?;)*) => {
         /// A script.
@@ -44,6 +45,10 @@ macro_rules! flags {
     (oom) => {
         "#!lua flags=allow-oom\n"
     };
+    // Redis asks before the start whether it takes writes at all: also where the first command is none.
+    (asked) => {
+        "#!lua\n"
+    };
 }
 
 scripts! {
@@ -60,7 +65,7 @@ scripts! {
     /// Discard deliveries.
     Discard = ["epoch", "pending"] "discard";
     /// Acknowledge deliveries with their effects.
-    Acknowledge = ["epoch", "time", "pending", "effects", "marks"] "acknowledge";
+    Acknowledge = ["epoch", "time", "pending", "effects", "marks"] "acknowledge" asked;
     /// The same for deliveries without effects: it takes little memory.
     AcknowledgeOnly = ["epoch", "time", "pending", "effects", "marks"] "acknowledge" oom;
     /// Find messages that were handled already.
@@ -106,7 +111,7 @@ scripts! {
     /// Take deliveries off a list.
     ListRemove = ["step", "find"] "list_remove" oom;
     /// Acknowledge deliveries of a list with their effects.
-    ListAcknowledge = ["time", "step", "find", "effects", "marks"] "list_acknowledge";
+    ListAcknowledge = ["time", "step", "find", "effects", "marks"] "list_acknowledge" asked;
     /// The same for deliveries without effects: it takes little memory.
     ListAcknowledgeOnly = ["time", "step", "find", "effects", "marks"] "list_acknowledge" oom;
     /// Put deliveries of a list back.
@@ -134,7 +139,7 @@ scripts! {
     /// Publish a message for later.
     PublishLater = ["time"] "publish_later";
     /// Publish what attempts of an at-most-once queue published.
-    Publish = ["time", "effects"] "publish";
+    Publish = ["time", "effects"] "publish" asked;
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
     /// Claim unread entries over a length.

@@ -276,11 +276,17 @@ impl GuestLog {
 
     /// Log an event, as one line: it counts against the same limits.
     pub(super) fn event(&mut self, level: Level, context: &str, text: &str) {
-        let mut line = match context.is_empty() {
-            true => text.to_owned(),
-            false => format!("{context}: {text}"),
+        // Cut before anything is done with it: a guest may log as much as it may pass to the host.
+        let (context, kept) = (
+            truncated(context, self.line_max),
+            truncated(text, self.line_max),
+        );
+        self.dropped += (text.len() - kept.len()) as u64;
+        let line = match context.is_empty() {
+            true => kept.to_owned(),
+            false => format!("{context}: {kept}"),
         };
-        line = printable(&line);
+        let mut line = printable(&line);
         if line.len() > self.line_max {
             self.dropped += (line.len() - self.line_max) as u64;
             truncate_utf8(&mut line, self.line_max);

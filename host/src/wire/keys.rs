@@ -267,7 +267,13 @@ mod tests {
 
     #[test]
     fn the_queue_of_a_key_is_known() {
-        for queue in ["orders", "{orders}", "{orders}{}", "shop:{eu}:orders", "a:b"] {
+        for queue in [
+            "orders",
+            "{orders}",
+            "{orders}{}",
+            "shop:{eu}:orders",
+            "a:b",
+        ] {
             let start = derived(queue, "");
             let start = start.strip_suffix(':').unwrap();
             assert_eq!(origin(start), queue, "{start}");

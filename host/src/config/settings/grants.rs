@@ -26,8 +26,8 @@ section! { "Grants";
     TCP: TcpRules = ("grant.tcp", "JSON").unset("not granted");
 
     /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
-    /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `codec`, `body_field` or
-    /// `sharded`. What a handler publishes happens with its ack, or not at all. In a file it is a table,
+    /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `codec` or
+    /// `body_field`. What a handler publishes happens with its ack, or not at all. In a file it is a table,
     /// `[grant.publish]`; in a flag or a variable, a JSON object.
     PUBLISH: PublishTable = ("grant.publish", "JSON").unset("not granted");
 

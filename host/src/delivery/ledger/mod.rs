@@ -523,8 +523,10 @@ impl<J> Ledger<J> {
                 self.out.push(Action::Interrupt);
             }
         }
+        // A suspect may end this host, and a message whose effects wait would be charged for that.
         if let Mode::Quiescing { since } = self.mode
             && self.in_flight() == 0
+            && !self.effects_are_refused()
         {
             self.begin_isolated_run(now, since);
         }

@@ -92,6 +92,13 @@ fn every_promise_holds_while_the_gate_turns_messages_away() {
     println!("{all:?}");
 }
 
+/// What an attempt publishes happens once for each acknowledged message, and never without one.
+#[test]
+fn every_effect_happens_with_its_acknowledgement() {
+    let all = holds(500, Scenario::acting);
+    println!("{all:?}");
+}
+
 /// A group that is destroyed takes counts and owners with it, but no message that anybody knows.
 #[test]
 fn no_message_is_lost_that_a_host_holds_or_that_is_parked_when_the_group_is_destroyed() {

@@ -338,7 +338,8 @@ impl<J> Ledger<J> {
             (State::Released, NextStart::Exhausted { attempts }) => attempts,
             _ => return,
         };
-        let is_acked = outcome == Outcome::Ack && !self.settings.checked_acks;
+        // Where acks are checked, Redis knows whether one comes too late: unless the host knows it already.
+        let is_acked = outcome == Outcome::Ack && (!self.checks_acks(key) || held.lost.is_none());
         if !is_acked && (held.lost.is_some() || held.successor.is_some()) {
             // Another holding or host decides about the delivery; Redis would refuse this outcome.
             let how = held.lost.clone().unwrap_or(Closed::Superseded);
@@ -371,7 +372,7 @@ impl<J> Ledger<J> {
 
     fn dispose(&mut self, now: Time, key: Key, disposition: Disposition) {
         match disposition {
-            Disposition::Acknowledge if self.settings.checked_acks => {
+            Disposition::Acknowledge if self.checks_acks(key) => {
                 self.settle(key, SettleAction::Acknowledge);
             }
             Disposition::Acknowledge => self.send(key, Sent::Acknowledgement, 0),
@@ -394,6 +395,16 @@ impl<J> Ledger<J> {
             }
             Disposition::Discard(rejection) => self.settle(key, SettleAction::Discard(rejection)),
         }
+    }
+
+    /// Rule 20: whether an acknowledgement is a settlement.
+    fn checks_acks(&self, key: Key) -> bool {
+        let is_lost = || {
+            self.holdings
+                .find(key)
+                .is_some_and(|held| held.lost.is_some())
+        };
+        self.settings.checked_acks && (Rule::AcksWithEffectsAreChecked.holds() || !is_lost())
     }
 
     /// A delivery that did not start goes back to the queue, due now. In an at-most-once queue it
@@ -495,7 +506,10 @@ impl<J> Ledger<J> {
             }
         }
         self.refused_due = Some(self.refused_due.map_or(again, |due| due.min(again)));
-        self.suspect_done(now, key);
+        // While effects are refused nothing starts: the isolated run goes on until they are accepted.
+        if !has_effects {
+            self.suspect_done(now, key);
+        }
     }
 
     pub(super) fn retry_refused(&mut self, now: Time) {

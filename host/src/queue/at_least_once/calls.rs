@@ -15,7 +15,7 @@ const PER_CALL: usize = 100;
 const BYTES_PER_CALL: usize = 1 << 20;
 /// Most calls in one round trip, and about how many bytes of them. A call that is larger goes alone: Redis
 /// may refuse it by hanging up, and none but this one is in doubt then.
-const PER_PIPELINE: usize = 8;
+pub(in crate::queue) const PER_PIPELINE: usize = 8;
 const BYTES_PER_PIPELINE: usize = 1 << 20;
 
 /// One reply for each delivery, until all are known.

@@ -278,6 +278,7 @@ async fn acknowledge<Q: AtLeastOnce>(
             .fetch_add(1, Ordering::Relaxed);
             Some(Reply::Done)
         },
+        about: |error| queue.about(error),
     };
     source.settle(calls, (settlements, places), replies).await
 }

@@ -181,6 +181,15 @@ impl Destination {
         }
     }
 
+    /// The word for its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stream(_) => "stream",
+            Self::List(_) => "list",
+            Self::Channel(_) => "channel",
+        }
+    }
+
     /// Whether it is a channel, which keeps nothing.
     pub fn is_channel(&self) -> bool {
         matches!(self, Self::Channel(_))

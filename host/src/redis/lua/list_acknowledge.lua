@@ -13,7 +13,8 @@
 -- A repeat finds nothing on the processing list: gone, and nothing is written twice.
 local own, sets = tonumber(ARGV[2]), tonumber(ARGV[3])
 local recovery = own == 3 and KEYS[3]
-local may = redis.acl_check_cmd('LREM', KEYS[1], '-1', '')
+local may = redis.acl_check_cmd('LREM', KEYS[1], '-1', '') and redis.acl_check_cmd('HDEL', KEYS[2], '')
+  and (not recovery or redis.acl_check_cmd('ZREM', recovery, ''))
 local names, marks, effects = {}, {}, {}
 local at = 6
 while at <= #ARGV do
@@ -29,7 +30,7 @@ for i, name in ipairs(names) do
   if not entry then
     word = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
   elseif not may then
-    word = '-NOPERM this user has no permission to run lrem'
+    word = '-NOPERM this user has no permission to run lrem, hdel or zrem'
   else
     word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5])
     if string.sub(word, 1, 1) ~= '-' then

@@ -269,7 +269,10 @@ impl Audit {
         });
         let gate = scenario.plans[entry].gate;
         match fate {
-            Fate::Acknowledged => self
+            Fate::Acknowledged if scenario.has_effects => {
+                self.violate(|| format!("message {entry}: acknowledged without its effects"));
+            }
+            Fate::Acknowledged | Fate::Acted => self
                 .require(life.acked || gate == Some(Gate::OtherGroup), || {
                     format!("message {entry}: acknowledged, and its handler never said so")
                 }),

@@ -158,6 +158,8 @@ pub(super) struct Scenario {
     pub(super) changes: Vec<Change>,
     pub(super) plans: Vec<Plan>,
     pub(super) faults: Faults,
+    /// What an attempt publishes happens with its acknowledgement.
+    pub(super) has_effects: bool,
     /// When the last fault has happened.
     pub(super) heal_at: Time,
     /// How long after that all must be settled.
@@ -312,6 +314,14 @@ impl Scenario {
         scenario
     }
 
+    /// As [`Self::turning_away`], and attempts have effects.
+    pub(super) fn acting(rng: &mut Rng) -> Self {
+        Self {
+            has_effects: true,
+            ..Self::turning_away(rng)
+        }
+    }
+
     pub(super) fn turn_away(&mut self, rng: &mut Rng) {
         for plan in &mut self.plans {
             plan.gate = match rng.u32(0..10) {
@@ -352,6 +362,7 @@ impl Scenario {
             changes: Vec::new(),
             plans: Vec::new(),
             faults: Faults::default(),
+            has_effects: false,
             heal_at: ms(rng.u64(3000..12_000)),
             patience: Time::ZERO,
         };

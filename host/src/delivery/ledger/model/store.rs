@@ -44,6 +44,8 @@ pub(super) struct Handed {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     Acknowledged,
+    /// Acknowledged together with what its attempt published.
+    Acted,
     DeadLettered(Reason, u32),
     Discarded(Reason, u32),
     Trimmed,
@@ -430,7 +432,7 @@ impl Store {
         }
     }
 
-    /// `park.lua`, `leave.lua`, `dead_letter.lua`, `discard.lua`.
+    /// `acknowledge.lua`, `park.lua`, `leave.lua`, `dead_letter.lua`, `discard.lua`.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -502,7 +504,7 @@ impl Store {
                     return Reply::Refused("the effects cannot be written".to_owned());
                 }
                 self.pending.remove(&entry);
-                self.settled.push((entry, Fate::Acknowledged));
+                self.settled.push((entry, Fate::Acted));
             }
             SettleAction::DeadLetter(rejection) => {
                 if self.dead_letters_refused {

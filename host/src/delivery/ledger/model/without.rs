@@ -397,6 +397,24 @@ fn what_was_parked_in_an_earlier_group_is_lost() {
     breaks(Rule::ParkedAgain, "not settled", regrouped);
 }
 
+#[test]
+fn a_late_ack_without_its_effects_voids_those_of_the_next_owner() {
+    breaks(
+        Rule::AcksWithEffectsAreChecked,
+        "acknowledged without its effects",
+        |rng| {
+            let faults = Faults {
+                pause: 3,
+                cut: 1,
+                ..Faults::default()
+            };
+            let mut scenario = world(rng, faults);
+            scenario.has_effects = true;
+            scenario
+        },
+    );
+}
+
 /// It takes several things at once to need this rule: few runs do, and this is one of them.
 #[test]
 fn what_was_asked_again_and_comes_late_sends_away_what_the_host_believes_to_have() {

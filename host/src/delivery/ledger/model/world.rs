@@ -551,7 +551,7 @@ impl World<'_> {
         let has_dead_letter = policy.has_dead_letter;
         let settings = Settings {
             policy,
-            checked_acks: false,
+            checked_acks: self.scenario.has_effects,
             concurrency: self.scenario.concurrency,
             batch: 1,
             prefetch_max: self.scenario.prefetch_max,

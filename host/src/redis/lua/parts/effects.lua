@@ -33,12 +33,14 @@ end
 -- Why a write would fail: Lua takes nothing back, so this is asked before the first write. nil: it
 -- would not. (A lack of memory is found by the first write of a script, or by none.)
 local function refusal(all)
+  local kinds = {}
   for _, write in ipairs(all) do
     local command, kind = write.command, write.kind
     if not redis.acl_check_cmd(unpack(command)) then
       return '-NOPERM this user has no permission to run ' .. command[1]:lower() .. ' on ' .. command[2]
     end
-    local found = kind and redis.call('TYPE', command[2])['ok']
+    local found = kind and (kinds[command[2]] or redis.call('TYPE', command[2])['ok'])
+    kinds[command[2]] = kind
     if kind and found ~= 'none' and found ~= kind then
       return '-WRONGTYPE ' .. command[2] .. ' is a ' .. found .. ', and a ' .. kind .. ' is needed'
     end

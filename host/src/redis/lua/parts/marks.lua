@@ -24,6 +24,9 @@ local function settle_marked(marks, count, mark, all, most, lives)
     if is_marked(marks, count, mark) then
       return 'marked'
     end
+    if not redis.acl_check_cmd('PEXPIRE', KEYS[marks], lives) then
+      return '-NOPERM this user has no permission to run pexpire'
+    end
     if has_room(marks, count, most) then
       all[#all + 1] = { command = { 'SADD', KEYS[marks], mark }, kind = 'set' }
     else
