@@ -5,6 +5,7 @@ CARGO ?= cargo
 GUEST := guest-examples/rust/target/wasm32-wasip2/release/orders_handler.wasm
 # Built where the other one is: their dependencies are the same.
 GUEST_BATCH := guest-examples/rust/target/wasm32-wasip2/release/orders_batch_handler.wasm
+GUEST_CHARGE := guest-examples/rust/target/wasm32-wasip2/release/orders_charge_handler.wasm
 
 # The languages that handlers are written in here, and those of them whose tools are there in
 # seconds: `make test` has these, `make test-all` has all.
@@ -30,18 +31,19 @@ FUZZ_SANDBOX := component handler answer
 TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
-  producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  guest guests guests-quick guests-tooled guests-test bench-guests bindings \
-  $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%)
+  exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  guest guests guests-quick guests-tooled guests-test bench-guests bindings demo-host \
+  $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
-	@echo "make demo    the main job on a batch of orders, against a private Redis"
+	@echo "make demo    orders are charged by HTTP and invoiced, against a private Redis and a local server"
 	@echo "make check   format, lints, unit tests, the model, one end-to-end pass: after every change"
 	@echo "make test    the test suite, with the example handlers in $(QUICK)"
 	@echo "make test-all  the same in $(LANGUAGES), with the long storms"
 	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
+	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make lint    formatting and lints"
 	@echo "make host    the host alone, optimized: target/release/hostler"
@@ -83,7 +85,7 @@ guest:
 	  echo "which one? make guest LANG=go, or one of: $(LANGUAGES)" >&2; exit 1;; esac
 	@$(MAKE) --no-print-directory guest-$(LANG)
 
-guests: $(LANGUAGES:%=guest-%)
+guests: $(LANGUAGES:%=guest-%) guest-rust-charge
 
 guests-quick: $(QUICK:%=guest-%)
 
@@ -100,7 +102,15 @@ $(GUEST_BATCH): $(wildcard guest-examples/rust-batch/src/*.rs) guest-examples/ru
 	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-batch/Cargo.toml \
 	  --target-dir guest-examples/rust/target
 
-test-guest-rust test-guest-rust-batch: test-guest-%: setup-rust
+# The example that charges orders: not a language of its own.
+guest-rust-charge: $(GUEST_CHARGE)
+
+$(GUEST_CHARGE): $(wildcard guest-examples/rust-charge/src/*.rs guest-examples/rust-charge/wit/*.wit) \
+  guest-examples/rust-charge/Cargo.toml wit/world.wit | setup-rust
+	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-charge/Cargo.toml \
+	  --target-dir guest-examples/rust/target
+
+test-guest-rust test-guest-rust-batch test-guest-rust-charge: test-guest-%: setup-rust
 	+$(CARGO) test --release --locked --manifest-path guest-examples/$*/Cargo.toml --target-dir guest-examples/rust/target
 
 guest-js guest-ts: guest-%: guest-examples/%/handler.wasm
@@ -123,8 +133,10 @@ guest-python guest-go guest-c guest-cpp guest-zig: guest-%:
 test-guest-python test-guest-go test-guest-c test-guest-cpp test-guest-zig: test-guest-%:
 	@$(MAKE) --no-print-directory -C guest-examples/$* TOOLCHAINS=$(TOOLCHAINS) test
 
-# The bindings that are kept: whoever builds a handler in C, C++, Zig or Go needs no wit-bindgen.
+# The bindings that are kept: whoever builds a handler in C, C++, Zig or Go needs no wit-bindgen. They have
+# every interface that a handler of single messages may import: the linker keeps those that are used.
 WIT_BINDGEN_VERSION := 0.58.0
+EVERY_IMPORT := guest-examples/with/common/wit
 WIT_BINDGEN := $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)/bin/wit-bindgen
 
 $(WIT_BINDGEN): | setup-rust
@@ -132,8 +144,9 @@ $(WIT_BINDGEN): | setup-rust
 	  --no-default-features --features c,go,rust --root $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)
 
 bindings: | $(WIT_BINDGEN)
-	$(WIT_BINDGEN) c --world handler --out-dir guest-examples/c/bindings wit
-	$(WIT_BINDGEN) go --world handler --pkg-name example.com/orders-handler/bindings --out-dir guest-examples/go/bindings wit
+	$(WIT_BINDGEN) c --world handler --out-dir guest-examples/c/bindings $(EVERY_IMPORT)
+	$(WIT_BINDGEN) go --world handler --pkg-name example.com/orders-handler/bindings \
+	  --out-dir guest-examples/go/bindings $(EVERY_IMPORT)
 
 # In the same place as the examples in Rust: most of what is compiled is the same.
 guests-test: $(GUEST) | setup-rust
@@ -147,9 +160,13 @@ peer: setup-rust
 host: setup-rust
 	$(CARGO) build --release --locked -p hostler
 
-demo: setup $(GUEST)
-	$(CARGO) build $(WORKSPACE) --bin hostler
-	@sh tests/demo/demo.sh target/debug/hostler $(GUEST)
+# The handler and the host are built at the same time.
+demo: setup
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) $(GUEST_CHARGE) demo-host
+	@sh tests/demo/demo.sh target/debug/hostler target/debug/payment-server $(GUEST_CHARGE)
+
+demo-host: setup-rust
+	+$(CARGO) build $(WORKSPACE) --bin hostler --bin payment-server
 
 check: setup guests-test
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory" lint build-tests unit-tests e2e-pass
@@ -167,7 +184,7 @@ test-all: setup | $(WIT_BINDGEN)
 # the host leaves a core idle for long. The tests of the examples run here, too.
 build-all:
 	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled \
-	  $(foreach language,$(filter-out $(TOOLED),$(QUICK)),guest-$(language) test-guest-$(language))
+	  $(foreach language,$(filter-out $(TOOLED),$(QUICK)) rust-charge,guest-$(language) test-guest-$(language))
 
 build-tests: setup-rust
 	+$(CARGO) test $(WORKSPACE) --no-run
@@ -194,6 +211,10 @@ producers: setup guests-test
 # What `make test` runs a tenth of.
 storm: setup guests-test
 	HOSTLER_STORM=full $(CARGO) test $(WORKSPACE) --test it a_storm_of_swaps
+
+# What `make test` runs with 750 messages of each kind.
+exactly-once: setup guests-test
+	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it effects_exactly_once -- --nocapture --test-threads=1
 
 # Fuzzing: coverage-guided, for a while; what it finds stands in tests/fuzz/artifacts. `make test` runs
 # the same bodies on generated bytes.

@@ -14,7 +14,7 @@ pub fn guest(name: &str) -> PathBuf {
         .join(format!("{}.wasm", name.replace('-', "_")));
     assert!(
         path.is_file(),
-        "the guest `{name}` is not built ({} is missing): run `make guests-test`",
+        "the guest `{name}` is not built ({} is missing): run `make guests-test guest-rust-charge`",
         path.display(),
     );
     path
@@ -92,6 +92,17 @@ pub fn handler_version(version: &str, items: &str, body: &str) -> Vec<u8> {
 /// If the text is wrong.
 pub fn batch_handler(items: &str, body: &str) -> Vec<u8> {
     exporting(&HANDLE_BATCH, "1.0.0", &module(&HANDLE_BATCH, items, body))
+}
+
+/// A handler of batches that acknowledges nothing, in a component that has these items beside its core
+/// module.
+///
+/// # Panics
+///
+/// If the text is wrong.
+pub fn batch_handler_beside(items: &str) -> Vec<u8> {
+    let module = module(&HANDLE_BATCH, "", "i32.const 0");
+    exporting(&HANDLE_BATCH, "1.0.0", &format!("{module}{items}"))
 }
 
 /// A function that the host calls.

@@ -1,5 +1,5 @@
 //! A proxy between a host and its Redis that fails on demand: cuts, pauses, delays, small pieces,
-//! and replies that end early. Over Unix sockets or TCP; what is random comes from a seed.
+//! replies that end early, and requests that are changed on the way. Over Unix sockets or TCP; what is random comes from a seed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -65,6 +65,8 @@ enum Effect {
 struct Shared {
     weather: watch::Sender<Weather>,
     trap: Mutex<Option<Trap>>,
+    /// What requests say, and what reaches the server instead.
+    rewrites: Mutex<Arc<Rewrites>>,
     random: Mutex<Rng>,
     /// When each direction has passed what it took, at its rate.
     free: [Mutex<Instant>; 2],
@@ -72,6 +74,8 @@ struct Shared {
     sprung: AtomicU64,
     passed: AtomicU64,
 }
+
+type Rewrites = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[derive(Clone, Debug)]
 enum Place {
@@ -203,6 +207,14 @@ impl Proxy {
         self.set(needle, Effect::Pause);
     }
 
+    /// Let the server read `to` wherever a request says `from`. What clients have asked before stays.
+    pub fn rewrite(&self, from: impl Into<Vec<u8>>, to: impl Into<Vec<u8>>) {
+        let mut rewrites = self.shared.rewrites();
+        let mut all = (**rewrites).clone();
+        all.push((from.into(), to.into()));
+        *rewrites = Arc::new(all);
+    }
+
     /// Whether nothing passes.
     #[must_use]
     pub fn is_paused(&self) -> bool {
@@ -249,6 +261,7 @@ impl Shared {
         Arc::new(Self {
             weather: watch::Sender::new(Weather::default()),
             trap: Mutex::new(None),
+            rewrites: Mutex::default(),
             random: Mutex::new(Rng::with_seed(seed)),
             free: [Instant::now(), Instant::now()].map(Mutex::new),
             connections: AtomicU64::new(0),
@@ -259,6 +272,11 @@ impl Shared {
 
     fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
         self.trap.lock().expect("nothing panics while it is held")
+    }
+
+    fn rewrites(&self) -> MutexGuard<'_, Arc<Rewrites>> {
+        let rewrites = self.rewrites.lock();
+        rewrites.expect("nothing panics while it is held")
     }
 
     fn random_up_to(&self, most: u64) -> u64 {
@@ -314,6 +332,8 @@ async fn requests<C: AsyncRead, S: AsyncWrite>(
     let mut chunk = vec![0; CHUNK];
     // The end of what has passed: a needle may lie across two reads.
     let mut passed: Vec<u8> = Vec::new();
+    // The end of what was read, if the next read may complete a text that is to be changed.
+    let mut held: Vec<u8> = Vec::new();
     let mut weather = shared.weather.subscribe();
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
         let is_open = |weather: &Weather| number > weather.stalled;
@@ -328,11 +348,34 @@ async fn requests<C: AsyncRead, S: AsyncWrite>(
             None => {}
         }
         passed.drain(..passed.len().saturating_sub(CHUNK));
-        let sent = shared.write(Direction::Request, &mut to, &chunk[..length]);
+        held.extend_from_slice(&chunk[..length]);
+        let rewrites = Arc::clone(&shared.rewrites());
+        let written = rewritten(&mut held, &rewrites);
+        let sent = shared.write(Direction::Request, &mut to, &written);
         if sent.await.is_err() {
             return;
         }
     }
+}
+
+/// Take from `held` what can be passed on, changed.
+fn rewritten(held: &mut Vec<u8>, rewrites: &Rewrites) -> Vec<u8> {
+    let mut written = Vec::with_capacity(held.len());
+    let mut at = 0;
+    while at < held.len() {
+        let rest = &held[at..];
+        if let Some((from, to)) = rewrites.iter().find(|(from, _)| rest.starts_with(from)) {
+            written.extend_from_slice(to);
+            at += from.len();
+        } else if rewrites.iter().any(|(from, _)| from.starts_with(rest)) {
+            break;
+        } else {
+            written.push(held[at]);
+            at += 1;
+        }
+    }
+    held.drain(..at);
+    written
 }
 
 async fn replies<S: AsyncRead, C: AsyncWrite>(

@@ -105,6 +105,48 @@ fn invoke_exits_with_the_code_of_the_outcome() {
 }
 
 #[test]
+fn invoke_shows_what_an_ack_would_publish() {
+    let handler = guest("publishing").display().to_string();
+    let grant =
+        r#"--grant-publish={"invoices":"stream:invoices","raw":{"to":"list:raw","codec":"raw"}}"#;
+    let invoke = |body: &str| ["invoke", &handler, grant, "--body", body].map(str::to_owned);
+    let body = "publish:invoices:a\u{1b}[31m+header:invoices:tenant=7+later:invoices:60000:l+publish:raw:b";
+    let text = run(invoke(body)).ok().stdout;
+    for line in [
+        "would publish to invoices: a\\u{1b}[31m",
+        "would publish to invoices with tenant=7: ",
+        "would publish to invoices after 1m: l",
+        "would publish to raw: b",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
+    let json = |body: &str| run(invoke(body).into_iter().chain(["--json".to_owned()])).json();
+    let published = json(body);
+    assert_eq!(published["discarded"], 0);
+    let message = |body: &str, headers: serde_json::Value, delay: Option<u64>| {
+        serde_json::json!({ "to": "invoices", "body": body, "body_base64": null, "headers": headers,
+            "delay_ms": delay })
+    };
+    assert_eq!(
+        published["published"].as_array().unwrap()[..3],
+        [
+            message("a\u{1b}[31m", serde_json::json!([]), None),
+            message("", serde_json::json!([["tenant", "7"]]), None),
+            message("l", serde_json::json!([]), Some(60_000)),
+        ]
+    );
+    for end in ["nack", "drop", "trap"] {
+        let body = format!("publish:invoices:a+publish:raw:b+{end}");
+        let shown = run(invoke(&body)).stdout;
+        let line = "would publish and set nothing (2 held effects are discarded)";
+        assert!(shown.lines().any(|l| l == line), "{shown}");
+        let json = json(&body);
+        assert_eq!(json["published"], serde_json::json!([]), "{json}");
+        assert_eq!(json["discarded"], 2, "{json}");
+    }
+}
+
+#[test]
 fn flags_set_the_attempt_and_the_headers_of_the_message() {
     let script = "nack,nack,ack";
     for (attempt, code) in [("1", 10), ("2", 10), ("3", 0), ("9", 0)] {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hostler_tests::command::{end, hostler};
+use hostler_tests::guests;
 use serde_json::Value as Json;
 
 use crate::language_table::for_every_language;
@@ -38,6 +39,9 @@ async fn a_project_builds_and_passes_at_once(language: &str) {
     // The table that comes with it, and one message more.
     let handler = match language {
         "rust" => repository().join("guest-examples/rust").join(handler),
+        // hostler takes a minute to compile a component in Python: this one has the same sources, and
+        // other tests need it, too. `cli_new_with` runs the one of a project.
+        "python" => guests::language(language),
         _ => project.join(handler),
     };
     let test = |arguments: &[&str]| {
@@ -278,7 +282,7 @@ fn documented(language: &str) -> String {
 }
 
 /// Run a line of what `hostler new` says.
-fn shell(project: &Path, line: &str) {
+pub(crate) fn shell(project: &Path, line: &str) {
     let output = prepared(project, line).output().unwrap();
     assert!(
         output.status.success(),
@@ -305,7 +309,7 @@ fn prepared(project: &Path, line: &str) -> Command {
     command
 }
 
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap().to_owned()
 }
@@ -317,6 +321,11 @@ fn a_bad_name_or_language_is_refused() {
         let ended = end(hostler(["new", "--lang", "c", "--", name]).current_dir(home.path()));
         assert_eq!(ended.code, 64, "{ended:?}");
     }
+    let ended =
+        end(hostler(["new", "--lang", "c", "a", "--with", "http,mail"]).current_dir(home.path()));
+    assert_eq!(ended.code, 64);
+    let known = "[possible values: http, key-value, publish, secrets]";
+    assert!(ended.stderr.contains(known), "{ended:?}");
     let ended = end(hostler(["new", "--lang", "cobol", "payroll"]).current_dir(home.path()));
     assert_eq!(ended.code, 64);
     assert!(

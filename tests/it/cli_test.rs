@@ -198,3 +198,378 @@ fn with_reuse_a_case_sees_the_memory_of_earlier_cases() {
     run(format!("{counts}{second}"), "100").ok();
     assert_eq!(run(counts.repeat(2), "100").code, 1);
 }
+
+#[test]
+fn requests_are_answered_by_the_table_and_no_packet_leaves() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[[grant.http]]\nhost = \"api.test\"\npath = \"/v1\"\n\
+                  # No such file is needed: nothing is encrypted.\nca = \"/nowhere/ca.pem\"\n\
+                  [[grant.http]]\nscheme = \"http\"\nhost = \"127.0.0.1\"\nport = 1\n\
+                  [grant.secret]\nneeded = { variable = \"PATH\", expose = true }\n\
+                  [[grant.tcp]]\nhost = \"db.test\"\nport = 5432\n";
+    std::fs::write(dir.path().join("hostler.toml"), config).unwrap();
+    let handler = hostler_tests::guests::guest("outbound");
+    let run = |table: &str| {
+        std::fs::write(dir.path().join("cases.toml"), table).unwrap();
+        let mut command = hostler(["test", handler.to_str().unwrap(), "cases.toml"]);
+        command.args([
+            "--config",
+            "hostler.toml",
+            "--timeout",
+            "50s",
+            "--cpu",
+            "50s",
+        ]);
+        end(command.current_dir(dir.path()))
+    };
+    let case = |body: &str, reason: &str, http: &str| {
+        format!("[[case]]\nbody = '{body}'\noutcome = 'drop'\nreason = '{reason}'\n{http}\n")
+    };
+    let charge = "[[case.http]]\nrequest = 'POST https://api.test/v1/charges?a=b'\nsends = 'cents=5'\n\
+                  status = 201\nbody = 'done'\nheaders = { x-charge = 'ch-1' }";
+    let sent = "fetch:POST|https://api.test/v1/charges?a=b|b=cents=5";
+    let port = "[[case.http]]\nrequest = 'GET http://127.0.0.1:1/'";
+    run(&[
+        case(sent, "201 done", charge),
+        case(&format!("{sent}|show=x-charge"), "Some(\"ch-1\")", charge),
+        case("fetch:GET|http://127.0.0.1:1/", "200 ", port),
+        case(
+            "wasi:GET|https|api.test|/v1",
+            "200 yes",
+            "[[case.http]]\nrequest = 'GET https://api.test/v1'\nbody = 'yes'",
+        ),
+    ]
+    .concat())
+    .ok();
+
+    let ended = run(&[
+        case(
+            "fetch:GET|https://api.test/v1/a",
+            "501 the case has no answer",
+            "",
+        ),
+        case("ack", "", charge).replace("'drop'\nreason = ''", "'ack'"),
+        case(
+            &sent.replace('5', "6"),
+            "501 the case has no answer",
+            charge,
+        ),
+        // The rules apply, and what they deny is not sent.
+        "[[case]]\nbody = 'fetch:GET|https://api.test/v2'\noutcome = 'drop'\n\
+         [[case.http]]\nrequest = 'GET https://api.test/v2'\n"
+            .to_owned(),
+        case(
+            "fetch:GET|https://api.test/v1|b=x",
+            "200 ",
+            "[[case.http]]\nrequest = 'GET https://api.test/v1'\n",
+        ),
+    ]
+    .concat());
+    assert_eq!(ended.code, 1, "{ended:?}");
+    for line in [
+        "FAIL  case 1: did not expect the request `GET https://api.test/v1/a`, got drop: 501 the case has no answer",
+        "FAIL  case 2: expected the request `POST https://api.test/v1/charges?a=b cents=5`, got ack",
+        "FAIL  case 3: expected the request `POST https://api.test/v1/charges?a=b cents=5`, and it sent \
+         `POST https://api.test/v1/charges?a=b cents=6`, got drop: 501 the case has no answer",
+        "ok    case 5",
+        "1 passed, 4 failed",
+    ] {
+        assert!(
+            ended.stdout.lines().any(|l| l == line),
+            "{line}\n{}",
+            ended.stdout
+        );
+    }
+    let denied =
+        "FAIL  case 4: expected the request `GET https://api.test/v2`, got drop: Error::Denied";
+    assert!(ended.stdout.contains(denied), "{}", ended.stdout);
+
+    for (http, complaint) in [
+        (
+            "request = 'charges'",
+            "case 1: `http`: `request` is not like",
+        ),
+        ("request = 'GET http://a/'\nstatus = 99", "`status`: 99"),
+        (
+            "request = 'GET http://a/'\nheaders = { 'a b' = '' }",
+            "`headers`: `a b`",
+        ),
+    ] {
+        let ended = run(&case("ack", "", &format!("[[case.http]]\n{http}")));
+        assert_eq!(ended.code, 64, "{ended:?}");
+        assert!(ended.stderr.contains(complaint), "{complaint}: {ended:?}");
+    }
+}
+
+/// The publishing guest, with two destinations.
+fn test_publishing(table: &str, arguments: &[&str]) -> Ended {
+    let dir = tempfile::tempdir().unwrap();
+    let (cases, config) = (
+        dir.path().join("cases.toml"),
+        dir.path().join("hostler.toml"),
+    );
+    std::fs::write(&cases, table).unwrap();
+    let grants =
+        "[grant.publish]\ninvoices = 'stream:invoices'\nraw = { to = 'list:raw', codec = 'raw' }\n";
+    std::fs::write(&config, grants).unwrap();
+    let handler = hostler_tests::guests::guest("publishing");
+    let paths = [&handler, &cases, &config].map(|path| path.to_str().unwrap());
+    let mut command = hostler(["test", paths[0], paths[1], "--config", paths[2]]);
+    command.args(["--timeout", "50s", "--cpu", "50s"]);
+    end(command.args(arguments))
+}
+
+#[test]
+fn cases_compare_what_an_ack_publishes() {
+    let ended = test_publishing(
+        r#"
+        [[case]]
+        name = "all of it"
+        body = 'publish:invoices:{ "id": 1 }+header:invoices:tenant=7+later:invoices:60000:l+publish:raw:b'
+        outcome = "ack"
+        [[case.published]]
+        to = "invoices"
+        json = { id = 1 }
+        [[case.published]]
+        to = "invoices"
+        headers = { Tenant = "7" }
+        [[case.published]]
+        to = "invoices"
+        delay = "1m"
+        [[case.published]]
+        to = "raw"
+        body = "b"
+
+        [[case]]
+        name = "nothing is compared"
+        body = 'publish:invoices:x'
+        outcome = "ack"
+
+        [[case]]
+        name = "nothing is published"
+        outcome = "ack"
+        published = []
+
+        [[case]]
+        name = "another destination"
+        body = 'publish:invoices:x'
+        outcome = "ack"
+        published = [{ to = "raw" }]
+
+        [[case]]
+        name = "another body"
+        body = 'publish:invoices:x+publish:invoices:0123456789012345678901234567890a'
+        outcome = "ack"
+        published = [{ to = "invoices" }, { to = "invoices", body = "0123456789012345678901234567890b" }]
+
+        [[case]]
+        name = "other JSON"
+        body = 'publish:invoices:{"id":2}'
+        outcome = "ack"
+        published = [{ to = "invoices", json = { id = 1 } }]
+
+        [[case]]
+        name = "another header"
+        body = 'header:invoices:tenant=8'
+        outcome = "ack"
+        published = [{ to = "invoices", headers = { tenant = "7" } }]
+
+        [[case]]
+        name = "no header"
+        body = 'publish:invoices:x'
+        outcome = "ack"
+        published = [{ to = "invoices", headers = { tenant = "7" } }]
+
+        [[case]]
+        name = "another delay"
+        body = 'later:invoices:1000:x'
+        outcome = "ack"
+        published = [{ to = "invoices", delay = "2s" }]
+
+        [[case]]
+        name = "a delay"
+        body = 'later:invoices:1000:x'
+        outcome = "ack"
+        published = [{ to = "invoices", delay = "0s" }]
+
+        [[case]]
+        name = "one too many"
+        body = 'publish:invoices:x'
+        outcome = "ack"
+        published = []
+
+        [[case]]
+        name = "another outcome"
+        body = 'publish:invoices:x+publish:raw:y+nack'
+        outcome = "ack"
+        published = [{ to = "invoices" }]
+        "#,
+        &[],
+    );
+    assert_eq!(ended.code, 1, "{ended:?}");
+    for line in [
+        "ok    all of it",
+        "ok    nothing is compared",
+        "ok    nothing is published",
+        "FAIL  another destination: expected message 1 to go to `raw`, not to `invoices`, got ack",
+        "      would publish to invoices: x",
+        "FAIL  another body: expected message 2 (to `invoices`) to have the body `…12345678901234567890b`, not \
+         `…12345678901234567890a`, got ack",
+        "FAIL  other JSON: expected message 1 (to `invoices`) to have the body `{\"id\":1}`, not `{\"id\":2}`, got ack",
+        "FAIL  another header: expected message 1 (to `invoices`) to have the header `tenant` = `7`, not `8`, got ack",
+        "      would publish to invoices with tenant=8: ",
+        "FAIL  no header: expected message 1 (to `invoices`) to have the header `tenant` = `7`, and it is missing, got ack",
+        "FAIL  another delay: expected message 1 (to `invoices`) to have the delay 2s, not 1s, got ack",
+        "      would publish to invoices after 1s: x",
+        "FAIL  a delay: expected message 1 (to `invoices`) to have no delay, got ack",
+        "FAIL  one too many: expected 0 published messages, not 1, got ack",
+        "FAIL  another outcome: expected ack, got nack-requeue",
+        "      would publish and set nothing (2 held effects are discarded)",
+        "3 passed, 9 failed",
+    ] {
+        let mut lines = ended.stdout.lines();
+        assert!(lines.any(|l| l == line), "{line}\n{}", ended.stdout);
+    }
+    for (table, complaint) in [
+        (
+            "[[case]]\noutcome = 'drop'\npublished = [{ to = 'a' }]",
+            "`published` does not go with this outcome",
+        ),
+        (
+            "[[case]]\noutcome = 'ack'\npublished = [{ to = 'a' }, { to = 'a', body = '', json = 1 }]",
+            "published message 2: more than one content",
+        ),
+        (
+            "[[case]]\noutcome = 'ack'\npublished = [{ to = 'a', delay = 'x' }]",
+            "published message 1: `delay`",
+        ),
+    ] {
+        let ended = test_publishing(table, &[]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (64, ""), "{ended:?}");
+        assert!(ended.stderr.contains(complaint), "{complaint}: {ended:?}");
+    }
+}
+
+#[test]
+fn cases_give_and_compare_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cases, config) = (
+        dir.path().join("cases.toml"),
+        dir.path().join("hostler.toml"),
+    );
+    let grants =
+        "[grant.publish]\ninvoices = 'stream:invoices'\n[grant.key-value]\nprefix = '{test}:kv:'\n";
+    std::fs::write(&config, grants).unwrap();
+    let handler = hostler_tests::guests::guest("keyed");
+    let paths = [&handler, &cases, &config].map(|path| path.to_str().unwrap());
+    let test = |table: &str, arguments: &[&str]| {
+        std::fs::write(&cases, table).unwrap();
+        let mut command = hostler(["test", paths[0], paths[1]]);
+        command.args(["--timeout", "50s", "--cpu", "50s"]);
+        end(command.args(arguments))
+    };
+    let with_config = ["--config", paths[2]];
+    let ended = test(
+        r#"
+        [[case]]
+        name = "all of it"
+        body = "add:total+lasting:60000:seen=1+delete:old"
+        outcome = "ack"
+        [case.key-value]
+        total = "5"
+        [[case.written]]
+        key = "total"
+        json = 6
+        [[case.written]]
+        key = "seen"
+        ttl = "1m"
+        [[case.written]]
+        key = "old"
+        deleted = true
+
+        [[case]]
+        name = "the values of another case are gone"
+        body = "find:total"
+        outcome = "ack"
+        written = []
+
+        [[case]]
+        name = "a number is added at once"
+        body = "increment:total:2"
+        outcome = "drop"
+        reason = "7"
+        [case.key-value]
+        total = "5"
+
+        [[case]]
+        name = "another value"
+        body = "set:total=6"
+        outcome = "ack"
+        written = [{ key = "total", value = "7" }]
+
+        [[case]]
+        name = "no value"
+        body = "delete:total"
+        outcome = "ack"
+        written = [{ key = "total", value = "7" }]
+
+        [[case]]
+        name = "a value"
+        body = "set:total=6"
+        outcome = "ack"
+        written = [{ key = "total", deleted = true }]
+
+        [[case]]
+        name = "another time"
+        body = "set:total=6"
+        outcome = "ack"
+        written = [{ key = "total", ttl = "1m" }]
+
+        [[case]]
+        name = "another key"
+        body = "lasting:60000:total=6+set:more=1"
+        outcome = "ack"
+        written = [{ key = "total" }]
+
+        [[case]]
+        name = "another outcome"
+        body = "set:total=6+publish:invoices:x+nack"
+        outcome = "ack"
+        "#,
+        &with_config,
+    );
+    assert_eq!(ended.code, 1, "{ended:?}");
+    for line in [
+        "ok    all of it",
+        "ok    the values of another case are gone",
+        "ok    a number is added at once",
+        "FAIL  another value: expected the key `total` to have the value `7`, not `6`, got ack",
+        "      would set total: 6",
+        "FAIL  no value: expected the key `total` to be set, got ack",
+        "      would delete total",
+        "FAIL  a value: expected the key `total` to be deleted, got ack",
+        "FAIL  another time: expected the key `total` to expire after 1m, not never, got ack",
+        "FAIL  another key: expected that the key `more` is not written, got ack",
+        "      would set total for 1m: 6",
+        "FAIL  another outcome: expected ack, got nack-requeue",
+        "      would publish and set nothing (2 held effects are discarded)",
+        "3 passed, 6 failed",
+    ] {
+        let mut lines = ended.stdout.lines();
+        assert!(lines.any(|l| l == line), "{line}\n{}", ended.stdout);
+    }
+    let case = "[[case]]\nbody = 'lasting:60000:a=1+delete:b'\noutcome = 'ack'\n";
+    let ended = test(case, &["--config", paths[2], "--json"]);
+    let json: Json = serde_json::from_str(ended.stdout.lines().next().unwrap()).unwrap();
+    let set =
+        serde_json::json!([{ "key": "a", "value": "1", "value_base64": null, "ttl_ms": 60_000 }]);
+    assert_eq!(
+        (&json["set"], &json["deleted"]),
+        (&set, &serde_json::json!(["b"]))
+    );
+    let wrong = "[[case]]\noutcome = 'ack'\nwritten = [{ key = 'a', deleted = true, value = '1' }]";
+    let ended = test(wrong, &with_config);
+    assert_eq!(ended.code, 64, "{ended:?}");
+    let said = "`written`: a deleted key has no value and no `ttl`";
+    assert!(ended.stderr.contains(said), "{ended:?}");
+}

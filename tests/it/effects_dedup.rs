@@ -114,6 +114,9 @@ async fn of_two_duplicates_that_run_at_once_one_has_effects(kind: Kind) {
     })
     .await;
     assert_eq!(DeadLetter::all(&scene.raw, "invoices").await.len(), 1);
+    // What did not happen is not counted.
+    assert_eq!(host.metric("hostler_published_total"), 1);
+    assert_eq!(host.metric("hostler_effects_void_total"), 0);
     host.drain().await.expect_code(0);
 }
 

@@ -69,6 +69,7 @@ async fn equal_payloads_are_parked_separately_and_come_back_when_due() {
     let backlog = Backlog {
         unread: false,
         pending: 3,
+        outbox: 0,
     };
     assert_eq!(host.backlog().await.unwrap(), backlog);
 

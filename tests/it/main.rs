@@ -24,6 +24,8 @@ mod cli_dev;
 #[cfg(test)]
 mod cli_new;
 #[cfg(test)]
+mod cli_new_with;
+#[cfg(test)]
 mod cli_run;
 #[cfg(test)]
 mod cli_test;
@@ -82,11 +84,29 @@ mod e2e_scene;
 #[cfg(test)]
 mod e2e_start;
 #[cfg(test)]
+mod effects_batch;
+#[cfg(test)]
 mod effects_dedup;
+#[cfg(test)]
+mod effects_docs;
+#[cfg(test)]
+mod effects_exactly_once;
+#[cfg(test)]
+mod effects_key_value;
+#[cfg(test)]
+mod effects_key_value_checked;
+#[cfg(test)]
+mod effects_outbox;
+#[cfg(test)]
+mod effects_outbox_cluster;
 #[cfg(test)]
 mod effects_publish;
 #[cfg(test)]
+mod effects_rules;
+#[cfg(test)]
 mod embedded_server;
+#[cfg(test)]
+mod example_charge;
 #[cfg(test)]
 mod fuzz_bodies;
 #[cfg(test)]

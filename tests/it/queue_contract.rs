@@ -101,6 +101,7 @@ async fn each_message_is_claimed_once_and_acknowledged_once(kind: Kind) {
     let backlog = Backlog {
         unread: true,
         pending: 3,
+        outbox: 0,
     };
     assert_eq!(host.backlog().await.unwrap(), backlog);
     let none = host.fetch(0, Duration::from_secs(9)).await;

@@ -4,13 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler::queue::stream::{PARKED_CONSUMER, StreamQueue};
-use hostler::queue::{Claim, Queue, Reply, SettleAction};
+use hostler::delivery::effect::{Budget, EffectLimits, Effects, Outlet, Outlets, Publication};
+use hostler::delivery::message::Headers;
+use hostler::queue::publish::Destination;
+use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
+use hostler::queue::{Claim, Queue, Reply, SettleAction, Settlement};
 use hostler::redis::Class;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
 use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, options, park};
+use crate::queue_stream::read_wide;
 use crate::scene::{
     discard, holds_nothing, is_empty, orphaned, record, requeue, settled, settlement,
 };
@@ -26,9 +30,13 @@ struct Cut {
 
 impl Cut {
     async fn new() -> Self {
+        Self::with(options()).await
+    }
+
+    async fn with(options: StreamOptions) -> Self {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
-        let host = StreamQueue::open(connector(&proxy.url()), options()).await;
+        let host = StreamQueue::open(connector(&proxy.url()), options).await;
         let host = host.unwrap();
         Self { scene, proxy, host }
     }
@@ -70,17 +78,28 @@ impl Cut {
     /// Settle with a reply that is cut, and then again.
     async fn settle(&self, after: u64, step: SettleAction) -> (Arc<Claim>, Reply) {
         let claim = self.claim().await;
-        let settlement = [settlement(&claim, 1, step)];
-        self.cut_script(after);
+        let reply = self.settle_claim(&claim, "EVALSHA", after, step).await;
+        (claim, reply)
+    }
+
+    /// The same for this claim: the reply to the request that contains this word is cut.
+    async fn settle_claim(
+        &self,
+        claim: &Arc<Claim>,
+        word: &str,
+        after: u64,
+        step: SettleAction,
+    ) -> Reply {
+        let settlement = [settlement(claim, 1, step)];
+        self.proxy.cut_reply(word, after);
         let first = self.host.settle(&settlement).await;
         self.heal().await;
         match first {
             // The reply was shorter than the cut.
-            Ok(replies) => return (claim, replies[0].clone()),
+            Ok(replies) => return replies[0].clone(),
             Err(error) => assert_eq!(error.class(), Class::Reconnect, "{error}"),
         }
-        let replies = self.host.settle(&settlement).await.unwrap();
-        (claim, replies[0].clone())
+        self.host.settle(&settlement).await.unwrap().remove(0)
     }
 
     /// The same for a step that removes the delivery.
@@ -100,6 +119,85 @@ async fn a_repeated_dead_letter_is_copied_once() {
         assert_eq!(cut.scene.length(DEAD).await, copies, "cut after {after}");
     }
     cut.assert_cut(8);
+}
+
+/// More fields than a script can pass to a command: a transaction copies them.
+#[tokio::test]
+async fn a_repeated_dead_letter_with_very_many_fields_is_copied_once() {
+    let cut = Cut::new().await;
+    for (copies, after) in (1..).zip(CUTS) {
+        let claim = read_wide(&cut.scene, &cut.host, 20_000).await;
+        let reply = cut
+            .settle_claim(&claim, "MULTI", after, dead_letter())
+            .await;
+        let is_removed = matches!(reply, Reply::Gone | Reply::Done);
+        assert!(is_removed, "cut after {after}: {reply:?}");
+        assert_eq!(cut.scene.held(claim.id).await, None);
+        assert_eq!(cut.scene.length(DEAD).await, copies, "cut after {after}");
+    }
+    cut.assert_cut(8);
+}
+
+/// An acknowledgement that publishes to `invoices`.
+fn acting(claim: &Arc<Claim>) -> Settlement {
+    let outlet = Outlet {
+        takes_delays: true,
+        takes_headers: true,
+    };
+    let outlets = Outlets::new([("invoices".to_owned(), outlet)].into());
+    let mut effects = Effects::new(&Budget::default());
+    let publication = Publication {
+        to: Arc::from("invoices"),
+        body: "x".into(),
+        headers: Headers::default(),
+        delay: None,
+    };
+    let limits = EffectLimits::default();
+    effects
+        .publish(&outlets, &limits, &claim.message, publication)
+        .unwrap();
+    Settlement {
+        effects: Some(Arc::new(effects)),
+        ..settlement(claim, 1, SettleAction::Acknowledge)
+    }
+}
+
+/// Whether the acknowledgement was carried out before the group was deleted, or not, only Redis knows: the
+/// new group gets back what was not.
+#[tokio::test]
+async fn effects_happen_once_if_their_answer_is_lost_and_the_group_is_deleted() {
+    let outlets = [("invoices".to_owned(), Destination::stream("invoices"))].into();
+    let cut = Cut::with(StreamOptions {
+        outlets: Arc::new(outlets),
+        ..options()
+    })
+    .await;
+    let mut published = 0;
+    for after in [0, 4] {
+        let claims = [cut.claim().await, cut.claim().await, cut.claim().await];
+        let [first, second, third] = [&claims[0], &claims[1], &claims[2]].map(acting);
+        // The last request but one says nothing about the next.
+        let replies = cut.host.settle(&[first]).await.unwrap();
+        assert_eq!(replies, [Reply::Done]);
+        cut.cut_script(after);
+        let again = second.clone();
+        let lost = cut.host.settle(&[second]).await.unwrap_err();
+        assert_eq!(lost.class(), Class::Reconnect, "{lost}");
+        cut.heal().await;
+        cut.scene.raw.ask("XGROUP DESTROY orders workers").await;
+        let request = [again, third];
+        let missing = cut.host.settle(&request).await.unwrap_err();
+        assert_eq!(missing.class(), Class::Missing, "{missing}");
+        let held = [1, 2].map(|n| (Arc::clone(&claims[n]), 1));
+        let repair = cut.host.repair(&held).await.unwrap();
+        assert_eq!(repair.held, [Reply::Gone, Reply::Done]);
+        let replies = cut.host.settle(&request).await.unwrap();
+        assert_eq!(replies, [Reply::Gone, Reply::Done]);
+        published += 3;
+        assert_eq!(cut.scene.length("invoices").await, published, "{after}");
+        cut.scene.assert_absent(&["{orders}:parked:workers"]).await;
+    }
+    cut.assert_cut(2);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use crate::scene::{cluster, discard, is_empty, orphaned, recorded, requeue, sett
 const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgroup +xack \
     +xpending +xclaim +xrange +xadd +xlen +xtrim +xgroup|create +xgroup|delconsumer +xinfo|groups \
     +xinfo|consumers +xinfo|stream +zadd +zrem +zscore +zcard +zrange +zrangebyscore \
-    +acl|whoami +acl|dryrun";
+    +multi +exec +acl|whoami +acl|dryrun";
 /// The keys that it needs, as an ACL names them, and as the check names them.
 const KEYS: [(&str, &str); 7] = [
     ("~orders", KEY),

@@ -15,8 +15,29 @@ use crate::queue_scene::{
 };
 use crate::scene::{fetch, is_empty, orphaned, record, requeue, settle, settled, settlement};
 
+/// Without transactions, every connection that breaks behind the copy would leave one.
+#[tokio::test]
+async fn a_dead_letter_with_very_many_fields_is_refused_without_the_right_to_transactions() {
+    for right in ["multi", "exec"] {
+        let scene = Scene::with_user(&format!("-{right}")).await;
+        let host = StreamQueue::open(connector(&scene.user_url()), options()).await;
+        let host = host.unwrap();
+        let claim = read_wide(&scene, &host, 4000).await;
+        let settlement = [settlement(&claim, 1, dead_letter())];
+        let replies = host.settle(&settlement).await.unwrap();
+        let is_refused =
+            matches!(&replies[0], Reply::Refused(why) if why.contains("multi and exec"));
+        assert!(is_refused, "{replies:?}");
+        assert_eq!(scene.length(DEAD).await, 0);
+        scene.assert_held(claim.id, host.consumer(), 1).await;
+        scene.rights(&format!("+{right}")).await;
+        assert_eq!(host.settle(&settlement).await.unwrap(), [Reply::Done]);
+        assert_eq!(scene.length(DEAD).await, 1);
+    }
+}
+
 /// An entry with this many fields, read by the host.
-async fn read_wide(scene: &Scene, host: &StreamQueue, fields: usize) -> Arc<Claim> {
+pub(crate) async fn read_wide(scene: &Scene, host: &StreamQueue, fields: usize) -> Arc<Claim> {
     let names: Vec<String> = (0..fields).map(|i| format!("f{i}")).collect();
     let mut words: Vec<&[u8]> = vec![b"XADD", b"orders", b"*"];
     for name in &names {
@@ -489,6 +510,7 @@ async fn the_backlog_reports_unread_and_pending_entries() {
     let both = Backlog {
         unread: true,
         pending: 1,
+        outbox: 0,
     };
     assert_eq!(host.backlog().await.unwrap(), both);
     // A deleted entry is not unread, although the `lag` of Redis may count it.

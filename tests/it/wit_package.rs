@@ -219,7 +219,8 @@ fn the_kept_bindings_match_wit_bindgen() {
         run(Command::new(wit_bindgen())
             .current_dir(repository())
             .args(arguments)
-            .args(["wit", "--world", "handler", "--out-dir"])
+            .arg("guest-examples/with/common/wit")
+            .args(["--world", "handler", "--out-dir"])
             .arg(dir.path()));
         files(dir.path())
     };

@@ -3,6 +3,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Imported Functions from `hostler:handler/http@1.1.0`
+
+__attribute__((__import_module__("hostler:handler/http@1.1.0"), __import_name__("fetch")))
+extern void __wasm_import_hostler_handler_http_fetch(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
+
+// Imported Functions from `hostler:handler/key-value@1.1.0`
+
+__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("get")))
+extern void __wasm_import_hostler_handler_key_value_get(uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("set")))
+extern void __wasm_import_hostler_handler_key_value_set(uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, uint8_t *);
+
+__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("delete")))
+extern void __wasm_import_hostler_handler_key_value_delete(uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("increment")))
+extern void __wasm_import_hostler_handler_key_value_increment(uint8_t *, size_t, int64_t, uint8_t *);
+
+// Imported Functions from `hostler:handler/publisher@1.1.0`
+
+__attribute__((__import_module__("hostler:handler/publisher@1.1.0"), __import_name__("publish")))
+extern void __wasm_import_hostler_handler_publisher_publish(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, uint8_t *);
+
+// Imported Functions from `hostler:handler/secrets@1.1.0`
+
+__attribute__((__import_module__("hostler:handler/secrets@1.1.0"), __import_name__("get")))
+extern void __wasm_import_hostler_handler_secrets_get(uint8_t *, size_t, uint8_t *);
+
 // Imported Functions from `hostler:handler/delivery@1.1.0`
 
 __attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("deadline-ms")))
@@ -58,17 +87,6 @@ static uint8_t RET_AREA[(16+2*sizeof(void*))];
 
 // Helper Functions
 
-void handler_option_string_free(handler_option_string_t *ptr) {
-  if (ptr->is_some) {
-    handler_string_free(&ptr->val);
-  }
-}
-
-void handler_tuple2_option_string_option_string_free(handler_tuple2_option_string_option_string_t *ptr) {
-  handler_option_string_free(&ptr->f0);
-  handler_option_string_free(&ptr->f1);
-}
-
 void handler_list_u8_free(handler_list_u8_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
@@ -76,6 +94,109 @@ void handler_list_u8_free(handler_list_u8_t *ptr) {
     for (size_t i = 0; i < list_len; i++) {
     }
     free(list_ptr);
+  }
+}
+
+void handler_tuple2_string_list_u8_free(handler_tuple2_string_list_u8_t *ptr) {
+  handler_string_free(&ptr->f0);
+  handler_list_u8_free(&ptr->f1);
+}
+
+void handler_list_tuple2_string_list_u8_free(handler_list_tuple2_string_list_u8_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    handler_tuple2_string_list_u8_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      handler_tuple2_string_list_u8_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void handler_option_list_u8_free(handler_option_list_u8_t *ptr) {
+  if (ptr->is_some) {
+    handler_list_u8_free(&ptr->val);
+  }
+}
+
+void handler_option_u32_free(handler_option_u32_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void hostler_handler_http_request_free(hostler_handler_http_request_t *ptr) {
+  handler_string_free(&ptr->method);
+  handler_string_free(&ptr->url);
+  handler_list_tuple2_string_list_u8_free(&ptr->headers);
+  handler_option_list_u8_free(&ptr->body);
+  handler_option_u32_free(&ptr->timeout_ms);
+}
+
+void hostler_handler_http_response_free(hostler_handler_http_response_t *ptr) {
+  handler_list_tuple2_string_list_u8_free(&ptr->headers);
+  handler_list_u8_free(&ptr->body);
+}
+
+void hostler_handler_http_error_free(hostler_handler_http_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      handler_string_free(&ptr->val.denied);
+      break;
+    }
+    case 1: {
+      handler_string_free(&ptr->val.dns);
+      break;
+    }
+    case 2: {
+      handler_string_free(&ptr->val.connect);
+      break;
+    }
+    case 3: {
+      handler_string_free(&ptr->val.tls);
+      break;
+    }
+    case 5: {
+      break;
+    }
+    case 6: {
+      handler_string_free(&ptr->val.protocol);
+      break;
+    }
+  }
+}
+
+void hostler_handler_http_result_response_error_free(hostler_handler_http_result_response_error_t *ptr) {
+  if (!ptr->is_err) {
+    hostler_handler_http_response_free(&ptr->val.ok);
+  } else {
+    hostler_handler_http_error_free(&ptr->val.err);
+  }
+}
+
+void hostler_handler_key_value_result_option_list_u8_string_free(hostler_handler_key_value_result_option_list_u8_string_t *ptr) {
+  if (!ptr->is_err) {
+    handler_option_list_u8_free(&ptr->val.ok);
+  } else {
+    handler_string_free(&ptr->val.err);
+  }
+}
+
+void handler_option_u64_free(handler_option_u64_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void hostler_handler_key_value_result_void_string_free(hostler_handler_key_value_result_void_string_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    handler_string_free(&ptr->val.err);
+  }
+}
+
+void hostler_handler_key_value_result_s64_string_free(hostler_handler_key_value_result_s64_string_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    handler_string_free(&ptr->val.err);
   }
 }
 
@@ -95,16 +216,36 @@ void handler_list_tuple2_string_string_free(handler_list_tuple2_string_string_t 
   }
 }
 
+void hostler_handler_publisher_outgoing_free(hostler_handler_publisher_outgoing_t *ptr) {
+  handler_list_u8_free(&ptr->body);
+  handler_list_tuple2_string_string_free(&ptr->headers);
+  handler_option_u64_free(&ptr->delay_ms);
+}
+
+void hostler_handler_secrets_result_string_string_free(hostler_handler_secrets_result_string_string_t *ptr) {
+  if (!ptr->is_err) {
+    handler_string_free(&ptr->val.ok);
+  } else {
+    handler_string_free(&ptr->val.err);
+  }
+}
+
+void handler_option_string_free(handler_option_string_t *ptr) {
+  if (ptr->is_some) {
+    handler_string_free(&ptr->val);
+  }
+}
+
+void handler_tuple2_option_string_option_string_free(handler_tuple2_option_string_option_string_t *ptr) {
+  handler_option_string_free(&ptr->f0);
+  handler_option_string_free(&ptr->f1);
+}
+
 void hostler_handler_types_message_free(hostler_handler_types_message_t *ptr) {
   handler_string_free(&ptr->id);
   handler_string_free(&ptr->queue);
   handler_list_u8_free(&ptr->body);
   handler_list_tuple2_string_string_free(&ptr->headers);
-}
-
-void handler_option_u64_free(handler_option_u64_t *ptr) {
-  if (ptr->is_some) {
-  }
 }
 
 void hostler_handler_types_outcome_free(hostler_handler_types_outcome_t *ptr) {
@@ -154,6 +295,285 @@ void handler_string_free(handler_string_t *ret) {
 }
 
 // Component Adapters
+
+bool hostler_handler_http_fetch(hostler_handler_http_request_t *request, hostler_handler_http_response_t *ret, hostler_handler_http_error_t *err) {
+  __attribute__((__aligned__(8)))
+  uint8_t ret_area[(16+4*sizeof(void*))];
+  int32_t option;
+  uint8_t * option1;
+  size_t option2;
+  if (((*request).body).is_some) {
+    const handler_list_u8_t *payload0 = &((*request).body).val;
+    option = 1;
+    option1 = (uint8_t *) (*payload0).ptr;
+    option2 = (*payload0).len;
+  } else {
+    option = 0;
+    option1 = 0;
+    option2 = 0;
+  }
+  int32_t option5;
+  int32_t option6;
+  if (((*request).timeout_ms).is_some) {
+    const uint32_t *payload4 = &((*request).timeout_ms).val;
+    option5 = 1;
+    option6 = (int32_t) (*payload4);
+  } else {
+    option5 = 0;
+    option6 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_http_fetch((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, option, option1, option2, option5, option6, ptr);
+  hostler_handler_http_result_response_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (hostler_handler_http_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + 8))),
+        (handler_list_tuple2_string_list_u8_t) (handler_list_tuple2_string_list_u8_t) { (handler_tuple2_string_list_u8_t*)(*((uint8_t **) (ptr + (8+1*sizeof(void*))))), (*((size_t*) (ptr + (8+2*sizeof(void*))))) },
+        (handler_list_u8_t) (handler_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (8+3*sizeof(void*))))), (*((size_t*) (ptr + (8+4*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      hostler_handler_http_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + 8));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.denied = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          variant.val.dns = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 2: {
+          variant.val.connect = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant.val.tls = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          break;
+        }
+        case 5: {
+          variant.val.too_large = (uint64_t) (*((int64_t*) (ptr + 16)));
+          break;
+        }
+        case 6: {
+          variant.val.protocol = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_key_value_get(handler_string_t *key, handler_option_list_u8_t *ret, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_key_value_get((uint8_t *) (*key).ptr, (*key).len, ptr);
+  hostler_handler_key_value_result_option_list_u8_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      handler_option_list_u8_t option;
+      switch ((int32_t) *((uint8_t*) (ptr + sizeof(void*)))) {
+        case 0: {
+          option.is_some = false;
+          break;
+        }
+        case 1: {
+          option.is_some = true;
+          option.val = (handler_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = option;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_key_value_set(handler_string_t *key, handler_list_u8_t *value, uint64_t *maybe_ttl_ms, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  handler_option_u64_t ttl_ms;
+  ttl_ms.is_some = maybe_ttl_ms != NULL;if (maybe_ttl_ms) {
+    ttl_ms.val = *maybe_ttl_ms;
+  }
+  int32_t option;
+  int64_t option1;
+  if ((ttl_ms).is_some) {
+    const uint64_t *payload0 = &(ttl_ms).val;
+    option = 1;
+    option1 = (int64_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_key_value_set((uint8_t *) (*key).ptr, (*key).len, (uint8_t *) (*value).ptr, (*value).len, option, option1, ptr);
+  hostler_handler_key_value_result_void_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_key_value_delete(handler_string_t *key, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_key_value_delete((uint8_t *) (*key).ptr, (*key).len, ptr);
+  hostler_handler_key_value_result_void_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_key_value_increment(handler_string_t *key, int64_t delta, int64_t *ret, handler_string_t *err) {
+  __attribute__((__aligned__(8)))
+  uint8_t ret_area[(8+2*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_key_value_increment((uint8_t *) (*key).ptr, (*key).len, delta, ptr);
+  hostler_handler_key_value_result_s64_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = *((int64_t*) (ptr + 8));
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 8))), (*((size_t*) (ptr + (8+1*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_publisher_publish(handler_string_t *queue, hostler_handler_publisher_outgoing_t *message, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  int32_t option;
+  int64_t option1;
+  if (((*message).delay_ms).is_some) {
+    const uint64_t *payload0 = &((*message).delay_ms).val;
+    option = 1;
+    option1 = (int64_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_publisher_publish((uint8_t *) (*queue).ptr, (*queue).len, (uint8_t *) ((*message).body).ptr, ((*message).body).len, (uint8_t *) ((*message).headers).ptr, ((*message).headers).len, option, option1, ptr);
+  hostler_handler_key_value_result_void_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_secrets_get(handler_string_t *name, handler_string_t *ret, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_secrets_get((uint8_t *) (*name).ptr, (*name).len, ptr);
+  hostler_handler_secrets_result_string_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
 
 uint64_t hostler_handler_delivery_deadline_ms(void) {
   int64_t ret = __wasm_import_hostler_handler_delivery_deadline_ms();

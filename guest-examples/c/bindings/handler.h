@@ -15,19 +15,119 @@ typedef struct handler_string_t {
 } handler_string_t;
 
 typedef struct {
-  bool is_some;
-  handler_string_t val;
-} handler_option_string_t;
-
-typedef struct {
-  handler_option_string_t f0;
-  handler_option_string_t f1;
-} handler_tuple2_option_string_option_string_t;
-
-typedef struct {
   uint8_t *ptr;
   size_t len;
 } handler_list_u8_t;
+
+typedef struct {
+  handler_string_t f0;
+  handler_list_u8_t f1;
+} handler_tuple2_string_list_u8_t;
+
+typedef struct {
+  handler_tuple2_string_list_u8_t *ptr;
+  size_t len;
+} handler_list_tuple2_string_list_u8_t;
+
+typedef struct {
+  bool is_some;
+  handler_list_u8_t val;
+} handler_option_list_u8_t;
+
+typedef struct {
+  bool is_some;
+  uint32_t val;
+} handler_option_u32_t;
+
+// A request. The host connects, and adds the headers that belong to the connection. It follows
+// no redirect, and decodes no body.
+typedef struct hostler_handler_http_request_t {
+  // The method, such as `GET`.
+  handler_string_t   method;
+  // The absolute URL, without user and password.
+  handler_string_t   url;
+  // The headers. The host refuses those that it sets itself, such as `host`.
+  handler_list_tuple2_string_list_u8_t   headers;
+  // The body, if there is one.
+  handler_option_list_u8_t   body;
+  // The call fails after this many milliseconds; none = the limit of the grant. No call takes
+  // longer than its attempt or its grant allows.
+  handler_option_u32_t   timeout_ms;
+} hostler_handler_http_request_t;
+
+// The response of the server, whatever its status is.
+typedef struct hostler_handler_http_response_t {
+  // The status, such as 200.
+  uint16_t   status;
+  // The headers: names in lower case, values byte for byte.
+  handler_list_tuple2_string_list_u8_t   headers;
+  // The body, byte for byte.
+  handler_list_u8_t   body;
+} hostler_handler_http_response_t;
+
+// Why there is no response.
+typedef struct hostler_handler_http_error_t {
+  uint8_t tag;
+  union {
+    handler_string_t     denied;
+    handler_string_t     dns;
+    handler_string_t     connect;
+    handler_string_t     tls;
+    uint64_t     too_large;
+    handler_string_t     protocol;
+  } val;
+} hostler_handler_http_error_t;
+
+// No grant allows the request, or the request is not valid. Nothing was sent.
+#define HOSTLER_HANDLER_HTTP_ERROR_DENIED 0
+// The name of the server has no address.
+#define HOSTLER_HANDLER_HTTP_ERROR_DNS 1
+// No connection could be made.
+#define HOSTLER_HANDLER_HTTP_ERROR_CONNECT 2
+// The certificate or the encryption of the server is not accepted.
+#define HOSTLER_HANDLER_HTTP_ERROR_TLS 3
+// The time was over. The server may have handled the request.
+#define HOSTLER_HANDLER_HTTP_ERROR_TIMEOUT 4
+// The response has more bytes than this limit. The server may have handled the request.
+#define HOSTLER_HANDLER_HTTP_ERROR_TOO_LARGE 5
+// The connection broke, or the answer is not HTTP. The server may have handled the request.
+#define HOSTLER_HANDLER_HTTP_ERROR_PROTOCOL 6
+
+typedef struct {
+  bool is_err;
+  union {
+    hostler_handler_http_response_t ok;
+    hostler_handler_http_error_t err;
+  } val;
+} hostler_handler_http_result_response_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    handler_option_list_u8_t ok;
+    handler_string_t err;
+  } val;
+} hostler_handler_key_value_result_option_list_u8_string_t;
+
+typedef struct {
+  bool is_some;
+  uint64_t val;
+} handler_option_u64_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    handler_string_t err;
+  } val;
+} hostler_handler_key_value_result_void_string_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    int64_t ok;
+    handler_string_t err;
+  } val;
+} hostler_handler_key_value_result_s64_string_t;
 
 typedef struct {
   handler_string_t f0;
@@ -38,6 +138,34 @@ typedef struct {
   handler_tuple2_string_string_t *ptr;
   size_t len;
 } handler_list_tuple2_string_string_t;
+
+// A message to publish.
+typedef struct hostler_handler_publisher_outgoing_t {
+  // The body, byte for byte.
+  handler_list_u8_t   body;
+  // The headers.
+  handler_list_tuple2_string_string_t   headers;
+  // Deliver the message after this many milliseconds.
+  handler_option_u64_t   delay_ms;
+} hostler_handler_publisher_outgoing_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    handler_string_t ok;
+    handler_string_t err;
+  } val;
+} hostler_handler_secrets_result_string_string_t;
+
+typedef struct {
+  bool is_some;
+  handler_string_t val;
+} handler_option_string_t;
+
+typedef struct {
+  handler_option_string_t f0;
+  handler_option_string_t f1;
+} handler_tuple2_option_string_option_string_t;
 
 // One message, as one attempt receives it.
 typedef struct hostler_handler_types_message_t {
@@ -56,11 +184,6 @@ typedef struct hostler_handler_types_message_t {
   // The time when the message was enqueued, in epoch milliseconds; 0 = unknown.
   uint64_t   enqueued_ms;
 } hostler_handler_types_message_t;
-
-typedef struct {
-  bool is_some;
-  uint64_t val;
-} handler_option_u64_t;
 
 // The handler's decision about the message.
 typedef struct hostler_handler_types_outcome_t {
@@ -82,6 +205,32 @@ typedef hostler_handler_types_message_t exports_hostler_handler_message_handler_
 
 typedef hostler_handler_types_outcome_t exports_hostler_handler_message_handler_outcome_t;
 
+// Imported Functions from `hostler:handler/http@1.1.0`
+// Send a request and wait for the whole response.
+extern bool hostler_handler_http_fetch(hostler_handler_http_request_t *request, hostler_handler_http_response_t *ret, hostler_handler_http_error_t *err);
+
+// Imported Functions from `hostler:handler/key-value@1.1.0`
+// The value of a key; none = it has no value. Sees what this attempt has set and deleted.
+extern bool hostler_handler_key_value_get(handler_string_t *key, handler_option_list_u8_t *ret, handler_string_t *err);
+// Set a value, which expires this many milliseconds after the acknowledgement; none = never. This
+// happens together with the acknowledgement of the current message: both happen, or neither.
+extern bool hostler_handler_key_value_set(handler_string_t *key, handler_list_u8_t *value, uint64_t *maybe_ttl_ms, handler_string_t *err);
+// Delete a value. This happens together with the acknowledgement of the current message: both
+// happen, or neither.
+extern bool hostler_handler_key_value_delete(handler_string_t *key, handler_string_t *err);
+// Add to a number, and return the sum. This happens at once, so a message that is handled twice
+// adds twice.
+extern bool hostler_handler_key_value_increment(handler_string_t *key, int64_t delta, int64_t *ret, handler_string_t *err);
+
+// Imported Functions from `hostler:handler/publisher@1.1.0`
+// Publish to a queue. This happens together with the acknowledgement of the current message:
+// both happen, or neither.
+extern bool hostler_handler_publisher_publish(handler_string_t *queue, hostler_handler_publisher_outgoing_t *message, handler_string_t *err);
+
+// Imported Functions from `hostler:handler/secrets@1.1.0`
+// The present value of a secret. It can change while the handler runs.
+extern bool hostler_handler_secrets_get(handler_string_t *name, handler_string_t *ret, handler_string_t *err);
+
 // Imported Functions from `hostler:handler/delivery@1.1.0`
 // Milliseconds until this attempt times out.
 extern uint64_t hostler_handler_delivery_deadline_ms(void);
@@ -95,19 +244,45 @@ void exports_hostler_handler_message_handler_handle(exports_hostler_handler_mess
 
 // Helper Functions
 
-void handler_option_string_free(handler_option_string_t *ptr);
-
-void handler_tuple2_option_string_option_string_free(handler_tuple2_option_string_option_string_t *ptr);
-
 void handler_list_u8_free(handler_list_u8_t *ptr);
+
+void handler_tuple2_string_list_u8_free(handler_tuple2_string_list_u8_t *ptr);
+
+void handler_list_tuple2_string_list_u8_free(handler_list_tuple2_string_list_u8_t *ptr);
+
+void handler_option_list_u8_free(handler_option_list_u8_t *ptr);
+
+void handler_option_u32_free(handler_option_u32_t *ptr);
+
+void hostler_handler_http_request_free(hostler_handler_http_request_t *ptr);
+
+void hostler_handler_http_response_free(hostler_handler_http_response_t *ptr);
+
+void hostler_handler_http_error_free(hostler_handler_http_error_t *ptr);
+
+void hostler_handler_http_result_response_error_free(hostler_handler_http_result_response_error_t *ptr);
+
+void hostler_handler_key_value_result_option_list_u8_string_free(hostler_handler_key_value_result_option_list_u8_string_t *ptr);
+
+void handler_option_u64_free(handler_option_u64_t *ptr);
+
+void hostler_handler_key_value_result_void_string_free(hostler_handler_key_value_result_void_string_t *ptr);
+
+void hostler_handler_key_value_result_s64_string_free(hostler_handler_key_value_result_s64_string_t *ptr);
 
 void handler_tuple2_string_string_free(handler_tuple2_string_string_t *ptr);
 
 void handler_list_tuple2_string_string_free(handler_list_tuple2_string_string_t *ptr);
 
-void hostler_handler_types_message_free(hostler_handler_types_message_t *ptr);
+void hostler_handler_publisher_outgoing_free(hostler_handler_publisher_outgoing_t *ptr);
 
-void handler_option_u64_free(handler_option_u64_t *ptr);
+void hostler_handler_secrets_result_string_string_free(hostler_handler_secrets_result_string_string_t *ptr);
+
+void handler_option_string_free(handler_option_string_t *ptr);
+
+void handler_tuple2_option_string_option_string_free(handler_tuple2_option_string_option_string_t *ptr);
+
+void hostler_handler_types_message_free(hostler_handler_types_message_t *ptr);
 
 void hostler_handler_types_outcome_free(hostler_handler_types_outcome_t *ptr);
 

@@ -174,7 +174,7 @@ struct ComponentJson<'a> {
 #[derive(Serialize)]
 struct ImportJson<'a> {
     name: &'a str,
-    /// `nothing`, `inert`, `grant` (it is given), `later-grant` or `unknown`.
+    /// `nothing`, `inert`, `grant` (it is given) or `unknown`.
     needs: &'static str,
     grant: Option<&'static str>,
 }
@@ -185,7 +185,6 @@ impl<'a> From<&'a Import> for ImportJson<'a> {
             Need::Nothing => ("nothing", None),
             Need::Inert => ("inert", None),
             Need::Grant(grant) => ("grant", Some(grant)),
-            Need::LaterGrant(grant) => ("later-grant", Some(grant)),
             Need::Unknown => ("unknown", None),
         };
         Self {
@@ -256,7 +255,6 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
             }
             Need::Inert => "there, but empty".to_owned(),
             Need::Grant(grant) => format!("by the grant `{grant}`"),
-            Need::LaterGrant(grant) => format!("needs the grant `{grant}`"),
             Need::Unknown => "unknown to this host".to_owned(),
         };
         [format!("  {}", import.name), need]

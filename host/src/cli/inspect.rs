@@ -134,6 +134,15 @@ fn text(report: &Inspected<'_>) -> String {
         let text = format!("{name} (retention `acked` trims up to {needs})");
         facts.push(["slowest group".to_owned(), text]);
     }
+    for (index, outbox) in queue.outboxes.iter().filter(|o| o.length > 0).enumerate() {
+        let (to, length) = (&outbox.to, outbox.length);
+        let age = duration_ms(outbox.oldest_ms.unwrap_or_default());
+        let name = if index == 0 { "outbox" } else { "" };
+        facts.push([
+            name.to_owned(),
+            format!("{length} to {to} (the oldest for {age})"),
+        ]);
+    }
     let mut parts = vec![output::table(facts)];
     if !queue.consumers.is_empty() {
         let rows = queue.consumers.iter().map(|consumer| {

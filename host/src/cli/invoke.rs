@@ -12,7 +12,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Sandboxed};
 use crate::cli::message::{Body, Header, header, headers};
 use crate::cli::session::block_on;
-use crate::cli::{Variables, output, text};
+use crate::cli::{Variables, effects, output, text};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
 use crate::delivery::outcome::Outcome;
@@ -29,6 +29,10 @@ Examples:
   hostler invoke handler.wasm --body '{\"id\":1,\"amount\":5}'
   hostler invoke handler.wasm --body-file o.json --header tenant=a --attempt 3
   echo hello | hostler invoke handler.wasm --body-file - --json
+  hostler invoke handler.wasm --config hostler.toml --body '{\"id\":1}'
+
+With the grants of a configuration it shows what an ack would publish and set.
+Redis is not used: no key has a value. HTTP requests are sent.
 
 Exit codes: 0 ack, 10 nack-requeue, 11 drop, 12 fault; 64 usage,
 65 bad component")]
@@ -81,6 +85,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let mut settings = args.flags.collect(variables).sandbox()?;
     settings.concurrency = 1;
     let sandbox = component::load(&args.file, &settings)?;
+    let keys = settings.grants.key_value.as_ref();
+    let prefix = keys.map_or("", |keys| &*keys.prefix);
     let headers = headers(&args.headers);
     let id = headers.find_str(MESSAGE_ID).unwrap_or(&args.id);
     let message = Message {
@@ -110,9 +116,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         fault: verdict.fault,
         duration_us: text::micros(report.duration),
         memory_bytes: report.memory_bytes,
+        effects: effects::Effects::of(&report, prefix),
         logs: lines.iter().map(|line| line.text.as_str()).collect(),
     };
-    output::either(args.json, &invoked, |_| shown(&verdict, &report, &lines))?;
+    output::either(args.json, &invoked, |_| {
+        shown(&verdict, &report, prefix, &lines)
+    })?;
     Ok(verdict.exit)
 }
 
@@ -129,6 +138,8 @@ struct Invoked<'a> {
     fault: Option<&'static str>,
     duration_us: u64,
     memory_bytes: usize,
+    #[serde(flatten)]
+    effects: effects::Effects<'a>,
     logs: Vec<&'a str>,
 }
 
@@ -185,13 +196,16 @@ impl fmt::Display for Verdict<'_> {
     }
 }
 
-fn shown(verdict: &Verdict<'_>, report: &Report, lines: &[LogLine]) -> String {
+fn shown(verdict: &Verdict<'_>, report: &Report, prefix: &str, lines: &[LogLine]) -> String {
     let facts = [
         ["outcome".to_owned(), verdict.to_string()],
         ["time".to_owned(), format!("{:.1?}", report.duration)],
         ["memory".to_owned(), text::size(report.memory_bytes as u64)],
     ];
     let mut text = output::table(facts);
+    for effect in effects::lines(report, prefix) {
+        text.push_str(&format!("\n{effect}"));
+    }
     for line in lines {
         text.push_str(&format!("\n{} | {}", line.stream.label(), line.text));
     }

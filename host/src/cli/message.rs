@@ -1,8 +1,10 @@
-//! A message as flags describe it: for `invoke` and `publish`.
+//! A message as flags or a table describe it: for `invoke`, `publish` and `test`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 
 use crate::cli::exit::{Exit, Failure};
@@ -83,4 +85,27 @@ pub(super) fn read(path: &Path, max: u64) -> Result<Bytes, Failure> {
         return Err(Failure::new(Exit::Usage, what));
     }
     Ok(bytes.into())
+}
+
+/// The body that one of these fields of a table gives; `None` = none does. Paths are relative to this
+/// folder.
+pub(super) fn table_body(
+    beside: &Path,
+    text: Option<String>,
+    base64: Option<String>,
+    file: Option<PathBuf>,
+) -> Result<Option<Bytes>, String> {
+    let body = match (text, base64, file) {
+        (None, None, None) => return Ok(None),
+        (Some(text), None, None) => text.into(),
+        (None, Some(text), None) => BASE64_STANDARD
+            .decode(text)
+            .map_err(|error| format!("`body_base64`: {error}"))?
+            .into(),
+        (None, None, Some(file)) => {
+            read(&beside.join(file), BODY_MAX).map_err(|failure| failure.what)?
+        }
+        _ => return Err("more than one body".to_owned()),
+    };
+    Ok(Some(body))
 }

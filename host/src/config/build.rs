@@ -1,13 +1,16 @@
 //! The configuration that each command needs: checked values, or all problems.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
-use crate::config::settings::{development, failures, handler, queue};
+use crate::config::settings::{development, failures, grants, handler, queue};
 use crate::config::{
     Bench, Config, DeadLetter, Destination, Development, Loaded, QueueKind, Redis, Trying,
 };
+use crate::effects::Effects;
+use crate::queue::outbox;
 use crate::sandbox;
 use crate::wire::stream;
 
@@ -25,6 +28,7 @@ impl Collected {
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         self.check_data_loss(queue.as_ref());
         self.check_publish(queue.as_ref(), dead_letter.as_ref());
+        self.check_keys(queue.as_ref());
         let dedup = self.check_dedup(queue.as_ref());
         let process = self.check_process();
         let effects = self.check_effects();
@@ -52,6 +56,12 @@ impl Collected {
             batching: self.batching(),
             dedup,
             outlets: Arc::new(self.publish_table().unwrap_or_default().0),
+            outbox: outbox::Rules {
+                mode: self.or_default(&grants::PUBLISH_OUTBOX),
+                max: self
+                    .or_default::<NonZeroU64>(&grants::PUBLISH_OUTBOX_MAX)
+                    .get(),
+            },
             policy,
             dead_letter,
             max_payload: self.or_default(&handler::MAX_PAYLOAD),
@@ -172,9 +182,18 @@ impl Collected {
     ///
     /// # Errors
     /// Every value that cannot be read.
-    pub fn sandbox(mut self) -> Result<sandbox::Settings, Error> {
-        let sandbox = self.sandbox_settings();
-        self.loaded(sandbox).map(|loaded| loaded.value)
+    pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
+        self.sandbox_and_effects().map(|(sandbox, _)| sandbox)
+    }
+
+    /// The same, and what is granted outside the sandbox.
+    ///
+    /// # Errors
+    /// Every value that cannot be read.
+    pub fn sandbox_and_effects(mut self) -> Result<(sandbox::Settings, Option<Effects>), Error> {
+        let effects = self.check_effects();
+        let sandbox = self.settings_with(effects.as_ref());
+        self.loaded((sandbox, effects)).map(|loaded| loaded.value)
     }
 
     /// This value, unless there are problems.

@@ -57,6 +57,7 @@ impl Collected {
             &failures::SECTION,
             &dead_letters::SECTION,
             &dedup::SECTION,
+            &grants::SECTION,
         ];
         self.check(self.kind(), &sections);
         let group = self.value(&queue::GROUP);
@@ -430,6 +431,22 @@ impl Collected {
             let source = self.source(&grants::PUBLISH).cloned();
             let what = format!("`grant.publish` has `{outlet}`, and `{key}` {problem}");
             self.conflict(source.as_ref(), what, "publish to another key");
+        }
+    }
+
+    /// The keys of the handler lie below those of its queue.
+    pub(super) fn check_keys(&mut self, queue: Option<&QueueKind>) {
+        let (Some(table), Some(queue)) = (self.value(&grants::KEY_VALUE), queue) else {
+            return;
+        };
+        if let Some(wanted) = table.wanted(queue.name()) {
+            let prefix = &table.0.prefix;
+            let source = self.source(&grants::KEY_VALUE).cloned();
+            let what = format!(
+                "`grant.key-value` has the prefix `{prefix}`, which is not below `{wanted}`"
+            );
+            let hint = format!("write `prefix = \"{wanted}\"`, or a longer one that begins so");
+            self.conflict(source.as_ref(), what, hint);
         }
     }
 

@@ -26,13 +26,13 @@ pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
 use crate::effects::Effects;
-use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::dedup::Dedup;
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, Retention};
+use crate::queue::{Outlets, outbox};
 use crate::redis::target::Target;
 use crate::rollout::breaker::{self, OnBreak};
 use crate::rollout::canary::{self, Share};
@@ -51,6 +51,7 @@ mod choices;
 mod collect;
 mod data_loss;
 mod file;
+mod key_value;
 mod problem;
 mod publish;
 mod queue;
@@ -108,6 +109,8 @@ pub struct Config {
     pub batching: Batching,
     /// Where the handler may publish, by the names that it uses.
     pub outlets: Outlets,
+    /// When that goes through an outbox.
+    pub outbox: outbox::Rules,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
     /// What follows an outcome.

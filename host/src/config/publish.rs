@@ -43,6 +43,8 @@ struct Table {
     to: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reliable: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sharded: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     codec: Option<CodecWord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,6 +76,7 @@ impl Value for PublishTable {
                 Written::Short(to) => Table {
                     to,
                     reliable: false,
+                    sharded: false,
                     codec: None,
                     body_field: None,
                 },
@@ -117,6 +120,9 @@ fn destination(table: Table) -> Result<Destination, String> {
     if kind != "list" {
         only(table.reliable, "reliable", "lists")?;
     }
+    if kind != "channel" {
+        only(table.sharded, "sharded", "channels")?;
+    }
     if kind != "stream" {
         only(table.body_field.is_some(), "body_field", "streams")?;
     }
@@ -138,7 +144,13 @@ fn destination(table: Table) -> Result<Destination, String> {
             };
             list.into()
         }
-        "channel" => Channel::new(key).codec(codec).into(),
+        "channel" => {
+            let channel = Channel::new(key).codec(codec);
+            match table.sharded {
+                true => channel.sharded().into(),
+                false => channel.into(),
+            }
+        }
         _ => return Err(format!("`{kind}` is not `stream`, `list` or `channel`")),
     })
 }
@@ -150,31 +162,36 @@ impl From<&Destination> for Written {
             Codec::Json => Some(CodecWord::Json),
             Codec::Raw => Some(CodecWord::Raw),
         };
-        let (to, reliable, codec, body_field) = match destination {
+        let mut table = Table {
+            to: destination.label(),
+            reliable: false,
+            sharded: false,
+            codec: None,
+            body_field: None,
+        };
+        match destination {
             Destination::Stream(to) => {
                 let default = Stream::new("").body_field;
-                let field = (to.body_field != default)
+                table.body_field = (to.body_field != default)
                     .then(|| String::from_utf8_lossy(&to.body_field).into_owned());
-                (format!("stream:{}", to.key), false, None, field)
             }
             Destination::List(to) => {
-                let codec = word(to.codec);
-                (format!("list:{}", to.key), to.reliable, codec, None)
+                table.codec = word(to.codec);
+                table.reliable = to.reliable;
             }
             Destination::Channel(to) => {
-                let codec = word(to.codec);
-                (format!("channel:{}", to.name), false, codec, None)
+                table.codec = word(to.codec);
+                table.sharded = to.sharded;
             }
-        };
-        if !reliable && codec.is_none() && body_field.is_none() {
-            return Self::Short(to);
         }
-        Self::Long(Table {
-            to,
-            reliable,
-            codec,
-            body_field,
-        })
+        let is_short = !table.reliable
+            && !table.sharded
+            && table.codec.is_none()
+            && table.body_field.is_none();
+        match is_short {
+            true => Self::Short(table.to),
+            false => Self::Long(table),
+        }
     }
 }
 
@@ -184,7 +201,7 @@ mod tests {
 
     #[test]
     fn destinations_are_read_and_shown() {
-        let text = r#"{"a":"stream:invoices","b":{"to":"list:jobs","reliable":true,"codec":"json"},"c":{"to":"channel:news","codec":"raw"},"d":{"to":"stream:x","body_field":"data"}}"#;
+        let text = r#"{"a":"stream:invoices","b":{"to":"list:jobs","reliable":true,"codec":"json"},"c":{"to":"channel:news","codec":"raw"},"d":{"to":"stream:x","body_field":"data"},"e":{"to":"channel:n","sharded":true}}"#;
         let table = PublishTable::parse(text).unwrap();
         assert_eq!(table.0["a"], Destination::stream("invoices"));
         assert_eq!(
@@ -210,6 +227,10 @@ mod tests {
             (
                 r#"{"a":{"to":"stream:x","codec":"raw"}}"#,
                 "`codec` has a meaning",
+            ),
+            (
+                r#"{"a":{"to":"list:x","sharded":true}}"#,
+                "`sharded` has a meaning for channels only",
             ),
             (
                 r#"{"a":{"to":"channel:x","reliable":true}}"#,

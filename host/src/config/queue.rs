@@ -41,6 +41,8 @@ impl Config {
         let handlers = self.sandbox.concurrency;
         let held_max = held_max(handlers.saturating_mul(self.max_payload.as_usize()));
         let outlets = Arc::clone(&self.outlets);
+        let keys = self.sandbox.grants.key_value.as_ref();
+        let keys = keys.map(|rules| Arc::clone(&rules.prefix));
         let dead_letter = self.dead_letter.as_ref().map(|d| DeadLetterQueue {
             key: d.key.to_string(),
             max_len: Some(d.max_len.get()),
@@ -55,6 +57,8 @@ impl Config {
                 start: *start,
                 min_idle: self.min_idle,
                 outlets,
+                outbox: self.outbox,
+                keys,
                 dedup: self.dedup.clone(),
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
@@ -75,6 +79,8 @@ impl Config {
                 framing: *framing,
                 min_idle: self.min_idle,
                 outlets,
+                outbox: self.outbox,
+                keys,
                 dedup: self.dedup.clone(),
                 recovery: reliable.recovery.clone(),
                 dead_letter,

@@ -56,6 +56,7 @@ impl Collected {
             http,
             tcp,
             secrets,
+            keys: self.source(&grants::KEY_VALUE).is_some(),
             group: self.value(&queue::GROUP),
         };
         (!rules.is_empty()).then(|| Effects::new(rules))
@@ -108,6 +109,7 @@ impl Collected {
             grants: sandbox::Grants {
                 config: self.value(&grants::CONFIG),
                 publish: self.publish_table().map(|table| table.outlets()),
+                key_value: self.value(&grants::KEY_VALUE).map(|table| table.0),
                 outside: effects.map(|effects| sandbox::Outside(Arc::new(effects.clone()))),
             },
             cache: self.compile_cache(),

@@ -1,17 +1,18 @@
-//! Effects: the messages that an attempt publishes. The host holds them until the attempt ends. They
-//! happen with the acknowledgement, or not at all.
+//! Effects: the messages that an attempt publishes, and the keys that it writes. The host holds them until
+//! the attempt ends. They happen with the acknowledgement, or not at all.
 //!
-//! [`Effects::publish`] finds every mistake of a guest, so that a mistake is an error of its own call and
-//! never of the acknowledgement.
+//! [`Effects::publish`] and [`Effects::write`] find every mistake of a guest, so that a mistake is an error
+//! of its own call and never of the acknowledgement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::declared::headers;
+use super::key_value::{KeyRules, Keys, Seen, Written};
 use super::message::{
     Headers, MESSAGE_ID, Message, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT, TRACEPARENT, TRACESTATE,
 };
@@ -42,12 +43,12 @@ const RESERVED: [&str; 6] = [
 /// The beginnings of names that a handler may not set.
 const RESERVED_PREFIXES: [&str; 3] = ["x-hostler-", "x-dead-letter-", "redis-"];
 
-/// The bounds of what attempts publish.
+/// The bounds of what attempts publish and write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EffectLimits {
-    /// The most messages of an attempt.
+    /// The most messages and keys of an attempt.
     pub count: usize,
-    /// The most bytes of an attempt: names, values and bodies.
+    /// The most bytes of an attempt: names, headers and bodies, keys and values.
     pub bytes: usize,
     /// The most bytes of all attempts whose effects are not confirmed.
     pub host_bytes: usize,
@@ -104,12 +105,15 @@ pub struct Publication {
     pub delay: Option<Duration>,
 }
 
-/// What one attempt publishes.
+/// What one attempt publishes and writes, and what must not have changed for it.
 #[derive(Debug, Default)]
 pub struct Effects {
     publications: Vec<Publication>,
+    keys: Keys,
     bytes: usize,
     budget: Budget,
+    /// Redis has acknowledged the message without them.
+    is_void: AtomicBool,
 }
 
 /// The bytes of the unconfirmed effects of a host. Clones share it.
@@ -127,7 +131,7 @@ impl Budget {
 
 impl PartialEq for Effects {
     fn eq(&self, other: &Self) -> bool {
-        self.publications == other.publications
+        self.publications == other.publications && self.keys == other.keys
     }
 }
 
@@ -144,19 +148,47 @@ impl Effects {
     pub fn new(budget: &Budget) -> Self {
         Self {
             publications: Vec::new(),
+            keys: Keys::default(),
             bytes: 0,
             budget: budget.clone(),
+            is_void: AtomicBool::new(false),
         }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.publications.is_empty()
+        self.publications.is_empty() && self.keys == Keys::default()
+    }
+
+    /// The message is acknowledged, and they did not happen: those of a duplicate did before.
+    pub fn did_not_happen(&self) {
+        self.is_void.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they did not happen, although the message is acknowledged.
+    pub fn is_void(&self) -> bool {
+        self.is_void.load(Ordering::Relaxed)
     }
 
     /// The messages, in the order of their calls.
     pub fn publications(&self) -> &[Publication] {
         &self.publications
+    }
+
+    /// What is written, by the keys in Redis.
+    pub fn written(&self) -> impl ExactSizeIterator<Item = (&str, &Written)> {
+        let written = self.keys.written.iter();
+        written.map(|(key, written)| (&**key, written))
+    }
+
+    /// What was read and must not have changed, by the keys in Redis.
+    pub fn seen(&self) -> impl ExactSizeIterator<Item = (&str, &Seen)> {
+        self.keys.seen.iter().map(|(key, seen)| (&**key, seen))
+    }
+
+    /// What this attempt has written to a key in Redis.
+    pub fn own(&self, key: &str) -> Option<&Written> {
+        self.keys.written.get(key)
     }
 
     /// The size of names, values and bodies.
@@ -186,10 +218,7 @@ impl Effects {
             };
             return Err(format!("no destination has this name; granted: {granted}"));
         };
-        if self.publications.len() >= limits.count {
-            let most = limits.count;
-            return Err(format!("an attempt may publish {most} messages at most"));
-        }
+        self.check_count(limits)?;
         check_headers(headers, *outlet)?;
         if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
             if !outlet.takes_delays {
@@ -208,20 +237,90 @@ impl Effects {
                 limits.hops
             ));
         }
-        let bytes = publication.bytes();
-        if self.bytes.saturating_add(bytes) > limits.bytes {
-            let most = limits.bytes;
-            return Err(format!("an attempt may publish {most} bytes at most"));
+        self.hold(limits, 0, publication.bytes())?;
+        self.publications.push(publication);
+        Ok(())
+    }
+
+    /// Write a key of the handler with the acknowledgement. The last write of a key counts.
+    ///
+    /// # Errors
+    /// The mistake of the guest, or the bound that is reached: a text for the guest.
+    pub fn write(
+        &mut self,
+        rules: &KeyRules,
+        limits: &EffectLimits,
+        key: &str,
+        written: Written,
+    ) -> Result<(), String> {
+        let key = rules.full(key)?;
+        if let Some(value) = &written.value {
+            rules.check_value(value)?;
         }
-        if !self.budget.take(bytes, limits.host_bytes) {
+        let before = self.own(&key).map(|before| before.bytes(&key));
+        if before.is_none() {
+            self.check_count(limits)?;
+        }
+        self.hold(limits, before.unwrap_or(0), written.bytes(&key))?;
+        self.keys.written.insert(key, written);
+        Ok(())
+    }
+
+    /// The attempt has read this value of a key in Redis: it must be the same at the acknowledgement. The
+    /// first value of a key counts.
+    ///
+    /// # Errors
+    /// The bound that is reached: a text for the guest.
+    pub fn saw(&mut self, limits: &EffectLimits, key: String, seen: Seen) -> Result<(), String> {
+        if !self.keys.seen.contains_key(&key) {
+            self.hold(limits, 0, seen.bytes(&key))?;
+            self.keys.seen.insert(key, seen);
+        }
+        Ok(())
+    }
+
+    /// The attempt has changed this key in Redis at once: what it had read before does not count.
+    pub fn changed_at_once(&mut self, key: &str) {
+        if let Some(seen) = self.keys.seen.remove(key) {
+            self.give_back(seen.bytes(key));
+        }
+    }
+
+    fn check_count(&self, limits: &EffectLimits) -> Result<(), String> {
+        let most = limits.count;
+        match self.publications.len() + self.keys.written.len() < most {
+            true => Ok(()),
+            false => Err(format!(
+                "an attempt may publish {most} messages at most, written keys included"
+            )),
+        }
+    }
+
+    /// Hold so many bytes more, and so many fewer.
+    fn hold(&mut self, limits: &EffectLimits, fewer: usize, more: usize) -> Result<(), String> {
+        let after = (self.bytes - fewer).saturating_add(more);
+        if after > limits.bytes {
+            let most = limits.bytes;
+            return Err(format!(
+                "an attempt may publish {most} bytes at most, keys and values included"
+            ));
+        }
+        if after > self.bytes && !self.budget.take(after - self.bytes, limits.host_bytes) {
             return Err(
                 "the host holds too many messages that are not published yet: try again later"
                     .to_owned(),
             );
         }
-        self.bytes += bytes;
-        self.publications.push(publication);
+        match self.bytes.checked_sub(after) {
+            Some(freed) => self.give_back(freed),
+            None => self.bytes = after,
+        }
         Ok(())
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.budget.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -288,6 +387,7 @@ fn check_headers(headers: &Headers, outlet: Outlet) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::key_value::TTL_MAX;
 
     fn source(headers: Headers) -> Message {
         Message {
@@ -439,5 +539,61 @@ mod tests {
         assert_eq!(next.find_str(HOPS), Some("2"));
         assert_eq!(next.find_str(TRACEPARENT), Some("own"));
         assert_eq!(next.find_str(TRACESTATE), None);
+    }
+
+    #[test]
+    fn keys_are_held_within_the_same_bounds_and_their_last_write_counts() {
+        let rules = KeyRules {
+            prefix: Arc::from("{o}:kv:"),
+            value_max: 4,
+            checked: true,
+        };
+        let limits = EffectLimits {
+            count: 2,
+            bytes: 60,
+            host_bytes: 60,
+            hops: 64,
+        };
+        let budget = Budget::default();
+        let held = || budget.0.load(Ordering::Relaxed);
+        let mut effects = Effects::new(&budget);
+        let value = |text: &'static str| Written::value(Bytes::from(text), None).unwrap();
+        let mut write = |key: &str, written| effects.write(&rules, &limits, key, written);
+        assert_eq!(write("a", value("1234")), Ok(()));
+        assert_eq!(held(), 12);
+        assert_eq!(write("a", Written::nothing()), Ok(()));
+        assert_eq!(held(), 8);
+        assert_eq!(write("b", value("1")), Ok(()));
+        let refused = write("c", value("1")).expect_err("count");
+        assert!(refused.contains("2 messages at most"), "{refused}");
+        assert_eq!(write("b", value("2")), Ok(()));
+        assert!(write("", value("1")).expect_err("empty").contains("empty"));
+        let large = write("a", value("12345")).expect_err("large");
+        assert!(large.contains("more than 4 bytes"), "{large}");
+        assert_eq!(effects.own("{o}:kv:a"), Some(&Written::nothing()));
+        assert_eq!(effects.own("{o}:kv:b"), Some(&value("2")));
+        assert_eq!(effects.own("a"), None);
+
+        // What was read is held, too; the first look counts, until the key is changed at once.
+        let seen = |value: Option<&str>| Seen {
+            value: value.map(|digest| (1, digest.to_owned())),
+        };
+        assert_eq!(effects.saw(&limits, "k".to_owned(), seen(None)), Ok(()));
+        assert_eq!(
+            effects.saw(&limits, "k".to_owned(), seen(Some("x"))),
+            Ok(())
+        );
+        assert_eq!(effects.seen().next(), Some(("k", &seen(None))));
+        assert!(
+            effects
+                .saw(&limits, "other".to_owned(), seen(None))
+                .is_err()
+        );
+        effects.changed_at_once("k");
+        assert_eq!((effects.seen().len(), held()), (0, 17));
+        drop(effects);
+        assert_eq!(held(), 0);
+        let ttl = |ttl| Written::value(Bytes::new(), Some(ttl)).is_ok();
+        assert!(ttl(TTL_MAX) && !ttl(Duration::ZERO) && !ttl(TTL_MAX + Duration::from_millis(1)));
     }
 }

@@ -10,7 +10,8 @@
 //! - [`batch`]: the outcomes of a batch, whose halves run again if it faults.
 //! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
 //! - [`backoff`]: how long something that failed waits.
-//! - [`effect`]: what an attempt publishes with its acknowledgement.
+//! - [`effect`]: what an attempt publishes and writes with its acknowledgement.
+//! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
@@ -22,6 +23,7 @@ pub mod batch;
 pub mod death;
 pub(crate) mod declared;
 pub mod effect;
+pub mod key_value;
 pub mod ledger;
 pub mod message;
 pub mod millis;

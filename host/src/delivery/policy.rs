@@ -199,6 +199,12 @@ impl Policy {
         ))
     }
 
+    /// What an attempt had read changed before its acknowledgement, again and again.
+    pub fn changed_too_often(&self, attempt: u32, jitter: f64) -> Disposition {
+        let detail = || "the values that it read changed before each acknowledgement".to_owned();
+        self.again(None, attempt, jitter, detail)
+    }
+
     /// The gate turns a message away: no handler runs for it.
     pub fn turn_away(&self, reason: Reason, detail: String, attempts: u32) -> Disposition {
         self.dead_letter(Rejection::new(reason, detail, attempts, false))

@@ -56,9 +56,19 @@ pub(crate) enum Rule {
     /// 20: where attempts have effects, an acknowledgement checks owner and count: a late one without its
     /// effects would void those of the next owner.
     AcksWithEffectsAreChecked,
+    /// 21: an acknowledgement compares the values that its attempt read: without that, one of two
+    /// concurrent updates is lost.
+    #[cfg(test)]
+    ValuesAreCompared,
+    /// 22: an attempt whose values had changed runs again under the same charge.
+    RerunsAreUncharged,
     /// 19: what was parked in an earlier group is parked again.
     #[cfg(test)]
     ParkedAgain,
+    /// 23: an acknowledgement with effects that was carried out in an earlier group is not brought back
+    /// (`readopt.lua`).
+    #[cfg(test)]
+    ActedStaysSettled,
 }
 
 #[cfg(not(test))]

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::rules::{HostPattern, Reach, address_of};
+use super::stand_in::{self, Answering};
 use crate::sandbox::Promise;
 
 /// The longest time for one of several addresses. The request has its own deadline.
@@ -95,6 +96,8 @@ pub(super) struct Line {
     pub(super) tls: Option<TlsConnector>,
     pub(super) connections: Arc<Semaphore>,
     pub(super) resolver: Resolver,
+    /// Answers instead of every server.
+    pub(super) answering: Option<Answering>,
 }
 
 impl Service<Uri> for Connector {
@@ -123,6 +126,9 @@ impl Line {
             .acquire_owned()
             .await
             .map_err(|_| wrong("the pool"))?;
+        if let Some(answering) = &self.answering {
+            return Ok(Wire::new(stand_in::connect(answering, uri), false, permit));
+        }
         let addresses =
             allowed_addresses(&self.resolver, &self.pattern, &self.reach, &host).await?;
         let stream = dial(&addresses, port).await?;

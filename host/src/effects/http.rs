@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use super::connect::{ConnectError, Connector, Line, Resolver};
 use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
+use super::stand_in::Answering;
 use super::target::Target;
 use crate::delivery::text::{printable, truncated};
 use crate::sandbox::{Body, HttpError, Origin};
@@ -148,6 +149,7 @@ impl Pool {
         counts: &Arc<RuleCounts>,
         tls: Option<TlsConnector>,
         resolver: &Resolver,
+        answering: Option<&Answering>,
     ) -> Arc<Self> {
         Arc::new(Self {
             line: Arc::new(Line {
@@ -156,6 +158,7 @@ impl Pool {
                 tls,
                 connections: Arc::new(Semaphore::new(rule.connections)),
                 resolver: Arc::clone(resolver),
+                answering: answering.cloned(),
             }),
             in_flight: Arc::new(Semaphore::new(rule.in_flight)),
             seats: Mutex::default(),

@@ -1,19 +1,23 @@
-//! What grants do outside the sandbox: HTTP requests, secrets, and the names and addresses of sockets.
+//! What grants do outside the sandbox: HTTP requests, keys that are read, secrets, and the names and
+//! addresses of sockets.
 //!
 //! The [`sandbox`](crate::sandbox) asks by its trait [`Provider`]; nothing here knows WebAssembly. Every
 //! request is compared with the rules of the operator before a packet leaves, and every address after
 //! the answer of DNS.
 //!
 //! - [`rules`]: what is granted. [`address`]: networks. [`target`]: URLs.
+//! - `key_value`: keys that are read, and numbers that are added.
 //! - `http`: a pool for each rule. `connect`: DNS, the check of the address, TCP and TLS.
-//! - `secrets`: values that are read when they are used. `denials`: events.
+//! - `stand_in`: a server of a test. `secrets`: values that are read when they are used. `denials`: events.
 
 pub mod address;
 mod connect;
 mod denials;
 mod http;
+mod key_value;
 pub mod rules;
 mod secrets;
+pub mod stand_in;
 pub mod target;
 mod tls;
 
@@ -22,19 +26,25 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use ::http::{Method, Response};
+use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use crate::delivery::key_value::Seen;
 use crate::effects::connect::{
     ConnectError, NOT_ALLOWED, Resolver, allowed_addresses, system_resolver,
 };
 use crate::effects::denials::Denials;
 use crate::effects::http::{Allowed, Pool, headers};
+use crate::effects::key_value::Store;
 use crate::effects::rules::{HttpRule, Rules};
 use crate::effects::secrets::Secrets;
+use crate::effects::stand_in::Answering;
 use crate::effects::target::{Scheme, Target};
+use crate::redis::connection::Connector;
 use crate::sandbox::{
-    Body, HttpError, HttpRequest, LookupError, Offers, Origin, Promise, Provider,
+    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Promise, Provider,
+    ReadValues, Reading,
 };
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 
@@ -48,7 +58,9 @@ pub struct Effects(Arc<Inner>);
 struct Inner {
     rules: Rules,
     secrets: Secrets,
+    store: Store,
     resolver: Resolver,
+    answering: Option<Answering>,
     pools: Vec<OnceLock<Arc<Pool>>>,
     /// TLS with the certificates of the system, for all rules without their own.
     system_tls: OnceLock<TlsConnector>,
@@ -67,20 +79,40 @@ impl fmt::Debug for Effects {
 impl Effects {
     /// What these rules grant. Nothing is read or opened yet.
     pub fn new(rules: Rules) -> Self {
-        Self::with_resolver(rules, system_resolver())
+        Self::with(rules, system_resolver(), None)
     }
 
-    fn with_resolver(rules: Rules, resolver: Resolver) -> Self {
+    /// The same rules, with these answers to every request: none leaves this process.
+    #[must_use]
+    pub fn answered_by(&self, answering: Answering) -> Self {
+        let (rules, resolver) = (self.0.rules.clone(), Arc::clone(&self.0.resolver));
+        Self::with(rules, resolver, Some(answering))
+    }
+
+    fn with(rules: Rules, resolver: Resolver, answering: Option<Answering>) -> Self {
         let names = rules.http.iter().map(|rule| rule.name.clone());
         Self(Arc::new(Inner {
             secrets: Secrets::new(&rules.secrets),
+            store: Store::default(),
             resolver,
+            answering,
             pools: rules.http.iter().map(|_| OnceLock::new()).collect(),
             system_tls: OnceLock::new(),
             counts: Arc::new(RuleCounts::new(names)),
             denials: Denials::default(),
             rules,
         }))
+    }
+
+    /// Keys are those of this server from now on.
+    pub fn connect(&self, connector: &Connector) {
+        self.0.store.connect(connector);
+    }
+
+    /// A handler is tried, without a server: these keys have these values, and no other key has one.
+    pub fn try_with<V: Into<Bytes>>(&self, values: impl Iterator<Item = (String, V)>) {
+        let values = values.map(|(key, value)| (key, value.into()));
+        self.0.store.try_with(values.collect());
     }
 
     /// What the rules count.
@@ -97,6 +129,7 @@ impl Inner {
         }
         let rule = &self.rules.http[index];
         let tls = match (rule.scheme, &rule.ca) {
+            _ if self.answering.is_some() => None,
             (Scheme::Http, _) => None,
             (Scheme::Https, Some(ca)) => Some(tls::connector(Some(ca))?),
             (Scheme::Https, None) => Some(match self.system_tls.get() {
@@ -107,7 +140,14 @@ impl Inner {
                 }
             }),
         };
-        let pool = Pool::new(rule.clone(), index, &self.counts, tls, &self.resolver);
+        let pool = Pool::new(
+            rule.clone(),
+            index,
+            &self.counts,
+            tls,
+            &self.resolver,
+            self.answering.as_ref(),
+        );
         Ok(place.get_or_init(|| pool))
     }
 
@@ -302,6 +342,32 @@ impl Provider for Effects {
         })
     }
 
+    fn read(&self, _origin: &Origin, reading: Reading) -> Promise<ReadValues> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.store.read(&reading).await })
+    }
+
+    fn increment(&self, _origin: &Origin, key: String, delta: i64) -> Promise<Result<i64, String>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.store.increment(&key, delta).await })
+    }
+
+    fn swap(
+        &self,
+        _origin: &Origin,
+        key: String,
+        seen: Seen,
+        value: Bytes,
+    ) -> Promise<Result<bool, String>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.store.swap(&key, &seen, &value).await })
+    }
+
+    fn list(&self, _origin: &Origin, prefix: String, cursor: u64) -> Promise<KeyPage> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.store.list(&prefix, cursor).await })
+    }
+
     fn may_connect(&self, address: SocketAddr) -> bool {
         let mut rules = self.0.rules.tcp.iter();
         rules.any(|rule| rule.port == address.port() && rule.host.address() == Some(address.ip()))
@@ -443,7 +509,7 @@ mod tests {
             http: vec![rule("rebind.test", port, &["127.0.0.1"])],
             ..Rules::default()
         };
-        let effects = Effects::with_resolver(rules, resolver);
+        let effects = Effects::with(rules, resolver, None);
         let url = format!("http://rebind.test:{port}/");
         let mut found = Vec::new();
         for _ in 0..6 {
@@ -484,7 +550,7 @@ mod tests {
             http: vec![inside, rule("*.test", port, &[])],
             ..Rules::default()
         };
-        let effects = Effects::with_resolver(rules, resolver);
+        let effects = Effects::with(rules, resolver, None);
         let inside = get(&effects, &format!("http://api.test:{port}/inside")).await;
         assert_eq!(inside.unwrap(), "127.0.0.1");
         let other = get(&effects, &format!("http://api.test:{port}/other")).await;
@@ -519,7 +585,7 @@ mod tests {
             ],
             ..Rules::default()
         };
-        let effects = Effects::with_resolver(rules, resolver);
+        let effects = Effects::with(rules, resolver, None);
         let found = effects.resolve(&origin(), "DB.test").await.unwrap();
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(found, ["10.0.0.7:5432", "1.2.3.4:6432"]);

@@ -19,6 +19,8 @@ pub struct Rules {
     pub tcp: Vec<TcpRule>,
     /// `[grant.secret]`.
     pub secrets: Vec<SecretRule>,
+    /// Whether `[grant.key-value]` is there.
+    pub keys: bool,
     /// The consumer group of the queue, if it has one.
     pub group: Option<String>,
 }
@@ -26,7 +28,7 @@ pub struct Rules {
 impl Rules {
     /// Whether nothing is granted.
     pub fn is_empty(&self) -> bool {
-        self.http.is_empty() && self.tcp.is_empty() && self.secrets.is_empty()
+        self.http.is_empty() && self.tcp.is_empty() && self.secrets.is_empty() && !self.keys
     }
 }
 

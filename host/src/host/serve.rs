@@ -120,6 +120,9 @@ impl Host<'_> {
         stops: &mut StopSignals,
     ) -> Result<Served, Error> {
         let connector = &self.connected.connector;
+        if let Some(effects) = &config.effects {
+            effects.connect(connector);
+        }
         let options = queue_options(&config);
         let opened = open_queue(
             &config,

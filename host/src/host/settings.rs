@@ -19,7 +19,9 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
     let defaults = runtime::Settings::new(config.policy.clone());
     runtime::Settings {
         ledger: ledger::Settings {
-            checked_acks: !config.outlets.is_empty() || config.dedup.is_some(),
+            checked_acks: !config.outlets.is_empty()
+                || config.sandbox.grants.key_value.is_some()
+                || config.dedup.is_some(),
             concurrency: config.sandbox.concurrency,
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,

@@ -226,6 +226,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
             .collect();
         let source = Effects {
             outlets: &self.outlets,
+            outboxes: None,
             key: &self.name,
             group: None,
         };
@@ -237,7 +238,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
             between: &[],
             begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
             one: |_: &Settlement, _: &mut Cmd| {},
-            meaning: |_: &str| None,
+            meaning: |_: &Settlement, _: &str| None,
             about: |error| error,
         };
         let settled = source.settle(calls, (settlements, &acting), &mut replies);
@@ -276,6 +277,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
         Ok(Backlog {
             unread: self.source.waiting().await? > 0,
             pending: 0,
+            outbox: 0,
         })
     }
 

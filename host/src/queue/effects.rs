@@ -1,5 +1,5 @@
 //! Effects: one script checks owner and count, finds every reason to refuse, writes what the attempt
-//! published, and acknowledges. Deliveries in one call fail apart.
+//! published and wrote, and acknowledges. Deliveries in one call fail apart.
 //!
 //! Dies here: all of it has happened, or nothing. If the answer is lost, a repeat finds the delivery gone.
 
@@ -12,8 +12,11 @@ use redis::Cmd;
 use sha2::{Digest, Sha256};
 
 use super::at_least_once::calls::{Batch, PER_PIPELINE, Replies, all_of, answers, batches, note};
-use crate::delivery::effect::Publication;
+use crate::delivery::effect::{Effects, Publication};
+use crate::delivery::key_value::Written;
 use crate::delivery::message::Message;
+use crate::delivery::millis::millis_up;
+use crate::queue::outbox::{self, Outboxes};
 use crate::queue::publish::{self, Destination, Write};
 use crate::queue::{Reply, Settlement};
 use crate::redis::connection::Link;
@@ -31,6 +34,8 @@ pub type Outlets = Arc<BTreeMap<String, Destination>>;
 /// A queue whose handler has effects.
 pub(super) struct Source<'a> {
     pub(super) outlets: &'a Outlets,
+    /// The way to destinations in other slots; `None` = all is written directly.
+    pub(super) outboxes: Option<&'a Outboxes>,
     pub(super) key: &'a str,
     pub(super) group: Option<&'a str>,
 }
@@ -64,14 +69,14 @@ impl Source<'_> {
     where
         B: Fn(Script, &[&str]) -> (Cmd, usize),
         O: Fn(&Settlement, &mut Cmd),
-        N: Fn(&str) -> Option<Reply>,
+        N: Fn(&Settlement, &str) -> Option<Reply>,
         A: Fn(Error) -> Error,
     {
         let (mut acting, mut plain) = (Vec::new(), Vec::new());
         for &place in places {
             match self.writes(&settlements[place]) {
-                Ok(writes) if writes.is_empty() => plain.push((place, writes)),
-                Ok(writes) => acting.push((place, writes)),
+                Ok(writes) if writes.iter().any(Write::changes) => acting.push((place, writes)),
+                Ok(writes) => plain.push((place, writes)),
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
             }
         }
@@ -82,9 +87,9 @@ impl Source<'_> {
                 let some = batches.drain(..batches.len().min(PER_PIPELINE)).collect();
                 for (places, answer) in answers(calls.link, script, some).await? {
                     match answer {
-                        Ok(words) => note(script, &places, words, replies, |word| {
+                        Ok(words) => note(script, &places, words, replies, |place, word| {
                             let text = reply::text(script.name(), word)?;
-                            match (calls.meaning)(&text) {
+                            match (calls.meaning)(&settlements[place], &text) {
                                 Some(reply) => Ok(Some(reply)),
                                 None => reply_of(script.name(), &text).map(Some),
                             }
@@ -102,7 +107,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// What the acknowledgement of a delivery writes.
+    /// What the acknowledgement of a delivery writes, and what must not have changed for it.
     fn writes(&self, settlement: &Settlement) -> Result<Vec<Write>, publish::Error> {
         let Some(effects) = &settlement.effects else {
             return Ok(Vec::new());
@@ -112,9 +117,14 @@ impl Source<'_> {
             let outlet = self.outlets.get(&*publication.to);
             let outlet = outlet.ok_or(publish::Error::NoOutlet)?;
             let id = follow_up_id(self.key, self.group, &source.id, number);
-            follow_up(outlet, publication, source, &id)
+            let write = follow_up(outlet, publication, source, &id)?;
+            Ok(match self.outboxes {
+                Some(outboxes) => outboxes.write(&publication.to, write),
+                None => write,
+            })
         };
-        effects.publications().iter().zip(1..).map(write).collect()
+        let published = effects.publications().iter().zip(1..).map(write);
+        published.chain(keys(effects).map(Ok)).collect()
     }
 }
 
@@ -158,6 +168,19 @@ where
         }
         batches
     }
+}
+
+/// What an attempt has read and written.
+fn keys(effects: &Effects) -> impl Iterator<Item = Write> {
+    let seen = effects.seen().map(|(key, seen)| Write::Expect {
+        key: key.to_owned(),
+        seen: seen.clone(),
+    });
+    let written = effects.written().map(|(key, written)| Write::Value {
+        key: key.to_owned(),
+        written: written.clone(),
+    });
+    seen.chain(written)
 }
 
 /// The message that follows from `source`, as it is written.
@@ -232,6 +255,35 @@ fn add(write: &Write, place: usize, call: &mut Cmd) {
                 &[later.delay_ms.to_string().as_bytes(), &later.member],
             );
         }
+        Write::Outbox { max, write, .. } => {
+            let max = max.to_string();
+            let parts = outbox::encode(write);
+            let parts = parts.iter().map(|part| &part[..]);
+            let all: Vec<&[u8]> = std::iter::once(max.as_bytes()).chain(parts).collect();
+            add("outbox", &all);
+        }
+        Write::Value { written, .. } => match written {
+            Written {
+                value: Some(value),
+                ttl: Some(ttl),
+            } => add(
+                "set",
+                &[value, b"PX", millis_up(*ttl).to_string().as_bytes()],
+            ),
+            Written {
+                value: Some(value), ..
+            } => add("set", &[value]),
+            Written { value: None, .. } => add("delete", &[]),
+        },
+        Write::Expect { seen, .. } => match &seen.value {
+            Some((length, digest)) => {
+                add(
+                    "expect",
+                    &[length.to_string().as_bytes(), digest.as_bytes()],
+                );
+            }
+            None => add("expect", &[]),
+        },
     }
 }
 

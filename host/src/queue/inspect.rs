@@ -6,7 +6,8 @@ use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 use serde::Serialize;
 
-use super::Observation;
+pub use super::outbox::report::OutboxReport;
+use super::{Observation, outbox};
 use crate::delivery::message::DeliveryId;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
@@ -41,6 +42,8 @@ pub struct Report {
     pub next_due_ms: Option<u64>,
     /// Entries in the dead-letter queue, if one is named.
     pub dead_letters: Option<u64>,
+    /// What waits in outboxes for destinations in other slots.
+    pub outboxes: Vec<OutboxReport>,
     /// The group's consumers, or the list's instances, by name.
     pub consumers: Vec<ConsumerReport>,
     /// The stream's groups, in the order of their oldest needed entries: the first one limits
@@ -57,6 +60,7 @@ impl Report {
             oldest_pending: self.oldest_pending_ms.map(Duration::from_millis),
             parked: self.delayed,
             dead_letters: self.dead_letters,
+            ..Observation::default()
         }
     }
 }
@@ -167,6 +171,7 @@ async fn look(
         },
         consumers: read_consumers(reply::accepted(COMMAND, consumers)?)?,
         groups,
+        ..Report::default()
     })
 }
 
@@ -220,6 +225,21 @@ pub async fn list(
         consumers: reports,
         ..Report::default()
     })
+}
+
+/// What the outboxes of a queue hold. Without the right to ask, none is shown.
+///
+/// # Errors
+/// Other refusals of Redis.
+pub(super) async fn outboxes(link: &Link, key: &str) -> Result<Vec<OutboxReport>, Error> {
+    let asked = async {
+        let destinations = outbox::report::destinations(link, key).await?;
+        outbox::report::report(link, key, destinations).await
+    };
+    match asked.await {
+        Err(error) if error.is_missing_right() => Ok(Vec::new()),
+        asked => asked,
+    }
 }
 
 /// How many entries each of these keys holds: streams, or lists.

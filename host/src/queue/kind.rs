@@ -63,10 +63,14 @@ impl Place {
         dead_letter: Option<&str>,
     ) -> Result<Option<Report>, Error> {
         Ok(Some(match self {
-            Self::Stream { key, group } => inspect::stream(link, key, group, dead_letter).await?,
-            Self::List { key, recovery } => {
-                inspect::list(link, key, recovery.as_deref(), dead_letter).await?
-            }
+            Self::Stream { key, group } => Report {
+                outboxes: inspect::outboxes(link, key).await?,
+                ..inspect::stream(link, key, group, dead_letter).await?
+            },
+            Self::List { key, recovery } => Report {
+                outboxes: inspect::outboxes(link, key).await?,
+                ..inspect::list(link, key, recovery.as_deref(), dead_letter).await?
+            },
             Self::SimpleList { key } => {
                 let length = link.count("LLEN", key).await?;
                 Report {
@@ -115,9 +119,12 @@ impl QueueOptions {
     /// The first [`StartError`].
     pub async fn check(&self, connector: &Connector) -> Result<Vec<StartWarning>, StartError> {
         use requirements::{list, list_keys, pubsub, simple_list, stream, stream_keys};
-        let (keys, needs) = match self {
-            Self::Stream(options) => (stream_keys(options), stream(options)),
-            Self::List(options) => (list_keys(options), list(options)),
+        let requirements = |is_cluster| match self {
+            Self::Stream(options) => (
+                stream_keys(options, is_cluster),
+                stream(options, is_cluster),
+            ),
+            Self::List(options) => (list_keys(options, is_cluster), list(options, is_cluster)),
             Self::SimpleList(options) => {
                 let key = Key::new(&options.key, "list", "the queue");
                 (vec![key], simple_list(options))
@@ -125,7 +132,7 @@ impl QueueOptions {
             // A replica is enough: it passes on messages published on its primary.
             Self::PubSub(options) => (Vec::new(), pubsub(options)),
         };
-        check_all(connector, &keys, &needs).await
+        check_all(connector, requirements).await
     }
 
     /// Begin to serve it.

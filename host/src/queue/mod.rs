@@ -23,6 +23,7 @@ mod effects;
 pub mod inspect;
 pub mod kind;
 pub mod list;
+pub mod outbox;
 pub mod publish;
 pub mod pubsub;
 mod requirements;
@@ -134,6 +135,8 @@ pub struct Backlog {
     pub unread: bool,
     /// Deliveries that hosts hold, parked ones included, and messages published for later.
     pub pending: u64,
+    /// Messages in outboxes: acknowledged, and on their way to other slots.
+    pub outbox: u64,
 }
 
 /// The result of housekeeping.
@@ -185,6 +188,10 @@ pub struct Observation {
     pub parked: u64,
     /// Entries in the dead-letter queue.
     pub dead_letters: Option<u64>,
+    /// Messages in outboxes, on their way to other slots.
+    pub outbox: u64,
+    /// How long ago the oldest of them was acknowledged.
+    pub outbox_oldest: Option<Duration>,
 }
 
 /// The keys that had been deleted, and were made again.
@@ -221,6 +228,34 @@ pub struct Contact {
     pub gap: Duration,
     /// Messages dropped because the buffer was full.
     pub buffer_dropped: u64,
+}
+
+/// What the relays of a host did with the outboxes of its queue, and what is left, as far as this host knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Relayed {
+    /// Messages that this host has written to destinations in other slots.
+    pub written: u64,
+    /// Times that a destination refused the next message, or could not be reached.
+    pub refusals: u64,
+    /// Outboxes whose next message is refused.
+    pub blocked: u64,
+    /// Messages in all outboxes.
+    pub left: u64,
+    /// What was there when the queue was told to hurry is relayed, or cannot be relayed now.
+    pub is_done: bool,
+}
+
+impl Default for Relayed {
+    /// A queue without outboxes.
+    fn default() -> Self {
+        Self {
+            written: 0,
+            refusals: 0,
+            blocked: 0,
+            left: 0,
+            is_done: true,
+        }
+    }
 }
 
 /// The promise of a queue about a message that it has handed out.
@@ -337,6 +372,14 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// serving does not need: its failure does not mean that the queue fails.
     async fn observe(&self) -> Result<Option<Observation>, Error> {
         Ok(None)
+    }
+
+    /// The host drains, and settles nothing more: relay now what waits in outboxes.
+    fn hurry(&self) {}
+
+    /// What this host has relayed, and what is left in outboxes.
+    fn relayed(&self) -> Relayed {
+        Relayed::default()
     }
 
     /// This host leaves: remove its name, if nothing is pending under it.

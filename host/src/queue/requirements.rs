@@ -3,7 +3,6 @@
 //! The rights name every command with its keys, sent by Rust or by a script. Optional commands
 //! (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`, `ACL DRYRUN` itself) are left out.
 
-use crate::queue::Outlets;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::dedup::Dedup;
 use crate::queue::list::ListOptions;
@@ -11,12 +10,13 @@ use crate::queue::publish::{Channel, Destination};
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::{Retention, StreamOptions};
+use crate::queue::{Outlets, outbox};
 use crate::redis::rights::Need;
 use crate::redis::startup::Key;
 use crate::wire::keys;
 
 /// The keys of this stream: its own first, dead letters last.
-pub(super) fn stream_keys(options: &StreamOptions) -> Vec<Key> {
+pub(super) fn stream_keys(options: &StreamOptions, is_cluster: bool) -> Vec<Key> {
     let (key, group) = (&options.key, &options.group);
     let mut keys = vec![
         Key::new(key, "stream", "the queue"),
@@ -28,12 +28,13 @@ pub(super) fn stream_keys(options: &StreamOptions) -> Vec<Key> {
     let targets = targets(options.dead_letter.as_ref(), key);
     let dead = targets.into_iter();
     keys.extend(dead.map(|key| Key::new(key, "stream", DEAD_LETTERS)));
-    keys.extend(published_keys(&options.outlets, &options.key));
+    let publishing = Publishing::of(&options.outlets, &options.key, options.outbox, is_cluster);
+    keys.extend(publishing.keys());
     keys
 }
 
 /// The keys of this reliable list: its own first, dead letters last.
-pub(super) fn list_keys(options: &ListOptions) -> Vec<Key> {
+pub(super) fn list_keys(options: &ListOptions, is_cluster: bool) -> Vec<Key> {
     let key = &options.key;
     let mut keys = vec![
         Key::new(key, "list", "the queue"),
@@ -47,7 +48,8 @@ pub(super) fn list_keys(options: &ListOptions) -> Vec<Key> {
     let targets = targets(options.dead_letter.as_ref(), key);
     let dead = targets.into_iter();
     keys.extend(dead.map(|key| Key::new(key, "list", DEAD_LETTERS)));
-    keys.extend(published_keys(&options.outlets, &options.key));
+    let publishing = Publishing::of(&options.outlets, &options.key, options.outbox, is_cluster);
+    keys.extend(publishing.keys());
     keys
 }
 
@@ -66,34 +68,108 @@ fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
     targets
 }
 
-/// Every command that publishing to these destinations needs.
-fn publishing(outlets: &Outlets, needs: &mut Vec<Need>) {
-    if !outlets.is_empty() {
-        needs.push(Need::new("TIME", &[]));
-        needs.push(Need::new("SCRIPT LOAD", &["return 1"]));
-        needs.push(Need::new("EVALSHA", &["0", "0"]));
+/// Where a handler publishes: all at once with the acknowledgement, or through outboxes.
+struct Publishing<'a> {
+    outlets: &'a Outlets,
+    /// The queue, and which of its destinations have an outbox; `None` = none has.
+    outboxes: Option<(&'a str, outbox::Rules, bool)>,
+}
+
+impl<'a> Publishing<'a> {
+    fn of(outlets: &'a Outlets, queue: &'a str, rules: outbox::Rules, is_cluster: bool) -> Self {
+        Self {
+            outlets,
+            outboxes: Some((queue, rules, is_cluster)),
+        }
     }
-    for destination in outlets.values() {
-        let name = destination.name();
-        let mut need =
-            |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
-        match destination {
-            Destination::Stream(_) => need("XADD", &[name, "*", "name", "value"]),
-            Destination::List(_) => need("LPUSH", &[name, "v"]),
-            Destination::Channel(Channel { sharded: false, .. }) => need("PUBLISH", &[name, "v"]),
-            Destination::Channel(_) => need("SPUBLISH", &[name, "v"]),
+
+    fn has_outbox(&self, to: &Destination) -> bool {
+        self.outboxes
+            .is_some_and(|(queue, rules, is_cluster)| rules.concern(queue, to, is_cluster))
+    }
+
+    /// Every command that publishing needs.
+    fn needs(&self, needs: &mut Vec<Need>) {
+        let outlets = self.outlets;
+        if !outlets.is_empty() {
+            needs.push(Need::new("TIME", &[]));
+            needs.push(Need::new("SCRIPT LOAD", &["return 1"]));
+            needs.push(Need::new("EVALSHA", &["0", "0"]));
         }
-        if destination.is_channel() {
-            continue;
+        for destination in outlets.values() {
+            let name = destination.name();
+            let mut need =
+                |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+            if let Some((queue, ..)) = self.outboxes
+                && self.has_outbox(destination)
+            {
+                let (all, outbox) = (
+                    keys::outboxes(queue),
+                    keys::outbox(queue, &destination.label()),
+                );
+                need("SMEMBERS", &[&all]);
+                need("SADD", &[&all, "m"]);
+                need("XADD", &[&outbox, "*", "name", "value"]);
+                need("XLEN", &[&outbox]);
+                need("XRANGE", &[&outbox, "-", "+"]);
+                need("XTRIM", &[&outbox, "MINID", "0-1"]);
+                need("TYPE", &[&outbox]);
+                need("EVALSHA", &["0", "1", &outbox]);
+                let from = keys::from(name);
+                need("HGET", &[&from, "o"]);
+                need("HSET", &[&from, "o", "0-1"]);
+                need("EVALSHA", &["0", "1", &from]);
+            }
+            match destination {
+                Destination::Stream(_) => need("XADD", &[name, "*", "name", "value"]),
+                Destination::List(_) => need("LPUSH", &[name, "v"]),
+                Destination::Channel(Channel { sharded: false, .. }) => {
+                    need("PUBLISH", &[name, "v"]);
+                }
+                Destination::Channel(_) => need("SPUBLISH", &[name, "v"]),
+            }
+            if destination.is_channel() {
+                continue;
+            }
+            need("TYPE", &[name]);
+            need("EVALSHA", &["0", "1", name]);
+            if destination.takes_delays().is_ok() {
+                let delayed = keys::delayed(name);
+                need("ZADD", &[&delayed, "1", "m"]);
+                need("TYPE", &[&delayed]);
+                need("EVALSHA", &["0", "1", &delayed]);
+            }
         }
-        need("TYPE", &[name]);
-        need("EVALSHA", &["0", "1", name]);
-        if destination.takes_delays().is_ok() {
-            let delayed = keys::delayed(name);
-            need("ZADD", &[&delayed, "1", "m"]);
-            need("TYPE", &[&delayed]);
-            need("EVALSHA", &["0", "1", &delayed]);
+    }
+
+    /// The keys, but for the queue itself and its delayed messages, which are asked for anyway.
+    fn keys(&self) -> Vec<Key> {
+        let mut all = Vec::new();
+        for destination in self.outlets.values() {
+            let name = destination.name();
+            let Some((queue, ..)) = self.outboxes.filter(|(queue, ..)| *queue != name) else {
+                continue;
+            };
+            if self.has_outbox(destination) {
+                let (all_outboxes, label) = (keys::outboxes(queue), destination.label());
+                let outbox = keys::outbox(queue, &label);
+                all.push(Key::new(all_outboxes, "set", "the outboxes"));
+                all.push(Key::new(outbox, "stream", "an outbox"));
+                all.push(Key::new(keys::from(name), "hash", "the marks of outboxes").elsewhere());
+            }
+            let own = match destination {
+                Destination::Stream(_) => "stream",
+                Destination::List(_) => "list",
+                Destination::Channel(_) => continue,
+            };
+            all.push(Key::new(name, own, "a destination of the handler").elsewhere());
+            if destination.takes_delays().is_ok() {
+                let delayed = keys::delayed(name);
+                let delayed = Key::new(delayed, "zset", "messages published for later");
+                all.push(delayed.elsewhere());
+            }
         }
+        all
     }
 }
 
@@ -115,32 +191,25 @@ fn deduplicating(dedup: Option<&Dedup>, key: &str, group: Option<&str>, needs: &
     need("EVALSHA", &["0", "1", &marks]);
 }
 
-/// The keys of these destinations, but for the queue itself and its delayed messages, which are asked for
-/// anyway.
-fn published_keys(outlets: &Outlets, queue: &str) -> impl Iterator<Item = Key> {
-    let others = outlets.values().filter(move |to| to.name() != queue);
-    others.flat_map(|destination| {
-        let name = destination.name();
-        let own = match destination {
-            Destination::Stream(_) => Some("stream"),
-            Destination::List(_) => Some("list"),
-            Destination::Channel(_) => None,
-        };
-        let own = own.map(|kind| {
-            let key = Key::new(name, kind, "a destination of the handler");
-            key.in_the_slot_of_the_queue()
-        });
-        let delayed = destination.takes_delays().is_ok().then(|| {
-            let key = keys::delayed(name);
-            let key = Key::new(key, "zset", "messages published for later");
-            key.in_the_slot_of_the_queue()
-        });
-        own.into_iter().chain(delayed)
-    })
+/// Every command that the keys of a handler need.
+fn keeping(prefix: Option<&str>, needs: &mut Vec<Need>) {
+    let Some(prefix) = prefix else {
+        return;
+    };
+    // The handler makes up the rest of a key: any will do.
+    let key = format!("{prefix}k");
+    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    need("TYPE", &[&key]);
+    need("STRLEN", &[&key]);
+    need("GET", &[&key]);
+    need("SET", &[&key, "v"]);
+    need("DEL", &[&key]);
+    need("INCRBY", &[&key, "1"]);
+    need("EVALSHA", &["0", "1", &key]);
 }
 
 /// Every command that serving this stream needs.
-pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
+pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     let parked = keys::parked(&options.key, &options.group);
     let fences = keys::fences(&options.key, &options.group);
     let mut needs = Vec::new();
@@ -196,6 +265,9 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
     need("EVALSHA", &["0", "2", key, &terms]);
     need("EVALSHA", &["0", "3", key, &parked, &fences]);
     if let Some(dead_letter) = &options.dead_letter {
+        // Messages with very many fields.
+        need("MULTI", &[]);
+        need("EXEC", &[]);
         for dead in dead_letter.targets(key) {
             let dead = dead.as_str();
             need("TYPE", &[dead]);
@@ -204,7 +276,15 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
             need("EVALSHA", &["0", "2", key, dead]);
         }
     }
-    publishing(&options.outlets, &mut needs);
+    if options.checks_acks() {
+        // Every host has its own: any name will do.
+        let acted = keys::acted(key, &options.group, "h");
+        need("GETRANGE", &[&acted, "0", "-1"]);
+        need("SET", &[&acted, "v", "PX", "1"]);
+        need("EVALSHA", &["0", "2", key, &acted]);
+    }
+    Publishing::of(&options.outlets, key, options.outbox, is_cluster).needs(&mut needs);
+    keeping(options.keys.as_deref(), &mut needs);
     let group = Some(&*options.group);
     deduplicating(options.dedup.as_ref(), key, group, &mut needs);
     needs
@@ -212,7 +292,7 @@ pub(super) fn stream(options: &StreamOptions) -> Vec<Need> {
 
 /// Every command that serving this reliable list needs. `BLMOVE` is not among them: without it, a
 /// host polls.
-pub(super) fn list(options: &ListOptions) -> Vec<Need> {
+pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     let key = options.key.as_str();
     let retry = keys::retry(key);
     let delayed = keys::delayed(key);
@@ -272,7 +352,8 @@ pub(super) fn list(options: &ListOptions) -> Vec<Need> {
             need("EVALSHA", &["0", "2", &processing, dead]);
         }
     }
-    publishing(&options.outlets, &mut needs);
+    Publishing::of(&options.outlets, key, options.outbox, is_cluster).needs(&mut needs);
+    keeping(options.keys.as_deref(), &mut needs);
     deduplicating(options.dedup.as_ref(), key, None, &mut needs);
     needs
 }
@@ -287,7 +368,11 @@ pub(super) fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
         Need::new("LMPOP", &["1", key, "RIGHT"]),
         Need::new("BLMPOP", &["1", "1", key, "RIGHT"]),
     ];
-    publishing(&options.outlets, &mut needs);
+    Publishing {
+        outlets: &options.outlets,
+        outboxes: None,
+    }
+    .needs(&mut needs);
     needs
 }
 
@@ -295,18 +380,24 @@ pub(super) fn simple_list(options: &SimpleListOptions) -> Vec<Need> {
 pub(super) fn pubsub(options: &PubSubOptions) -> Vec<Need> {
     let command = options.subscription.command();
     let mut needs = vec![Need::new("INFO", &[]), Need::new(command, &[&options.name])];
-    publishing(&options.outlets, &mut needs);
+    Publishing {
+        outlets: &options.outlets,
+        outboxes: None,
+    }
+    .needs(&mut needs);
     needs
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
     use crate::queue::list::Recovery;
+    use crate::queue::publish::List;
     use crate::redis::script::Script;
 
     /// Every command that a script sends is asked for.
@@ -320,12 +411,24 @@ mod tests {
             on_full: OnFull::Stop,
             routes: Default::default(),
         });
+        options.keys = Some("{orders}:kv:".into());
         options.dedup = Some(Dedup {
             window: Duration::from_secs(1),
             header: None,
             max_ids: 1,
         });
+        let destinations = [
+            ("a", Destination::stream("a")),
+            ("b", List::new("b").reliable().into()),
+            ("c", Channel::new("c").sharded().into()),
+        ];
+        let named = destinations.map(|(name, to)| (name.to_owned(), to));
+        options.outlets = Arc::new(named.into());
+        options.outbox.mode = outbox::Mode::Always;
         let lists = ListOptions {
+            outlets: Arc::clone(&options.outlets),
+            outbox: options.outbox,
+            keys: Some("{jobs}:kv:".into()),
             dedup: options.dedup.clone(),
             recovery: Some(Recovery {
                 key: "claims".to_owned(),
@@ -336,7 +439,7 @@ mod tests {
         };
         let grants = |needs: Vec<Need>| needs.into_iter().map(|n| n.grant).collect();
         let (streams, lists): (BTreeSet<_>, BTreeSet<_>) =
-            (grants(stream(&options)), grants(list(&lists)));
+            (grants(stream(&options, false)), grants(list(&lists, false)));
         let mut sent = 0;
         // A host replays nothing, publishes nothing and deploys nothing; and it can serve without the
         // right to report its state.

@@ -73,6 +73,33 @@ impl Connector {
         &self.target
     }
 
+    /// Connections to another node of the same cluster, with the same login: `host:port`. A node that does
+    /// not know the name of its host leaves it out: then it is that of this server.
+    pub(crate) fn at(&self, node: &str) -> Option<Self> {
+        let (host, port) = node.rsplit_once(':')?;
+        let port = port.parse().ok()?;
+        let mut target = (*self.target).clone();
+        match &mut target.address {
+            ConnectionAddr::Tcp(own, own_port)
+            | ConnectionAddr::TcpTls {
+                host: own,
+                port: own_port,
+                ..
+            } => {
+                if !host.is_empty() {
+                    host.clone_into(own);
+                }
+                *own_port = port;
+            }
+            _ if host.is_empty() => return None,
+            address => *address = ConnectionAddr::Tcp(host.to_owned(), port),
+        }
+        Some(Self {
+            target: Arc::new(target),
+            ..self.clone()
+        })
+    }
+
     /// A connection for `purpose`, opened when it is first used.
     pub fn link(&self, purpose: &str) -> Link {
         Link {

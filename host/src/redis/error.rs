@@ -124,6 +124,16 @@ impl Error {
         }
     }
 
+    /// The address of the node of a cluster that has the key, if this one has not.
+    pub(crate) fn moved_to(&self) -> Option<&str> {
+        match self {
+            Self::Configuration { code, detail, .. } if code == MOVED => {
+                detail.strip_prefix(MOVED_TO)?.strip_suffix(MOVED_END)
+            }
+            _ => None,
+        }
+    }
+
     /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
     /// known: see [`Error::about`].
     pub(crate) fn refused(command: &'static str, code: &str, detail: &str) -> Self {
@@ -138,7 +148,7 @@ impl Error {
             MOVED => {
                 let node = detail.split_once(' ').map_or(detail, |(_, node)| node);
                 let node = bounded_to(node, NODE_MAX);
-                format!("this is a cluster, and its node {node} has the key")
+                format!("{MOVED_TO}{node}{MOVED_END}")
             }
             _ => bounded(detail),
         };
@@ -248,8 +258,11 @@ const UNAVAILABLE: [&str; 13] = [
 
 /// The code with which a node of a cluster names the node that has the key.
 const MOVED: &str = "MOVED";
+const MOVED_TO: &str = "this is a cluster, and its node ";
+const MOVED_END: &str = " has the key";
 const CODE_MAX: usize = 32;
-const NODE_MAX: usize = 64;
+/// A name of a host and a port.
+const NODE_MAX: usize = 261;
 const DETAIL_MAX: usize = 200;
 
 /// At most 200 bytes of a foreign text, on one line.
@@ -279,6 +292,7 @@ mod tests {
             "redis refused XADD: MOVED this is a cluster, and its node 127.0.0.1:6381 has the key"
         );
         assert_eq!(moved.class(), Class::Configuration);
+        assert_eq!(moved.moved_to(), Some("127.0.0.1:6381"));
         assert!(moved.hint().is_some_and(|hint| hint.contains("redis url")));
         let long = Error::refused("XADD", "MOVED", &"x".repeat(10_000));
         assert!(long.to_string().len() < 2 * DETAIL_MAX);

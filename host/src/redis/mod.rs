@@ -10,6 +10,7 @@ pub(crate) mod copy;
 pub mod embedded;
 pub(crate) mod error;
 pub(crate) mod interruption;
+pub(crate) mod nodes;
 pub(crate) mod reply;
 pub(crate) mod rights;
 pub mod script;
@@ -18,6 +19,7 @@ mod server_time;
 pub mod startup;
 pub mod target;
 pub mod usage;
+pub(crate) mod values;
 
 pub use error::{Class, Error};
 pub use server_time::ServerTime;

@@ -138,8 +138,20 @@ scripts! {
     AppendDue = ["time", "due"] "append_due" oom;
     /// Publish a message for later.
     PublishLater = ["time"] "publish_later";
+    /// Read values of a handler.
+    ReadValues = "read_values";
+    /// Set a value of a handler, if nobody has changed it.
+    SwapValue = "swap_value";
     /// Publish what attempts of an at-most-once queue published.
     Publish = ["time", "effects"] "publish" asked;
+    /// Read the head of an outbox.
+    OutboxHead = ["time", "step"] "outbox_head";
+    /// Remove entries of an outbox that its destination confirms.
+    OutboxTrim = "outbox_trim" oom;
+    /// Report how much outboxes hold.
+    OutboxReport = ["time"] "outbox_report";
+    /// Write entries of an outbox to their destination.
+    Relay = ["time", "effects"] "relay" asked;
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
     /// Claim unread entries over a length.

@@ -39,6 +39,7 @@ pub(crate) fn reply_of(command: &'static str, word: &str) -> Result<Reply, Error
         "gone" => Reply::Gone,
         "trimmed" => Reply::Trimmed,
         "stolen" => Reply::Stolen,
+        "changed" => Reply::Changed,
         "full" => full(),
         // The script looked before it wrote: the delivery is unchanged.
         why if why.starts_with('-') => Reply::Refused(why[1..].to_owned()),

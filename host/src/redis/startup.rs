@@ -7,6 +7,7 @@ use redis::{Value, cmd};
 
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
+use crate::redis::nodes::Nodes;
 use crate::redis::rights::Need;
 use crate::redis::{reply, rights};
 use crate::wire::keys;
@@ -79,18 +80,6 @@ pub enum StartError {
         /// The key.
         key: String,
     },
-    /// On a cluster: a script cannot write the key together with those of the queue.
-    #[error(
-        "the key `{key}` of {purpose} is in another slot of the cluster than the queue `{queue}`"
-    )]
-    OtherSlot {
-        /// The key.
-        key: String,
-        /// The purpose of the key.
-        purpose: &'static str,
-        /// The queue.
-        queue: String,
-    },
     /// A server without sharded channels.
     #[error("redis does not know {command}")]
     Unknown {
@@ -132,12 +121,6 @@ impl StartError {
                 ));
             }
             Self::BrokenTag { .. } => "name another key, or put a part of it in braces",
-            Self::OtherSlot { queue, .. } => {
-                let start = keys::derived(queue, "");
-                return Some(format!(
-                    "put it into that slot: begin its name with `{start}`"
-                ));
-            }
             Self::Unknown { .. } => "serve a plain channel, or a server that has sharded channels",
             Self::MissingRights { user, rules } => {
                 let rules = rules.join(" ");
@@ -211,8 +194,8 @@ pub(crate) struct Key {
     name: String,
     needed: &'static str,
     purpose: &'static str,
-    /// A script writes it together with keys of the queue.
-    shares_slot: bool,
+    /// It may be in another slot than the queue, and so on another node.
+    is_elsewhere: bool,
 }
 
 impl Key {
@@ -225,26 +208,30 @@ impl Key {
             name: name.into(),
             needed,
             purpose,
-            shares_slot: false,
+            is_elsewhere: false,
         }
     }
 
-    /// The same key, which a script writes together with keys of the queue.
-    pub(crate) fn in_the_slot_of_the_queue(self) -> Self {
+    /// The same key, which may be in another slot than the queue, and so on another node of a cluster.
+    pub(crate) fn elsewhere(self) -> Self {
         Self {
-            shares_slot: true,
+            is_elsewhere: true,
             ..self
         }
     }
 }
 
-/// Check a server. `keys` begins with the queue's own key; dead letters come last. A queue without keys
-/// keeps nothing that the server could lose: it gets no warnings.
+/// Check a server. `requirements` are the keys and the rights that a queue needs on a cluster, or on a single
+/// server. The keys begin with the queue's own key; dead letters come last. A queue without keys keeps
+/// nothing that the server could lose: it gets no warnings.
 pub(crate) async fn check_all(
     connector: &Connector,
-    keys: &[Key],
-    needs: &[Need],
+    requirements: impl Fn(bool) -> (Vec<Key>, Vec<Need>),
 ) -> Result<Vec<StartWarning>, StartError> {
+    let link = connector.link("check");
+    let info = Server::ask(&link).await;
+    let is_cluster = matches!(&info, Ok(Some(info)) if info.is_cluster());
+    let (keys, needs) = requirements(is_cluster);
     let own = keys.first().map(|key| key.name.as_str());
     let queue = own.unwrap_or_default();
     let mut others = keys.iter().skip(1);
@@ -254,35 +241,36 @@ pub(crate) async fn check_all(
             purpose: same.purpose,
         });
     }
-    let link = connector.link("check");
     let failed = |error| StartError::from_error(error, queue);
-    let info = Server::ask(&link).await;
     let Some(info) = info.map_err(failed)? else {
-        return Err(missing(&link, needs).await.map_err(failed)?);
+        return Err(missing(&link, &needs).await.map_err(failed)?);
     };
     info.check(connector, own, keys.len() > 1)?;
-    let elsewhere = |key: &&Key| key.shares_slot && keys::slot(&key.name) != keys::slot(queue);
-    if info.is_cluster()
-        && let Some(key) = keys.iter().find(elsewhere)
-    {
-        return Err(StartError::OtherSlot {
+    let is_broken = |key: &&Key| key.is_elsewhere && !keys::can_share_slot(&key.name);
+    if is_cluster && let Some(key) = keys.iter().find(is_broken) {
+        return Err(StartError::BrokenTag {
             key: key.name.clone(),
-            purpose: key.purpose,
-            queue: queue.to_owned(),
         });
     }
-    if let Some((user, rules)) = rights::lacking(&link, needs).await.map_err(failed)?
+    if let Some((user, rules)) = rights::lacking(&link, &needs).await.map_err(failed)?
         && !rules.is_empty()
     {
         return Err(StartError::MissingRights { user, rules });
     }
-    for key in keys {
-        is_of_type(&link, key).await?;
+    let nodes = Nodes::new(connector, "check");
+    for key in &keys {
+        is_of_type(&nodes, key).await?;
     }
     Ok(match own {
         Some(_) => info.warnings(),
         None => Vec::new(),
     })
+}
+
+/// Whether the server is a node of a cluster, as far as it says so.
+pub(crate) async fn is_cluster(link: &Link) -> Result<bool, Error> {
+    let info = Server::ask(link).await?;
+    Ok(info.is_some_and(|info| info.is_cluster()))
 }
 
 /// `INFO` is forbidden: name that right and the others that are missing.
@@ -295,9 +283,21 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
     Ok(StartError::MissingRights { user, rules })
 }
 
-async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
+async fn is_of_type(nodes: &Nodes, key: &Key) -> Result<(), StartError> {
     const COMMAND: &str = "TYPE";
-    let found = link.call(COMMAND, cmd(COMMAND).arg(&key.name)).await;
+    let mut ask = cmd(COMMAND);
+    ask.arg(&key.name);
+    let found = match key.is_elsewhere {
+        true => {
+            let mut node = None;
+            match nodes.call(&mut node, COMMAND, &ask).await {
+                // Another node is away: what goes there waits in an outbox.
+                Err(error) if error.class() != Class::Configuration => return Ok(()),
+                found => found,
+            }
+        }
+        false => nodes.own().call(COMMAND, &ask).await,
+    };
     let found = found
         .and_then(|found| reply::text(COMMAND, found))
         .map_err(|error| StartError::from_error(error, &key.name))?;

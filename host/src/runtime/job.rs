@@ -1,7 +1,7 @@
 //! A delivery as the driver and a slot share it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -21,7 +21,7 @@ pub struct Job {
     /// The handler of its last attempt. A dead letter names it.
     handler: Mutex<Option<Arc<str>>>,
     /// The effects of the attempt that ended in an ack.
-    effects: OnceLock<Arc<Effects>>,
+    effects: Mutex<Option<Arc<Effects>>>,
 }
 
 impl Job {
@@ -32,7 +32,7 @@ impl Job {
             is_decoded: AtomicBool::new(false),
             claim: Arc::new(claim),
             handler: Mutex::new(None),
-            effects: OnceLock::new(),
+            effects: Mutex::new(None),
         }
     }
 
@@ -41,14 +41,17 @@ impl Job {
         *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
     }
 
-    /// Remember the effects of the attempt that ended in an ack: the last one of this delivery.
-    pub fn acts(&self, effects: Arc<Effects>) {
-        self.effects.get_or_init(|| effects);
+    /// Remember the effects of the attempt that ended in an ack; `None` = that attempt is void.
+    pub fn acts(&self, effects: Option<Arc<Effects>>) {
+        *self.effects.lock().unwrap_or_else(PoisonError::into_inner) = effects;
     }
 
     /// The effects of the attempt that ended in an ack; `None` = none has, or its queue takes no effects.
-    pub fn effects(&self) -> Option<&Arc<Effects>> {
-        self.effects.get()
+    pub fn effects(&self) -> Option<Arc<Effects>> {
+        self.effects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The handler of its last attempt.

@@ -13,7 +13,9 @@ use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
-use crate::queue::{Contact, Guarantee, Maintenance, Observation, Repair, Repaired, Reply, Taken};
+use crate::queue::{
+    Contact, Guarantee, Maintenance, Observation, Relayed, Repair, Repaired, Reply, Taken,
+};
 use crate::redis::Error;
 use crate::runtime::handler::Report;
 use crate::runtime::job::Job;
@@ -40,6 +42,8 @@ pub(super) struct Reporter {
     message_lines: Throttle,
     /// The requests of the queue that are counted already.
     contact: Contact,
+    /// What the queue relayed that is counted already.
+    relayed: Relayed,
     /// Messages that a full buffer dropped, and that are not logged yet.
     dropped_unlogged: u64,
     /// Redis has refused a settlement, and has not carried it out yet.
@@ -65,6 +69,7 @@ impl Reporter {
             throttle: Throttle::default(),
             message_lines: Throttle::bursts(Duration::from_secs(1), MESSAGE_LINES),
             contact,
+            relayed: Relayed::default(),
             dropped_unlogged: 0,
             refuses_settlements: false,
             refuses_housekeeping: false,
@@ -169,12 +174,15 @@ impl Reporter {
             _ => None,
         };
         let handler = ran.as_deref();
-        let effects = job.effects().filter(|effects| !effects.is_empty());
+        let effects = job.effects();
+        let effects = effects.filter(|effects| !effects.is_empty() && !effects.is_void());
         if let Some(effects) = effects {
             let published = effects.publications().len();
+            let keys = effects.written().len();
             match &how {
                 Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
                     self.metrics.published.inc_by(published as u64);
+                    self.metrics.keys_written.inc_by(keys as u64);
                 }
                 _ => {
                     self.metrics.effects_void.inc();
@@ -183,8 +191,9 @@ impl Reporter {
                         warn!(
                             message_id = message_id(),
                             messages,
+                            keys,
                             others,
-                            "the acknowledgement came too late: what the attempt published is void"
+                            "the acknowledgement came too late: what the attempt published and wrote is void"
                         );
                     }
                 }
@@ -298,6 +307,16 @@ impl Reporter {
             }
             Note::Recorded => {
                 self.metrics.recorded_starts.inc();
+            }
+            Note::Changed { gives_up, .. } => {
+                self.metrics.reruns.inc();
+                if gives_up && let Some(others) = self.pass("changed") {
+                    warn!(
+                        message_id = message_id(),
+                        others,
+                        "the values that it read changed before each acknowledgement: this counts as a nack"
+                    );
+                }
             }
             Note::SettlementRefused { cause, again, .. } => {
                 self.metrics.settlements_refused.inc();
@@ -474,6 +493,29 @@ impl Reporter {
         set(&metrics.dead_letters, seen.dead_letters.unwrap_or(0));
         let oldest = seen.oldest_pending.unwrap_or_default();
         metrics.oldest_pending_seconds.set(oldest.as_secs_f64());
+        set(&metrics.outbox_messages, seen.outbox);
+        let oldest = seen.outbox_oldest.unwrap_or_default();
+        metrics.outbox_oldest_seconds.set(oldest.as_secs_f64());
+    }
+
+    /// Count what the queue relayed since the last call.
+    pub(super) fn relayed(&mut self, relayed: Relayed) {
+        let counted = std::mem::replace(&mut self.relayed, relayed);
+        let written = relayed.written - counted.written;
+        self.metrics.outbox_relayed.inc_by(written);
+        let refusals = relayed.refusals - counted.refusals;
+        self.metrics.outbox_refusals.inc_by(refusals);
+        set(&self.metrics.outbox_blocked, relayed.blocked);
+    }
+
+    /// What stays in outboxes when this host ends.
+    pub(super) fn left_in_outboxes(&self, messages: u64) {
+        if messages > 0 {
+            warn!(
+                messages,
+                "left in outboxes: any host of the queue relays them, this one after its next start"
+            );
+        }
     }
 
     pub(super) fn repaired(&self, repair: &Repair) {

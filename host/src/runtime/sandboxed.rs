@@ -11,7 +11,7 @@ use crate::delivery::batch::Pieces;
 use crate::delivery::outcome::Fault;
 use crate::rollout::versions::{Origin, Versions};
 use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
-use crate::sandbox::{self, Sandbox, World};
+use crate::sandbox::{self, BatchEffects, Sandbox, World};
 
 /// The handler with its versions. Each attempt picks its version at its start.
 #[derive(Debug)]
@@ -76,27 +76,27 @@ impl Sandboxed {
         while let Some(piece) = pieces.next_piece() {
             let asked: Vec<_> = calls[piece.clone()].iter().map(|(_, call)| *call).collect();
             let call = AssertUnwindSafe(sandbox.call_batch(slot, &asked));
-            let (answer, mut log_bytes_dropped) = match call.catch_unwind().await {
-                Ok(report) => (report.answer, report.log_bytes_dropped),
+            let (answer, mut log_bytes_dropped, effects) = match call.catch_unwind().await {
+                Ok(report) => (report.answer, report.log_bytes_dropped, report.effects),
                 Err(_) => {
                     // The state of the slot may be half-changed.
                     *slot = sandbox::Slot::default();
-                    (Err(host_panic()), 0)
+                    (Err(host_panic()), 0, BatchEffects::default())
                 }
             };
             let fault = answer.as_ref().err().cloned();
             match pieces.judge(piece.clone(), answer) {
                 Some(outcomes) => {
-                    for ((place, _), outcome) in calls[piece].iter().zip(outcomes) {
+                    for (nth, outcome) in outcomes.into_iter().enumerate() {
+                        let (place, _) = calls[piece.start + nth];
                         let report = Report {
+                            effects: effects.of(nth, &outcome),
                             outcome,
                             digest: Arc::clone(digest),
                             // The bytes of the whole call count once.
                             log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
-                            // A batch is refused the interfaces that have effects.
-                            effects: None,
                         };
-                        verdicts.give(*place, report).await;
+                        verdicts.give(place, report).await;
                     }
                 }
                 None => {

@@ -1,11 +1,12 @@
 //! One attempt: calls the handler with a message, within the limits, and returns the outcome.
 
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::fault::{ErrorContext, host_panic, quoting};
-use super::host::{Attempt, Shared};
+use super::host::{Acting, Attempt, Shared};
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
@@ -46,6 +47,8 @@ pub struct Report {
     pub log_bytes_dropped: u64,
     /// The effects of an attempt that acks, if it has any.
     pub effects: Option<Arc<Effects>>,
+    /// How many effects an attempt held that did not ack: they never happen.
+    pub discarded: usize,
 }
 
 /// The result of a batch.
@@ -61,8 +64,29 @@ pub struct BatchReport {
     pub fresh: bool,
     /// As in [`Report`], for the whole call.
     pub log_bytes_dropped: u64,
-    /// The effects of the call.
-    effects: Arc<Effects>,
+    /// The effects of its messages.
+    pub effects: BatchEffects,
+}
+
+/// The effects of each message of a call, if they may have any.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct BatchEffects(Vec<Arc<Effects>>);
+
+impl BatchEffects {
+    /// The effects of the message at this place of the call, if this is its outcome: only an ack has any.
+    pub fn of(&self, place: usize, outcome: &Outcome) -> Option<Arc<Effects>> {
+        let effects = self.0.get(place)?;
+        let acts = *outcome == Outcome::Ack && !effects.is_empty();
+        acts.then(|| Arc::clone(effects))
+    }
+
+    /// How many effects the host holds for the message at this place.
+    fn held(&self, place: usize) -> usize {
+        let effects = self.0.get(place);
+        effects.map_or(0, |effects| {
+            effects.publications().len() + effects.written().len()
+        })
+    }
 }
 
 impl Loaded {
@@ -71,16 +95,18 @@ impl Loaded {
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
         let report = self
-            .call_handler(slot, &call, std::slice::from_ref(&message))
+            .call_handler(slot, slice::from_ref(&call), slice::from_ref(&message))
             .await;
         // A batch handler may return a wrong number of outcomes.
         let outcomes = Pieces::of(1).judge(0..1, report.answer);
         let outcome = outcomes
             .and_then(|mut outcomes| outcomes.pop())
             .expect("one message has one outcome");
-        let acts = outcome == Outcome::Ack && !report.effects.is_empty();
+        let effects = report.effects.of(0, &outcome);
+        let held = || report.effects.held(0);
         Report {
-            effects: acts.then_some(report.effects),
+            discarded: effects.is_none().then(held).unwrap_or_default(),
+            effects,
             outcome,
             duration: report.duration,
             memory_bytes: report.memory_bytes,
@@ -99,21 +125,20 @@ impl Loaded {
                 MessageParam::new(call.message, headers, call.attempt, call.max_attempts)
             })
             .collect();
-        let first = calls.first().expect("a batch has a message");
-        self.call_handler(slot, first, &messages).await
+        self.call_handler(slot, calls, &messages).await
     }
 
-    /// Call the handler with these messages. `first` is the call of the first one.
+    /// Call the handler with these messages.
     async fn call_handler(
         &self,
         slot: &mut Slot,
-        first: &Call<'_>,
+        calls: &[Call<'_>],
         messages: &[MessageParam<'_>],
     ) -> BatchReport {
         slot.yield_if_due().await;
         let started = Instant::now();
         let deadline = started + self.shared.limits.wall;
-        let attempt = Attempt::new(first, messages.len(), deadline, &self.shared);
+        let attempt = Attempt::new(calls, deadline, &self.shared);
         let reusable = slot.reusable(self, started);
         let fresh = reusable.is_none();
         let mut live = match reusable {
@@ -131,7 +156,7 @@ impl Loaded {
         };
         let end = supervise(running, &slot.meter, deadline).await;
         let log_bytes_dropped = live.store.data_mut().finish();
-        let effects = std::mem::take(&mut live.store.data_mut().attempt.effects);
+        let acting = std::mem::take(&mut live.store.data_mut().attempt.acting);
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let answered = self.conclude(end, &live);
         // An instance is dropped after a fault.
@@ -157,7 +182,7 @@ impl Loaded {
             memory_bytes,
             fresh,
             log_bytes_dropped,
-            effects: Arc::new(effects),
+            effects: BatchEffects(acting.into_iter().map(|a| Arc::new(a.effects)).collect()),
         }
     }
 
@@ -177,22 +202,29 @@ impl Loaded {
 }
 
 impl Attempt {
-    /// An attempt of `messages` messages; `call` is the first one.
-    fn new(call: &Call<'_>, messages: usize, deadline: Instant, shared: &Shared) -> Self {
+    /// An attempt at the messages of these calls.
+    fn new(calls: &[Call<'_>], deadline: Instant, shared: &Shared) -> Self {
+        let call = calls.first().expect("a call has a message");
         let headers = &call.message.headers;
+        let may_act = shared.grants.publish.is_some() || shared.grants.key_value.is_some();
+        let acting = |call: &Call<'_>| Acting {
+            message: call.message.clone(),
+            effects: Effects::new(&shared.budget),
+        };
         Self {
             message_id: Arc::clone(&call.message.id),
             queue: Arc::clone(&call.message.queue),
             number: call.attempt,
-            messages,
+            messages: calls.len(),
             deadline,
             cancelled: Arc::clone(call.cancelled),
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
-            source: (messages == 1 && shared.grants.publish.is_some())
-                .then(|| call.message.clone()),
-            effects: Effects::new(&shared.budget),
+            acting: match may_act {
+                true => calls.iter().map(acting).collect(),
+                false => Vec::new(),
+            },
         }
     }
 }

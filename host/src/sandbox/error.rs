@@ -247,7 +247,7 @@ pub(super) fn toml(imports: &[Import]) -> String {
 }
 
 fn remedy(imports: &[Import]) -> String {
-    let cannot = |import: &Import| matches!(import.need, Need::LaterGrant(_) | Need::Unknown);
+    let cannot = |import: &Import| import.need == Need::Unknown;
     if imports.iter().any(cannot) {
         return "; build it without the imports that this host does not have".to_owned();
     }

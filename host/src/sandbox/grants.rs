@@ -11,6 +11,7 @@ use super::outside::{Offers, Outside};
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::effect::Outlets;
+use crate::delivery::key_value::KeyRules;
 
 /// The operator's grants to a handler. None by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -19,6 +20,8 @@ pub struct Grants {
     pub config: Option<Values>,
     /// `publish`: the destinations of `publisher`.
     pub publish: Option<Outlets>,
+    /// `key-value`: the keys of `key-value`.
+    pub key_value: Option<KeyRules>,
     /// What the handler may do outside the sandbox.
     pub outside: Option<Outside>,
 }
@@ -94,15 +97,21 @@ struct Grant {
     /// The interfaces, each with the version that it must have, or the beginning of it.
     interfaces: &'static [(&'static str, &'static str)],
     is_given: fn(&Grants) -> bool,
-    /// What gives it, in a queue's file; `None` = this version of hostler does not have it.
-    toml: Option<&'static str>,
+    /// What gives it, in a queue's file.
+    toml: &'static str,
 }
 
 /// `wasi:config/store`, which has the same shape in these versions. Others are refused.
 pub(super) const CONFIG: [&str; 2] = ["0.2.0-rc.1", "0.2.0-draft-2024-09-27"];
 
-/// The grants of this version, and planned grants, so that a refusal can name them.
-static GRANTS: [&Grant; 5] = [
+/// The effects of handlers of batches, whose calls name a message.
+pub(super) const BATCH_EFFECTS: &str = "hostler:handler/batch-effects";
+
+/// `wasi:keyvalue`: that of wasmCloud, and that of Spin. Others are refused.
+pub(super) const KEYVALUE: [&str; 2] = ["0.2.0-draft", "0.2.0-draft2"];
+
+/// The grants of this version.
+static GRANTS: [&Grant; 6] = [
     &Grant {
         name: "config",
         interfaces: &[
@@ -110,7 +119,7 @@ static GRANTS: [&Grant; 5] = [
             ("wasi:config/store", CONFIG[1]),
         ],
         is_given: |grants| grants.config.is_some(),
-        toml: Some("[grant.config]\nname = \"value\""),
+        toml: "[grant.config]\nname = \"value\"",
     },
     &Grant {
         name: "http",
@@ -120,39 +129,45 @@ static GRANTS: [&Grant; 5] = [
             ("wasi:http/outgoing-handler", "0.2."),
         ],
         is_given: |grants| grants.offers().http,
-        toml: Some("[[grant.http]]\nhost = \"api.example.com\"\nmethods = [\"GET\", \"POST\"]"),
+        toml: "[[grant.http]]\nhost = \"api.example.com\"\nmethods = [\"GET\", \"POST\"]",
     },
     &Grant {
         name: "secret",
         interfaces: &[("hostler:handler/secrets", "1.")],
         is_given: |grants| grants.offers().secrets,
-        toml: Some("[grant.secret]\nname = { file = \"/run/secrets/name\", expose = true }"),
+        toml: "[grant.secret]\nname = { file = \"/run/secrets/name\", expose = true }",
     },
     &Grant {
         name: "publish",
         interfaces: &[("hostler:handler/publisher", "1.")],
         is_given: |grants| grants.publish.is_some(),
-        toml: Some("[grant.publish]\nname = \"stream:key\""),
+        toml: "[grant.publish]\nname = \"stream:key\"",
     },
-    &later(
-        "key-value",
-        &[
-            ("hostler:handler/key-value", ""),
-            ("wasi:keyvalue/store", ""),
-            ("wasi:keyvalue/atomics", ""),
-            ("wasi:keyvalue/batch", ""),
+    &Grant {
+        name: KEY_VALUE,
+        interfaces: &[
+            ("hostler:handler/key-value", "1."),
+            ("wasi:keyvalue/store", KEYVALUE[0]),
+            ("wasi:keyvalue/store", KEYVALUE[1]),
+            ("wasi:keyvalue/atomics", KEYVALUE[0]),
+            ("wasi:keyvalue/atomics", KEYVALUE[1]),
+            ("wasi:keyvalue/batch", KEYVALUE[0]),
+            ("wasi:keyvalue/batch", KEYVALUE[1]),
         ],
-    ),
+        is_given: |grants| grants.key_value.is_some(),
+        toml: "[grant.key-value]\nprefix = \"{orders}:kv:\"",
+    },
+    // A call whose own grant is missing is an error.
+    &Grant {
+        name: "publish or key-value",
+        interfaces: &[(BATCH_EFFECTS, "1.")],
+        is_given: |grants| grants.publish.is_some() || grants.key_value.is_some(),
+        toml: "[grant.publish]\nname = \"stream:key\"\n\n[grant.key-value]\nprefix = \"{orders}:kv:\"",
+    },
 ];
 
-const fn later(name: &'static str, interfaces: &'static [(&'static str, &'static str)]) -> Grant {
-    Grant {
-        name,
-        interfaces,
-        is_given: |_| false,
-        toml: None,
-    }
-}
+/// The grant of keys.
+const KEY_VALUE: &str = "key-value";
 
 impl Grant {
     fn covers(&self, import: &str) -> bool {
@@ -178,8 +193,6 @@ pub enum Need {
     Inert,
     /// The operator must give the grant with this name.
     Grant(&'static str),
-    /// A planned grant, which this host does not have.
-    LaterGrant(&'static str),
     /// This host does not have it.
     Unknown,
 }
@@ -201,9 +214,9 @@ impl Import {
         }
     }
 
-    /// Whether its calls belong to one message: a batch cannot have it.
+    /// Whether its calls belong to one message without naming it: a batch cannot have it.
     pub(super) fn belongs_to_one_message(&self) -> bool {
-        self.need == Need::Grant("publish")
+        self.need == Need::Grant("publish") || self.need == Need::Grant(KEY_VALUE)
     }
 
     /// Whether it belongs to the network: the grant `tcp` opens it.
@@ -216,7 +229,10 @@ impl Import {
         let Need::Grant(name) = self.need else {
             return None;
         };
-        GRANTS.iter().find(|grant| grant.name == name)?.toml
+        let mut grants = GRANTS.iter();
+        grants
+            .find(|grant| grant.name == name)
+            .map(|grant| grant.toml)
     }
 
     /// Whether these grants allow the import.
@@ -226,7 +242,7 @@ impl Import {
             Need::Grant(name) => GRANTS
                 .iter()
                 .any(|grant| grant.name == name && (grant.is_given)(grants)),
-            Need::LaterGrant(_) | Need::Unknown => false,
+            Need::Unknown => false,
         }
     }
 }
@@ -236,11 +252,6 @@ impl fmt::Display for Import {
         match self.need {
             Need::Nothing | Need::Inert => write!(f, "{}", self.name),
             Need::Grant(grant) => write!(f, "{} (needs the grant `{grant}`)", self.name),
-            Need::LaterGrant(grant) => write!(
-                f,
-                "{} (needs the grant `{grant}`, which this version of hostler does not have)",
-                self.name
-            ),
             Need::Unknown => write!(f, "{} (this host does not have it)", self.name),
         }
     }
@@ -258,10 +269,7 @@ pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
 /// interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
-        return match grant.toml {
-            Some(_) => Need::Grant(grant.name),
-            None => Need::LaterGrant(grant.name),
-        };
+        return Need::Grant(grant.name);
     }
     let Some((interface, version)) = name.split_once('@') else {
         return Need::Unknown;

@@ -22,6 +22,7 @@ use super::meter::Meter;
 use super::outside::{Origin, Scope};
 use super::wasi_http::{self, Hooks};
 use crate::delivery::effect::{Budget, Effects, Publication};
+use crate::delivery::key_value::{KeyRules, Written};
 use crate::delivery::message::Message;
 use crate::delivery::trace::Trace;
 
@@ -49,9 +50,14 @@ pub(super) struct Attempt {
     pub(super) traceparent: Option<Bytes>,
     pub(super) tracestate: Option<Bytes>,
     pub(super) sink: LogSink,
-    /// The message, if there is one and it may have effects.
-    pub(super) source: Option<Message>,
-    /// The effects so far.
+    /// The messages with their effects so far, in the order of the call; empty = there are none, or they
+    /// may have no effects.
+    pub(super) acting: Vec<Acting>,
+}
+
+/// A message of an attempt, which may have effects.
+pub(super) struct Acting {
+    pub(super) message: Message,
     pub(super) effects: Effects,
 }
 
@@ -68,6 +74,16 @@ impl Attempt {
             tracestate: self.tracestate.clone().filter(|_| one),
             handler: Arc::clone(handler),
         }
+    }
+
+    /// The message at this place of the call, and its effects so far. The error is for the guest.
+    fn acting(&mut self, index: u32) -> Result<&mut Acting, String> {
+        let messages = self.acting.len();
+        let place = usize::try_from(index).unwrap_or(usize::MAX);
+        self.acting.get_mut(place).ok_or_else(|| match messages {
+            0 => "no message is being handled".to_owned(),
+            _ => format!("the call has {messages} messages, from 0: none has the index {index}"),
+        })
     }
 }
 
@@ -145,8 +161,7 @@ impl Attempt {
             traceparent: None,
             tracestate: None,
             sink: LogSink::Tracing,
-            source: None,
-            effects: Effects::default(),
+            acting: Vec::new(),
         }
     }
 }
@@ -205,16 +220,42 @@ impl Host {
         &self.shared.grants
     }
 
-    /// Publish a message with the acknowledgement of the one that the guest works on.
-    pub(super) fn publish(&mut self, publication: Publication) -> Result<(), String> {
-        let attempt = &mut self.attempt;
-        let (Some(outlets), Some(source)) = (&self.shared.grants.publish, &attempt.source) else {
-            return Err("there is no message to publish with".to_owned());
+    /// Publish a message with the acknowledgement of the one at this place of the call.
+    pub(super) fn publish(&mut self, index: u32, publication: Publication) -> Result<(), String> {
+        let shared = &self.shared;
+        let Some(outlets) = &shared.grants.publish else {
+            return Err("nothing may be published".to_owned());
         };
-        let limits = &self.shared.limits.effects;
-        attempt
-            .effects
-            .publish(outlets, limits, source, publication)
+        let Acting { message, effects } = self.attempt.acting(index)?;
+        effects.publish(outlets, &shared.limits.effects, message, publication)
+    }
+
+    /// The keys that the guest may use for its messages.
+    pub(super) fn keys(&self) -> Result<&KeyRules, String> {
+        let rules = self.shared.grants.key_value.as_ref();
+        rules.ok_or_else(|| "no key is granted".to_owned())
+    }
+
+    /// The effects so far of the message at this place of the call.
+    pub(super) fn effects(&mut self, index: u32) -> Result<&mut Effects, String> {
+        Ok(&mut self.attempt.acting(index)?.effects)
+    }
+
+    /// Write a key with the acknowledgement of the message at this place of the call.
+    pub(super) fn write_key(
+        &mut self,
+        index: u32,
+        key: &str,
+        written: Written,
+    ) -> Result<(), String> {
+        let rules = self.keys()?.clone();
+        let limits = self.shared.limits.effects;
+        self.effects(index)?.write(&rules, &limits, key, written)
+    }
+
+    /// The limits of the handler.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.shared.limits
     }
 
     /// Count an epoch tick. Returns whether the CPU time is used up.

@@ -234,7 +234,7 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
         let import = &import.name;
         let detail = format!(
             "imports {import}: a call with several messages has no message that this could belong to; \
-             export `message-handler`"
+             import `batch-effects`, whose calls name the message, or export `message-handler`"
         );
         return Err(LoadError::Batch { detail });
     }

@@ -46,7 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use call::{BatchReport, Call, Report};
+pub use call::{BatchEffects, BatchReport, Call, Report};
 pub use error::LoadError;
 pub use grants::{Grants, Import, Need, Values};
 pub use instance::Slot;
@@ -56,7 +56,8 @@ use load::Loaded;
 pub use load::read;
 pub use log::{Capture, LogLine, LogSink, Stream};
 pub use outside::{
-    Body, HttpError, HttpRequest, LookupError, Offers, Origin, Outside, Promise, Provider,
+    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Outside, Promise, Provider,
+    ReadValues, Reading, Stored,
 };
 #[doc(hidden)]
 pub use settings::Variation;

@@ -17,6 +17,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 
+use crate::delivery::key_value::Seen;
+
 /// A body of a request or of a response.
 pub type Body = UnsyncBoxBody<Bytes, HttpError>;
 
@@ -62,6 +64,37 @@ pub enum HttpError {
     /// The connection broke, or the answer is not HTTP.
     #[error("protocol: {0}")]
     Protocol(String),
+}
+
+/// Keys to read, by their names in Redis.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The keys.
+    pub keys: Vec<String>,
+    /// The most bytes of a value.
+    pub value_max: usize,
+    /// The most bytes of all values.
+    pub bytes_max: usize,
+    /// Whether digests are wanted.
+    pub digests: bool,
+}
+
+/// The value of each key, if it has one; or an error for the guest.
+pub type ReadValues = Result<Vec<Option<Stored>>, String>;
+
+/// Some keys, and the cursor of the next ones; or an error for the guest.
+pub type KeyPage = Result<(Vec<String>, Option<u64>), String>;
+
+/// How many calls to the store a page of keys counts as: each looks at many keys of others.
+const CALLS_PER_PAGE: usize = 10;
+
+/// A value in Redis.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stored {
+    /// The value.
+    pub value: Bytes,
+    /// Its SHA-1 digest in hexadecimal digits; empty if it was not asked for.
+    pub digest: String,
 }
 
 /// Why a name has no address for the guest.
@@ -125,6 +158,26 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn resolve(&self, origin: &Origin, name: &str)
     -> Promise<Result<Vec<SocketAddr>, LookupError>>;
 
+    /// The values of keys, in their order. The error is for the guest.
+    fn read(&self, origin: &Origin, reading: Reading) -> Promise<ReadValues>;
+
+    /// Add to the number of a key, at once. The error is for the guest.
+    fn increment(&self, origin: &Origin, key: String, delta: i64) -> Promise<Result<i64, String>>;
+
+    /// Set a value at once, if the present one is the one that was seen; says whether it was. The error is
+    /// for the guest.
+    fn swap(
+        &self,
+        origin: &Origin,
+        key: String,
+        seen: Seen,
+        value: Bytes,
+    ) -> Promise<Result<bool, String>>;
+
+    /// Some keys that begin so, from this cursor on, and the cursor of the next ones; 0 = the first ones.
+    /// The error is for the guest.
+    fn list(&self, origin: &Origin, prefix: String, cursor: u64) -> Promise<KeyPage>;
+
     /// Whether a guest may connect to this address without a name.
     fn may_connect(&self, address: SocketAddr) -> bool;
 
@@ -160,6 +213,8 @@ pub(super) struct Scope {
     provider: Arc<dyn Provider>,
     origin: Origin,
     requests: AtomicU32,
+    /// Calls to the key-value store.
+    store_calls: AtomicU32,
     requests_max: u32,
     /// Becomes true when the attempt ends.
     ended: watch::Sender<bool>,
@@ -175,6 +230,9 @@ type Unread = Arc<Mutex<Option<Body>>>;
 /// Why nothing is allowed while an instance is only made.
 const NO_MESSAGE: &str = "no message is being handled";
 
+/// Why a call to the store has no answer.
+const TOO_LATE: &str = "the time of the attempt is over";
+
 /// The most addresses that an attempt may learn: names have a few each.
 const ADDRESSES_MAX: usize = 1_000;
 
@@ -188,6 +246,7 @@ impl Scope {
             provider: Arc::clone(provider),
             origin,
             requests: AtomicU32::new(0),
+            store_calls: AtomicU32::new(0),
             requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
             ended: watch::Sender::new(false),
             unread: Mutex::default(),
@@ -268,6 +327,69 @@ impl Scope {
             return Box::pin(async { Err(NO_MESSAGE.to_owned()) });
         }
         self.provider.secret(&self.origin, name)
+    }
+
+    /// The values of keys.
+    pub(super) async fn read(self: Arc<Self>, reading: Reading) -> ReadValues {
+        let calls = reading.keys.len();
+        self.ask_store(calls, || self.provider.read(&self.origin, reading))
+            .await
+    }
+
+    /// Add to the number of a key.
+    pub(super) async fn increment(self: Arc<Self>, key: String, delta: i64) -> Result<i64, String> {
+        self.ask_store(1, || self.provider.increment(&self.origin, key, delta))
+            .await
+    }
+
+    /// Set a value, if the present one is the one that was seen.
+    pub(super) async fn swap(
+        self: Arc<Self>,
+        key: String,
+        seen: Seen,
+        value: Bytes,
+    ) -> Result<bool, String> {
+        self.ask_store(1, || self.provider.swap(&self.origin, key, seen, value))
+            .await
+    }
+
+    /// Some keys, and the cursor of the next ones.
+    pub(super) async fn list(self: Arc<Self>, prefix: String, cursor: u64) -> KeyPage {
+        self.ask_store(CALLS_PER_PAGE, || {
+            self.provider.list(&self.origin, prefix, cursor)
+        })
+        .await
+    }
+
+    /// Ask the key-value store something that counts as so many calls, until the attempt ends.
+    async fn ask_store<T>(
+        &self,
+        calls: usize,
+        ask: impl FnOnce() -> Promise<Result<T, String>>,
+    ) -> Result<T, String> {
+        if self.is_trial() {
+            return Err(NO_MESSAGE.to_owned());
+        }
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let before = self.store_calls.load(Ordering::Relaxed);
+        // Only this attempt counts here, one call after the other.
+        let after = before.saturating_add(calls);
+        self.store_calls.store(after, Ordering::Relaxed);
+        if after > self.requests_max {
+            let max = self.requests_max;
+            return Err(format!(
+                "the attempt has asked the store {max} times (limit `requests`)"
+            ));
+        }
+        let mut ended = self.ended.subscribe();
+        let deadline = tokio::time::Instant::from(self.origin.deadline);
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => Err(TOO_LATE.to_owned()),
+            answer = tokio::time::timeout_at(deadline, ask()) => {
+                answer.unwrap_or_else(|_| Err(TOO_LATE.to_owned()))
+            }
+        }
     }
 
     /// The addresses of a name. The guest may connect to them until its attempt ends.

@@ -152,9 +152,19 @@ metrics! {
     pub dedup_marks_refused: Counter;
     /// Messages that handlers published with their acknowledgements.
     pub published: Counter;
-    /// Acknowledgements with messages to publish that came too late: another host had the delivery, or it
-    /// was gone. Nothing was published for them.
+    /// Keys that handlers set or deleted with their acknowledgements.
+    pub keys_written: Counter;
+    /// Attempts that ran again, or counted as nacks, because a value that they had read changed before their
+    /// acknowledgement.
+    pub reruns: Counter;
+    /// Acknowledgements with effects that came too late: another host had the delivery, or it was gone.
+    /// Nothing was published or written for them.
     pub effects_void: Counter;
+    /// Messages that this host has relayed from outboxes to destinations in other slots.
+    pub outbox_relayed: Counter;
+    /// Times that a destination in another slot refused the next message of an outbox, or could not be
+    /// reached; the host tries again.
+    pub outbox_refusals: Counter;
     /// Delays that a handler asked for and the host shortened to the longest allowed one.
     pub delays_clamped: Counter;
     /// Consumer groups that were created again after somebody deleted them.
@@ -220,6 +230,12 @@ metrics! {
     pub parked: Gauge;
     /// Entries in the dead-letter queue.
     pub dead_letters: Gauge;
+    /// Messages in the outboxes of the queue: acknowledged, and on their way to other slots.
+    pub outbox_messages: Gauge;
+    /// How long ago the oldest of them was acknowledged.
+    pub outbox_oldest_seconds: GaugeF64;
+    /// Outboxes whose next message the destination refuses.
+    pub outbox_blocked: Gauge;
 }
 
 /// A decision about a canary.

@@ -56,9 +56,10 @@ fn is_bare_tag(key: &str) -> bool {
 
 /// The names of the keys that hostler keeps for a queue, behind the queue's own. Text may follow the names
 /// of the first group.
-const OWN_WITH_MORE: [&str; 12] = [
+const OWN_WITH_MORE: [&str; 14] = [
     "parked",
     "fences",
+    "acted",
     "min-idle",
     "processing",
     "started",
@@ -69,14 +70,17 @@ const OWN_WITH_MORE: [&str; 12] = [
     "moved",
     "done",
     "kv",
+    "outbox",
 ];
-const OWN: [&str; 6] = [
+const OWN: [&str; 8] = [
     "instances",
     "retry",
     "delayed",
     "versions",
     "hosts",
     "policy",
+    "outboxes",
+    "from",
 ];
 
 /// Whether a key has the name of one that hostler keeps for some queue: `{orders}:delayed`. Neither a
@@ -116,6 +120,11 @@ pub fn fences(key: &str, group: &str) -> String {
     derived(key, &format!("fences:{group}"))
 }
 
+/// What the last request of a host has acknowledged with effects, in one group.
+pub fn acted(key: &str, group: &str, consumer: &str) -> String {
+    derived(key, &format!("acted:{group}:{consumer}"))
+}
+
 /// The ZSET of the `min_idle`s that the live hosts of a queue go by (of a stream: of one group), with the
 /// times until when.
 pub fn min_idle(key: &str, group: Option<&str>) -> String {
@@ -141,6 +150,21 @@ pub fn done(key: &str, group: Option<&str>, stretch: u64) -> String {
         key,
         &format!("done:{}:{stretch}", group.unwrap_or_default()),
     )
+}
+
+/// The stream of messages on their way to a destination in another slot: `stream:invoices`.
+pub fn outbox(key: &str, destination: &str) -> String {
+    derived(key, &format!("outbox:{destination}"))
+}
+
+/// The set of the destinations for which a queue has had an outbox.
+pub fn outboxes(key: &str) -> String {
+    derived(key, "outboxes")
+}
+
+/// The hash of the last entry that a destination took from each outbox.
+pub fn from(key: &str) -> String {
+    derived(key, "from")
 }
 
 /// The ZSET of a reliable list's instances, with the times when they were last seen.
@@ -243,6 +267,7 @@ mod tests {
         assert_eq!(parked("orders", "g"), "{orders}:parked:g");
         assert_eq!(parked("shop:{eu}:orders", "g"), "shop:{eu}:orders:parked:g");
         assert_eq!(fences("orders", "g"), "{orders}:fences:g");
+        assert_eq!(acted("orders", "g", "web-1"), "{orders}:acted:g:web-1");
         assert_eq!(processing("jobs", "host-1"), "{jobs}:processing:host-1");
         assert_eq!(started("jobs", "host-1"), "{jobs}:started:host-1");
         assert_eq!(instances("jobs"), "{jobs}:instances");
@@ -287,6 +312,7 @@ mod tests {
                 parked(queue, "g"),
                 parked(queue, "a:b"),
                 fences(queue, "g"),
+                acted(queue, "g", "web-1"),
                 min_idle(queue, Some("g")),
                 min_idle(queue, None),
                 processing(queue, "host-1"),
@@ -304,6 +330,9 @@ mod tests {
                 moved(queue, "a1"),
                 done(queue, Some("g"), 1),
                 done(queue, None, 1),
+                outbox(queue, "stream:{a}:b"),
+                outboxes(queue),
+                from(queue),
             ] {
                 assert!(is_own(&own), "{own}");
             }

@@ -2,6 +2,7 @@
 //
 // This code was generated from the following packages:
 //     hostler:handler@1.1.0
+//     orders:handler
 
 package hostler_handler_types
 

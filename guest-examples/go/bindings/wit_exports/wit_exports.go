@@ -2,14 +2,15 @@
 //
 // This code was generated from the following packages:
 //     hostler:handler@1.1.0
+//     orders:handler
 
 package wit_exports
 
 import (
-	witRuntime "go.bytecodealliance.org/pkg/wit/runtime"
-	witTypes "go.bytecodealliance.org/pkg/wit/types"
 	"example.com/orders-handler/bindings/export_hostler_handler_message_handler"
 	"example.com/orders-handler/bindings/hostler_handler_types"
+	witRuntime "go.bytecodealliance.org/pkg/wit/runtime"
+	witTypes "go.bytecodealliance.org/pkg/wit/types"
 	"runtime"
 	"unsafe"
 )

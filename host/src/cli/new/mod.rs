@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use templates::Language;
+use templates::{Language, Part};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 
+mod project;
 mod templates;
 
 /// The longest name of a project.
@@ -19,14 +20,22 @@ const NAME_MAX: usize = 64;
 Examples:
   hostler new --lang rust billing
   hostler new --lang python parcels && cd parcels && make
+  hostler new --lang go shop --with http,publish,key-value
 
 The project is a small handler for orders with tests. It builds at once: change
 it into your own. README.md names the tools that it needs; cases.toml is for
-`hostler test`, hostler.toml for `hostler dev` and `hostler run`.")]
+`hostler test`, hostler.toml for `hostler dev` and `hostler run`.
+
+With `--with` the handler charges an order by HTTP, publishes an invoice, keeps
+a total for each customer, or reads a secret. hostler.toml has the grants.")]
 pub(super) struct Args {
     /// The language
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
+
+    /// What the handler does besides answering, separated by commas
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    with: Vec<Part>,
 
     /// The name of the project and of its new folder: small letters, digits and `-`
     #[arg(value_name = "NAME", value_parser = name)]
@@ -68,20 +77,26 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             _ => cannot(&folder, &error),
         });
     }
-    for file in args.lang.files() {
-        let path = folder.join(file.path);
+    let files = project::files(args.lang, &args.name, &args.with);
+    for (path, content) in &files {
+        let path = folder.join(path);
         let dir = path.parent().unwrap_or(&folder);
         fs::create_dir_all(dir)
-            .and_then(|()| fs::write(&path, file.content(&args.name)))
+            .and_then(|()| fs::write(&path, content))
             .map_err(|error| cannot(&path, &error))?;
     }
-    for file in args.lang.files() {
-        output::line(&folder.join(file.path).display().to_string())?;
+    for path in files.keys() {
+        output::line(&folder.join(path).display().to_string())?;
     }
     let (test, build) = args.lang.commands();
     let handler = args.lang.handler(&args.name);
+    // The handler needs its grants.
+    let config = match args.with.is_empty() {
+        true => "",
+        false => " --config hostler.toml",
+    };
     output::people(&format!(
-        "\nNext:\n  cd {}\n  {test}\n  {build}\n  hostler test {handler} cases.toml\n  hostler dev\n",
+        "\nNext:\n  cd {}\n  {test}\n  {build}\n  hostler test {handler} cases.toml{config}\n  hostler dev\n",
         args.name
     ));
     Ok(Exit::Ok)

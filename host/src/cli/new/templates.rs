@@ -1,10 +1,7 @@
-//! The files of `hostler new`: the examples, as they were when hostler was built. A test compares the
-//! lists with the folders.
+//! The files of `hostler new`: the examples, as they were when hostler was built, and what stands in their
+//! place with `--with`. A test compares the lists with the folders.
 
 use clap::ValueEnum;
-
-/// The name of the examples; a new project has its own name instead.
-const EXAMPLE: &str = "orders-handler";
 
 /// A language to write a handler in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -27,24 +24,25 @@ pub(super) enum Language {
     Zig,
 }
 
-/// One file of a project.
+/// Something that a handler does besides answering.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum Part {
+    /// Send HTTP requests
+    Http,
+    /// Keep values between messages
+    KeyValue,
+    /// Publish messages with the acknowledgement
+    Publish,
+    /// Read secrets of the operator
+    Secrets,
+}
+
+/// One file, as it is kept.
+#[derive(Clone, Copy)]
 pub(super) struct File {
     /// Its path in the project.
     pub(super) path: &'static str,
-    bytes: &'static [u8],
-}
-
-impl File {
-    /// Its content, in a project of this name.
-    pub(super) fn content(&self, name: &str) -> Vec<u8> {
-        match str::from_utf8(self.bytes) {
-            Ok(text) if self.bytes.contains(&b'\n') => text
-                .replace(EXAMPLE, name)
-                .replace(&EXAMPLE.replace('-', "_"), &name.replace('-', "_"))
-                .into_bytes(),
-            _ => self.bytes.to_vec(),
-        }
-    }
+    pub(super) bytes: &'static [u8],
 }
 
 macro_rules! files {
@@ -56,9 +54,39 @@ macro_rules! files {
     };
 }
 
+/// The files with `--with` that all languages have. Those that the language also has are added at its end.
+pub(super) const COMMON: &[File] = files!("with/common":
+    "README.md" "cases.toml" "hostler.toml" "shop-token" "wit/deps/hostler/world.wit" "wit/orders.wit");
+
 impl Language {
-    /// The files of a project in this language.
-    pub(super) fn files(self) -> &'static [File] {
+    /// The files with `--with` that replace those of the example, or are new.
+    pub(super) fn with(self) -> &'static [File] {
+        match self {
+            Self::Rust => files!("with/rust":
+                "README.md" "src/charge.rs" "src/invoice.rs" "src/lib.rs" "src/order.rs"
+                "src/shop.rs" "src/total.rs"),
+            Self::Go => files!("with/go":
+                "README.md" "charge.go" "invoice.go" "main.go" "order/order.go"
+                "order/order_test.go" "shop.go" "total.go"),
+            Self::C => files!("with/c":
+                "README.md" "main.c" "order.c" "order.h" "order_test.c"),
+            Self::Cpp => files!("with/cpp":
+                "README.md" "main.cpp" "order.cpp" "order.hpp" "order_test.cpp"),
+            Self::Zig => files!("with/zig": "README.md" "main.zig" "order.zig"),
+            Self::Js => files!("with/js":
+                "README.md" "src/charge.js" "src/handler.js" "src/invoice.js" "src/order.js"
+                "src/order.test.js" "src/shop.js" "src/total.js" "wit/orders.wit"),
+            Self::Ts => files!("with/ts":
+                "README.md" "src/charge.ts" "src/effects.d.ts" "src/handler.ts" "src/invoice.ts"
+                "src/order.ts" "src/shop.ts" "src/total.ts" "test/order.test.ts" "wit/orders.wit"),
+            Self::Python => files!("with/python":
+                "README.md" "app.py" "charge.py" "invoice.py" "order.py" "shop.py" "test_order.py"
+                "total.py"),
+        }
+    }
+
+    /// The files of the example in this language.
+    pub(super) fn example(self) -> &'static [File] {
         match self {
             Self::Rust => files!("rust":
                 ".gitignore" "Cargo.lock" "Cargo.toml" "README.md" "cases.toml" "hostler.toml"
@@ -80,8 +108,16 @@ impl Language {
                 "bindings/export_hostler_handler_message_handler/handler.go"
                 "bindings/hostler_handler_delivery/empty.s"
                 "bindings/hostler_handler_delivery/wit_bindings.go"
+                "bindings/hostler_handler_http/empty.s"
+                "bindings/hostler_handler_http/wit_bindings.go"
+                "bindings/hostler_handler_key_value/empty.s"
+                "bindings/hostler_handler_key_value/wit_bindings.go"
                 "bindings/hostler_handler_message_handler/empty.s"
                 "bindings/hostler_handler_message_handler/wit_bindings.go"
+                "bindings/hostler_handler_publisher/empty.s"
+                "bindings/hostler_handler_publisher/wit_bindings.go"
+                "bindings/hostler_handler_secrets/empty.s"
+                "bindings/hostler_handler_secrets/wit_bindings.go"
                 "bindings/hostler_handler_types/empty.s"
                 "bindings/hostler_handler_types/wit_bindings.go"
                 "bindings/wit_exports/wit_exports.go"
@@ -147,12 +183,12 @@ mod tests {
 
     /// The files of a folder, without those that its `.gitignore` names.
     fn holds(folder: &Path) -> BTreeSet<String> {
-        let ignored = std::fs::read_to_string(folder.join(".gitignore")).unwrap();
+        let ignored = std::fs::read_to_string(folder.join(".gitignore")).unwrap_or_default();
         let ignored: Vec<&str> = ignored.lines().map(|l| l.trim_start_matches('/')).collect();
         let mut found = BTreeSet::new();
         let mut open: Vec<PathBuf> = vec![folder.to_owned()];
         while let Some(dir) = open.pop() {
-            for entry in std::fs::read_dir(dir).unwrap() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten() {
                 let path = entry.unwrap().path();
                 if ignored.iter().any(|name| path.ends_with(name)) {
                     continue;
@@ -169,30 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn a_project_has_every_file_of_its_example() {
+    fn a_project_has_every_file_of_its_folders() {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-examples");
+        let same = |files: &[File], folder: &str| {
+            let listed = files.iter().map(|file| file.path.to_owned());
+            let found = holds(&examples.join(folder));
+            assert_eq!(listed.collect::<BTreeSet<_>>(), found, "{folder}");
+        };
         for language in Language::value_variants() {
             let folder = language.to_possible_value().unwrap().get_name().to_owned();
-            let listed = language.files().iter().map(|file| file.path.to_owned());
-            assert_eq!(
-                listed.collect::<BTreeSet<_>>(),
-                holds(&examples.join(&folder)),
-                "{folder}"
-            );
+            same(language.example(), &folder);
+            same(language.with(), &format!("with/{folder}"));
         }
-    }
-
-    #[test]
-    fn a_project_has_its_own_name() {
-        for language in Language::value_variants() {
-            let content = |file: &File| file.content("parcel-desk");
-            let all: Vec<Vec<u8>> = language.files().iter().map(content).collect();
-            let holds = |name: &str| {
-                all.iter()
-                    .any(|file| String::from_utf8_lossy(file).contains(name))
-            };
-            assert!(holds("parcel-desk"), "{language:?}");
-            assert!(!holds("orders-handler") && !holds("orders_handler"));
-        }
+        same(COMMON, "with/common");
     }
 }

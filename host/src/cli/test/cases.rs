@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use serde::Deserialize;
 
+use super::answers::{Exchange, ExchangeToml};
+use super::published::{self, Published, PublishedToml};
+use super::written::{self, Written, WrittenToml};
+use crate::cli::effects;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::invoke::ATTEMPTS_FROM_1;
 use crate::cli::message;
 use crate::config::Value;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
+use crate::sandbox::Report;
 
 /// The largest table: it is a few pages of text.
 const FILE_MAX: u64 = 16 << 20;
@@ -48,8 +50,14 @@ struct CaseToml {
     delay: Option<String>,
     reason: Option<String>,
     fault: Option<String>,
+    #[serde(default, rename = "key-value")]
+    key_value: BTreeMap<String, String>,
+    published: Option<Vec<PublishedToml>>,
+    written: Option<Vec<WrittenToml>>,
     #[serde(default)]
     log: Vec<String>,
+    #[serde(default)]
+    http: Vec<ExchangeToml>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
@@ -72,9 +80,17 @@ pub(super) struct Case {
     pub(super) attempt: u32,
     /// The most attempts, as the handler sees it.
     pub(super) max_attempts: u32,
+    /// The values of keys before the attempt.
+    pub(super) key_value: BTreeMap<String, String>,
     expected: Expected,
+    /// What it must publish, if that is given.
+    published: Option<Vec<Published>>,
+    /// What it must set and delete, if that is given.
+    written: Option<BTreeMap<String, Written>>,
     /// Each must be part of a line that the handler writes.
     log: Vec<String>,
+    /// The requests that the handler must send, and their answers.
+    pub(super) http: Vec<Exchange>,
 }
 
 #[derive(Debug)]
@@ -131,17 +147,22 @@ impl CaseToml {
         only("delay", self.delay.is_some(), OutcomeName::NackRequeue)?;
         only("reason", self.reason.is_some(), OutcomeName::Drop)?;
         only("fault", self.fault.is_some(), OutcomeName::Fault)?;
-        let body = match (self.body, self.body_base64, self.body_file) {
-            (None, None, None) => Bytes::new(),
-            (Some(text), None, None) => text.into(),
-            (None, Some(text), None) => BASE64_STANDARD
-                .decode(text)
-                .map_err(|error| format!("`body_base64`: {error}"))?
-                .into(),
-            (None, None, Some(file)) => message::read(&beside.join(file), message::BODY_MAX)
-                .map_err(|failure| failure.what)?,
-            _ => return Err("more than one body".to_owned()),
-        };
+        let publishes = self.published.as_ref().is_some_and(|all| !all.is_empty());
+        only("published", publishes, OutcomeName::Ack)?;
+        let writes = self.written.as_ref().is_some_and(|all| !all.is_empty());
+        only("written", writes, OutcomeName::Ack)?;
+        let body = message::table_body(beside, self.body, self.body_base64, self.body_file)?;
+        let published = self.published.map(|all| {
+            let read = |(number, one): (usize, PublishedToml)| {
+                let one = one.read(beside);
+                one.map_err(|problem| format!("published message {number}: {problem}"))
+            };
+            (1..).zip(all).map(read).collect::<Result<_, _>>()
+        });
+        let written = self.written.map(|all| {
+            let read = |one: WrittenToml| one.read().map_err(|why| format!("`written`: {why}"));
+            all.into_iter().map(read).collect::<Result<_, _>>()
+        });
         if self.attempt == Some(0) {
             return Err(format!("`attempt`: {ATTEMPTS_FROM_1}"));
         }
@@ -155,6 +176,9 @@ impl CaseToml {
             OutcomeName::Drop => Expected::Drop(self.reason),
             OutcomeName::Fault => Expected::Fault(self.fault),
         };
+        let http = self.http.into_iter().map(ExchangeToml::exchange);
+        let http: Result<_, _> = http.collect();
+        let http = http.map_err(|why| format!("`http`: {why}"))?;
         let mut headers = Headers::default();
         for (name, value) in self.headers {
             headers.push(name, value);
@@ -164,22 +188,33 @@ impl CaseToml {
             message: Message {
                 id: self.id.unwrap_or_else(|| "0-1".to_owned()).into(),
                 queue: self.queue.unwrap_or_else(|| "test".to_owned()).into(),
-                body,
+                body: body.unwrap_or_default(),
                 headers,
                 enqueued_ms: self.enqueued_ms,
             },
             attempt: self.attempt.unwrap_or(1),
             max_attempts: self.max_attempts,
             expected,
+            key_value: self.key_value,
+            published: published.transpose()?,
+            written: written.transpose()?,
             log: self.log,
+            http,
         })
     }
 }
 
 impl Case {
-    /// The difference to this outcome and these lines of log; `None` = as expected.
-    pub(super) fn objection(&self, outcome: &Outcome, lines: &[String]) -> Option<String> {
-        let as_expected = match (&self.expected, outcome) {
+    /// The difference to this report and these lines of log; `None` = as expected.
+    ///
+    /// Every key in Redis begins with `prefix`.
+    pub(super) fn objection(
+        &self,
+        report: &Report,
+        prefix: &str,
+        lines: &[String],
+    ) -> Option<String> {
+        let as_expected = match (&self.expected, &report.outcome) {
             (Expected::Ack, Outcome::Ack) => true,
             (Expected::NackRequeue(delay), Outcome::NackRequeue(got)) => {
                 delay.is_none() || delay == got
@@ -192,6 +227,15 @@ impl Case {
         };
         if !as_expected {
             return Some(format!("expected {}", self.expected));
+        }
+        let published = self.published.as_ref();
+        let objection =
+            published.and_then(|all| published::objection(all, effects::publications(report)));
+        let written = self.written.as_ref();
+        let of_keys = |all| written::objection(all, &effects::written(report, prefix));
+        let objection = objection.or_else(|| written.and_then(of_keys));
+        if objection.is_some() {
+            return objection;
         }
         let missing = |text: &&String| !lines.iter().any(|line| line.contains(text.as_str()));
         let missing = self.log.iter().find(missing)?;

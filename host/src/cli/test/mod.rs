@@ -9,12 +9,17 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tested};
 use crate::cli::invoke::Verdict;
 use crate::cli::session::block_on;
-use crate::cli::{Variables, output};
+use crate::cli::{Variables, effects, output};
 use crate::host::component;
-use crate::sandbox::{Call, Capture, LogSink, Sandbox, Slot};
+use crate::sandbox::{Call, Capture, LogSink, Outside, Sandbox, Slot};
 
+mod answers;
 mod cases;
+mod content;
+mod published;
+mod written;
 
+use answers::Answers;
 use cases::Case;
 
 /// Run a component against a table of messages and expected outcomes, without Redis
@@ -33,6 +38,23 @@ A table has one [[case]] for each message:
   delay = \"200ms\"             of a nack-requeue; a drop has reason = \"...\",
                             a fault has fault = \"trap\"
   log = [\"timed out\"]         each is part of a line that the handler writes
+  [[case.published]]          what an ack publishes, in order; published = []
+  to = \"invoices\"             is nothing. Nothing is written to Redis.
+  json = { order = 1 }        or body, body_base64, body_file; else any body
+  headers = { tenant = \"7\" }  among those that the handler sets
+  delay = \"1m\"
+  [[case.written]]            what an ack sets and deletes; written = []
+  key = \"total\"              is nothing
+  value = \"6\"               or json, value_base64, deleted = true; and ttl
+  [case.key-value]            the values of keys before; others have none
+  total = \"5\"
+  [[case.http]]               a request that the handler must send
+  request = \"POST https://pay.example.com/charges\"
+  sends = '{\"id\":1}'          its body, if it must be this one
+  status = 201                of the answer; also headers and body
+
+With a [[case.http]] no request of the table leaves this process. Without one,
+requests go to the real servers. `--config FILE.toml` has the grants.
 
 Exit codes: 0 all passed, 1 one did not; 64 usage, 65 bad component")]
 pub(super) struct Args {
@@ -53,16 +75,42 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let mut settings = args.flags.collect(variables).sandbox()?;
+    let (mut settings, mut effects) = args.flags.collect(variables).sandbox_and_effects()?;
     settings.concurrency = 1;
     let cases = cases::read(&args.cases)?;
+    let answers = Answers::default();
+    if let Some(effects) = &mut effects
+        && cases.iter().any(|case| !case.http.is_empty())
+    {
+        *effects = effects.answered_by(answers.answering());
+        settings.grants.outside = Some(Outside(Arc::new(effects.clone())));
+    }
+    let keys = settings.grants.key_value.as_ref();
+    let prefix = keys.map(|keys| Arc::clone(&keys.prefix));
+    if let Some(case) = cases.iter().find(|case| !case.key_value.is_empty())
+        && prefix.is_none()
+    {
+        let what = format!(
+            "the case `{}` has `key-value`, which is not granted",
+            case.name
+        );
+        let hint = "write `[grant.key-value]` in a file, and name it with `--config`";
+        return Err(Failure::new(Exit::Usage, what).hint(hint));
+    }
+    let prefix = prefix.unwrap_or_default();
     let sandbox = component::load(&args.file, &settings)?;
     // One slot: with `--reuse`, a case sees the state that earlier cases have left.
     let mut slot = sandbox.slot();
     let (passed, failed) = block_on(async {
         let (mut passed, mut failed) = (0, 0);
         for case in &cases {
-            let good = try_case(&sandbox, &mut slot, case, args.json).await?;
+            answers.begin(&case.http);
+            if let Some(effects) = &effects {
+                let values = case.key_value.iter();
+                effects
+                    .try_with(values.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
+            }
+            let good = try_case(&sandbox, &mut slot, (case, &prefix), &answers, args.json).await?;
             *if good { &mut passed } else { &mut failed } += 1;
         }
         Ok((passed, failed))
@@ -89,13 +137,16 @@ struct CaseResult<'a> {
     objection: Option<&'a str>,
     /// The outcome of the handler.
     outcome: &'a str,
+    #[serde(flatten)]
+    effects: effects::Effects<'a>,
     logs: &'a [String],
 }
 
 async fn try_case(
     sandbox: &Sandbox,
     slot: &mut Slot,
-    case: &Case,
+    (case, prefix): (&Case, &str),
+    answers: &Answers,
     json: bool,
 ) -> Result<bool, Failure> {
     let capture = Capture::default();
@@ -110,13 +161,15 @@ async fn try_case(
     let lines = capture.take().into_iter().map(|line| line.text);
     let lines: Vec<String> = lines.collect();
     let outcome = Verdict::new(&report.outcome).to_string();
-    let objection = case.objection(&report.outcome, &lines);
+    let objection = case.objection(&report, prefix, &lines);
+    let objection = objection.or_else(|| answers.objection());
     let passed = objection.is_none();
     let result = CaseResult {
         name: &case.name,
         passed,
         objection: objection.as_deref(),
         outcome: &outcome,
+        effects: effects::Effects::of(&report, prefix),
         logs: &lines,
     };
     output::either(json, &result, |_| match &objection {
@@ -124,6 +177,9 @@ async fn try_case(
         Some(objection) => {
             let name = &case.name;
             let mut text = format!("FAIL  {name}: {objection}, got {outcome}");
+            for effect in effects::lines(&report, prefix) {
+                text.push_str(&format!("\n      {effect}"));
+            }
             for line in &lines {
                 text.push_str(&format!("\n      | {line}"));
             }

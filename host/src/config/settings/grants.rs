@@ -1,11 +1,14 @@
 //! Interfaces that a handler gets only on request.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
+use crate::config::key_value::KeyTable;
 use crate::config::publish::PublishTable;
 use crate::config::rules::{HttpRules, SecretRules, TcpRules};
+use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::{at_most, section, sized};
 use crate::config::value::ByteSize;
+use crate::queue::outbox::Mode;
 use crate::sandbox::Values;
 
 section! { "Grants";
@@ -26,26 +29,45 @@ section! { "Grants";
     TCP: TcpRules = ("grant.tcp", "JSON").unset("not granted");
 
     /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
-    /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `codec` or
+    /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `sharded`, `codec` or
     /// `body_field`. What a handler publishes happens with its ack, or not at all. In a file it is a table,
     /// `[grant.publish]`; in a flag or a variable, a JSON object.
     PUBLISH: PublishTable = ("grant.publish", "JSON").unset("not granted");
 
-    /// The most messages that one attempt may publish.
+    /// Grant `key-value`, with the keys below `prefix`, which begins with `{orders}:kv:` for the queue
+    /// `orders`. A value has at most `value_max` bytes (256KiB). What a handler sets and deletes happens
+    /// with its ack, or not at all; with `commit = "checked"` only if no value that it read has changed
+    /// since: if one has, the message runs again. In a file it is a table, `[grant.key-value]`; in a flag or a variable,
+    /// a JSON object.
+    KEY_VALUE: KeyTable = ("grant.key-value", "JSON")
+        .unset("not granted")
+        .kinds(&AT_LEAST_ONCE);
+
+    /// The most messages that one attempt may publish, and keys that it may write.
     PUBLISH_MESSAGES: NonZeroU32 = ("publish.max_messages", "N")
         .default("100")
         .check(|n| at_most(n, 10_000));
 
-    /// The most bytes that one attempt may publish: names, headers and bodies.
+    /// The most bytes that one attempt may publish and write: names, headers and bodies, keys and values.
     PUBLISH_BYTES: ByteSize = ("publish.max_bytes", "SIZE")
         .default("4MiB")
         .check(|size| sized(size, ByteSize(1), ByteSize(256 << 20)));
 
-    /// The most bytes that all attempts together have published, until Redis has confirmed their
-    /// acknowledgements. Beyond them `publish` is an error for the handler.
+    /// The most bytes that all attempts together have published and written, until Redis has confirmed
+    /// their acknowledgements. Beyond them `publish` and `set` are errors for the handler.
     PUBLISH_PENDING: ByteSize = ("publish.max_pending", "SIZE")
         .default("256MiB")
         .check(|size| sized(size, ByteSize(1), ByteSize(16 << 30)));
+
+    /// When messages to another slot than that of the queue go through an outbox. A script that
+    /// acknowledges cannot write to two slots of a cluster: it writes to a stream in the slot of the queue,
+    /// and hosts relay that. `auto`: on a cluster. `always`: also on a single server, which may become a
+    /// cluster later.
+    PUBLISH_OUTBOX: Mode = ("publish.outbox", "WHEN").default("auto");
+
+    /// The most messages in one outbox; there is one for each destination. While one is full, acknowledgements
+    /// that publish there are refused and tried again, and nothing else starts.
+    PUBLISH_OUTBOX_MAX: NonZeroU64 = ("publish.outbox_max", "N").default("100000");
 
     /// How many handlers in a row may publish, each while it handles the message of the one before. Beyond
     /// them `publish` is an error: so a handler that publishes to its own queue ends.

@@ -35,7 +35,8 @@ section! { "Further limits";
         .default("1000")
         .check(|n| at_most(n, 1_000_000));
 
-    /// The HTTP requests of one attempt. Further ones fail as `denied`.
+    /// The HTTP requests of one attempt: further ones fail as `denied`. Also its calls to the key-value
+    /// store: further ones are errors.
     REQUESTS: NonZeroU32 = ("limit.requests", "N")
         .default("1000")
         .check(|n| at_most(n, 1_000_000));

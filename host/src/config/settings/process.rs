@@ -8,7 +8,8 @@ use crate::config::settings::{DAY, between, section};
 use crate::telemetry::logging::{LogFilter, LogFormat};
 
 section! { "Process";
-    /// Exit when the queue is empty: no message is unread, pending, parked or delayed.
+    /// Exit when the queue is empty: no message is unread, pending, parked or delayed, and none waits in an
+    /// outbox.
     UNTIL_EMPTY: bool = ("until_empty", "BOOL").default("false");
 
     /// The longest time that `until_empty` may take. Then the host drains and exits with code 75.

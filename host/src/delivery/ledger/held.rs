@@ -32,6 +32,21 @@ pub(super) struct Held<J> {
     pub(super) successor: Option<Box<(Delivery<J>, Time)>>,
     /// Redis refused to write its settlement, and it is not settled yet.
     pub(super) was_refused: bool,
+    /// Rule 22: its last run, whose acknowledgement Redis may find to be void.
+    pub(super) last: LastRun,
+}
+
+/// A run that the handler has acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastRun {
+    pub(super) attempt: u32,
+    pub(super) lane: Lane,
+    /// The native count from before its start.
+    pub(super) before: u32,
+    /// It is void: the delivery runs again as the same attempt.
+    pub(super) is_void: bool,
+    /// How often the delivery ran again.
+    pub(super) reruns: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +67,21 @@ pub(super) enum Sent {
 }
 
 impl Sent {
+    /// Whether it takes the delivery out of the group. The others send it away, to come back.
+    pub(super) fn ends(&self) -> bool {
+        match self {
+            Self::Acknowledgement => true,
+            Self::Settlement(action) => match action {
+                SettleAction::Acknowledge
+                | SettleAction::DeadLetter(_)
+                | SettleAction::Discard(_) => true,
+                SettleAction::Park { .. }
+                | SettleAction::HandBack { .. }
+                | SettleAction::Leave { .. } => false,
+            },
+        }
+    }
+
     /// Rule 16: the same by the rules in force. A message that was given up goes where they say.
     pub(super) fn under(self, policy: &Policy) -> Self {
         match self {

@@ -615,7 +615,9 @@ impl<J> Ledger<J> {
         }
         let leased = held.leased;
         let attempt = match self.settings.policy.limit.next_start(held.counts) {
-            NextStart::Start(start) if start.record.is_none() && !held.doubtful => {
+            NextStart::Start(start)
+                if start.record.is_none() && !held.doubtful && !held.last.is_void =>
+            {
                 Some(start.attempt)
             }
             NextStart::Start(_) | NextStart::Exhausted { .. } => None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::held::{Held, Sent, State};
+use super::held::{Held, LastRun, Sent, State};
 use super::{
     Action, Closed, Delivery, HaltCause, Key, Ledger, Mode, Note, Origin, Reply, SettleAction,
     Time, TurnedAway,
@@ -15,6 +15,9 @@ use crate::delivery::rules::Rule;
 
 /// How long a refused settlement waits before it is tried again.
 const REFUSED: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(4));
+
+/// How often a message runs again because what it read had changed, before that counts as a nack.
+const RERUNS_MAX: u32 = 32;
 
 impl<J> Ledger<J> {
     // Claimed.
@@ -43,7 +46,8 @@ impl<J> Ledger<J> {
             State::Released | State::Recording { .. } | State::Running { .. } => (true, false),
             // This host has sent the delivery away, and it may have come back.
             State::Settling { .. } => (false, false),
-            State::Refused { .. } => (false, true),
+            // The same, unless it was to end here: then it is still this host's, and stays given up.
+            State::Refused { ref sent, .. } => (sent.ends(), true),
         };
         let is_released = matches!(old.state, State::Released);
         let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
@@ -97,6 +101,13 @@ impl<J> Ledger<J> {
             lost: None,
             successor: None,
             was_refused: false,
+            last: LastRun {
+                attempt: 0,
+                lane,
+                before: 0,
+                is_void: false,
+                reruns: 0,
+            },
         };
         self.holdings.insert(delivery.id, held);
         let turned_away = delivery.turned_away;
@@ -153,6 +164,12 @@ impl<J> Ledger<J> {
         if held.lost.is_some() || is_closing || held.successor.is_some() {
             self.out.push(Action::Deny(key));
             self.revoked(now, key);
+            return;
+        }
+        if held.last.is_void {
+            // Its start is recorded: owner and count are confirmed.
+            let (attempt, record) = (held.last.attempt, None);
+            self.record(key, Start { attempt, record });
             return;
         }
         let is_sure = !held.doubtful && !self.is_old(now, held.leased);
@@ -216,7 +233,7 @@ impl<J> Ledger<J> {
                 held.counts.fresh &= !is_record;
                 held.leased = leased;
                 held.doubtful = false;
-                let counts = held.counts;
+                let (counts, is_void) = (held.counts, held.last.is_void);
                 if is_record {
                     self.note(Note::Recorded);
                 }
@@ -228,6 +245,8 @@ impl<J> Ledger<J> {
                     self.start(key, start.attempt);
                 } else if self.is_old(now, leased) {
                     self.record(key, start);
+                } else if is_void {
+                    self.start(key, start.attempt);
                 } else {
                     match self.settings.policy.limit.next_start(counts) {
                         NextStart::Start(next) if next.record.is_some() => self.record(key, next),
@@ -245,7 +264,7 @@ impl<J> Ledger<J> {
                 self.out.push(Action::Deny(key));
                 self.refused(now, key, cause, sent, 0);
             }
-            Reply::Gone | Reply::Trimmed | Reply::Stolen => {
+            Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed => {
                 self.out.push(Action::Deny(key));
                 let how = self.closed_by(key, reply);
                 self.close_or_succeed(now, key, how);
@@ -363,6 +382,16 @@ impl<J> Ledger<J> {
         if let Some(held) = self.holdings.find_mut(key) {
             // The start is charged now. The delivery is no suspect any more: its handler has answered.
             held.counts.fresh = false;
+            held.last = LastRun {
+                attempt,
+                lane: held.lane,
+                before: held.before,
+                is_void: false,
+                reruns: match outcome {
+                    Outcome::Ack => held.last.reruns,
+                    _ => 0,
+                },
+            };
             held.before = held.counts.native;
             held.lane = Lane::Normal;
         }
@@ -394,6 +423,53 @@ impl<J> Ledger<J> {
                 self.settle(key, SettleAction::DeadLetter(rejection));
             }
             Disposition::Discard(rejection) => self.settle(key, SettleAction::Discard(rejection)),
+        }
+    }
+
+    /// Rule 22: a value that the attempt read has changed since, so it has had no effects. It runs again: its
+    /// start is recorded, and stands for all its runs. Beyond [`RERUNS_MAX`] that is a nack.
+    fn changed(&mut self, now: Time, key: Key) {
+        let Some(held) = self.holdings.find_mut(key) else {
+            return;
+        };
+        let gives_up = held.last.reruns >= RERUNS_MAX;
+        if gives_up {
+            held.last.reruns = 0;
+        } else {
+            held.last.reruns += 1;
+            if Rule::RerunsAreUncharged.holds() {
+                held.last.is_void = true;
+                held.before = held.last.before;
+                // A suspect stays one: its last start may be at stake.
+                held.lane = held.last.lane;
+            }
+        }
+        if std::mem::take(&mut held.was_refused) {
+            self.holdings.stuck -= 1;
+        }
+        self.note(Note::Changed { key, gives_up });
+        if self.close_if_lost(now, key) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
+        if gives_up {
+            let attempt = held.last.attempt;
+            // Nothing is random here: messages that meet again and again have other generations.
+            let jitter = f64::from(u8::try_from(key.generation % 100).unwrap_or(0)) / 100.0;
+            let disposition = self.settings.policy.changed_too_often(attempt, jitter);
+            self.dispose(now, key, disposition);
+        } else if self.is_closing() || self.is_halted() {
+            self.hand_back(key);
+        } else {
+            let lane = held.lane;
+            self.holdings.set(key, State::Waiting);
+            match self.mode {
+                // Rule 7: its isolated run goes on.
+                Mode::Isolated { key: suspect, .. } if suspect == key => self.release_one(key),
+                _ => self.enqueue(key, lane),
+            }
         }
     }
 
@@ -450,6 +526,10 @@ impl<J> Ledger<J> {
                     // The rules changed while it was under way: what they say was not tried yet.
                     self.send(key, in_force, tries);
                 }
+                return;
+            }
+            (Reply::Changed, Sent::Settlement(SettleAction::Acknowledge)) => {
+                self.changed(now, key);
                 return;
             }
             // If an entry is trimmed after its handler has acknowledged it, nothing is lost.
@@ -714,6 +794,6 @@ fn closed_by(reply: Reply) -> Closed {
     match reply {
         Reply::Gone | Reply::Done => Closed::Gone,
         Reply::Trimmed => Closed::Trimmed,
-        Reply::Stolen | Reply::Refused(_) => Closed::Stolen,
+        Reply::Stolen | Reply::Changed | Reply::Refused(_) => Closed::Stolen,
     }
 }

@@ -541,3 +541,112 @@ fn a_message_given_up_at_its_cap_follows_a_change_of_on_cap() {
         "{again:?}"
     );
 }
+
+#[test]
+fn an_old_claim_that_arrives_late_does_not_change_why_a_message_was_given_up() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    step(&mut ledger, finished(key, Outcome::Drop(None)));
+    step(&mut ledger, Event::Settled(key, refused()));
+    // An answer to a claim from before: the delivery is still this host's.
+    let late = step(&mut ledger, fetched(1..2));
+    assert!(releases(&late).is_empty(), "{late:?}");
+    let rules = changed(&ledger, |policy| policy.on_cap = OnCap::Discard);
+    let sent = step(&mut ledger, rules);
+    let reasons: Vec<_> = settles(&sent)
+        .into_iter()
+        .filter_map(|action| match action {
+            SettleAction::DeadLetter(why) | SettleAction::Discard(why) => Some(why.reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reasons, [Reason::Dropped], "{sent:?}");
+}
+
+/// What the attempt read had changed: it runs again as the same attempt, and nothing is charged.
+#[test]
+fn a_message_whose_values_changed_runs_again_uncharged_and_not_for_ever() {
+    let mut ledger = Ledger::new(
+        Time::ZERO,
+        Settings {
+            checked_acks: true,
+            ..settings()
+        },
+    );
+    let key = released(&mut ledger);
+    let mut actions = step(&mut ledger, finished(key, Outcome::Ack));
+    let mut reruns = 0;
+    loop {
+        let settles = actions.iter().any(|action| {
+            let acks = |action: &SettleAction| *action == SettleAction::Acknowledge;
+            matches!(action, Action::Settle { count: 1, action, .. } if acks(action))
+        });
+        assert!(settles, "{actions:?}");
+        actions = step(&mut ledger, Event::Settled(key, Reply::Changed));
+        if releases(&actions).is_empty() {
+            break;
+        }
+        reruns += 1;
+        // Its start is recorded: owner and count are confirmed only.
+        let asked = step(&mut ledger, Event::SlotReady(key));
+        let confirms = |action: &Action<()>| {
+            matches!(
+                action,
+                Action::Record {
+                    expect: 1,
+                    write: 1,
+                    ..
+                }
+            )
+        };
+        assert!(asked.iter().any(confirms), "{asked:?}");
+        let recorded = Event::Recorded {
+            key,
+            leased: NOW,
+            reply: Reply::Done,
+        };
+        let goes = step(&mut ledger, recorded);
+        let go = |action: &Action<()>| matches!(action, Action::Go { attempt: 1, .. });
+        assert!(goes.iter().any(go), "{goes:?}");
+        actions = step(&mut ledger, finished(key, Outcome::Ack));
+    }
+    assert_eq!(reruns, 32);
+    // It counts as a nack, with its backoff.
+    let parks = |action: &Action<()>| {
+        matches!(
+            action,
+            Action::Settle {
+                action: SettleAction::Park { keep: 1, .. },
+                ..
+            }
+        )
+    };
+    assert!(actions.iter().any(parks), "{actions:?}");
+}
+
+/// A drain hands it back as if the attempt had not been.
+#[test]
+fn a_message_whose_values_changed_goes_back_uncharged_on_drain() {
+    let mut ledger = Ledger::new(
+        Time::ZERO,
+        Settings {
+            checked_acks: true,
+            ..settings()
+        },
+    );
+    let key = released(&mut ledger);
+    step(&mut ledger, finished(key, Outcome::Ack));
+    step(&mut ledger, Event::Drain);
+    let actions = step(&mut ledger, Event::Settled(key, Reply::Changed));
+    let goes_back = |action: &Action<()>| {
+        matches!(
+            action,
+            Action::Settle {
+                count: 1,
+                action: SettleAction::HandBack { keep: 0 },
+                ..
+            }
+        )
+    };
+    assert!(actions.iter().any(goes_back), "{actions:?}");
+}

@@ -72,6 +72,8 @@ pub enum Reply {
     Trimmed,
     /// Another host owns it now, or its count is not the one that this host left.
     Stolen,
+    /// A value that the attempt read has changed since: nothing was written, and the delivery is as it was.
+    Changed,
     /// Redis refused to write (wrong type, no right, out of memory, dead-letter queue full). The
     /// delivery is as it was; the host tries again later.
     Refused(String),
@@ -324,6 +326,14 @@ pub enum Note {
     RequeuedHere,
     /// A start was recorded.
     Recorded,
+    /// A value that an attempt read had changed before its acknowledgement: it has had no effects, and the
+    /// message runs again.
+    Changed {
+        /// Whose.
+        key: Key,
+        /// It has changed so often that this counts as a nack.
+        gives_up: bool,
+    },
     /// A settlement was refused; it is tried again after this long.
     SettlementRefused {
         /// Whose.
@@ -364,6 +374,7 @@ impl Note {
     pub fn key(&self) -> Option<Key> {
         match self {
             Self::SettlementRefused { key, .. }
+            | Self::Changed { key, .. }
             | Self::LeaseLost(key)
             | Self::IsolatedRunBegan(key)
             | Self::IsolatedRunEnded { key, .. } => Some(*key),

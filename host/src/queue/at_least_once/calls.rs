@@ -100,7 +100,7 @@ pub(in crate::queue) async fn run(
 ) -> Result<(), Error> {
     for (places, answer) in answers(link, script, batches).await? {
         match answer {
-            Ok(words) => note(script, &places, words, replies, |word| {
+            Ok(words) => note(script, &places, words, replies, |_, word| {
                 word_reply(script.name(), word).map(Some)
             })?,
             Err(error) => {
@@ -120,14 +120,14 @@ pub(in crate::queue) fn note(
     places: &[usize],
     words: Value,
     replies: &mut Replies,
-    meaning: impl Fn(Value) -> Result<Option<Reply>, Error>,
+    meaning: impl Fn(usize, Value) -> Result<Option<Reply>, Error>,
 ) -> Result<(), Error> {
     let words = reply::array(script.name(), words)?;
     if words.len() != places.len() {
         return Err(incomplete(script.name()));
     }
     for (&place, word) in places.iter().zip(words) {
-        replies[place] = meaning(word)?;
+        replies[place] = meaning(place, word)?;
     }
     Ok(())
 }

@@ -265,7 +265,8 @@ async fn copy_and_discard<Q: AtLeastOnce>(
 ) -> Result<Reply, Error> {
     let (link, key) = (&queue.base().commands, letter.to.key.as_str());
     let most = target.bound(key, queue.key());
-    match queue.holds(settlement, most.map(|_| key)).await? {
+    let is_wide = !copy::fits_script(&letter.copy);
+    match queue.holds(settlement, most.map(|_| key), is_wide).await? {
         Reply::Done => {}
         other => return Ok(other),
     }
@@ -288,7 +289,7 @@ async fn copy_and_discard<Q: AtLeastOnce>(
     }
     copy::push(&letter.copy, &mut write);
     let mut discarded = None;
-    let transaction = (!copy::fits_script(&letter.copy))
+    let transaction = is_wide
         .then(|| queue.discard_copied_call(settlement, key))
         .flatten();
     let written = match transaction {
@@ -329,9 +330,8 @@ async fn copy_and_discard<Q: AtLeastOnce>(
     Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
 }
 
-/// Send two commands as one transaction: both are done, or none. Returns their answers. A user without the
-/// right to transactions gets them one behind the other: then only a connection that breaks between the two
-/// leaves a copy.
+/// Send two commands as one transaction: both are done, or none. Returns their answers. The right to
+/// transactions was asked for: without it, the two would run one behind the other.
 async fn in_one_transaction(
     link: &Link,
     command: &'static str,

@@ -7,7 +7,8 @@
 //! - `terms`: what all hosts of the queue go by.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use redis::Cmd;
 
@@ -16,9 +17,10 @@ use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::dedup::{Dedup, Marks};
 use crate::queue::effects::{self, Outlets, Source};
+use crate::queue::outbox::{self, Outboxes};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
-    Claim, Contact, Maintenance, Reply, Rules, SettleAction, Settlement, unique_name,
+    Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, unique_name,
 };
 use crate::redis::connection::{Connector, Link};
 use crate::redis::interruption::Interruption;
@@ -52,12 +54,42 @@ pub(super) struct Base {
     pub(super) terms: Terms,
     /// Where handlers publish.
     outlets: Outlets,
+    /// The way to destinations in other slots.
+    pub(super) outboxes: Outboxes,
     /// How duplicates are found, if they are looked for.
     dedup: Option<Dedup>,
+    pub(super) acts: Acts,
     counts: dead_letters::Counts,
     overflow: overflow::Overflow,
     /// Where the next orphan scan begins.
     rotation: AtomicUsize,
+}
+
+/// Numbers the requests that acknowledge with effects. A repeat keeps the number: Redis notes which of its
+/// deliveries were acknowledged, by every try. There is one such request at a time.
+#[derive(Debug, Default)]
+pub(super) struct Acts {
+    number: AtomicU64,
+    is_answered: AtomicBool,
+}
+
+impl Acts {
+    /// A request begins, or is repeated.
+    fn begin(&self) {
+        if self.is_answered.swap(false, Ordering::Relaxed) {
+            self.number.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Every part of the request is answered.
+    fn end(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// The number of the request.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
 }
 
 impl Base {
@@ -81,11 +113,36 @@ impl Base {
             rules: ActiveRules::new(rules),
             time: Arc::default(),
             outlets,
+            outboxes: Outboxes::default(),
             dedup,
+            acts: Acts::default(),
             counts: dead_letters::Counts::default(),
             overflow: overflow::Overflow::default(),
             rotation: AtomicUsize::new(0),
         }
+    }
+
+    /// Open the outboxes of this queue, and begin to relay them.
+    pub(super) async fn open_outboxes(
+        &mut self,
+        connector: &Connector,
+        key: &str,
+        rules: outbox::Rules,
+    ) -> Result<(), Error> {
+        let (link, outlets) = (&self.commands, &self.outlets);
+        self.outboxes = Outboxes::open(connector, link, key, outlets, rules).await?;
+        Ok(())
+    }
+
+    /// What was seen of the queue, with its outboxes.
+    pub(super) async fn observed(&self, seen: Observation) -> Result<Observation, Error> {
+        let reports = self.outboxes.report(&self.commands).await?;
+        let oldest = reports.iter().filter_map(|report| report.oldest_ms).max();
+        Ok(Observation {
+            outbox: reports.iter().map(|report| report.length).sum(),
+            outbox_oldest: oldest.map(Duration::from_millis),
+            ..seen
+        })
     }
 
     pub(super) fn contact(&self) -> Contact {
@@ -156,6 +213,9 @@ pub(super) trait AtLeastOnce {
     /// Returns the number of its own keys.
     fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize);
 
+    /// Add what the kind needs behind the arguments about marks.
+    fn acknowledge_arguments(&self, _call: &mut Cmd) {}
+
     /// Add a delivery to such a call; its mark and its effects follow.
     fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd);
 
@@ -184,8 +244,14 @@ pub(super) trait AtLeastOnce {
     }
 
     /// Whether this host holds a delivery, and may remove it after a copy to another slot. `trimmed`:
-    /// the dead-letter queue, if it has a bound.
-    async fn holds(&self, settlement: &Settlement, trimmed: Option<&str>) -> Result<Reply, Error>;
+    /// the dead-letter queue, if it has a bound. `is_wide`: a transaction writes the copy; its right is
+    /// asked for.
+    async fn holds(
+        &self,
+        settlement: &Settlement,
+        trimmed: Option<&str>,
+        is_wide: bool,
+    ) -> Result<Reply, Error>;
 
     /// Before the length limit claims something: `Gone` if nothing is over it, `Refused` if the dead
     /// letters cannot be written, else `Done`.
@@ -244,9 +310,13 @@ async fn acknowledge<Q: AtLeastOnce>(
     places: &[usize],
     replies: &mut Replies,
 ) -> Result<(), Error> {
+    if places.is_empty() {
+        return Ok(());
+    }
     let base = queue.base();
     let source = Source {
         outlets: &base.outlets,
+        outboxes: Some(&base.outboxes),
         key: queue.key(),
         group: queue.group(),
     };
@@ -261,6 +331,7 @@ async fn acknowledge<Q: AtLeastOnce>(
         begin: |script, keys: &[&str]| {
             let (mut call, own) = queue.acknowledge_call(script, keys);
             call.arg(sets.len()).arg(most).arg(lives);
+            queue.acknowledge_arguments(&mut call);
             (call, own)
         },
         one: |settlement: &Settlement, call: &mut Cmd| {
@@ -269,9 +340,14 @@ async fn acknowledge<Q: AtLeastOnce>(
             let mark = handled.and_then(|dedup| dedup.mark(&settlement.claim.message));
             call.arg(mark.as_ref().map_or(&[][..], |mark| &mark[..]));
         },
-        meaning: |word: &str| {
+        meaning: |settlement: &Settlement, word: &str| {
             match word {
-                "marked" => &base.counts.duplicates,
+                "marked" => {
+                    if let Some(effects) = &settlement.effects {
+                        effects.did_not_happen();
+                    }
+                    &base.counts.duplicates
+                }
                 "unmarked" => &base.counts.marks_refused,
                 _ => return None,
             }
@@ -280,7 +356,23 @@ async fn acknowledge<Q: AtLeastOnce>(
         },
         about: |error| queue.about(error),
     };
-    source.settle(calls, (settlements, places), replies).await
+    let effects = || {
+        places
+            .iter()
+            .filter_map(|&place| settlements[place].effects.as_ref())
+    };
+    // Housekeeping acknowledges without effects, at the same time.
+    let acts = effects().any(|effects| !effects.is_empty());
+    if acts {
+        base.acts.begin();
+    }
+    let settled = source.settle(calls, (settlements, places), replies).await;
+    // Also after a lost answer.
+    effects().for_each(|effects| base.outboxes.wake(effects));
+    if acts && settled.is_ok() {
+        base.acts.end();
+    }
+    settled
 }
 
 /// Find the claims whose message was handled already. Where Redis does not answer, the acknowledgement
@@ -305,7 +397,8 @@ pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, E
         base.terms.stay_known(&base.commands).await?;
         base.time.read(&base.commands).await?;
         overflow::shorten(queue, &mut done).await?;
-        queue.keep_tidy(&mut done).await
+        queue.keep_tidy(&mut done).await?;
+        base.outboxes.look_for_others(&base.commands).await
     };
     match kept.await {
         Ok(()) => Ok(done),

@@ -71,7 +71,7 @@ pub(super) async fn shorten<Q: AtLeastOnce>(
             done.refusals += 1;
             return Ok(());
         }
-        Reply::Gone | Reply::Trimmed | Reply::Stolen => return Ok(()),
+        Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed => return Ok(()),
     }
     for _ in 0..CALLS_MAX {
         let is_refusing = overflow.is_refusing.load(Ordering::Relaxed);
@@ -155,7 +155,8 @@ async fn give_up<Q: AtLeastOnce>(
                 done.overflowed += 1;
                 overflow.is_refusing.store(false, Ordering::Relaxed);
             }
-            Reply::Trimmed | Reply::Stolen => {}
+            // Only what a handler read can have changed.
+            Reply::Trimmed | Reply::Stolen | Reply::Changed => {}
         }
     }
     *overflow.open() = back.clone();

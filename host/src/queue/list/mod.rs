@@ -17,8 +17,8 @@ use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::{
-    Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
-    Rules, Settlement, Taken, inspect,
+    Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
+    Reply, Rules, Settlement, Taken, inspect,
 };
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
@@ -115,7 +115,7 @@ impl ListQueue {
             Terms::new(terms, (key, host), options.min_idle, recovery)
         });
         let (key, instance) = (&options.key, &base.consumer);
-        let queue = Self {
+        let mut queue = Self {
             values: Values {
                 name: key.as_str().into(),
                 framing: options.framing,
@@ -147,6 +147,9 @@ impl ListQueue {
         };
         let joined = joined.await;
         joined.map_err(|error| StartError::from_error(error, &queue.options.key))?;
+        let (key, rules) = (&queue.options.key, queue.options.outbox);
+        let opened = queue.base.open_outboxes(&connector, key, rules).await;
+        opened.map_err(|error| StartError::from_error(error, key))?;
         Ok(queue)
     }
 
@@ -236,7 +239,7 @@ impl ListQueue {
         for (places, answer) in calls::answers(&self.base.commands, script, batches).await? {
             let [evicted, words] = reply::tuple(script.name(), answer?)?;
             self.note_eviction(script, &evicted)?;
-            note(script, &places, words, replies, |word| {
+            note(script, &places, words, replies, |_, word| {
                 Ok(match reply::text(script.name(), word)?.as_str() {
                     "done" => Some(Reply::Done),
                     "unsure" => None,
@@ -489,6 +492,7 @@ impl Queue for ListQueue {
         Ok(Backlog {
             unread: report.unread,
             pending: report.pending,
+            outbox: self.base.outboxes.length(&self.base.commands).await?,
         })
     }
 
@@ -505,6 +509,14 @@ impl Queue for ListQueue {
         Box::pin(link.probe(COMMAND, write, read)).await
     }
 
+    fn hurry(&self) {
+        self.base.outboxes.hurry();
+    }
+
+    fn relayed(&self) -> Relayed {
+        self.base.outboxes.relayed()
+    }
+
     fn contact(&self) -> Contact {
         self.base.contact()
     }
@@ -512,7 +524,8 @@ impl Queue for ListQueue {
     async fn observe(&self) -> Result<Option<Observation>, Error> {
         let rules = self.base.rules.now();
         let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
-        Ok(Some(self.report(dead_letter).await?.observation()))
+        let seen = self.report(dead_letter).await?.observation();
+        self.base.observed(seen).await.map(Some)
     }
 
     async fn leave(&self) -> Result<(), Error> {
@@ -630,7 +643,12 @@ impl AtLeastOnce for ListQueue {
         call
     }
 
-    async fn holds(&self, settlement: &Settlement, trimmed: Option<&str>) -> Result<Reply, Error> {
+    async fn holds(
+        &self,
+        settlement: &Settlement,
+        trimmed: Option<&str>,
+        _is_wide: bool,
+    ) -> Result<Reply, Error> {
         let script = Script::ListHolds;
         let mut call = script.on(&[&self.keys.processing, &self.keys.started]);
         call.arg(name_of(&settlement.claim));

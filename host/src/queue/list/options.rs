@@ -1,12 +1,13 @@
 //! The options of a list queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::dedup::Dedup;
-use crate::queue::{Outlets, Rules};
+use crate::queue::{Outlets, Rules, outbox};
 use crate::wire::list::Framing;
 
 /// A reliable list, and how this host serves it.
@@ -25,6 +26,10 @@ pub struct ListOptions {
     pub recovery: Option<Recovery>,
     /// Where its handler may publish, by the names that the handler uses.
     pub outlets: Outlets,
+    /// When that goes through an outbox.
+    pub outbox: outbox::Rules,
+    /// Its handler may use the keys that begin so; `None` = it has none.
+    pub keys: Option<Arc<str>>,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
     /// Where dead letters go: a list.
@@ -68,6 +73,8 @@ impl ListOptions {
             min_idle: Duration::from_secs(30),
             recovery: None,
             outlets: Outlets::default(),
+            outbox: outbox::Rules::default(),
+            keys: None,
             dedup: None,
             dead_letter: None,
             max_length: None,

@@ -190,6 +190,11 @@ impl Destination {
         }
     }
 
+    /// Its kind and its name, as `grant.publish` has them: `stream:invoices`.
+    pub(crate) fn label(&self) -> String {
+        format!("{}:{}", self.kind(), self.name())
+    }
+
     /// Whether it is a channel, which keeps nothing.
     pub fn is_channel(&self) -> bool {
         matches!(self, Self::Channel(_))

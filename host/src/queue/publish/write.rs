@@ -1,4 +1,5 @@
-//! What publishing a message writes, whoever sends it: a command, or the script that acknowledges.
+//! What publishing a message writes, whoever sends it: a command, or the script that acknowledges. And what
+//! else that script writes.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use super::destination::{Channel, Destination, List};
 use super::error::Error;
 use crate::delivery::effect::Outlet;
+use crate::delivery::key_value::{Seen, Written};
 use crate::delivery::message::Headers;
 use crate::delivery::millis::millis_up;
 use crate::wire::list::{self, Codec};
@@ -30,6 +32,16 @@ pub(in crate::queue) enum Write {
     },
     /// Hold a message until it is due.
     Later(Later),
+    /// Write it later, by way of an outbox that may hold so many.
+    Outbox {
+        key: String,
+        max: u64,
+        write: Box<Self>,
+    },
+    /// Set or delete a value.
+    Value { key: String, written: Written },
+    /// Write nothing at all unless the key still has this value.
+    Expect { key: String, seen: Seen },
 }
 
 /// A message to hold until it is due.
@@ -54,10 +66,14 @@ impl Later {
 }
 
 impl Write {
-    /// The key that it writes; a channel is none.
+    /// The key that it writes or reads; a channel is none.
     pub(in crate::queue) fn key(&self) -> Option<&str> {
         match self {
-            Self::Append { key, .. } | Self::Push { key, .. } => Some(key),
+            Self::Append { key, .. }
+            | Self::Push { key, .. }
+            | Self::Outbox { key, .. }
+            | Self::Value { key, .. }
+            | Self::Expect { key, .. } => Some(key),
             Self::Later(later) => Some(&later.key),
             Self::Announce { .. } => None,
         }
@@ -69,7 +85,18 @@ impl Write {
             Self::Append { fields, .. } => fields.iter().map(|(n, v)| n.len() + v.len()).sum(),
             Self::Push { value, .. } | Self::Announce { value, .. } => value.len(),
             Self::Later(later) => later.member.len(),
+            Self::Outbox { write, .. } => write.size(),
+            Self::Value { key, written } => {
+                key.len() + written.value.as_ref().map_or(0, Bytes::len)
+            }
+            // The script reads a value and hashes it.
+            Self::Expect { key, seen } => key.len() + seen.value.as_ref().map_or(0, |(n, _)| *n),
         }
+    }
+
+    /// Whether it changes something.
+    pub(in crate::queue) fn changes(&self) -> bool {
+        !matches!(self, Self::Expect { .. })
     }
 }
 

@@ -15,8 +15,8 @@ use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::{
-    Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Repair, Repaired, Reply,
-    Rules, SettleAction, Settlement, Taken, inspect,
+    Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
+    Reply, Rules, SettleAction, Settlement, Taken, inspect,
 };
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis_up;
@@ -42,6 +42,9 @@ pub use options::{GroupStart, Retention, StreamOptions};
 /// The consumer that owns parked deliveries. No host has this name: theirs end in a random part.
 pub const PARKED_CONSUMER: &str = "hostler:parked";
 
+/// For how long Redis keeps what the last request of a host has acknowledged with effects: longer than a
+/// host that lost an answer is away.
+const ACTED_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most ids in one `XACK`.
 const PER_XACK: usize = 1000;
 /// For how long a consumer must not have been seen before it is removed.
@@ -64,6 +67,8 @@ pub struct StreamQueue {
     delayed: String,
     /// Which calls of a host are void, by consumer.
     fences: String,
+    /// What the last request of this host has acknowledged with effects.
+    acted: String,
     calls: tokio::sync::Mutex<Calls>,
     cursors: Mutex<Cursors>,
     /// Parked deliveries whose entries were found deleted, and that are not reported yet.
@@ -125,19 +130,21 @@ impl StreamQueue {
     /// # Errors
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
-        let queue = Self {
-            base: Base::new(
-                &connector,
-                &options.consumer,
-                options.held_max,
-                options.rules(),
-                (Arc::clone(&options.outlets), options.dedup.clone()),
-                |host| {
-                    let (key, group) = (&options.key, &options.group);
-                    let terms = keys::min_idle(key, Some(group));
-                    Terms::new(terms, (key, host), options.min_idle, None)
-                },
-            ),
+        let base = Base::new(
+            &connector,
+            &options.consumer,
+            options.held_max,
+            options.rules(),
+            (Arc::clone(&options.outlets), options.dedup.clone()),
+            |host| {
+                let (key, group) = (&options.key, &options.group);
+                let terms = keys::min_idle(key, Some(group));
+                Terms::new(terms, (key, host), options.min_idle, None)
+            },
+        );
+        let mut queue = Self {
+            acted: keys::acted(&options.key, &options.group, &base.consumer),
+            base,
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
@@ -166,6 +173,9 @@ impl StreamQueue {
         let prepared = prepared.await;
         prepared.map_err(|error| StartError::from_error(error, &queue.options.key))?;
         base.terms.open(&base.commands).await?;
+        let (key, rules) = (&queue.options.key, queue.options.outbox);
+        let opened = queue.base.open_outboxes(&connector, key, rules).await;
+        opened.map_err(|error| StartError::from_error(error, key))?;
         Ok(queue)
     }
 
@@ -523,7 +533,12 @@ impl Queue for StreamQueue {
         let unsettled = at_least_once::unsettled(self);
         let all = [held, &unsettled[..]].concat();
         let script = Script::Readopt;
-        let call = self.call_in_epoch(script, &[]);
+        let acted = [self.acted.as_str()];
+        let keys: &[&str] = match self.options.checks_acks() {
+            true => &acted,
+            false => &[],
+        };
+        let call = self.call_in_epoch(script, keys);
         let batches = self.batches(&all_of(&all), call, |place, call| {
             let (claim, count) = &all[place];
             call.arg(entry_id(claim.id)).arg(*count);
@@ -553,6 +568,7 @@ impl Queue for StreamQueue {
         Ok(Backlog {
             unread: unread > 0,
             pending: count(&pending)? + count(&delayed)?,
+            outbox: self.base.outboxes.length(&self.base.commands).await?,
         })
     }
 
@@ -580,7 +596,15 @@ impl Queue for StreamQueue {
         let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
         let (link, group) = (&self.base.commands, self.group());
         let report = inspect::stream(link, self.key(), group, dead_letter).await?;
-        Ok(Some(report.observation()))
+        self.base.observed(report.observation()).await.map(Some)
+    }
+
+    fn hurry(&self) {
+        self.base.outboxes.hurry();
+    }
+
+    fn relayed(&self) -> Relayed {
+        self.base.outboxes.relayed()
     }
 
     async fn leave(&self) -> Result<(), Error> {
@@ -693,7 +717,12 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
-        (self.call_in_epoch(script, keys), 1)
+        let keys = [&[self.acted.as_str()], keys].concat();
+        (self.call_in_epoch(script, &keys), 2)
+    }
+
+    fn acknowledge_arguments(&self, call: &mut Cmd) {
+        call.arg(self.base.acts.number()).arg(ACTED_MS);
     }
 
     fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
@@ -738,11 +767,17 @@ impl AtLeastOnce for StreamQueue {
         Some(call)
     }
 
-    async fn holds(&self, settlement: &Settlement, _trimmed: Option<&str>) -> Result<Reply, Error> {
+    async fn holds(
+        &self,
+        settlement: &Settlement,
+        _trimmed: Option<&str>,
+        is_wide: bool,
+    ) -> Result<Reply, Error> {
         let script = Script::Holds;
         let mut call = self.call_in_epoch(script, &[]);
         call.arg(entry_id(settlement.claim.id))
-            .arg(settlement.count);
+            .arg(settlement.count)
+            .arg(u8::from(is_wide));
         word_reply(script.name(), self.run(script, &call).await?)
     }
 

@@ -1,11 +1,12 @@
 //! The options of a stream queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::dedup::Dedup;
-use crate::queue::{Outlets, Rules};
+use crate::queue::{Outlets, Rules, outbox};
 use crate::wire;
 
 /// A stream, a group, and how this host serves them.
@@ -23,6 +24,10 @@ pub struct StreamOptions {
     pub min_idle: Duration,
     /// Where its handler may publish, by the names that the handler uses.
     pub outlets: Outlets,
+    /// When that goes through an outbox.
+    pub outbox: outbox::Rules,
+    /// Its handler may use the keys that begin so; `None` = it has none.
+    pub keys: Option<Arc<str>>,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
     /// Where dead letters go.
@@ -38,6 +43,11 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
+    /// Whether acknowledgements are settlements, which have effects or leave marks.
+    pub(in crate::queue) fn checks_acks(&self) -> bool {
+        !self.outlets.is_empty() || self.keys.is_some() || self.dedup.is_some()
+    }
+
     /// The rules at the start.
     pub(in crate::queue) fn rules(&self) -> Rules {
         Rules {
@@ -56,6 +66,8 @@ impl StreamOptions {
             start: GroupStart::Beginning,
             min_idle: Duration::from_secs(30),
             outlets: Outlets::default(),
+            outbox: outbox::Rules::default(),
+            keys: None,
             dedup: None,
             dead_letter: None,
             max_length: None,

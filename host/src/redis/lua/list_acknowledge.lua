@@ -1,13 +1,15 @@
--- Take deliveries off a reliable list, publish what their attempts published, and mark their messages as
--- handled: check the owner, look for every refusal, write, then remove.
+-- Take deliveries off a reliable list, publish and write what their attempts published and wrote, and mark
+-- their messages as handled: check the owner, look for every refusal, write, then remove.
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 recovery set, if there is one; then the sets of marks
---       (the one to add to is the first), then the keys that are written
+--       (the one to add to is the first), then the keys that are written, or were read
 -- ARGV  1 instance (self), 2 how many keys are before the sets of marks, 3 how many sets, 4 how many marks
 --       they may hold, 5 how long a new set lives, ms; then per delivery: its entry on the processing list
---       (token .. value; or, of a large one, its token), its mark ('' = none), its writes
+--       (token .. value; or, of a large one, its token), its mark ('' = none), its writes and the values that it
+--       has read
 -- reply one word per delivery: done | marked (handled before: removed, nothing is written) | unmarked
---       (done; no room for its mark) | gone | stolen (taken over) | -<why it is refused>
+--       (done; no room for its mark) | changed (a value that it has read is another one: nothing is written)
+--       | gone | stolen (taken over) | -<why it is refused>
 --
 -- Atomicity: every cause of a refusal is found before the first write, for each delivery apart.
 -- A repeat finds nothing on the processing list: gone, and nothing is written twice.
@@ -33,7 +35,7 @@ for i, name in ipairs(names) do
     word = '-NOPERM this user has no permission to run lrem, hdel or zrem'
   else
     word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5])
-    if string.sub(word, 1, 1) ~= '-' then
+    if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('LREM', KEYS[1], -1, entry)
       redis.call('HDEL', KEYS[2], token)
       if recovery then

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::Driver;
-use crate::delivery::ledger::{Action, Delivery, Event, Key, Reply, SettleAction, Time};
+use crate::delivery::ledger::{Action, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::queue::{Claim, Guarantee, Record, Repair, Settlement, Taken};
@@ -106,6 +106,9 @@ impl Driver {
             }
             Action::Note(note) => {
                 let job = note.key().and_then(|key| self.ledger.job(key));
+                if let (Note::Changed { .. }, Some(job)) = (&note, job) {
+                    job.acts(None);
+                }
                 self.reporter.note(note, job);
             }
         }
@@ -138,7 +141,7 @@ impl Driver {
             action,
             handler: job.handler().unwrap_or_else(no_digest),
             expires_at_ms: job.expires_at_ms,
-            effects: job.effects().cloned(),
+            effects: job.effects(),
         };
         self.outbox.settlements.push((key, settlement));
     }
@@ -266,7 +269,7 @@ impl Driver {
             && self.settings.ledger.checked_acks
             && let Some(job) = job
         {
-            job.acts(report.effects.unwrap_or_default());
+            job.acts(Some(report.effects.unwrap_or_default()));
         }
         if report.outcome != Outcome::Ack
             && let Some(job) = job
@@ -373,7 +376,10 @@ impl Driver {
             }
             (_, Some(Answer::Observed(Some(seen)))) => self.reporter.observed(&seen),
             (_, Some(Answer::Backlog(backlog))) => {
-                let is_empty = !backlog.unread && backlog.pending == 0 && self.ledger.is_empty();
+                let is_empty = !backlog.unread
+                    && backlog.pending == 0
+                    && backlog.outbox == 0
+                    && self.ledger.is_empty();
                 if self.settings.until_empty.is_some() && is_empty {
                     self.drain("the queue is empty");
                 }

@@ -34,6 +34,8 @@ use exchange::Outbox;
 
 /// The most slot events in one turn.
 const EVENTS_PER_TURN: usize = 1024;
+/// How often a host that drains looks whether all is relayed.
+const RELAYED_LOOK: Time = Time::from_millis(5);
 /// The longest turn without events.
 const TURN_MAX: Time = Time::from_secs(1);
 
@@ -87,6 +89,8 @@ pub struct Driver {
     empty_deadline: Option<Time>,
     /// `--until-empty` has timed out.
     timed_out: bool,
+    /// All is settled: what waits in outboxes is relayed, before the host ends.
+    is_relaying: bool,
 }
 
 impl Driver {
@@ -148,6 +152,7 @@ impl Driver {
             next_observation: Time::ZERO,
             drain_deadline: None,
             timed_out: false,
+            is_relaying: false,
         }
     }
 
@@ -178,7 +183,7 @@ impl Driver {
             }
             self.send_requests(now);
             self.reporter.health.beat(Instant::now());
-            if self.ledger.is_drained() {
+            if self.ledger.is_drained() && self.outboxes_are_done(now) {
                 break;
             }
             if self.drain_deadline.is_some_and(|deadline| now >= deadline) {
@@ -206,6 +211,7 @@ impl Driver {
             }
             self.monitored(now, RolloutMonitor::evaluate);
             self.reporter.contact(self.queue.contact());
+            self.reporter.relayed(self.queue.relayed());
             let running = self.shared.running.load(Ordering::Relaxed);
             let batches = self.shared.batches.swap(0, Ordering::Relaxed);
             let splits = self.shared.splits.swap(0, Ordering::Relaxed);
@@ -233,6 +239,7 @@ impl Driver {
             self.drain_deadline,
             self.empty_deadline
                 .filter(|_| self.drain_deadline.is_none()),
+            self.is_relaying.then(|| now + RELAYED_LOOK),
         ];
         // A deadline that the host cannot act on must not make the loop spin.
         let next = deadlines.into_iter().flatten().min();
@@ -272,6 +279,16 @@ impl Driver {
         self.ledger.apply(now, Event::Drain);
     }
 
+    /// Whether what was acknowledged is relayed to other slots, as far as it can be now. What is left stays in
+    /// its outbox, for any host of the queue.
+    fn outboxes_are_done(&mut self, now: Time) -> bool {
+        if !std::mem::replace(&mut self.is_relaying, true) {
+            self.queue.hurry();
+        }
+        let is_late = self.drain_deadline.is_some_and(|deadline| now >= deadline);
+        is_late || self.queue.relayed().is_done
+    }
+
     fn time_out(mut self) -> Exit {
         let unfinished = self.ledger.len();
         self.slots.abort_all();
@@ -288,8 +305,11 @@ impl Driver {
         Exit::TimedOut { unfinished }
     }
 
-    async fn leave(self) -> Exit {
+    async fn leave(mut self) -> Exit {
         self.executor.close();
+        let relayed = self.queue.relayed();
+        self.reporter.relayed(relayed);
+        self.reporter.left_in_outboxes(relayed.left);
         if let Err(error) = self.queue.leave().await {
             debug!(%error, "could not remove this host's consumer; others will");
         }

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use wasmtime::Engine;
 use wasmtime::component::InstancePre;
 
@@ -13,6 +14,7 @@ use super::job::{Job, Taken, Verdict};
 use super::measure::{Meters, Usage};
 use super::{Artifact, compiler};
 use crate::delivery::effect::{Budget, Outlets};
+use crate::delivery::key_value::{KeyRules, Seen};
 use crate::delivery::outcome::FaultKind;
 use crate::sandbox::engine;
 use crate::sandbox::error::{LoadError, describe};
@@ -24,7 +26,8 @@ use crate::sandbox::limiter::TABLES;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::log::Rate;
 use crate::sandbox::outside::{
-    Body, HttpError, HttpRequest, LookupError, Offers, Origin, Outside, Promise, Provider,
+    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Outside, Promise, Provider,
+    ReadValues, Reading,
 };
 use crate::sandbox::settings::{Allocation, Settings};
 
@@ -83,6 +86,22 @@ impl Provider for Everything {
         Box::pin(async { Err(LookupError::Denied) })
     }
 
+    fn read(&self, _: &Origin, _: Reading) -> Promise<ReadValues> {
+        Box::pin(async { Err(String::new()) })
+    }
+
+    fn increment(&self, _: &Origin, _: String, _: i64) -> Promise<Result<i64, String>> {
+        Box::pin(async { Err(String::new()) })
+    }
+
+    fn swap(&self, _: &Origin, _: String, _: Seen, _: Bytes) -> Promise<Result<bool, String>> {
+        Box::pin(async { Err(String::new()) })
+    }
+
+    fn list(&self, _: &Origin, _: String, _: u64) -> Promise<KeyPage> {
+        Box::pin(async { Err(String::new()) })
+    }
+
     fn may_connect(&self, _: SocketAddr) -> bool {
         false
     }
@@ -102,6 +121,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         grants: Grants {
             config: Some(job.config.clone().unwrap_or_default()),
             publish: Some(Outlets::default()),
+            key_value: Some(KeyRules::none()),
             outside: Some(Outside(Arc::new(Everything))),
         },
         ..Settings::default()

@@ -4,10 +4,12 @@ mod config;
 #[cfg(feature = "fault-points")]
 mod fault_point;
 mod http;
+mod key_value;
 mod logging;
 mod lookup;
 mod publisher;
 mod secrets;
+mod wasi_keyvalue;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -16,7 +18,7 @@ use bytes::Bytes;
 use wasmtime::component::Linker;
 use wasmtime::{Engine, StoreContextMut};
 
-use super::grants::Grants;
+use super::grants::{BATCH_EFFECTS, Grants};
 use super::host::Host;
 use super::log::lossy;
 
@@ -34,7 +36,16 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
         config::link(&mut linker)?;
     }
     if grants.publish.is_some() {
-        publisher::link(&mut linker, "hostler:handler/publisher@1.0.0")?;
+        publisher::link(&mut linker)?;
+    }
+    if grants.key_value.is_some() {
+        key_value::link(&mut linker)?;
+        wasi_keyvalue::link(&mut linker)?;
+    }
+    if grants.publish.is_some() || grants.key_value.is_some() {
+        let mut effects = linker.instance(&format!("{BATCH_EFFECTS}@{VERSION}"))?;
+        publisher::link_of_batches(&mut effects)?;
+        key_value::link_of_batches(&mut effects)?;
     }
     let offers = grants.offers();
     if offers.http {

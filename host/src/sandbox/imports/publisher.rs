@@ -1,11 +1,11 @@
-//! `hostler:handler/publisher`: messages that are published with the acknowledgement.
+//! `hostler:handler/publisher` and `batch-effects`: messages that are published with the acknowledgement.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use wasmtime::StoreContextMut;
-use wasmtime::component::{ComponentType, Lift, Linker};
+use wasmtime::component::{ComponentType, Lift, Linker, LinkerInstance};
 
 use crate::delivery::effect::Publication;
 use crate::delivery::message::Headers;
@@ -21,19 +21,36 @@ struct Outgoing {
     delay_ms: Option<u64>,
 }
 
-pub(super) fn link(linker: &mut Linker<Host>, name: &str) -> wasmtime::Result<()> {
-    linker.instance(name)?.func_wrap(
+impl Outgoing {
+    fn to(self, queue: String) -> Publication {
+        let headers = self.headers.into_iter();
+        let headers = headers.map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
+        Publication {
+            to: Arc::from(queue),
+            body: Bytes::from(self.body),
+            headers: Headers::new(headers.collect()),
+            delay: self.delay_ms.map(Duration::from_millis),
+        }
+    }
+}
+
+pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    linker
+        .instance("hostler:handler/publisher@1.0.0")?
+        .func_wrap(
+            "publish",
+            |mut store: StoreContextMut<'_, Host>, (queue, message): (String, Outgoing)| {
+                Ok((store.data_mut().publish(0, message.to(queue)),))
+            },
+        )
+}
+
+/// The call of `batch-effects`, which names the message.
+pub(super) fn link_of_batches(interface: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
+    interface.func_wrap(
         "publish",
-        |mut store: StoreContextMut<'_, Host>, (queue, message): (String, Outgoing)| {
-            let headers = message.headers.into_iter();
-            let headers = headers.map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
-            let publication = Publication {
-                to: Arc::from(queue),
-                body: Bytes::from(message.body),
-                headers: Headers::new(headers.collect()),
-                delay: message.delay_ms.map(Duration::from_millis),
-            };
-            Ok((store.data_mut().publish(publication),))
+        |mut store: StoreContextMut<'_, Host>, (index, queue, message): (u32, String, Outgoing)| {
+            Ok((store.data_mut().publish(index, message.to(queue)),))
         },
     )
 }

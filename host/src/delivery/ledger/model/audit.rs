@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::Time;
+use super::super::{Origin, Time};
 use super::scenario::{Gate, Nature, Scenario};
 use super::store::{Entry, Fate, Handed, HostId, Store};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
@@ -19,12 +19,20 @@ pub(super) struct Life {
     pub(super) nacks: u32,
     pub(super) acked: bool,
     pub(super) dropped: bool,
+    /// The last start was void, and does not count: what it read had changed.
+    is_void: bool,
+    /// The number of the last start.
+    last: u32,
     /// Where it runs now, and since when.
     pub(super) runs: Vec<(HostId, Time)>,
     pub(super) fate: Option<Fate>,
     /// Nobody knows it any more: it went with its group.
     pub(super) excused: bool,
     copies: u32,
+    /// How often it came to another owner: read as new, or claimed from another host.
+    owners: u32,
+    /// How often its effects happened.
+    acted: u32,
     /// A charge that no start has used yet, and whose it is.
     open: Option<HostId>,
     /// Charges that no start has ever used.
@@ -33,6 +41,8 @@ pub(super) struct Life {
     pub(super) orphaned: u32,
     /// Of these: from outside while it ran isolated, or by a lease that ran out.
     pub(super) outside: u32,
+    /// Redis refused to take its charge back: should its host die now, then the charge is nobody's fault.
+    kept: bool,
 }
 
 impl Life {
@@ -118,9 +128,37 @@ impl Audit {
         }
     }
 
+    /// What an attempt read had changed before its acknowledgement: as if it had not started.
+    pub(super) fn voided(&mut self, host: HostId, entry: Entry) {
+        let life = &mut self.lives[entry];
+        // The same answer may come to a repeat.
+        if !life.is_void {
+            life.is_void = true;
+            life.starts -= 1;
+            life.numbers.remove(&life.last);
+            life.open = Some(host);
+        }
+    }
+
+    /// It did so too often: that is a failure.
+    pub(super) fn gave_up_running(&mut self, entry: Entry) {
+        let life = &mut self.lives[entry];
+        life.is_void = false;
+        life.starts += 1;
+        life.nacks += 1;
+        life.numbers.insert(life.last);
+        life.open = None;
+    }
+
     /// It went back with a count that says so.
     pub(super) fn parked(&mut self, entry: Entry) {
         self.lives[entry].open = None;
+        self.lives[entry].kept = false;
+    }
+
+    /// Redis refused to take back the charge of a delivery that did not start.
+    pub(super) fn not_taken_back(&mut self, entry: Entry) {
+        self.lives[entry].kept = true;
     }
 
     /// A host finds that it does not own a delivery anymore.
@@ -150,6 +188,9 @@ impl Audit {
     }
 
     pub(super) fn claimed(&mut self, host: HostId, handed: &Handed) {
+        let is_other = handed.from.is_some_and(|(from, _)| from != host);
+        let is_new = handed.origin == Origin::Fresh;
+        self.lives[handed.entry].owners += u32::from(is_new || is_other);
         let Some((from, raised)) = handed.from else {
             return;
         };
@@ -158,6 +199,7 @@ impl Audit {
         if life.open.take().is_some() {
             life.wasted += 1;
         }
+        let is_kept = std::mem::take(&mut life.kept);
         if !raised {
             return;
         }
@@ -168,7 +210,7 @@ impl Audit {
                 death.isolated == Some(handed.entry) && death.cause != Cause::Killer(handed.entry)
             }
         };
-        if outside || from == host {
+        if outside || is_kept || from == host {
             life.outside += 1;
         }
     }
@@ -194,6 +236,8 @@ impl Audit {
         let ahead = u32::from(runs_ahead && !scenario.cap_varies());
         let life = &mut self.lives[entry];
         life.starts += 1;
+        life.is_void = false;
+        life.last = attempt;
         if life.open == Some(host) {
             life.open = None;
         }
@@ -262,10 +306,15 @@ impl Audit {
         let life = &mut self.lives[entry];
         let before = life.fate.replace(fate);
         life.copies += u32::from(matches!(fate, Fate::DeadLettered(..)));
+        life.acted += u32::from(fate == Fate::Acted);
         let life = life.clone();
         let is_first = before.is_none() && life.copies <= 1;
         self.require(is_first || self.regrouped, || {
             format!("message {entry}: settled twice, {before:?} and {fate:?}")
+        });
+        // One that is read once more, from a group that was made again, may run once more.
+        self.require(life.acted <= life.owners, || {
+            format!("message {entry}: its effects happened twice: {life:?}")
         });
         let gate = scenario.plans[entry].gate;
         match fate {
@@ -355,6 +404,11 @@ impl Audit {
 
     pub(super) fn finish(&mut self, scenario: &Scenario, store: &Store, now: Time) {
         let calm = scenario.faults.is_calm();
+        for (key, (number, added)) in &store.numbers {
+            self.require(number == added, || {
+                format!("number {key}: {number} after {added} additions: an update is lost")
+            });
+        }
         let kills = scenario.faults.kill > 0 || scenario.has_killers();
         for (entry, life) in self.lives.clone().into_iter().enumerate() {
             if scenario.is_endless(&scenario.plans[entry]) {

@@ -285,9 +285,16 @@ impl World<'_> {
                 if how == Closed::Stolen && !known {
                     self.lost_lease(host, job);
                 }
-                let left = matches!(how, Closed::Settled(SettleAction::Leave { .. }));
-                if left || how == Closed::Stolen {
-                    // Only the pending list knows it, and the group may have gone in that moment.
+                let is_sent_away = matches!(
+                    how,
+                    Closed::Settled(
+                        SettleAction::Park { .. }
+                            | SettleAction::HandBack { .. }
+                            | SettleAction::Leave { .. }
+                    )
+                );
+                if is_sent_away || how == Closed::Stolen {
+                    // Only Redis knows it, and the group may have gone in that moment.
                     self.excuse([job]);
                 }
             }
@@ -295,6 +302,10 @@ impl World<'_> {
                 self.hosts[host].lost.insert(key);
                 self.lost_lease(host, entry_of(key));
             }
+            Action::Note(Note::Changed {
+                key,
+                gives_up: true,
+            }) => self.audit.gave_up_running(entry_of(key)),
             Action::Note(_) => {}
         }
     }
@@ -565,7 +576,19 @@ impl World<'_> {
                 if sends_away && *again {
                     self.store.void_before(host, entry, id);
                 }
-                let reply = self.store.settle(now, host, entry, *count, action);
+                let read = self.hosts[host].read.get(&entry).copied();
+                let reply = self.store.settle(now, host, entry, *count, action, read);
+                let takes_back = matches!(
+                    action,
+                    SettleAction::HandBack { .. } | SettleAction::Leave { .. }
+                );
+                if takes_back && matches!(reply, Reply::Refused(_)) {
+                    self.audit.not_taken_back(entry);
+                }
+                if reply == Reply::Changed {
+                    self.tale.reruns += 1;
+                    self.audit.voided(host, entry);
+                }
                 if reply == Reply::Done {
                     match action {
                         SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {

@@ -159,6 +159,10 @@ impl World<'_> {
             .started(self.scenario, &self.store, begin, |other, since| {
                 hosts[other].disturbed + reach >= since
             });
+        if let Some(key) = self.scenario.key_of(entry) {
+            let number = self.store.number(key);
+            self.hosts[host].read.insert(entry, (key, number));
+        }
         let plan = self.scenario.plans[entry];
         if plan.nature == Nature::Killer {
             self.kill(host, Cause::Killer(entry));

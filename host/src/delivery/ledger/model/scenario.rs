@@ -160,6 +160,8 @@ pub(super) struct Scenario {
     pub(super) faults: Faults,
     /// What an attempt publishes happens with its acknowledgement.
     pub(super) has_effects: bool,
+    /// Among how many keys messages choose the one that their handlers read and write; 0 = none does.
+    pub(super) keys: usize,
     /// When the last fault has happened.
     pub(super) heal_at: Time,
     /// How long after that all must be settled.
@@ -322,6 +324,27 @@ impl Scenario {
         }
     }
 
+    /// As [`Self::regrouping`], and attempts have effects.
+    pub(super) fn acting_regrouped(rng: &mut Rng) -> Self {
+        Self {
+            has_effects: true,
+            ..Self::regrouping(rng)
+        }
+    }
+
+    /// The same, and attempts add to numbers that they have read.
+    pub(super) fn counting(rng: &mut Rng) -> Self {
+        Self {
+            keys: rng.usize(1..=3),
+            ..Self::acting(rng)
+        }
+    }
+
+    /// The number that the handler of a message adds to.
+    pub(super) fn key_of(&self, entry: usize) -> Option<usize> {
+        entry.checked_rem(self.keys)
+    }
+
     pub(super) fn turn_away(&mut self, rng: &mut Rng) {
         for plan in &mut self.plans {
             plan.gate = match rng.u32(0..10) {
@@ -363,6 +386,7 @@ impl Scenario {
             plans: Vec::new(),
             faults: Faults::default(),
             has_effects: false,
+            keys: 0,
             heal_at: ms(rng.u64(3000..12_000)),
             patience: Time::ZERO,
         };

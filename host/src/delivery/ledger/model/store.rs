@@ -79,8 +79,12 @@ pub(super) struct Store {
     /// Calls that send deliveries away and are void if their number is lower. In Redis one number
     /// for each host does it, because a host sends one such call at a time.
     pub(super) fences: BTreeMap<(HostId, Entry), u64>,
+    /// What hosts have acknowledged with effects. Redis keeps what the last request of each has.
+    acted: BTreeSet<(HostId, Entry)>,
     pub(super) deleted: BTreeSet<Entry>,
     pub(super) settled: Vec<(Entry, Fate)>,
+    /// The numbers of handlers, and how often each was added to.
+    pub(super) numbers: BTreeMap<usize, (u64, u64)>,
     /// The dead-letter queue takes nothing.
     pub(super) dead_letters_refused: bool,
     /// Out of memory: only what frees memory passes.
@@ -156,6 +160,9 @@ impl Store {
         match self.pending.get(&entry).map(|held| held.owner) {
             Some(owner) if owner == Owner::Host(host) => Reply::Done,
             Some(_) => Reply::Stolen,
+            None if Rule::ActedStaysSettled.holds() && self.acted.contains(&(host, entry)) => {
+                Reply::Gone
+            }
             None if self.drop_deleted(entry) => Reply::Trimmed,
             None => {
                 self.force(now, Owner::Host(host), entry, count);
@@ -432,6 +439,11 @@ impl Store {
         }
     }
 
+    /// What an attempt reads at its start.
+    pub(super) fn number(&self, key: usize) -> u64 {
+        self.numbers.get(&key).map_or(0, |&(number, _)| number)
+    }
+
     /// `acknowledge.lua`, `park.lua`, `leave.lua`, `dead_letter.lua`, `discard.lua`.
     pub(super) fn settle(
         &mut self,
@@ -440,6 +452,8 @@ impl Store {
         entry: Entry,
         count: u32,
         action: &SettleAction,
+        // The number that the attempt has read, and will have added to.
+        read: Option<(usize, u64)>,
     ) -> Reply {
         let Some(&held) = self.pending.get(&entry) else {
             return Reply::Gone;
@@ -503,7 +517,15 @@ impl Store {
                 if self.dead_letters_refused {
                     return Reply::Refused("the effects cannot be written".to_owned());
                 }
+                if let Some((key, before)) = read {
+                    if Rule::ValuesAreCompared.holds() && before != self.number(key) {
+                        return Reply::Changed;
+                    }
+                    let number = self.numbers.entry(key).or_default();
+                    *number = (before + 1, number.1 + 1);
+                }
                 self.pending.remove(&entry);
+                self.acted.insert((host, entry));
                 self.settled.push((entry, Fate::Acted));
             }
             SettleAction::DeadLetter(rejection) => {

@@ -398,6 +398,17 @@ fn what_was_parked_in_an_earlier_group_is_lost() {
 }
 
 #[test]
+fn what_was_acknowledged_with_effects_in_an_earlier_group_happens_twice() {
+    breaks(Rule::ActedStaysSettled, "effects happened twice", |rng| {
+        let mut scenario = regrouped(rng);
+        scenario.has_effects = true;
+        scenario.faults.lost = 60;
+        scenario.faults.slow = 20;
+        scenario
+    });
+}
+
+#[test]
 fn a_late_ack_without_its_effects_voids_those_of_the_next_owner() {
     breaks(
         Rule::AcksWithEffectsAreChecked,
@@ -413,6 +424,24 @@ fn a_late_ack_without_its_effects_voids_those_of_the_next_owner() {
             scenario
         },
     );
+}
+
+#[test]
+fn of_two_updates_of_an_old_value_one_is_lost() {
+    breaks(Rule::ValuesAreCompared, "an update is lost", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        (scenario.has_effects, scenario.keys) = (true, 1);
+        scenario
+    });
+}
+
+#[test]
+fn a_message_whose_values_change_is_given_up_without_a_failure() {
+    breaks(Rule::RerunsAreUncharged, "given up after", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        (scenario.has_effects, scenario.keys) = (true, 1);
+        scenario
+    });
 }
 
 /// It takes several things at once to need this rule: few runs do, and this is one of them.

@@ -77,6 +77,8 @@ pub(super) struct Host {
     pub(super) lost: HashSet<Key>,
     /// When something last kept it from renewing.
     pub(super) disturbed: Time,
+    /// The numbers that its last attempts have read.
+    pub(super) read: HashMap<Entry, (usize, u64)>,
     /// No instance of the handler can be made until then.
     pub(super) broken_until: Time,
 }
@@ -113,6 +115,8 @@ pub(super) struct Tale {
     pub(super) refused: u64,
     pub(super) stolen: u64,
     pub(super) changes: u64,
+    /// Attempts that ran again.
+    pub(super) reruns: u64,
     /// Groups that were destroyed.
     pub(super) regrouped: u64,
     pub(super) steps: u64,
@@ -126,6 +130,7 @@ impl Tale {
         self.refused += other.refused;
         self.stolen += other.stolen;
         self.changes += other.changes;
+        self.reruns += other.reruns;
         self.regrouped += other.regrouped;
         self.steps += other.steps;
     }
@@ -578,6 +583,7 @@ impl World<'_> {
             woke: Time::ZERO,
             lost: HashSet::new(),
             disturbed: Time::ZERO,
+            read: HashMap::new(),
             broken_until: Time::ZERO,
         });
         self.wake(id);

@@ -17,7 +17,8 @@ local function has_room(marks, count, most)
   end
   return held < most
 end
--- Write all, and the mark ('' = none): done | marked (before) | unmarked (no room) | -<why not>.
+-- Write all, and the mark ('' = none): done | marked (before) | unmarked (no room) | changed (a value that
+-- was read is another one: nothing is written) | -<why not>.
 local function settle_marked(marks, count, mark, all, most, lives)
   local word = 'done'
   if count > 0 and mark ~= '' then
@@ -33,7 +34,7 @@ local function settle_marked(marks, count, mark, all, most, lives)
       word, mark = 'unmarked', ''
     end
   end
-  local refused = refusal(all) or write_all(all)
+  local refused = changed(all) or refusal(all) or write_all(all)
   if refused then
     return refused
   end

@@ -1,0 +1,19 @@
+// @with key-value
+// Remembers how much each customer has ordered.
+
+import keyValue from "hostler:handler/key-value@1.1.0";
+
+import { decode, encode } from "./utf8.js";
+
+/** The sum is written together with the acknowledgement: each order counts once. */
+export function add(order) {
+  const key = `total:${order.customer}`;
+  const known = keyValue.get(key); // null if there is no value
+  const sum = Number(known ? decode(known) : 0) + order.cents;
+  keyValue.set(key, encode(`${sum}`), null);
+  // Whoever orders needs no reminder. It goes with the acknowledgement, too.
+  keyValue.delete(`reminder:${order.customer}`);
+  // At once: an order that is handled twice counts twice.
+  keyValue.increment("attempts", 1);
+}
+// @end

@@ -1,0 +1,26 @@
+// @with http
+// Charges an order by HTTP.
+
+import http from "hostler:handler/http@1.1.0";
+
+import { Drop, Later, type Order, json } from "./order";
+import { encode } from "./utf8";
+
+// `hostler.toml` grants this URL.
+const CHARGES = "https://payments.example.com/charges";
+
+/** hostler adds an idempotency key, the same in every attempt at this order: nobody pays twice. */
+export function charge(order: Order): void {
+  // It throws if there is no answer: the payload of the Error is `{ tag: "timeout" }` or the like.
+  const { status } = http.fetch({
+    method: "POST",
+    url: CHARGES,
+    headers: [["content-type", encode("application/json")]],
+    body: encode(json(order)),
+    timeoutMs: null,
+  });
+  if (status >= 200 && status < 300) return;
+  if (status >= 400 && status < 500) throw new Drop(`order ${order.id}: the payment was declined (${status})`);
+  throw new Later(`the payment server answered ${status}`);
+}
+// @end

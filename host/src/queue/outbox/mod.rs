@@ -1,0 +1,279 @@
+//! Messages to destinations in another slot than the queue: the script that acknowledges cannot write both.
+//! It writes to an outbox in the slot of the queue, a stream for each destination. Hosts relay it.
+//!
+//! - `entry`: what an entry says.
+//! - `relay`: the way from an outbox to its destination, and its crash windows.
+//! - `report`: how much outboxes hold.
+//!
+//! An outbox outlives the hosts and the configuration that filled it: what was acknowledged is published.
+//! The set of the destinations tells every host of the queue which outboxes there are.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redis::cmd;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+mod entry;
+mod relay;
+pub(super) mod report;
+
+use super::publish::{Channel, Destination, Write};
+use super::{Outlets, Relayed};
+use crate::delivery::effect::Effects;
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::Error;
+use crate::redis::nodes::Nodes;
+use crate::redis::startup;
+use crate::wire::keys;
+pub(in crate::queue) use entry::encode;
+use relay::{Counts, Outbox};
+use report::OutboxReport;
+
+/// The most outboxes that a host relays. Those of its own destinations come first.
+const OUTBOXES_MAX: usize = 1000;
+
+/// When messages go through an outbox, and how many may be in one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rules {
+    /// When.
+    pub mode: Mode,
+    /// The most messages in one outbox. A full one takes a message no more: the acknowledgement waits.
+    pub max: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Auto,
+            max: 100_000,
+        }
+    }
+}
+
+/// When messages to another slot go through an outbox.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// On a cluster.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+}
+
+impl Rules {
+    /// Whether messages from this queue to this destination go through an outbox.
+    pub(super) fn concern(&self, queue: &str, to: &Destination, is_cluster: bool) -> bool {
+        // A plain channel has no slot: every node of a cluster passes its messages on.
+        let has_slot = !matches!(to, Destination::Channel(Channel { sharded: false, .. }));
+        let is_elsewhere = keys::slot(to.name()) != keys::slot(queue);
+        has_slot && is_elsewhere && (is_cluster || self.mode == Mode::Always)
+    }
+}
+
+/// The outboxes of a queue, and their relays in this host.
+#[derive(Debug, Default)]
+pub(super) struct Outboxes {
+    max: u64,
+    queue: String,
+    /// By the names that the handler uses.
+    by_outlet: BTreeMap<String, Arc<Outbox>>,
+    all: Mutex<Vec<Arc<Outbox>>>,
+    /// This host may read the outboxes that other configurations filled.
+    may_relay_others: AtomicBool,
+    counts: Arc<Counts>,
+    /// The connections of the relays, and the relays: they end when this is dropped. `None` = this host relays
+    /// nothing.
+    relays: Option<(Arc<Nodes>, Mutex<JoinSet<()>>)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole values: a panic elsewhere leaves none half-written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Outboxes {
+    /// Those that these destinations need, and those that the queue has had before. Their relays begin.
+    ///
+    /// # Errors
+    /// Redis cannot be asked about outboxes that are needed.
+    pub(super) async fn open(
+        connector: &Connector,
+        link: &Link,
+        queue: &str,
+        outlets: &Outlets,
+        rules: Rules,
+    ) -> Result<Self, Error> {
+        let may_need = outlets.values().any(|to| rules.concern(queue, to, true));
+        let is_cluster = may_need && startup::is_cluster(link).await?;
+        let outlets = outlets.iter();
+        let needed = outlets.filter(|(_, to)| rules.concern(queue, to, is_cluster));
+        let needed: BTreeMap<&String, String> =
+            needed.map(|(name, to)| (name, to.label())).collect();
+        let known = match report::destinations(link, queue).await {
+            Ok(known) => known,
+            // A host that needs none serves without the right to look for those of others.
+            Err(error) if needed.is_empty() && error.is_about_this_command() => {
+                debug!(%error, "cannot look for outboxes");
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(error),
+        };
+        register(link, queue, needed.values(), &known).await?;
+        let relays = (Arc::new(Nodes::new(connector, "relay")), Mutex::default());
+        let mut outboxes = Self {
+            max: rules.max,
+            queue: queue.to_owned(),
+            may_relay_others: AtomicBool::new(true),
+            relays: Some(relays),
+            ..Self::default()
+        };
+        for (name, label) in &needed {
+            if let Some(outbox) = outboxes.relayed_to(label) {
+                outboxes.by_outlet.insert((*name).clone(), outbox);
+            }
+        }
+        outboxes.relay_others(link, known).await?;
+        Ok(outboxes)
+    }
+
+    /// Relay also what other hosts, or other configurations, wrote to the outboxes among these that are new.
+    async fn relay_others(&self, link: &Link, known: Vec<String>) -> Result<(), Error> {
+        let is_new = |label: &String| locked(&self.all).iter().all(|o| o.label != *label);
+        let others: Vec<String> = known.into_iter().filter(is_new).collect();
+        if others.is_empty() || !self.may_relay_others.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match report::report(link, &self.queue, others).await {
+            Ok(others) => {
+                for outbox in others {
+                    if self.relayed_to(&outbox.to).is_some() && outbox.length > 0 {
+                        let (to, messages) = (&*outbox.to, outbox.length);
+                        warn!(
+                            to,
+                            messages,
+                            "an outbox holds messages for a destination that this configuration does not \
+                             name: they were acknowledged, so this host relays them"
+                        );
+                    }
+                }
+            }
+            Err(error) if error.is_about_this_command() => {
+                self.may_relay_others.store(false, Ordering::Relaxed);
+                warn!(%error, "cannot read the outboxes of other configurations: their messages wait");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The outbox for a destination. Its relay begins, if it has not begun.
+    fn relayed_to(&self, label: &str) -> Option<Arc<Outbox>> {
+        let mut all = locked(&self.all);
+        if let Some(known) = all.iter().find(|outbox| outbox.label == label) {
+            return Some(Arc::clone(known));
+        }
+        let (nodes, tasks) = self.relays.as_ref().filter(|_| all.len() < OUTBOXES_MAX)?;
+        let outbox = Arc::new(Outbox::new(&self.queue, label)?);
+        let counts = Arc::clone(&self.counts);
+        let relaying = relay::relay(Arc::clone(&outbox), Arc::clone(nodes), counts);
+        locked(tasks).spawn(relaying);
+        all.push(Arc::clone(&outbox));
+        Some(outbox)
+    }
+
+    /// Relay also what other hosts have begun to write since this one began, and let others know what this one
+    /// writes: somebody may have deleted that.
+    ///
+    /// # Errors
+    /// Redis cannot be asked.
+    pub(super) async fn look_for_others(&self, link: &Link) -> Result<(), Error> {
+        if self.relays.is_none() {
+            return Ok(());
+        }
+        let known = match report::destinations(link, &self.queue).await {
+            // As at the start.
+            Err(error) if self.by_outlet.is_empty() && error.is_about_this_command() => {
+                debug!(%error, "cannot look for outboxes");
+                return Ok(());
+            }
+            known => known?,
+        };
+        let own = self.by_outlet.values().map(|outbox| &outbox.label);
+        register(link, &self.queue, own, &known).await?;
+        self.relay_others(link, known).await
+    }
+
+    /// The write of a message to this outlet: through its outbox, if it has one.
+    pub(super) fn write(&self, outlet: &str, write: Write) -> Write {
+        match self.by_outlet.get(outlet) {
+            Some(outbox) => Write::Outbox {
+                key: outbox.key.clone(),
+                max: self.max,
+                write: Box::new(write),
+            },
+            None => write,
+        }
+    }
+
+    /// These effects may have happened: relay them.
+    pub(super) fn wake(&self, effects: &Effects) {
+        let publications = effects.publications().iter();
+        let outboxes = publications.filter_map(|one| self.by_outlet.get(&*one.to));
+        outboxes.for_each(|outbox| outbox.wake());
+    }
+
+    /// What each of them holds.
+    ///
+    /// # Errors
+    /// Redis cannot be asked.
+    pub(super) async fn report(&self, link: &Link) -> Result<Vec<OutboxReport>, Error> {
+        let labels: Vec<String> = locked(&self.all).iter().map(|o| o.label.clone()).collect();
+        report::report(link, &self.queue, labels).await
+    }
+
+    /// How many messages all of them hold.
+    ///
+    /// # Errors
+    /// Redis cannot be asked.
+    pub(super) async fn length(&self, link: &Link) -> Result<u64, Error> {
+        let reports = self.report(link).await?;
+        Ok(reports.iter().map(|report| report.length).sum())
+    }
+
+    /// Relay now what is there.
+    pub(super) fn hurry(&self) {
+        locked(&self.all).iter().for_each(|outbox| outbox.hurry());
+    }
+
+    /// What the relays of this host did, and what is left as far as they know.
+    pub(super) fn relayed(&self) -> Relayed {
+        let all = locked(&self.all);
+        let blocked = all.iter().filter(|o| o.is_blocked.load(Ordering::Relaxed));
+        Relayed {
+            written: self.counts.written.load(Ordering::Relaxed),
+            refusals: self.counts.refusals.load(Ordering::Relaxed),
+            blocked: blocked.count() as u64,
+            left: all.iter().map(|o| o.length.load(Ordering::Relaxed)).sum(),
+            is_done: all.iter().all(|outbox| outbox.is_done()),
+        }
+    }
+}
+
+/// Let every host of a queue know these destinations.
+async fn register(
+    link: &Link,
+    queue: &str,
+    labels: impl Iterator<Item = &String>,
+    known: &[String],
+) -> Result<(), Error> {
+    const COMMAND: &str = "SADD";
+    for label in labels.filter(|label| !known.contains(label)) {
+        let mut add = cmd(COMMAND);
+        add.arg(keys::outboxes(queue)).arg(label);
+        link.call(COMMAND, &add).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,306 @@
+//! `wasi:keyvalue`, as wasmCloud (`0.2.0-draft`) and Spin (`0.2.0-draft2`) have it: the same keys, by the
+//! same rules, as `hostler:handler/key-value`.
+//!
+//! The drafts differ in cursors, in the numbers of `increment`, in `get-many` and in compare-and-swap, which
+//! only the second one has.
+
+use bytes::Bytes;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{ComponentType, Linker, Lower, Resource, ResourceType};
+
+use super::key_value::{at_once, current, increment, list, read};
+use crate::delivery::key_value::{Seen, Written};
+use crate::sandbox::grants::KEYVALUE;
+use crate::sandbox::host::Host;
+
+/// `store.bucket`: there is one, with the granted keys.
+struct Bucket;
+
+/// `atomics.cas`.
+struct Cas {
+    key: String,
+    /// The value that the guest knows.
+    seen: Seen,
+}
+
+/// `store.error`.
+#[derive(ComponentType, Lower)]
+#[component(variant)]
+enum Error {
+    #[component(name = "no-such-store")]
+    NoSuchStore,
+    #[component(name = "access-denied")]
+    #[expect(dead_code, reason = "the WIT has it")]
+    AccessDenied,
+    #[component(name = "other")]
+    Other(String),
+}
+
+/// `store.key-response` of the first draft.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct KeyResponse {
+    keys: Vec<String>,
+    cursor: Option<u64>,
+}
+
+/// `store.key-response` of the second draft.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct KeyResponse2 {
+    keys: Vec<String>,
+    cursor: Option<String>,
+}
+
+/// `atomics.cas-error`.
+#[derive(ComponentType, Lower)]
+#[component(variant)]
+enum CasError {
+    #[component(name = "store-error")]
+    Store(Error),
+    #[component(name = "cas-failed")]
+    Failed(Resource<Cas>),
+}
+
+type Store<'a> = StoreContextMut<'a, Host>;
+type Answer<T> = wasmtime::Result<(Result<T, Error>,)>;
+
+/// Both drafts.
+pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    for draft in KEYVALUE {
+        stores(linker, draft)?;
+        batches(linker, draft)?;
+        atomics(linker, draft)?;
+    }
+    Ok(())
+}
+
+fn answer<T>(result: Result<T, String>) -> Answer<T> {
+    Ok((result.map_err(Error::Other),))
+}
+
+/// What this draft has in this place.
+fn is_first(draft: &str) -> bool {
+    draft == KEYVALUE[0]
+}
+
+fn stores(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
+    let mut store = linker.instance(&format!("wasi:keyvalue/store@{draft}"))?;
+    store.resource(
+        "bucket",
+        ResourceType::host::<Bucket>(),
+        |mut store, rep| {
+            let bucket = Resource::<Bucket>::new_own(rep);
+            store.data_mut().table.delete(bucket)?;
+            Ok(())
+        },
+    )?;
+    store.func_wrap("open", |mut store: Store<'_>, (name,): (String,)| {
+        Ok((match &*name {
+            "" | "default" => Ok(store.data_mut().table.push(Bucket)?),
+            _ => Err(Error::NoSuchStore),
+        },))
+    })?;
+    store.func_wrap_async(
+        "[method]bucket.get",
+        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
+            Box::new(async move { answer(one(&mut store, key).await.map(|v| v.map(Vec::from))) })
+        },
+    )?;
+    store.func_wrap(
+        "[method]bucket.set",
+        |mut store: Store<'_>, (_, key, value): (Resource<Bucket>, String, Vec<u8>)| {
+            answer(set(&mut store, &key, value))
+        },
+    )?;
+    store.func_wrap(
+        "[method]bucket.delete",
+        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
+            answer(store.data_mut().write_key(0, &key, Written::nothing()))
+        },
+    )?;
+    store.func_wrap_async(
+        "[method]bucket.exists",
+        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
+            Box::new(async move { answer(one(&mut store, key).await.map(|v| v.is_some())) })
+        },
+    )?;
+    if is_first(draft) {
+        store.func_wrap_async(
+            "[method]bucket.list-keys",
+            |mut store: Store<'_>, (_, cursor): (Resource<Bucket>, Option<u64>)| {
+                Box::new(async move {
+                    let page = list(&mut store, cursor.unwrap_or(0)).await;
+                    answer(page.map(|(keys, cursor)| KeyResponse { keys, cursor }))
+                })
+            },
+        )
+    } else {
+        store.func_wrap_async(
+            "[method]bucket.list-keys",
+            |mut store: Store<'_>, (_, cursor): (Resource<Bucket>, Option<String>)| {
+                Box::new(async move {
+                    let cursor = cursor.map_or(Ok(0), |cursor| cursor.parse());
+                    let Ok(cursor) = cursor else {
+                        return answer(Err("the cursor is not one of this store".to_owned()));
+                    };
+                    let page = list(&mut store, cursor).await;
+                    answer(page.map(|(keys, cursor)| KeyResponse2 {
+                        keys,
+                        cursor: cursor.map(|cursor| cursor.to_string()),
+                    }))
+                })
+            },
+        )
+    }
+}
+
+fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
+    let mut batch = linker.instance(&format!("wasi:keyvalue/batch@{draft}"))?;
+    if is_first(draft) {
+        batch.func_wrap_async(
+            "get-many",
+            |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
+                Box::new(async move {
+                    let values = read(&mut store, 0, &keys).await;
+                    let pair =
+                        |(key, value): (String, Option<Bytes>)| Some((key, Vec::from(value?)));
+                    answer(
+                        values.map(|values| {
+                            keys.into_iter().zip(values).map(pair).collect::<Vec<_>>()
+                        }),
+                    )
+                })
+            },
+        )?;
+    } else {
+        batch.func_wrap_async(
+            "get-many",
+            |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
+                Box::new(async move {
+                    let values = read(&mut store, 0, &keys).await;
+                    let pair = |(key, value): (String, Option<Bytes>)| (key, value.map(Vec::from));
+                    answer(
+                        values.map(|values| {
+                            keys.into_iter().zip(values).map(pair).collect::<Vec<_>>()
+                        }),
+                    )
+                })
+            },
+        )?;
+    }
+    batch.func_wrap(
+        "set-many",
+        |mut store: Store<'_>, (_, pairs): (Resource<Bucket>, Vec<(String, Vec<u8>)>)| {
+            let mut pairs = pairs.into_iter();
+            answer(pairs.try_for_each(|(key, value)| set(&mut store, &key, value)))
+        },
+    )?;
+    batch.func_wrap(
+        "delete-many",
+        |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
+            let host = store.data_mut();
+            let mut keys = keys.iter();
+            answer(keys.try_for_each(|key| host.write_key(0, key, Written::nothing())))
+        },
+    )
+}
+
+fn atomics(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
+    let mut atomics = linker.instance(&format!("wasi:keyvalue/atomics@{draft}"))?;
+    if is_first(draft) {
+        return atomics.func_wrap_async(
+            "increment",
+            |mut store: Store<'_>, (_, key, delta): (Resource<Bucket>, String, u64)| {
+                Box::new(async move {
+                    let Ok(delta) = i64::try_from(delta) else {
+                        return answer(Err("the number has more than 63 bits".to_owned()));
+                    };
+                    let sum = increment(&mut store, 0, &key, delta).await;
+                    let negative = |_| "the sum is negative".to_owned();
+                    answer(sum.and_then(|sum| u64::try_from(sum).map_err(negative)))
+                })
+            },
+        );
+    }
+    atomics.func_wrap_async(
+        "increment",
+        |mut store: Store<'_>, (_, key, delta): (Resource<Bucket>, String, i64)| {
+            Box::new(async move { answer(increment(&mut store, 0, &key, delta).await) })
+        },
+    )?;
+    atomics.resource("cas", ResourceType::host::<Cas>(), |mut store, rep| {
+        let cas = Resource::<Cas>::new_own(rep);
+        store.data_mut().table.delete(cas)?;
+        Ok(())
+    })?;
+    atomics.func_wrap_async(
+        "[static]cas.new",
+        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
+            Box::new(async move {
+                Ok((match new_cas(&mut store, key).await {
+                    Ok(cas) => Ok(store.data_mut().table.push(cas)?),
+                    Err(why) => Err(Error::Other(why)),
+                },))
+            })
+        },
+    )?;
+    atomics.func_wrap_async(
+        "[method]cas.current",
+        |mut store: Store<'_>, (cas,): (Resource<Cas>,)| {
+            Box::new(async move {
+                let key = store.data().table.get(&cas)?.key.clone();
+                let (value, seen) = match current(&mut store, &key).await {
+                    Ok(found) => found,
+                    Err(why) => return answer(Err(why)),
+                };
+                // The guest decides by this value.
+                store.data_mut().table.get_mut(&cas)?.seen = seen;
+                answer(Ok(value.map(Vec::from)))
+            })
+        },
+    )?;
+    atomics.func_wrap_async(
+        "swap",
+        |mut store: Store<'_>, (cas, value): (Resource<Cas>, Vec<u8>)| {
+            Box::new(async move {
+                let cas = store.data_mut().table.delete(cas)?;
+                Ok((match swap(&mut store, cas, value).await {
+                    Ok(None) => Ok(()),
+                    Ok(Some(next)) => Err(CasError::Failed(store.data_mut().table.push(next)?)),
+                    Err(why) => Err(CasError::Store(Error::Other(why))),
+                },))
+            })
+        },
+    )
+}
+
+async fn one(store: &mut Store<'_>, key: String) -> Result<Option<Bytes>, String> {
+    let values = read(store, 0, &[key]).await?;
+    Ok(values.into_iter().next().flatten())
+}
+
+fn set(store: &mut Store<'_>, key: &str, value: Vec<u8>) -> Result<(), String> {
+    let written = Written::value(Bytes::from(value), None)?;
+    store.data_mut().write_key(0, key, written)
+}
+
+async fn new_cas(store: &mut Store<'_>, key: String) -> Result<Cas, String> {
+    let (_, seen) = current(store, &key).await?;
+    Ok(Cas { key, seen })
+}
+
+/// Set the value at once, if it is still the one that the guest knows; if not, what to try again with.
+async fn swap(store: &mut Store<'_>, cas: Cas, value: Vec<u8>) -> Result<Option<Cas>, String> {
+    let (scope, full) = at_once(store, 0, &cas.key)?;
+    store.data().keys()?.check_value(&value)?;
+    let swapped = scope.swap(full.clone(), cas.seen, Bytes::from(value)).await;
+    if !matches!(swapped, Ok(false)) {
+        // Also after an error: it may be set, and a rerun would set it again.
+        store.data_mut().effects(0)?.changed_at_once(&full);
+    }
+    if swapped? {
+        return Ok(None);
+    }
+    new_cas(store, cas.key).await.map(Some)
+}
