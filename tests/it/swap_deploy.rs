@@ -270,9 +270,15 @@ async fn a_deploy_is_taken_within_two_seconds() {
         let ((), stall) = stalled(run).await;
         let list = scene.listed();
         let at = list["stored"][0]["at_ms"].as_u64().unwrap();
+        let wanted = digest(&next);
+        let is_logged = |line: &Line| line.text("to") == Some(&*wanted);
+        // The host reports the new version before it logs the switch.
+        eventually("the switch is logged", async || {
+            said(&host, "swapped").last().is_some_and(is_logged)
+        })
+        .await;
         let swapped = said(&host, "swapped");
         let line = swapped.last().unwrap();
-        assert_eq!(line.text("to"), Some(&*digest(&next)));
         if stall <= bearable {
             took.push(logged_at(line).saturating_sub(at));
         }
@@ -490,6 +496,8 @@ async fn a_file_that_reappears_unchanged_does_not_end_a_canary() {
         .await;
     scene.command(&["promote"]).ok();
     runs(&host, &next).await;
+    // The host reports the new version before it logs the promotion.
+    host.logs("the canary was promoted by hand").await;
     assert!(said(&host, "the canary was cancelled by hand").is_empty());
     assert_eq!(said(&host, "the canary was promoted by hand").len(), 1);
     host.drained().await;
