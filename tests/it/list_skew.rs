@@ -187,14 +187,17 @@ async fn wrong_clocks_cost_no_lease_no_delay_and_no_message() {
     assert_eq!(recovered, orphans);
     assert!(acked > 0 && scene.list(DEAD).await.is_empty());
     let witness = Witness::of_all(&ended);
-    let mut again = 0;
+    // The dead host is charged with an attempt of each message that it held, started or not: that message
+    // starts once more, or once less.
+    let mut differ = 0;
     for id in &ids {
-        let (least, starts) = (1 + u32::from(!id.starts_with("long")), witness.starts(id));
-        let starts = u32::try_from(starts).unwrap();
-        assert!((least..=least + 1).contains(&starts), "{id}: {starts}");
-        again += i64::from(starts - least);
+        let planned = 1 + i64::from(!id.starts_with("long"));
+        let starts = i64::try_from(witness.starts(id)).unwrap();
+        assert!(starts >= 1, "{id} never started");
+        assert!((starts - planned).abs() <= 1, "{id}: {starts} starts");
+        differ += (starts - planned).abs();
     }
-    assert!(again <= orphans, "{again} more starts, {orphans} orphans");
+    assert!(differ <= orphans, "{differ} differ, {orphans} orphans");
 }
 
 #[tokio::test(flavor = "multi_thread")]
