@@ -52,11 +52,26 @@ pub(super) struct LastRun {
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Waiting,
-    Released,
-    Recording { start: Start, write: u32 },
-    Running { attempt: u32 },
-    Settling { sent: Sent, tries: u32 },
-    Refused { sent: Sent, tries: u32, again: Time },
+    /// Given to the executor. It may start this attempt without asking.
+    Released {
+        attempt: Option<u32>,
+    },
+    Recording {
+        start: Start,
+        write: u32,
+    },
+    Running {
+        attempt: u32,
+    },
+    Settling {
+        sent: Sent,
+        tries: u32,
+    },
+    Refused {
+        sent: Sent,
+        tries: u32,
+        again: Time,
+    },
 }
 
 /// What was sent to settle a delivery.
@@ -276,7 +291,7 @@ impl StateCounts {
     fn of(&mut self, state: &State) -> &mut usize {
         match state {
             State::Waiting => &mut self.waiting,
-            State::Released => &mut self.released,
+            State::Released { .. } => &mut self.released,
             State::Recording { .. } => &mut self.recording,
             State::Running { .. } => &mut self.running,
             State::Settling { .. } => &mut self.settling,

@@ -622,7 +622,7 @@ impl<J> Ledger<J> {
             }
             NextStart::Start(_) | NextStart::Exhausted { .. } => None,
         };
-        self.holdings.set(key, State::Released);
+        self.holdings.set(key, State::Released { attempt });
         self.out.push(Action::Release {
             key,
             attempt,

@@ -43,13 +43,15 @@ impl<J> Ledger<J> {
         };
         let (lasts, replaceable) = match old.state {
             State::Waiting => (true, true),
-            State::Released | State::Recording { .. } | State::Running { .. } => (true, false),
+            State::Released { .. } | State::Recording { .. } | State::Running { .. } => {
+                (true, false)
+            }
             // This host has sent the delivery away, and it may have come back.
             State::Settling { .. } => (false, false),
             // The same, unless it was to end here: then it is still this host's, and stays given up.
             State::Refused { ref sent, .. } => (sent.ends(), true),
         };
-        let is_released = matches!(old.state, State::Released);
+        let is_released = matches!(old.state, State::Released { .. });
         let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
         if lasts && is_sure && now.saturating_sub(old.leased) < min_idle {
             let key = self.holdings.next_key(delivery.id);
@@ -156,7 +158,7 @@ impl<J> Ledger<J> {
     /// here only if its lease must be confirmed.
     pub(super) fn slot_ready(&mut self, now: Time, key: Key) {
         let is_closing = self.is_closing();
-        let is_released = |state: &State| matches!(state, State::Released);
+        let is_released = |state: &State| matches!(state, State::Released { .. });
         let Some(held) = self.holdings.find_in(key, is_released) else {
             self.out.push(Action::Deny(key));
             return;
@@ -290,7 +292,8 @@ impl<J> Ledger<J> {
 
     /// The delivery has not started, and comes back from the executor.
     pub(super) fn revoked(&mut self, now: Time, key: Key) {
-        let is_here = |state: &State| matches!(state, State::Released | State::Recording { .. });
+        let is_here =
+            |state: &State| matches!(state, State::Released { .. } | State::Recording { .. });
         let Some(lane) = self.holdings.find_in(key, is_here).map(|held| held.lane) else {
             return;
         };
@@ -323,7 +326,7 @@ impl<J> Ledger<J> {
 
     /// The gate turned the delivery away between its claim and its start.
     pub(super) fn turned_away(&mut self, now: Time, key: Key, reason: Reason, detail: String) {
-        let is_released = |state: &State| matches!(state, State::Released);
+        let is_released = |state: &State| matches!(state, State::Released { .. });
         let Some(held) = self.holdings.find_in(key, is_released) else {
             return;
         };
@@ -350,12 +353,13 @@ impl<J> Ledger<J> {
         let Some(held) = self.holdings.find(key) else {
             return;
         };
-        let next = self.settings.policy.limit.next_start(held.counts);
-        let attempt = match (&held.state, next) {
-            (State::Running { attempt }, _) => *attempt,
-            (State::Released, NextStart::Start(start)) => start.attempt,
-            (State::Released, NextStart::Exhausted { attempts }) => attempts,
-            _ => return,
+        // The rules may have changed since it started: its number stays.
+        let (State::Running { attempt }
+        | State::Released {
+            attempt: Some(attempt),
+        }) = held.state
+        else {
+            return;
         };
         // Where acks are checked, Redis knows whether one comes too late: unless the host knows it already.
         let is_acked = outcome == Outcome::Ack && (!self.checks_acks(key) || held.lost.is_none());
@@ -687,7 +691,7 @@ impl<J> Ledger<J> {
                 }
                 // The reply to that request tells.
                 (_, State::Settling { .. } | State::Recording { .. }) => {}
-                (reply, State::Running { .. } | State::Released) => {
+                (reply, State::Running { .. } | State::Released { .. }) => {
                     if held.lost.is_none() {
                         held.lost = Some(closed_by(reply));
                         let is_running = matches!(held.state, State::Running { .. });
@@ -749,7 +753,7 @@ impl<J> Ledger<J> {
     /// Take back what the executor has not started.
     fn take_back_released(&mut self) {
         for (key, state) in self.holdings.in_order() {
-            if matches!(state, State::Released) {
+            if matches!(state, State::Released { .. }) {
                 self.out.push(Action::Revoke(key));
             }
         }
@@ -760,7 +764,7 @@ impl<J> Ledger<J> {
         for (key, state) in self.holdings.in_order() {
             match state {
                 State::Waiting if self.hands_back() => self.hand_back(key),
-                State::Released => self.out.push(Action::Revoke(key)),
+                State::Released { .. } => self.out.push(Action::Revoke(key)),
                 _ => {}
             }
         }

@@ -29,8 +29,12 @@ pub(super) struct Life {
     /// Nobody knows it any more: it went with its group.
     pub(super) excused: bool,
     copies: u32,
-    /// How often it came to another owner: read as new, or claimed from another host.
+    /// How often it came to another owner: read as new, or taken by another host than the last one. The last
+    /// one may believe that it still has the message: its lease may have ended, or the answer to its park
+    /// may be lost.
     owners: u32,
+    /// Who took it last.
+    owner: Option<HostId>,
     /// How often its effects happened.
     acted: u32,
     /// A charge that no start has used yet, and whose it is.
@@ -188,9 +192,10 @@ impl Audit {
     }
 
     pub(super) fn claimed(&mut self, host: HostId, handed: &Handed) {
-        let is_other = handed.from.is_some_and(|(from, _)| from != host);
+        let life = &mut self.lives[handed.entry];
+        let is_other = life.owner.replace(host) != Some(host);
         let is_new = handed.origin == Origin::Fresh;
-        self.lives[handed.entry].owners += u32::from(is_new || is_other);
+        life.owners += u32::from(is_new || is_other);
         let Some((from, raised)) = handed.from else {
             return;
         };
