@@ -59,6 +59,10 @@ fn polled(ledger: &mut Ledger<()>, now: Time) -> Vec<Action<()>> {
 
 /// Fresh deliveries with these ids.
 fn fetched(ids: Range<u128>) -> Event<()> {
+    fetched_at(NOW, ids)
+}
+
+fn fetched_at(leased: Time, ids: Range<u128>) -> Event<()> {
     let deliveries = ids.map(|id| Delivery {
         id: DeliveryId(id),
         origin: Origin::Fresh,
@@ -68,7 +72,7 @@ fn fetched(ids: Range<u128>) -> Event<()> {
         job: (),
     });
     Event::Fetched {
-        leased: NOW,
+        leased,
         deliveries: deliveries.collect(),
     }
 }
@@ -315,7 +319,7 @@ fn a_broken_handler_is_tried_with_one_message_at_growing_intervals() {
         let asked = fetches(&polled(&mut ledger, now));
         assert_eq!((asked.len(), asked[0].0), (1, 1), "round {round}");
         let first = 100 + 10 * round;
-        let actions = at(&mut ledger, now, fetched(first..first + 2));
+        let actions = at(&mut ledger, now, fetched_at(now, first..first + 2));
         let tried = releases(&actions);
         assert_eq!(tried.len(), 1, "one is tried");
         assert_eq!(handed_back(&actions).len(), 1, "the other goes back");
@@ -326,7 +330,7 @@ fn a_broken_handler_is_tried_with_one_message_at_growing_intervals() {
     assert_eq!(pauses, [2, 4, 8, 16, 30, 30, 30]);
     now += pause;
     polled(&mut ledger, now);
-    let tried = releases(&at(&mut ledger, now, fetched(200..201)));
+    let tried = releases(&at(&mut ledger, now, fetched_at(now, 200..201)));
     let actions = at(&mut ledger, now, finished(tried[0], Outcome::Ack));
     assert!(resumes(&actions) && !ledger.cannot_run());
     assert!(fetches(&actions)[0].0 > 1);

@@ -19,10 +19,10 @@ pub(super) struct Life {
     pub(super) nacks: u32,
     pub(super) acked: bool,
     pub(super) dropped: bool,
-    /// The last start was void, and does not count: what it read had changed.
-    is_void: bool,
-    /// The number of the last start.
-    last: u32,
+    /// The hosts whose last start was void, and does not count: what it read had changed.
+    void: BTreeSet<HostId>,
+    /// The number of the last start on each host.
+    last: BTreeMap<HostId, u32>,
     /// Where it runs now, and since when.
     pub(super) runs: Vec<(HostId, Time)>,
     pub(super) fate: Option<Fate>,
@@ -136,21 +136,20 @@ impl Audit {
     pub(super) fn voided(&mut self, host: HostId, entry: Entry) {
         let life = &mut self.lives[entry];
         // The same answer may come to a repeat.
-        if !life.is_void {
-            life.is_void = true;
+        if life.void.insert(host) {
             life.starts -= 1;
-            life.numbers.remove(&life.last);
+            life.numbers.remove(&life.last[&host]);
             life.open = Some(host);
         }
     }
 
     /// It did so too often: that is a failure.
-    pub(super) fn gave_up_running(&mut self, entry: Entry) {
+    pub(super) fn gave_up_running(&mut self, host: HostId, entry: Entry) {
         let life = &mut self.lives[entry];
-        life.is_void = false;
+        life.void.remove(&host);
         life.starts += 1;
         life.nacks += 1;
-        life.numbers.insert(life.last);
+        life.numbers.insert(life.last[&host]);
         life.open = None;
     }
 
@@ -193,7 +192,8 @@ impl Audit {
 
     pub(super) fn claimed(&mut self, host: HostId, handed: &Handed) {
         let life = &mut self.lives[handed.entry];
-        let is_other = life.owner.replace(host) != Some(host);
+        let is_claimed = handed.from.is_some_and(|(from, _)| from != host);
+        let is_other = life.owner.replace(host) != Some(host) || is_claimed;
         let is_new = handed.origin == Origin::Fresh;
         life.owners += u32::from(is_new || is_other);
         let Some((from, raised)) = handed.from else {
@@ -241,8 +241,8 @@ impl Audit {
         let ahead = u32::from(runs_ahead && !scenario.cap_varies());
         let life = &mut self.lives[entry];
         life.starts += 1;
-        life.is_void = false;
-        life.last = attempt;
+        life.void.remove(&host);
+        life.last.insert(host, attempt);
         if life.open == Some(host) {
             life.open = None;
         }

@@ -305,7 +305,7 @@ impl World<'_> {
             Action::Note(Note::Changed {
                 key,
                 gives_up: true,
-            }) => self.audit.gave_up_running(entry_of(key)),
+            }) => self.audit.gave_up_running(host, entry_of(key)),
             Action::Note(_) => {}
         }
     }
