@@ -326,7 +326,7 @@ impl SecureWeb {
                         let text = format!("{version:?} {method} {}", request.uri().path());
                         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
                     });
-                    // A client that goes is no error here.
+                    // A client may close its connection at any time.
                     drop(server.serve_connection(TokioIo::new(stream), answer).await);
                 });
             }

@@ -35,7 +35,7 @@ impl Store {
         self.link.get_or_init(|| connector.link("key-value"));
     }
 
-    /// Set the values of the keys. They are used only if there is no connection.
+    /// Set the values of the keys, for use without a connection to Redis.
     pub(super) fn try_with(&self, values: BTreeMap<String, Bytes>) {
         *self.trial() = values;
     }

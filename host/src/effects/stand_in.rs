@@ -39,7 +39,7 @@ pub(super) fn connect(answering: &Answering, uri: &Uri) -> DuplexStream {
     tokio::spawn(async move {
         let service = service_fn(|request| answer(&answering, &scheme, request));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(server), service);
-        // A client that goes is no error here.
+        // A client may close its connection at any time.
         drop(connection.await);
     });
     client

@@ -45,7 +45,7 @@ impl To {
         })
     }
 
-    /// The keys that these entries write. A channel is none.
+    /// The keys that these entries write. A channel has no key.
     pub(super) fn keys(&self, entries: &[Entry]) -> Vec<String> {
         let is_later = |entry: &Entry| entry.verb() == Some(b"later");
         let (later, now) = (entries.iter().any(is_later), !entries.iter().all(is_later));

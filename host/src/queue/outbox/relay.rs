@@ -85,7 +85,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// The outbox of a queue for this destination; `None` if this is no destination.
+    /// The outbox of a queue for this destination; `None` if the label names no destination.
     pub(super) fn new(queue: &str, label: &str) -> Option<Self> {
         Some(Self {
             label: label.to_owned(),
@@ -295,7 +295,7 @@ async fn run(
         }
     }
     let (mark_id, mark_ms) = parse_entry_id(&mark)
-        .ok_or_else(|| reply::invalid(script.name(), "a mark that is no id"))?;
+        .ok_or_else(|| reply::invalid(script.name(), "a mark that is not an entry id"))?;
     let Some(removed) = remove(outbox, nodes, &mark, mark_id).await? else {
         *void = Some(mark);
         run.is_all = false;

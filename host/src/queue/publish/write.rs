@@ -1,4 +1,4 @@
-//! What publishing a message writes, whoever sends it: a command, or the script that acknowledges. And what
+//! What publishing a message writes, by a command or by the script that acknowledges. And what
 //! else that script writes.
 
 use std::time::Duration;
