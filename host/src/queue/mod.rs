@@ -100,20 +100,12 @@ impl Settlement {
         }
     }
 
-    /// The same settlement, for a repeat after a lost reply.
-    ///
-    /// The first try may have sent the delivery back. Another host may have started it since, and this
-    /// host may own it again, with the very count that the settlement names. So a repeat takes no charge
-    /// back.
-    pub fn again(&self) -> Self {
-        let mut again = self.clone();
-        match &mut again.action {
-            SettleAction::Park { keep, .. }
-            | SettleAction::HandBack { keep }
-            | SettleAction::Leave { keep } => *keep = self.count.max(*keep),
-            SettleAction::Acknowledge | SettleAction::DeadLetter(_) | SettleAction::Discard(_) => {}
+    /// The same settlement, for a repeat after a lost reply ([`SettleAction::again`]).
+    pub fn again(self) -> Self {
+        Self {
+            action: self.action.again(self.count),
+            ..self
         }
-        again
     }
 }
 

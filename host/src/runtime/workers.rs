@@ -154,6 +154,8 @@ pub struct Completion {
     pub sent: Time,
     /// Its result.
     pub result: Result<Answer, Error>,
+    /// The settlements that it may have carried out, if it has failed.
+    pub unanswered: Vec<Key>,
 }
 
 /// All request workers of a host.
@@ -224,30 +226,41 @@ struct Worker {
 impl Worker {
     async fn work(mut self, mut inbox: mpsc::Receiver<Request>) {
         while let Some(mut request) = inbox.recv().await {
-            let mut is_first = true;
             loop {
                 let kind = self.kind;
                 if let Request::Backlog(pause) | Request::Probe(pause) = request {
                     tokio::time::sleep(pause).await;
                 }
                 let sent = self.clock.now();
-                let result = self.ask(&mut request, is_first).await;
+                let result = self.ask(&mut request).await;
                 let is_over = result.is_ok() || !kind.retries();
-                let completion = Completion { kind, sent, result };
+                let unanswered = match &mut request {
+                    Request::Settle(keys, settlements) if result.is_err() => {
+                        let again = std::mem::take(settlements).into_iter();
+                        *settlements = again.map(Settlement::again).collect();
+                        keys.clone()
+                    }
+                    _ => Vec::new(),
+                };
+                let completion = Completion {
+                    kind,
+                    sent,
+                    result,
+                    unanswered,
+                };
                 if self.completions.send(completion).await.is_err() {
                     return;
                 }
                 if is_over {
                     break;
                 }
-                is_first = false;
                 tokio::time::sleep(RETRY_PAUSE).await;
                 drop(self.online.wait_for(|online| *online).await);
             }
         }
     }
 
-    async fn ask(&self, request: &mut Request, is_first: bool) -> Result<Answer, Error> {
+    async fn ask(&self, request: &mut Request) -> Result<Answer, Error> {
         let queue = &self.queue;
         Ok(match request {
             Request::Fetch(want, wait) => {
@@ -271,16 +284,8 @@ impl Worker {
                 queue.acknowledge(claims).await?;
                 Answer::Acknowledged(std::mem::take(keys))
             }
-            Request::Settle(keys, settlements) if is_first => {
-                let first = queue.settle(settlements).await;
-                if first.is_err() {
-                    *settlements = settlements.iter().map(Settlement::again).collect();
-                }
-                replies(keys, first?)
-            }
-            Request::Settle(keys, repeats) => {
-                let again = queue.settle(repeats).await?;
-                replies(keys, again.into_iter().map(carried_out).collect())
+            Request::Settle(keys, settlements) => {
+                replies(keys, queue.settle(settlements).await?)
             }
             Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
             Request::Maintain => Answer::Maintained(queue.maintain().await?),
@@ -301,15 +306,4 @@ impl Worker {
 fn replies(keys: &mut Vec<Key>, replies: Vec<Reply>) -> Answer {
     let keys = std::mem::take(keys);
     Answer::Replies(keys.into_iter().zip(replies).collect())
-}
-
-/// The reply to a repeated settlement. If an unanswered try took the delivery off the queue, the
-/// delivery is no longer pending when it is settled again: then this host has settled it. If another host
-/// had taken it over, it would be pending there. (On a stream, that host may also have settled it since:
-/// only if a settlement had no answer for `min_idle`.)
-fn carried_out(reply: Reply) -> Reply {
-    match reply {
-        Reply::Gone => Reply::Done,
-        reply => reply,
-    }
 }

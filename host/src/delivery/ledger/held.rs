@@ -32,6 +32,8 @@ pub(super) struct Held<J> {
     pub(super) successor: Option<Box<(Delivery<J>, Time)>>,
     /// Redis refused to write its settlement, and it is not settled yet.
     pub(super) was_refused: bool,
+    /// A try of its settlement had no answer, and may have been carried out.
+    pub(super) is_unanswered: bool,
     /// Rule 22: its last run, whose acknowledgement Redis may find to be void.
     pub(super) last: LastRun,
 }
@@ -206,6 +208,11 @@ impl<J> Holdings<J> {
     pub(super) fn is_waiting(&self, key: Key) -> bool {
         self.find_in(key, |state| matches!(state, State::Waiting))
             .is_some()
+    }
+
+    /// Whether it waits, and its last run is void.
+    pub(super) fn waits_to_run_again(&self, key: Key) -> bool {
+        self.is_waiting(key) && self.find(key).is_some_and(|held| held.last.is_void)
     }
 
     pub(super) fn set(&mut self, key: Key, state: State) {

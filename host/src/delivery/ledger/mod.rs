@@ -282,6 +282,7 @@ impl<J> Ledger<J> {
                 }
             }
             Event::Settled(key, reply) => self.settled(now, key, reply),
+            Event::Unanswered(key) => self.unanswered(key),
             Event::Renewed { leased, replies } => {
                 self.intake.renewing = false;
                 self.confirmed(now, leased, replies);
@@ -524,11 +525,27 @@ impl<J> Ledger<J> {
             }
         }
         // A suspect may end this host, and a message whose effects wait would be charged for that.
-        if let Mode::Quiescing { since } = self.mode
-            && self.in_flight() == 0
-            && !self.effects_are_refused()
-        {
-            self.begin_isolated_run(now, since);
+        if let Mode::Quiescing { since } = self.mode {
+            self.hand_back_reruns();
+            if self.in_flight() == 0 && !self.effects_are_refused() {
+                self.begin_isolated_run(now, since);
+            }
+        }
+    }
+
+    /// Rule 7: a message that waits to run again is charged, and a suspect may end this host. It goes
+    /// back without its charge.
+    fn hand_back_reruns(&mut self) {
+        if !self.settings.checked_acks {
+            return;
+        }
+        let is_rerun = |&key: &Key| self.holdings.waits_to_run_again(key);
+        let reruns: Vec<Key> = self.ready.iter().copied().filter(is_rerun).collect();
+        if !reruns.is_empty() {
+            self.ready.retain(|key| !reruns.contains(key));
+            for key in reruns {
+                self.hand_back(key);
+            }
         }
     }
 

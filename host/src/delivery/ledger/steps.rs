@@ -48,8 +48,9 @@ impl<J> Ledger<J> {
             }
             // This host has sent the delivery away, and it may have come back.
             State::Settling { .. } => (false, false),
-            // The same, unless it was to end here: then it is still this host's, and stays given up.
-            State::Refused { ref sent, .. } => (sent.ends(), true),
+            // The same, if a try had no answer. If not, each was refused, and it is still this host's. If it
+            // was to end here, it stays given up.
+            State::Refused { ref sent, .. } => (sent.ends() || !old.is_unanswered, true),
         };
         let is_released = matches!(old.state, State::Released { .. });
         let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
@@ -103,6 +104,7 @@ impl<J> Ledger<J> {
             lost: None,
             successor: None,
             was_refused: false,
+            is_unanswered: false,
             last: LastRun {
                 attempt: 0,
                 lane,
@@ -437,6 +439,8 @@ impl<J> Ledger<J> {
             return;
         };
         let gives_up = held.last.reruns >= RERUNS_MAX;
+        // It is as it was: no earlier try was carried out.
+        held.is_unanswered = false;
         if gives_up {
             held.last.reruns = 0;
         } else {
@@ -489,7 +493,7 @@ impl<J> Ledger<J> {
 
     /// A delivery that did not start goes back to the queue, due now. In an at-most-once queue it
     /// waits here instead.
-    fn hand_back(&mut self, key: Key) {
+    pub(super) fn hand_back(&mut self, key: Key) {
         if !self.hands_back() {
             self.holdings.set(key, State::Waiting);
             self.ready.push_front(key);
@@ -543,6 +547,13 @@ impl<J> Ledger<J> {
             // The group was made again without the delivery: no earlier try can have settled it there.
             (Reply::Done, Sent::Settlement(_)) if self.was_trimmed(key) => Closed::Trimmed,
             (Reply::Done, Sent::Settlement(action)) => Closed::Settled(action),
+            // If another host had taken it over, it would be pending there. (On a stream, that host may
+            // also have settled it since: only if a settlement had no answer for `min_idle`.)
+            (Reply::Gone, Sent::Settlement(action))
+                if held.is_unanswered && !self.was_trimmed(key) =>
+            {
+                Closed::Settled(action)
+            }
             (reply, _) => self.closed_by(key, reply),
         };
         let is_away = match &how {
@@ -566,6 +577,23 @@ impl<J> Ledger<J> {
             self.superseded(key, successor.0.job);
         }
         self.suspect_done(now, key);
+    }
+
+    /// A try of a settlement had no answer. It may have been carried out, and so no later try takes a
+    /// charge back. The delivery may be gone because of it.
+    pub(super) fn unanswered(&mut self, key: Key) {
+        let Some(held) = self.holdings.find_mut(key) else {
+            return;
+        };
+        let count = held.counts.native;
+        if let State::Settling {
+            sent: Sent::Settlement(action),
+            ..
+        } = &mut held.state
+        {
+            *action = action.clone().again(count);
+            held.is_unanswered = true;
+        }
     }
 
     /// Redis refused to write a record or a settlement: try `sent` again later.

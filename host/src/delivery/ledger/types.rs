@@ -117,6 +117,27 @@ impl SettleAction {
             Self::Acknowledge | Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
         }
     }
+
+    /// The same action for a delivery with this native count, after a try without an answer.
+    ///
+    /// That try may have sent the delivery away. Another host may have started it since, and this host
+    /// may own it again, with the very count that the settlement names. So no later try takes a charge
+    /// back.
+    pub fn again(self, count: u32) -> Self {
+        match self {
+            Self::Park { keep, after } => Self::Park {
+                keep: keep.max(count),
+                after,
+            },
+            Self::HandBack { keep } => Self::HandBack {
+                keep: keep.max(count),
+            },
+            Self::Leave { keep } => Self::Leave {
+                keep: keep.max(count),
+            },
+            Self::Acknowledge | Self::DeadLetter(_) | Self::Discard(_) => self,
+        }
+    }
 }
 
 /// Something that happened.
@@ -185,6 +206,9 @@ pub enum Event<J> {
     Acknowledged(Vec<Key>),
     /// A settlement is confirmed, or not.
     Settled(Key, Reply),
+    /// A try of a settlement had no answer, and may have been carried out. The caller repeats it
+    /// ([`SettleAction::again`]); [`Event::Settled`] tells how the repeat ends.
+    Unanswered(Key),
     /// Leases were renewed, or found lost.
     Renewed {
         /// When the renewal was sent.

@@ -299,8 +299,16 @@ impl Driver {
     // From the request workers.
 
     pub(super) fn on_completion(&mut self, completion: Completion) {
-        let Completion { kind, sent, result } = completion;
+        let Completion {
+            kind,
+            sent,
+            result,
+            unanswered,
+        } = completion;
         let now = self.clock.now();
+        for key in unanswered {
+            self.ledger.apply(now, Event::Unanswered(key));
+        }
         if result.is_ok() || !kind.retries() {
             self.workers.done(kind);
         }

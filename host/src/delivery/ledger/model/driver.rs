@@ -77,7 +77,7 @@ impl Command {
 }
 
 impl Command {
-    /// What is asked if the answer was lost: a repeat takes no charge back.
+    /// What is asked if the answer was lost.
     fn again(self) -> Self {
         match self {
             Self::Settle {
@@ -85,11 +85,7 @@ impl Command {
             } => Self::Settle {
                 key,
                 count,
-                action: match action {
-                    SettleAction::HandBack { .. } => SettleAction::HandBack { keep: count },
-                    SettleAction::Leave { .. } => SettleAction::Leave { keep: count },
-                    other => other,
-                },
+                action: action.again(count),
                 again: true,
             },
             other => other,
@@ -267,15 +263,16 @@ impl World<'_> {
                 }
             }
             Action::Acknowledge(key) => self.issue(host, Command::Acknowledge(key)),
-            Action::Settle { key, count, action } => self.issue(
-                host,
-                Command::Settle {
+            Action::Settle { key, count, action } => {
+                let again = self.hosts[host].unanswered.contains(&key);
+                let settle = Command::Settle {
                     key,
                     count,
                     action,
-                    again: false,
-                },
-            ),
+                    again,
+                };
+                self.issue(host, settle);
+            }
             Action::Closed { key, job, how } => {
                 let owner = self.store.pending.get(&job).map(|p| p.owner);
                 if how == Closed::Stolen && owner == Some(Owner::Host(host)) {
@@ -716,14 +713,12 @@ impl World<'_> {
                 Event::Recorded { key, leased, reply }
             }
             (Command::Acknowledge(key), Answer::Done) => Event::Acknowledged(vec![key]),
-            // An earlier try has settled it.
-            (
-                Command::Settle {
-                    key, again: true, ..
-                },
-                Answer::Reply(Reply::Gone),
-            ) => Event::Settled(key, Reply::Done),
-            (Command::Settle { key, .. }, Answer::Reply(reply)) => Event::Settled(key, reply),
+            (Command::Settle { key, .. }, Answer::Reply(reply)) => {
+                if reply == Reply::Changed {
+                    self.hosts[host].unanswered.remove(&key);
+                }
+                Event::Settled(key, reply)
+            }
             (Command::Probe, Answer::Done) => {
                 self.probed(host);
                 return;
@@ -783,6 +778,14 @@ impl World<'_> {
                 return;
             }
             Command::Record { .. } | Command::Acknowledge(_) | Command::Settle { .. } => {
+                if let Command::Settle { key, .. } = command {
+                    // The worker says so before it repeats.
+                    self.trace(|| format!("host {host} <- no answer for {key:?}"));
+                    let now = self.now;
+                    let h = &mut self.hosts[host];
+                    h.ledger.apply(now, Event::Unanswered(key));
+                    h.unanswered.insert(key);
+                }
                 if self.hosts[host].cut_until.is_some() || self.hosts[host].offline {
                     self.hosts[host].backlog.push(command.again());
                 } else {

@@ -75,6 +75,8 @@ pub(super) struct Host {
     pub(super) woke: Time,
     /// Leases that it knows it lost.
     pub(super) lost: HashSet<Key>,
+    /// Settlements that had no answer once.
+    pub(super) unanswered: HashSet<Key>,
     /// When something last kept it from renewing.
     pub(super) disturbed: Time,
     /// The numbers that its last attempts have read.
@@ -582,6 +584,7 @@ impl World<'_> {
             next_poll: None,
             woke: Time::ZERO,
             lost: HashSet::new(),
+            unanswered: HashSet::new(),
             disturbed: Time::ZERO,
             read: HashMap::new(),
             broken_until: Time::ZERO,
@@ -707,12 +710,16 @@ impl World<'_> {
 
 impl Host {
     /// What has been handled here, and whose settlement Redis has not answered yet for the first
-    /// time.
+    /// time, or has found void.
     fn unconfirmed(&self) -> Vec<Entry> {
         self.ledger
             .holdings
             .iter()
-            .filter(|(_, held)| matches!(held.state, State::Settling { tries: 0, .. }))
+            .filter(|(_, held)| match held.state {
+                State::Settling { tries: 0, .. } => true,
+                State::Waiting => held.last.is_void,
+                _ => false,
+            })
             .map(|(_, held)| held.job)
             .collect()
     }
