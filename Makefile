@@ -11,6 +11,8 @@ GUEST_CHARGE := guest-examples/rust/target/wasm32-wasip2/release/orders_charge_h
 # seconds: `make test` has these, `make test-all` has all.
 LANGUAGES := rust rust-batch js ts python go c cpp zig
 QUICK := rust rust-batch js ts python go c
+# Those that programs are written in: a first build of zig's libc takes a minute.
+PROGRAMS := $(filter-out rust-batch js ts python $(if $(filter zig,$(QUICK)),,c cpp zig),$(QUICK))
 # Those of QUICK that install tools into the same folder: built one after the other.
 TOOLED := $(filter-out rust rust-batch js ts,$(QUICK))
 CORES := $(shell nproc 2>/dev/null || echo 2)
@@ -32,7 +34,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  guest guests guests-quick guests-tooled guests-test bench-guests bindings demo-host \
+  programs guest guests guests-quick guests-tooled guests-test bench-guests bindings demo-host \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -55,7 +57,9 @@ setup-rust:
 	@command -v rustup >/dev/null || command -v $(CARGO) >/dev/null || { \
 	  echo "Rust is missing: install it from https://rustup.rs, then run make again" >&2; exit 1; }
 	@if command -v rustup >/dev/null; then \
-	  rustup target list --installed | grep -q '^wasm32-wasip2$$' || rustup target add wasm32-wasip2; \
+	  for target in wasm32-wasip2 wasm32-wasip1; do \
+	    rustup target list --installed | grep -q "^$$target$$" || rustup target add $$target || exit 1; \
+	  done; \
 	fi
 
 setup-redis:
@@ -149,9 +153,16 @@ bindings: | $(WIT_BINDGEN)
 	  --out-dir guest-examples/go/bindings $(EVERY_IMPORT)
 
 # In the same place as the examples in Rust: most of what is compiled is the same.
+# The program is also built as a module.
 guests-test: $(GUEST) | setup-rust
 	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml \
 	  --target-dir guest-examples/rust/target
+	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program \
+	  --target-dir guest-examples/rust/target
+
+# Programs as handlers, by the tool chains of QUICK, or of LANGUAGES.
+programs: | setup-rust
+	+@$(MAKE) --no-print-directory -C guest-examples/programs TOOLCHAINS=$(TOOLCHAINS) $(PROGRAMS:%=%.wasm)
 
 # What tests of other frameworks talk to: a service of theirs, with dependencies of its own.
 peer: setup-rust
@@ -183,7 +194,7 @@ test-all: setup | $(WIT_BINDGEN)
 # Everything that the tests run, built at the same time: some of it waits for the network, and a build of
 # the host leaves a core idle for long. The tests of the examples run here, too.
 build-all:
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled \
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled programs \
 	  $(foreach language,$(filter-out $(TOOLED),$(QUICK)) rust-charge,guest-$(language) test-guest-$(language))
 
 build-tests: setup-rust
@@ -251,6 +262,6 @@ lint: setup-rust
 
 clean:
 	$(CARGO) clean
-	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/*/node_modules \
+	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
 	  tests/fuzz/target .hostler .toolchains

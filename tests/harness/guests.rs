@@ -9,9 +9,22 @@ use std::path::{Path, PathBuf};
 ///
 /// If it has not been built.
 pub fn guest(name: &str) -> PathBuf {
+    built("wasm32-wasip2", &name.replace('-', "_"))
+}
+
+/// The same as a module of WASIp1; only the guest `program` is built so.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn guest_module(name: &str) -> PathBuf {
+    built("wasm32-wasip1", name)
+}
+
+fn built(target: &str, name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../guest-examples/rust/target/wasm32-wasip2/release")
-        .join(format!("{}.wasm", name.replace('-', "_")));
+        .join(format!("../guest-examples/rust/target/{target}/release"))
+        .join(format!("{name}.wasm"));
     assert!(
         path.is_file(),
         "the guest `{name}` is not built ({} is missing): run `make guests-test guest-rust-charge`",
@@ -38,6 +51,24 @@ pub fn language(name: &str) -> PathBuf {
     assert!(
         path.is_file(),
         "the example in `{name}` is not built ({} is missing): run `make guest LANG={name}`",
+        path.display(),
+    );
+    path
+}
+
+/// The program of `guest-examples/programs` in a language.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn program(language: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../guest-examples/programs")
+        .join(format!("{language}.wasm"));
+    assert!(
+        path.is_file(),
+        "the program in `{language}` is not built ({} is missing): run `make -C guest-examples/programs \
+         {language}.wasm`",
         path.display(),
     );
     path

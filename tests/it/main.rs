@@ -160,6 +160,10 @@ mod policy_scene;
 #[cfg(test)]
 mod producers_docs;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
+mod programs_queue;
+#[cfg(test)]
 mod publish_later;
 #[cfg(test)]
 mod publish_pipeline;

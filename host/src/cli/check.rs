@@ -11,7 +11,7 @@ use crate::cli::text::{millis, or_dash, size};
 use crate::cli::{Variables, output};
 use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
 use crate::host::component;
-use crate::sandbox::{Description, Import, Need, Settings};
+use crate::sandbox::{Description, ExitCodes, Import, Need, Settings};
 
 /// Say what a component is and needs, or whether a configuration is right
 #[derive(Debug, clap::Args)]
@@ -169,6 +169,9 @@ struct ComponentJson<'a> {
     tables: u32,
     table_initial_elements: u64,
     pooling: bool,
+    /// For a program: `all`, or `0-1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_codes: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -211,6 +214,10 @@ impl<'a> ComponentJson<'a> {
             tables: description.tables,
             table_initial_elements: description.table_initial,
             pooling: description.pooling,
+            exit_codes: description.exit_codes.map(|codes| match codes {
+                ExitCodes::All => "all",
+                ExitCodes::ZeroOrOne => "0-1",
+            }),
         }
     }
 }
@@ -243,6 +250,15 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
         ),
         ("instances", instances.to_owned()),
     ];
+    let codes = description.exit_codes.map(|codes| match codes {
+        ExitCodes::All => "all",
+        ExitCodes::ZeroOrOne => {
+            "only 0 and 1; after a failure the last line of stderr may be `hostler: nack 5s` or \
+             `hostler: drop REASON`"
+        }
+    });
+    let codes = codes.map(|codes| ("exit codes", codes.to_owned()));
+    let facts = facts.into_iter().chain(codes);
     let facts = output::table(facts.map(|(name, value)| [name.to_owned(), value]));
     if description.imports.is_empty() {
         return format!("{facts}\n\nimports  nothing");
@@ -252,6 +268,9 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
             Need::Nothing => "always there".to_owned(),
             Need::Inert if import.is_socket() && settings.grants.offers().tcp => {
                 "by the grant `tcp`".to_owned()
+            }
+            Need::Inert if import.is_file() && !settings.grants.files.is_empty() => {
+                "by the grant `files`".to_owned()
             }
             Need::Inert => "there, but empty".to_owned(),
             Need::Grant(grant) => format!("by the grant `{grant}`"),

@@ -177,7 +177,9 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
         }
         (Shape::Text | Shape::Number, DeValue::Float(float)) => Ok(float.as_str().to_owned()),
         (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
-        (Shape::Tables, DeValue::Array(_)) => json(value).map(|json| json.to_string()),
+        (Shape::Strings | Shape::Tables, DeValue::Array(_)) => {
+            json(value).map(|json| json.to_string())
+        }
         (Shape::Table, DeValue::Table(table)) => object(table),
         (Shape::Map, DeValue::Table(_)) => json(value).map(|json| json.to_string()),
         (Shape::Entries, DeValue::Table(_)) => any_json(value).map(|json| json.to_string()),
@@ -187,6 +189,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 Shape::Integer => ("an integer", "1"),
                 Shape::Number => ("a number", "1.5"),
                 Shape::Bool => ("a boolean", "true"),
+                Shape::Strings => ("an array of strings", "[\"...\"]"),
                 Shape::Tables => ("an array of tables", "[{ body = \"...\" }]"),
                 Shape::Table => ("a table of strings", "{ name = \"value\" }"),
                 Shape::Map => ("a table", "{ name = \"...\" }"),

@@ -53,6 +53,7 @@ mod data_loss;
 mod file;
 mod key_value;
 mod problem;
+mod program;
 mod publish;
 mod queue;
 mod reach;

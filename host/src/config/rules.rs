@@ -1,4 +1,5 @@
-//! The rules of grants, as they are written: `[[grant.http]]`, `[[grant.tcp]]` and `[grant.secret]`.
+//! The rules of grants, as they are written: `[[grant.http]]`, `[[grant.tcp]]`, `[[grant.files]]` and
+//! `[grant.secret]`.
 //!
 //! All problems of all rules are reported at once, each at the line of its rule.
 
@@ -16,6 +17,7 @@ use crate::effects::rules::{
     HostPattern, HttpRule, Reach, SecretRule, SecretSource, TcpRule, Template,
 };
 use crate::effects::target::{Scheme, is_prefix};
+use crate::sandbox::Directory;
 
 /// The most rules of a kind: each request is compared with all.
 const RULES_MAX: usize = 100;
@@ -41,6 +43,10 @@ pub(super) struct HttpRules(pub(super) Vec<HttpRule>);
 /// `[[grant.tcp]]`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TcpRules(pub(super) Vec<TcpRule>);
+
+/// `[[grant.files]]`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FileRules(pub(super) Vec<Directory>);
 
 /// `[grant.secret]`. The values of variables are filled in later.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +119,46 @@ impl Value for TcpRules {
             show_reach(&rule.reach, &mut shown);
             shown
         });
+        Json::from(shown.collect::<Vec<_>>()).to_string()
+    }
+}
+
+impl Value for FileRules {
+    const TYPE: &'static str = "array of tables";
+    const SHAPE: Shape = Shape::Rules;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let mut problems = Vec::new();
+        let tables = tables(text, "{\"path\":\"/usr/lib/python3.11\",\"at\":\"/lib\"}")?;
+        let mut directories: Vec<Directory> = Vec::new();
+        for (index, map) in tables.iter().enumerate() {
+            let mut table = Table::new(map, format!("directory {}", index + 1), &mut problems);
+            let path = table.required("path", |text| match text.starts_with('/') {
+                true => Ok(PathBuf::from(text)),
+                false => Err("is not an absolute path".to_owned()),
+            });
+            let at = table.required("at", |text| match text.starts_with('/') {
+                true => Ok(text.to_owned()),
+                false => Err("does not start with `/`".to_owned()),
+            });
+            if let Some(at) = at.as_ref()
+                && directories.iter().any(|other| other.at == *at)
+            {
+                table.problem(format!("`at` = `{}` is there twice", shown(at)));
+            }
+            table.end();
+            if let (Some(path), Some(at)) = (path, at) {
+                directories.push(Directory { path, at });
+            }
+        }
+        Invalid::all(problems)?;
+        Ok(Self(directories))
+    }
+
+    fn show(&self) -> String {
+        let shown = self.0.iter().map(
+            |directory| json!({ "path": directory.path.display().to_string(), "at": directory.at }),
+        );
         Json::from(shown.collect::<Vec<_>>()).to_string()
     }
 }

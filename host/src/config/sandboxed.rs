@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
+use crate::config::program::{Args, ExitCodeTable, Stdout};
 use crate::config::publish::PublishTable;
-use crate::config::rules::{HttpRules, SecretRules, TcpRules};
-use crate::config::settings::{grants, handler, limits, queue};
+use crate::config::rules::{FileRules, HttpRules, SecretRules, TcpRules};
+use crate::config::settings::{grants, handler, limits, program, queue};
 use crate::config::value::ByteSize;
 use crate::delivery::effect::EffectLimits;
 use crate::effects::Effects;
@@ -111,9 +112,30 @@ impl Collected {
                 publish: self.publish_table().map(|table| table.outlets()),
                 key_value: self.value(&grants::KEY_VALUE).map(|table| table.0),
                 outside: effects.map(|effects| sandbox::Outside(Arc::new(effects.clone()))),
+                files: self
+                    .value::<FileRules>(&grants::FILES)
+                    .unwrap_or_default()
+                    .0,
             },
+            program: self.program(),
             cache: self.compile_cache(),
             ..sandbox::Settings::default()
+        }
+    }
+
+    /// How a program is called.
+    fn program(&self) -> sandbox::Program {
+        let Args(args) = self.or_default(&program::ARGS);
+        let stdout = match self.or_default(&program::STDOUT) {
+            Stdout::Log => None,
+            Stdout::Publish(name) => Some(name),
+        };
+        sandbox::Program {
+            args,
+            exit_codes: self
+                .or_default::<ExitCodeTable>(&program::EXIT_CODES)
+                .complete(),
+            stdout,
         }
     }
 

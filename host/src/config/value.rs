@@ -20,6 +20,8 @@ pub enum Shape {
     Number,
     /// `true` or `false`.
     Bool,
+    /// An array of strings; as a text, JSON.
+    Strings,
     /// An array of tables; as a text, JSON.
     Tables,
     /// A table of names and texts; as a text, a JSON object.

@@ -199,7 +199,8 @@ fn step(error: &LoadError) -> Step {
         LoadError::NotGranted { .. } | LoadError::Batch { .. } | LoadError::WrongImport { .. } => {
             Step::Imports
         }
-        LoadError::NeedsMore { .. }
+        LoadError::Program { .. }
+        | LoadError::NeedsMore { .. }
         | LoadError::TooMany { .. }
         | LoadError::InstanceTooLarge { .. } => Step::Limits,
         LoadError::Start(_) | LoadError::TrialCrashed { .. } | LoadError::Engine { .. } => {

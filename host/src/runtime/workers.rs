@@ -284,9 +284,7 @@ impl Worker {
                 queue.acknowledge(claims).await?;
                 Answer::Acknowledged(std::mem::take(keys))
             }
-            Request::Settle(keys, settlements) => {
-                replies(keys, queue.settle(settlements).await?)
-            }
+            Request::Settle(keys, settlements) => replies(keys, queue.settle(settlements).await?),
             Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
             Request::Maintain => Answer::Maintained(queue.maintain().await?),
             Request::Observe => Answer::Observed(queue.observe().await?),

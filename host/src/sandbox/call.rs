@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::fault::{ErrorContext, host_panic, quoting};
-use super::host::{Acting, Attempt, Shared};
+use super::host::{Acting, Attempt, Input, Shared};
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
@@ -221,6 +221,10 @@ impl Attempt {
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
+            input: shared.program.is_some().then(|| Input {
+                message: call.message.clone(),
+                max_attempts: call.max_attempts,
+            }),
             acting: match may_act {
                 true => calls.iter().map(acting).collect(),
                 false => Vec::new(),

@@ -8,7 +8,8 @@ use crate::delivery::outcome::Fault;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
 /// The interfaces that a component may export, for error messages.
-const EXPECTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
+const EXPECTED: &str =
+    "hostler:handler/message-handler@1, hostler:handler/batch-handler@1 or wasi:cli/run@0.2";
 
 /// Bytes of a name from a component.
 const NAME_MAX: usize = 256;
@@ -42,8 +43,8 @@ pub enum LoadError {
 
     /// The file is a core module.
     #[error(
-        "is a core WebAssembly module, not a component; build for wasm32-wasip2, or wrap it with \
-         `wasm-tools component new`"
+        "is a core WebAssembly module, and no program: it does not export `_start`; build a program, or build \
+         for wasm32-wasip2, or wrap it with `wasm-tools component new`"
     )]
     CoreModule,
 
@@ -130,6 +131,13 @@ pub enum LoadError {
     NoHandler {
         /// The exports.
         found: Vec<String>,
+    },
+
+    /// A program cannot be run as the settings say.
+    #[error("is a program, and {detail}")]
+    Program {
+        /// The setting, and what to do.
+        detail: String,
     },
 
     /// The component exports a handler interface of another major version.

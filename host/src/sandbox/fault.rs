@@ -8,6 +8,7 @@ use wasmtime_wasi::I32Exit;
 
 use super::limiter::Denied;
 use super::limits::Limits;
+use super::program::{Failed, Unpublished};
 use super::supervise::End;
 use crate::delivery::outcome::{Fault, FaultKind};
 use crate::delivery::text::{format_up_to, printable, truncate_utf8};
@@ -85,6 +86,22 @@ impl ErrorContext<'_> {
         if let Some(exit) = error.downcast_ref::<I32Exit>() {
             let detail = format!("exited with status {} instead of answering", exit.0);
             return (FaultKind::GuestExit, detail);
+        }
+        if let Some(failed) = error.downcast_ref::<Failed>() {
+            return (FaultKind::GuestExit, failed.to_string());
+        }
+        match error.downcast_ref() {
+            Some(Unpublished::TooLong) => {
+                let detail = format!(
+                    "wrote more than {} bytes to stdout, which is published (limit `publish.max_bytes`)",
+                    limits.effects.bytes
+                );
+                return (FaultKind::OutputLimit, detail);
+            }
+            Some(refused @ Unpublished::Refused { .. }) => {
+                return (FaultKind::BadOutcome, refused.to_string());
+            }
+            None => {}
         }
         if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
             return (FaultKind::Instantiation, error.to_string());

@@ -3,13 +3,14 @@
 use wasmtime::Engine;
 
 use super::error::LoadError;
+use super::program::is_program;
 
 const MAGIC: &[u8] = b"\0asm";
 const CORE_MODULE: &[u8] = &[1, 0, 0, 0];
 const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 const HEADER: usize = 8;
 
-/// Refuse a file that is not a component, or is truncated.
+/// Refuse a file that is neither a component nor a program, or is truncated.
 pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     if Engine::detect_precompiled(bytes).is_some() {
         return Err(LoadError::Precompiled);
@@ -24,8 +25,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
                 size: bytes.len() as u64,
             });
         }
-        Some(COMPONENT) => {}
-        Some(CORE_MODULE) => return Err(LoadError::CoreModule),
+        Some(COMPONENT | CORE_MODULE) => {}
         Some(_) => return Err(not_wasm(bytes)),
     }
     let mut at = HEADER as u64;
@@ -41,7 +41,10 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
         }
         at = section_end;
     }
-    Ok(())
+    match bytes[MAGIC.len()..].starts_with(CORE_MODULE) && !is_program(bytes) {
+        true => Err(LoadError::CoreModule),
+        false => Ok(()),
+    }
 }
 
 /// The LEB128 number at `at`, and the offset after it.

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::outside::{Offers, Outside};
+use super::program::EXIT;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,17 @@ pub struct Grants {
     pub key_value: Option<KeyRules>,
     /// What the handler may do outside the sandbox.
     pub outside: Option<Outside>,
+    /// `files`: directories that the handler may read.
+    pub files: Vec<Directory>,
+}
+
+/// A directory of the host that a handler may read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Directory {
+    /// Where it is on the host.
+    pub path: PathBuf,
+    /// Where the handler finds it.
+    pub at: String,
 }
 
 impl Grants {
@@ -224,6 +237,11 @@ impl Import {
         self.name.starts_with("wasi:sockets/")
     }
 
+    /// Whether it belongs to files: the grant `files` fills it.
+    pub fn is_file(&self) -> bool {
+        self.name.starts_with("wasi:filesystem/")
+    }
+
     /// What gives the grant that the import needs, in a queue's file.
     pub fn toml(&self) -> Option<&'static str> {
         let Need::Grant(name) = self.need else {
@@ -279,6 +297,7 @@ fn need(name: &str) -> Need {
             Need::Nothing
         }
         LOGGING if version == LOGGING_VERSION => Need::Nothing,
+        EXIT if version.starts_with("1.") => Need::Nothing,
         #[cfg(feature = "fault-points")]
         FAULT_POINT => Need::Nothing,
         _ if version.starts_with("0.2.") => need_wasi(interface),

@@ -8,23 +8,31 @@ use std::time::Instant;
 use bytes::Bytes;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::sockets::SocketAddrUse;
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::engine::Pace;
 use super::fault::OutOfCpu;
-use super::grants::Grants;
+use super::grants::{Directory, Grants};
 use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
 use super::outside::{Origin, Scope};
+use super::program::{self, ExitCodes, Program, Unpublished};
 use super::wasi_http::{self, Hooks};
 use crate::delivery::effect::{Budget, Effects, Publication};
 use crate::delivery::key_value::{KeyRules, Written};
-use crate::delivery::message::Message;
+use crate::delivery::message::{Headers, Message};
 use crate::delivery::trace::Trace;
+
+/// The first argument of a program.
+const PROGRAM_NAME: &str = "handler";
+
+/// The most handles of an instance that may open files.
+const FILES_OPEN: usize = 64;
 
 /// Data that all instances of a handler share.
 #[derive(Debug)]
@@ -36,6 +44,8 @@ pub(super) struct Shared {
     pub(super) grants: Grants,
     /// Counts the unconfirmed effects of all instances.
     pub(super) budget: Budget,
+    /// For a program: how it is called, and which exit codes it can have.
+    pub(super) program: Option<(Program, ExitCodes)>,
 }
 
 /// The attempt that a guest works on.
@@ -53,6 +63,14 @@ pub(super) struct Attempt {
     /// The messages with their effects so far, in the order of the call; empty = there are none, or they
     /// may have no effects.
     pub(super) acting: Vec<Acting>,
+    /// What a program gets.
+    pub(super) input: Option<Input>,
+}
+
+/// What a program gets by stdin and variables.
+pub(super) struct Input {
+    pub(super) message: Message,
+    pub(super) max_attempts: u32,
 }
 
 /// A message of an attempt, which may have effects.
@@ -162,6 +180,7 @@ impl Attempt {
             tracestate: None,
             sink: LogSink::Tracing,
             acting: Vec::new(),
+            input: None,
         }
     }
 }
@@ -169,7 +188,12 @@ impl Attempt {
 impl Host {
     fn new(shared: &Arc<Shared>, meter: &Arc<Meter>, attempt: Attempt) -> Self {
         let mut table = ResourceTable::new();
-        table.set_max_capacity(shared.limits.handles);
+        let handles = shared.limits.handles;
+        table.set_max_capacity(match shared.grants.files.is_empty() {
+            true => handles,
+            // Each may be a descriptor of this process.
+            false => handles.min(FILES_OPEN),
+        });
         Self {
             limiter: Limiter::new(&shared.limits),
             meter: Arc::clone(meter),
@@ -290,6 +314,47 @@ impl Host {
             .map_or(0, |wasi| lock(&wasi.log).finish())
     }
 
+    /// How a program is called, and its exit codes.
+    pub(super) fn program(&self) -> (&Program, ExitCodes) {
+        let program = self.shared.program.as_ref();
+        let (program, codes) = program.expect("only a program asks for this");
+        (program, *codes)
+    }
+
+    /// A program has ended: the last line that it wrote to stderr, unfinished ones included.
+    pub(super) fn end_output(&mut self) -> Option<String> {
+        if let Some(wasi) = &self.wasi {
+            lock(&wasi.log).end_lines();
+        }
+        self.last_line()
+    }
+
+    /// Publish what a program has written to stdout, if that is asked for and not empty.
+    pub(super) fn publish_stdout(&mut self) -> Result<(), Unpublished> {
+        let written = self
+            .wasi
+            .as_ref()
+            .and_then(|wasi| lock(&wasi.log).take_stdout());
+        let to = self.program().0.stdout.clone();
+        let (Some(to), Some(written)) = (to, written) else {
+            return Ok(());
+        };
+        if written.is_cut {
+            return Err(Unpublished::TooLong);
+        }
+        if written.bytes.is_empty() {
+            return Ok(());
+        }
+        let publication = Publication {
+            to: Arc::from(to.as_str()),
+            body: written.bytes.into(),
+            headers: Headers::default(),
+            delay: None,
+        };
+        let published = self.publish(0, publication);
+        published.map_err(|why| Unpublished::Refused { to, why })
+    }
+
     /// The last line that the attempt wrote to stderr, bounded and printable.
     pub(super) fn last_line(&self) -> Option<String> {
         let log = self.wasi.as_ref()?.log.lock();
@@ -314,8 +379,8 @@ fn log_context(attempt: &Attempt, shared: &Shared) -> LogContext {
 }
 
 impl Wasi {
-    /// Without directories, arguments, variables and input; with real clocks and randomness. `scope`
-    /// says which connections are granted.
+    /// With real clocks and randomness, and the directories that are granted. Only a program has arguments,
+    /// variables and input. `scope` says which connections are granted.
     fn new(attempt: &Attempt, shared: &Shared, scope: Option<CurrentScope>) -> Self {
         let log = Arc::new(Mutex::new(GuestLog::new(
             log_context(attempt, shared),
@@ -342,6 +407,27 @@ impl Wasi {
                     .is_some_and(|scope| may_use(scope, address, used));
                 Box::pin(std::future::ready(allowed))
             });
+        }
+        for Directory { path, at } in &shared.grants.files {
+            // It was there when the handler was loaded.
+            if let Err(error) = context.preopened_dir(path, at, FsPerms::ReadOnly) {
+                let path = path.display();
+                tracing::warn!(%path, reason = %error, "a directory of `grant.files` cannot be read");
+            }
+        }
+        if let (Some((program, _)), Some(input)) = (&shared.program, &attempt.input) {
+            let Input {
+                message,
+                max_attempts,
+            } = input;
+            context
+                .stdin(MemoryInputPipe::new(message.body.clone()))
+                .arg(PROGRAM_NAME)
+                .args(&program.args)
+                .envs(&program::variables(message, attempt.number, *max_attempts));
+            if program.stdout.is_some() {
+                lock(&log).keep_stdout(shared.limits.effects.bytes);
+            }
         }
         Self {
             context: context.build(),

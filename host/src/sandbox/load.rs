@@ -15,10 +15,11 @@ use super::compile::Tried;
 use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
 use super::first_instance::{PAGE, make, required};
-use super::grants::{Import, Need};
+use super::grants::{Directory, Import, Need};
 use super::host::{Host, Shared};
 use super::imports::linker;
 use super::log::Rate;
+use super::program::ExitCodes;
 use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, Export, World};
 use super::{compile, declarations, engine, format};
@@ -64,6 +65,8 @@ pub struct Description {
     pub table_initial: u64,
     /// Whether instances come from a pool; false = memory is mapped for each instance.
     pub pooling: bool,
+    /// For a program: its exit codes.
+    pub exit_codes: Option<ExitCodes>,
 }
 
 /// Read a component's file, of at most `limit` bytes.
@@ -122,6 +125,17 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     if export.world == World::Batch {
         allow_batches(&imports, settings)?;
     }
+    let program = match export.world {
+        World::Program => {
+            allow_program(settings)?;
+            Some((
+                settings.program.clone(),
+                ExitCodes::of(&compiler, &component),
+            ))
+        }
+        World::Message | World::Batch => None,
+    };
+    allow_files(settings)?;
     let required = required(&component, &settings.limits)?;
     let exports = component
         .component_type()
@@ -179,6 +193,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             tables: required.num_tables,
             table_initial: required.max_initial_table_size.unwrap_or(0),
             pooling: built.pooling,
+            exit_codes: program.as_ref().map(|(_, codes)| *codes),
         },
         engine: built.engine,
         pre,
@@ -190,6 +205,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             grants: settings.grants.clone(),
             budget: Budget::default(),
             digest: name(&digest),
+            program,
         }),
         reuse: Reuse::new(settings),
         generation: generation(),
@@ -246,6 +262,43 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
         Some(detail) => Err(LoadError::Batch { detail }),
         None => Ok(()),
     }
+}
+
+/// Refuse settings that a program cannot have.
+fn allow_program(settings: &Settings) -> Result<(), LoadError> {
+    if settings.reuse > 1 {
+        let detail = format!(
+            "a program runs once in an instance: `reuse` is {}, set it to 1",
+            settings.reuse
+        );
+        return Err(LoadError::Program { detail });
+    }
+    let Some(to) = &settings.program.stdout else {
+        return Ok(());
+    };
+    let outlets = settings.grants.publish.as_ref();
+    match outlets.is_some_and(|outlets| outlets.names().any(|name| name == to)) {
+        true => Ok(()),
+        false => Err(LoadError::Program {
+            detail: format!(
+                "its stdout goes to `{to}` (`program.stdout`), which is not in `[grant.publish]`: write \
+                 `{to} = \"stream:key\"` there"
+            ),
+        }),
+    }
+}
+
+/// Refuse directories that cannot be read.
+fn allow_files(settings: &Settings) -> Result<(), LoadError> {
+    for Directory { path, .. } in &settings.grants.files {
+        if let Err(error) = std::fs::read_dir(path) {
+            let path = path.display();
+            let detail =
+                format!("the directory {path} of `[[grant.files]]` cannot be read: {error}");
+            return Err(LoadError::Engine { detail });
+        }
+    }
+    Ok(())
 }
 
 /// Make a trial instance.

@@ -220,6 +220,18 @@ pub(super) struct GuestLog {
     stdout: PartialLine,
     stderr: PartialLine,
     last_line: Vec<u8>,
+    /// Where stdout is kept, and not logged.
+    kept: Option<Kept>,
+}
+
+/// What an attempt has written to stdout.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The bytes, at most `max`.
+    pub(super) bytes: Vec<u8>,
+    max: usize,
+    /// It wrote more than `max` bytes.
+    pub(super) is_cut: bool,
 }
 
 /// An unfinished line.
@@ -240,7 +252,22 @@ impl GuestLog {
             stdout: PartialLine::default(),
             stderr: PartialLine::default(),
             last_line: Vec::new(),
+            kept: None,
         }
+    }
+
+    /// Keep at most so many bytes of stdout, instead of a log of its lines.
+    pub(super) fn keep_stdout(&mut self, max: usize) {
+        self.kept = Some(Kept {
+            bytes: Vec::new(),
+            max,
+            is_cut: false,
+        });
+    }
+
+    /// What is kept of stdout.
+    pub(super) fn take_stdout(&mut self) -> Option<Kept> {
+        self.kept.take()
     }
 
     /// Start the next attempt on the same instance.
@@ -302,6 +329,14 @@ impl GuestLog {
     }
 
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
+        if stream == Stream::Stdout
+            && let Some(kept) = &mut self.kept
+        {
+            let room = kept.max - kept.bytes.len();
+            kept.is_cut |= bytes.len() > room;
+            kept.bytes.extend(bytes.iter().take(room));
+            return;
+        }
         let mut lines = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(part) = lines.next() {
             self.extend(stream, part);
@@ -356,13 +391,18 @@ impl GuestLog {
         self.partial(stream).bytes = bytes;
     }
 
-    /// End the attempt: log its unfinished lines. Returns the bytes dropped.
-    pub(super) fn finish(&mut self) -> u64 {
+    /// Log the unfinished lines.
+    pub(super) fn end_lines(&mut self) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if !self.partial(stream).bytes.is_empty() {
                 self.end_line(stream);
             }
         }
+    }
+
+    /// End the attempt: log its unfinished lines. Returns the bytes dropped.
+    pub(super) fn finish(&mut self) -> u64 {
+        self.end_lines();
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0
             && let Some(bytes) = self.rate.note_dropped(dropped)

@@ -12,6 +12,7 @@
 //!   what grants do outside the sandbox, by a provider of the host. `wasi_http`: that interface on top
 //!   of it.
 //! - `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
+//! - `program`: programs as handlers: `wasi:cli/run`, and modules with `_start`.
 //! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
 //!   `host`: the data of a store. `log`: the guest's output.
 //! - `fault`: turns an error of wasmtime into a fault.
@@ -37,6 +38,7 @@ pub(crate) mod load;
 mod log;
 mod meter;
 mod outside;
+mod program;
 mod settings;
 mod supervise;
 mod wasi_http;
@@ -48,7 +50,7 @@ use std::time::Duration;
 
 pub use call::{BatchEffects, BatchReport, Call, Report};
 pub use error::LoadError;
-pub use grants::{Grants, Import, Need, Values};
+pub use grants::{Directory, Grants, Import, Need, Values};
 pub use instance::Slot;
 pub use limits::Limits;
 pub use load::Description;
@@ -59,6 +61,7 @@ pub use outside::{
     Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Outside, Promise, Provider,
     ReadValues, Reading, Stored,
 };
+pub use program::{ExitCodes, Meaning, Program};
 #[doc(hidden)]
 pub use settings::Variation;
 pub use settings::{Allocation, Cache, Compiler, Settings};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::grants::Grants;
 use super::limits::Limits;
+use super::program::Program;
 
 /// The memory allocation of instances.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -47,6 +48,8 @@ pub struct Settings {
     pub reuse_idle: Duration,
     /// The operator's grants.
     pub grants: Grants,
+    /// How a program is called.
+    pub program: Program,
     /// The memory allocation of instances.
     pub allocation: Allocation,
     /// The compiler.
@@ -69,6 +72,7 @@ impl Default for Settings {
             reuse_memory: None,
             reuse_idle: Duration::from_secs(60),
             grants: Grants::default(),
+            program: Program::default(),
             allocation: Allocation::default(),
             compiler: Compiler::default(),
             cache: None,

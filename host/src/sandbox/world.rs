@@ -11,7 +11,9 @@ use wasmtime::component::{
 use wasmtime::{AsContextMut, Engine, Store};
 
 use super::error::{LoadError, display_name};
+use super::host::Host;
 use super::log::lossy;
+use super::program;
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::text::{printable, truncate_utf8};
@@ -23,15 +25,18 @@ pub enum World {
     Message,
     /// `handle-batch`: several messages per call.
     Batch,
+    /// `run`: a program, one message per run.
+    Program,
 }
 
 impl World {
-    const ALL: [Self; 2] = [Self::Message, Self::Batch];
+    const ALL: [Self; 3] = [Self::Message, Self::Batch, Self::Program];
 
     const fn interface(self) -> &'static str {
         match self {
             Self::Message => "hostler:handler/message-handler",
             Self::Batch => "hostler:handler/batch-handler",
+            Self::Program => "wasi:cli/run",
         }
     }
 
@@ -39,7 +44,22 @@ impl World {
         match self {
             Self::Message => "handle",
             Self::Batch => "handle-batch",
+            Self::Program => "run",
         }
+    }
+
+    /// The beginning of the versions that this host serves.
+    const fn version(self) -> &'static str {
+        match self {
+            Self::Message | Self::Batch => "1.",
+            Self::Program => "0.2.",
+        }
+    }
+
+    /// Whether this host serves the version of an interface of this world.
+    fn serves(self, name: &str) -> bool {
+        let version = name[self.interface().len()..].strip_prefix('@');
+        version.is_some_and(|version| version.starts_with(self.version()))
     }
 
     /// The world of an interface name. The version is ignored.
@@ -80,6 +100,7 @@ pub(super) enum Answer {
 
 type One = TypedFunc<(&'static MessageParam<'static>,), (Answer,)>;
 type Batch = TypedFunc<(&'static [MessageParam<'static>],), (Vec<Answer>,)>;
+type Run = TypedFunc<(), (Result<(), ()>,)>;
 
 /// A handler's function. Its parameters are covariant: a function with `'static` parameters also
 /// takes borrowed ones.
@@ -89,14 +110,16 @@ pub(super) enum Handle {
     One(One),
     /// `batch-handler.handle-batch`.
     Batch(Batch),
+    /// `run.run`.
+    Program(Run),
 }
 
 impl Handle {
     /// Call the function. A handler of single messages gets the first one. A batch handler may return a
     /// wrong number of answers.
-    pub(super) async fn call<T: Send>(
+    pub(super) async fn call(
         self,
-        store: &mut Store<T>,
+        store: &mut Store<Host>,
         messages: &[MessageParam<'_>],
     ) -> wasmtime::Result<Vec<Answer>> {
         match self {
@@ -108,6 +131,11 @@ impl Handle {
             Self::Batch(handle) => {
                 let (answers,) = handle.call_async(store, (messages,)).await?;
                 Ok(answers)
+            }
+            Self::Program(run) => {
+                let ended = run.call_async(&mut *store, ()).await;
+                let ended = ended.map(|(result,)| result);
+                Ok(vec![program::answer(store.as_context_mut(), ended)?])
             }
         }
     }
@@ -200,18 +228,20 @@ pub(super) struct Export {
 pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
     let ty = component.component_type();
     let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
-    let handlers: Vec<(&str, World)> = exports
+    let mut handlers: Vec<(&str, World)> = exports
         .iter()
         .filter_map(|name| Some((*name, World::of(name)?)))
         .collect();
+    // Some tool chains export `run` from every component.
+    if handlers.iter().any(|(_, world)| *world != World::Program) {
+        handlers.retain(|(_, world)| *world != World::Program);
+    }
     let found = |names: &[&str]| names.iter().map(|name| display_name(name)).collect();
     match *handlers {
         [] => Err(LoadError::NoHandler {
             found: found(&exports),
         }),
-        [(name, world)] if name[world.interface().len()..].starts_with("@1.") => {
-            export(engine, component, name, world)
-        }
+        [(name, world)] if world.serves(name) => export(engine, component, name, world),
         [(name, _)] => Err(LoadError::OtherVersion {
             found: found(&[name]),
         }),
@@ -266,6 +296,7 @@ impl Export {
         Ok(match self.world {
             World::Message => Handle::One(instance.get_typed_func(store, self.index)?),
             World::Batch => Handle::Batch(instance.get_typed_func(store, self.index)?),
+            World::Program => Handle::Program(instance.get_typed_func(store, self.index)?),
         })
     }
 

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::key_value::KeyTable;
 use crate::config::publish::PublishTable;
-use crate::config::rules::{HttpRules, SecretRules, TcpRules};
+use crate::config::rules::{FileRules, HttpRules, SecretRules, TcpRules};
 use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::{at_most, section, sized};
 use crate::config::value::ByteSize;
@@ -27,6 +27,11 @@ section! { "Grants";
     /// The servers to which a handler may connect by TCP. In a file it is an array of tables,
     /// `[[grant.tcp]]`.
     TCP: TcpRules = ("grant.tcp", "JSON").unset("not granted");
+
+    /// Directories that a handler may read, such as the library of an interpreter. In a file it is an array of
+    /// tables, `[[grant.files]]`: `path` is the directory on the host, `at` is where the handler finds it. It
+    /// never writes there. An instance then holds at most 64 handles (open files, streams).
+    FILES: FileRules = ("grant.files", "JSON").unset("not granted");
 
     /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
     /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `sharded`, `codec` or

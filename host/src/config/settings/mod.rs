@@ -14,6 +14,7 @@ pub(super) mod grants;
 pub(super) mod handler;
 pub(super) mod limits;
 pub(super) mod process;
+pub(super) mod program;
 pub(super) mod queue;
 pub(super) mod server;
 pub(super) mod swap;
@@ -50,10 +51,11 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 11] = [
+pub static SECTIONS: [&Section; 12] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
+    &program::SECTION,
     &swap::SECTION,
     &failures::SECTION,
     &dead_letters::SECTION,

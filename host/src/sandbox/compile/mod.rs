@@ -31,6 +31,7 @@ pub use serve::serve;
 use super::engine;
 use super::error::{LoadError, describe};
 use super::limits::Limits;
+use super::program::component_of;
 use super::settings::{Allocation, Compiler, Settings};
 
 /// The command of the program that calls [`serve`].
@@ -136,7 +137,8 @@ fn code_max(bytes: &[u8]) -> u64 {
 }
 
 fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Artifact, LoadError> {
-    let code = engine.precompile_component(bytes).map_err(invalid)?;
+    let component = component_of(bytes).map_err(|detail| LoadError::Invalid { detail })?;
+    let code = engine.precompile_component(&component).map_err(invalid)?;
     Ok(Artifact::whole(code))
 }
 

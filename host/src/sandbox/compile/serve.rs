@@ -16,6 +16,7 @@ use super::{Artifact, compiler, confine, invalid, trial};
 use crate::delivery::text::truncate_utf8;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::fault::host_panic;
+use crate::sandbox::program::component_of;
 
 /// The priority of a compiler in the background. It gets a quarter of a busy core: the running version
 /// keeps most of its speed, and a large component still compiles within its time on busy cores (at
@@ -55,10 +56,15 @@ fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
         Ok(engine) => engine,
         Err(error) => return (Answer::Engine, bounded(format!("{error:#}"))),
     };
-    match catch_unwind(AssertUnwindSafe(|| engine.precompile_component(bytes))) {
-        Ok(Ok(code)) => (Answer::Code, code),
-        Ok(Err(error)) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
-        Ok(Err(error)) => {
+    let compile = || {
+        let component = component_of(bytes)?;
+        Ok(engine.precompile_component(&component))
+    };
+    match catch_unwind(AssertUnwindSafe(compile)) {
+        Ok(Err::<_, String>(detail)) => (Answer::Invalid, bounded(detail)),
+        Ok(Ok(Ok(code))) => (Answer::Code, code),
+        Ok(Ok(Err(error))) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
+        Ok(Ok(Err(error))) => {
             let LoadError::Invalid { detail } = invalid(error) else {
                 unreachable!("`invalid` makes only this error");
             };

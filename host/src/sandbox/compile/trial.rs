@@ -123,6 +123,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
             publish: Some(Outlets::default()),
             key_value: Some(KeyRules::none()),
             outside: Some(Outside(Arc::new(Everything))),
+            files: Vec::new(),
         },
         ..Settings::default()
     };
@@ -164,6 +165,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         grants: settings.grants,
         budget: Budget::default(),
         digest: "".into(),
+        program: None,
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -17,10 +17,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use wasmtime::component::Linker;
 use wasmtime::{Engine, StoreContextMut};
+use wasmtime_wasi::I32Exit;
 
 use super::grants::{BATCH_EFFECTS, Grants};
 use super::host::Host;
 use super::log::lossy;
+use super::program::EXIT;
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.
@@ -30,6 +32,7 @@ const VERSION: &str = "1.1.0";
 pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    exit(&mut linker)?;
     delivery(&mut linker)?;
     logging::link(&mut linker)?;
     if grants.config.is_some() {
@@ -60,6 +63,16 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
     #[cfg(feature = "fault-points")]
     fault_point::link(&mut linker)?;
     Ok(linker)
+}
+
+/// The `proc_exit` of programs.
+fn exit(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    linker.instance(&format!("{EXIT}@1.0.0"))?.func_wrap(
+        "exit",
+        |_: StoreContextMut<'_, Host>, (code,): (u32,)| -> wasmtime::Result<()> {
+            Err(I32Exit(code.cast_signed()).into())
+        },
+    )
 }
 
 /// The import `hostler:handler/delivery`.

@@ -1,0 +1,188 @@
+//! How a program is called, and what its exit codes mean: `[program]`.
+
+use std::collections::BTreeMap;
+
+use crate::config::value::{Invalid, Shape, Value, nearest};
+use crate::sandbox::{Meaning, Program};
+
+/// The most arguments, and the most bytes of one.
+const ARGS_MAX: usize = 100;
+const ARG_MAX: usize = 4096;
+
+/// The words for what an exit code means.
+const MEANINGS: [(&str, Meaning); 4] = [
+    ("ack", Meaning::Ack),
+    ("nack-requeue", Meaning::NackRequeue),
+    ("drop", Meaning::Drop),
+    ("fail", Meaning::Fail),
+];
+
+/// The arguments of a program.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Args(pub(super) Vec<String>);
+
+impl Value for Args {
+    const TYPE: &'static str = "array of strings";
+    const SHAPE: Shape = Shape::Strings;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let args: Vec<String> = serde_json::from_str(text).map_err(|_| {
+            Invalid::new("is not an array of strings").hint("write `[\"--verbose\", \"eu\"]`")
+        })?;
+        if args.len() > ARGS_MAX {
+            let what = format!("has {} arguments, {ARGS_MAX} are allowed", args.len());
+            return Err(Invalid::new(what));
+        }
+        if args
+            .iter()
+            .any(|arg| arg.len() > ARG_MAX || arg.contains('\0'))
+        {
+            let what = format!("has an argument with a NUL, or with more than {ARG_MAX} bytes");
+            return Err(Invalid::new(what));
+        }
+        Ok(Self(args))
+    }
+
+    fn show(&self) -> String {
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+}
+
+/// What exit codes mean, beside those that always have a meaning.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct ExitCodeTable(BTreeMap<u8, Meaning>);
+
+impl ExitCodeTable {
+    /// These meanings, and those of the other codes.
+    pub(super) fn complete(self) -> BTreeMap<u8, Meaning> {
+        let mut all = Program::default().exit_codes;
+        all.extend(self.0);
+        all
+    }
+}
+
+impl Value for ExitCodeTable {
+    const TYPE: &'static str = "table of exit codes";
+    const SHAPE: Shape = Shape::Table;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let hint = "write `[program.exit_codes]` with lines like `3 = \"drop\"`";
+        let written: BTreeMap<String, String> = serde_json::from_str(text)
+            .map_err(|_| Invalid::new("is not a table of exit codes").hint(hint))?;
+        let mut codes = BTreeMap::new();
+        for (code, word) in written {
+            let Ok(number) = code.parse::<u8>() else {
+                let what = format!("has the code `{}`", code.escape_debug());
+                return Err(Invalid::new(what).hint("an exit code is a number from 0 to 255"));
+            };
+            let known = MEANINGS.iter().find(|(name, _)| *name == word);
+            let Some((_, meaning)) = known else {
+                let words = MEANINGS.map(|(name, _)| name);
+                let hint = match nearest(&word, words.into_iter()) {
+                    Some(name) => format!("did you mean `{name}`?"),
+                    None => format!("it is one of: {}", words.join(", ")),
+                };
+                let what = format!("has `{}` for the code {number}", word.escape_debug());
+                return Err(Invalid::new(what).hint(hint));
+            };
+            codes.insert(number, *meaning);
+        }
+        Ok(Self(codes))
+    }
+
+    fn show(&self) -> String {
+        let word = |meaning: Meaning| MEANINGS.iter().find(|(_, m)| *m == meaning);
+        let written: BTreeMap<String, &str> = self
+            .0
+            .iter()
+            .filter_map(|(code, meaning)| Some((code.to_string(), word(*meaning)?.0)))
+            .collect();
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+}
+
+/// Where the output of a program goes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) enum Stdout {
+    /// To the log, line by line.
+    #[default]
+    Log,
+    /// To this destination of `[grant.publish]`, as one message.
+    Publish(String),
+}
+
+const LOG: &str = "log";
+const PUBLISH: &str = "publish:";
+
+impl Value for Stdout {
+    const TYPE: &'static str = "output";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text.strip_prefix(PUBLISH) {
+            _ if text == LOG => Ok(Self::Log),
+            Some(name) if !name.is_empty() => Ok(Self::Publish(name.to_owned())),
+            _ => Err(
+                Invalid::new(format!("`{}` is not an output", text.escape_debug()))
+                    .hint("write `log`, or `publish:NAME` with a name of `[grant.publish]`"),
+            ),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Log => LOG.to_owned(),
+            Self::Publish(name) => format!("{PUBLISH}{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_added_to_the_usual_ones() {
+        let table = ExitCodeTable::parse(r#"{"3":"drop","75":"fail"}"#).unwrap();
+        assert_eq!(ExitCodeTable::parse(&table.show()), Ok(table.clone()));
+        let all = table.complete();
+        let meaning = |code| all.get(&code).copied();
+        assert_eq!(meaning(0), Some(Meaning::Ack));
+        assert_eq!(meaning(3), Some(Meaning::Drop));
+        assert_eq!(meaning(65), Some(Meaning::Drop));
+        assert_eq!(meaning(75), Some(Meaning::Fail));
+        assert_eq!(meaning(1), None);
+    }
+
+    #[test]
+    fn a_wrong_exit_code_is_refused_with_a_hint() {
+        for (text, what, hint) in [
+            (
+                r#"{"256":"ack"}"#,
+                "has the code `256`",
+                "an exit code is a number from 0 to 255",
+            ),
+            (
+                r#"{"3":"dorp"}"#,
+                "has `dorp` for the code 3",
+                "did you mean `drop`?",
+            ),
+        ] {
+            let invalid = ExitCodeTable::parse(text).unwrap_err();
+            assert_eq!(
+                (&*invalid.what, invalid.hint.as_deref()),
+                (what, Some(hint))
+            );
+        }
+    }
+
+    #[test]
+    fn stdout_goes_to_the_log_or_to_a_destination() {
+        assert_eq!(Stdout::parse("log"), Ok(Stdout::Log));
+        let publish = Stdout::Publish("invoices".to_owned());
+        assert_eq!(Stdout::parse("publish:invoices"), Ok(publish));
+        for wrong in ["publish:", "publish", "stdout", ""] {
+            assert!(Stdout::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

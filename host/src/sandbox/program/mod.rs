@@ -1,0 +1,293 @@
+//! Programs as handlers: a component that exports `wasi:cli/run`, or a WASIp1 module that exports
+//! `_start`. The body is its input, and its exit code is its answer.
+
+mod module;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) use module::{EXIT, component_of, is_program};
+use wasmtime::component::Component;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::{Engine, StoreContextMut};
+use wasmtime_wasi::I32Exit;
+
+use super::host::Host;
+use super::world::{Answer, Headers};
+use crate::delivery::message::Message;
+
+/// What an exit code means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Meaning {
+    /// The program is done with the message.
+    Ack,
+    /// It wants the message again, after the backoff of the queue.
+    NackRequeue,
+    /// It does not want the message again. The last line of stderr is the reason.
+    Drop,
+    /// The attempt has failed.
+    Fail,
+}
+
+/// How a program is called, and what its exit codes mean.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// The arguments, without the name of the program.
+    pub args: Vec<String>,
+    /// The meanings of exit codes; a code that is missing is a failed attempt.
+    pub exit_codes: BTreeMap<u8, Meaning>,
+    /// The destination, by its name in the grant `publish`, of what the program writes to stdout;
+    /// `None` = it is logged.
+    pub stdout: Option<String>,
+}
+
+/// `EX_TEMPFAIL` and `EX_DATAERR` of `sysexits.h`.
+const TEMPORARY_FAILURE: u8 = 75;
+const DATA_ERROR: u8 = 65;
+
+impl Default for Program {
+    fn default() -> Self {
+        Self {
+            args: Vec::new(),
+            exit_codes: BTreeMap::from([
+                (0, Meaning::Ack),
+                (TEMPORARY_FAILURE, Meaning::NackRequeue),
+                (DATA_ERROR, Meaning::Drop),
+            ]),
+            stdout: None,
+        }
+    }
+}
+
+/// The exit codes that a program can hand to its host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ExitCodes {
+    /// Each code arrives.
+    All,
+    /// Only success and failure: `wasi:cli/exit#exit` passes on no more. A program that fails may say more
+    /// in its last line on stderr: `hostler: nack`, `hostler: nack 5s` or `hostler: drop <reason>`.
+    ZeroOrOne,
+}
+
+impl ExitCodes {
+    /// The exit codes of a component.
+    pub(super) fn of(engine: &Engine, component: &Component) -> Self {
+        let ty = component.component_type();
+        let mut imports = ty.imports(engine);
+        let has_codes = imports.any(|(name, item)| {
+            let interface = name.split('@').next().unwrap_or(name);
+            let ComponentItem::ComponentInstance(instance) = item.ty else {
+                return false;
+            };
+            interface == EXIT
+                || interface == "wasi:cli/exit"
+                    && instance.get_export(engine, "exit-with-code").is_some()
+        });
+        match has_codes {
+            true => Self::All,
+            false => Self::ZeroOrOne,
+        }
+    }
+}
+
+/// A program ended with a code that is a failed attempt.
+#[derive(Debug, thiserror::Error)]
+#[error("exited with status {0}, which `program.exit_codes` does not name")]
+pub(super) struct Failed(i32);
+
+/// What the attempt wrote to stdout cannot be published.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unpublished {
+    /// An attempt may not publish that much.
+    #[error("more than an attempt may publish")]
+    TooLong,
+    /// The destination does not take it.
+    #[error("stdout cannot be published to `{to}`: {why}")]
+    Refused {
+        /// The name of the destination.
+        to: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// The answer of a program that has ended: it returned, or it called `exit`.
+pub(super) fn answer(
+    mut store: StoreContextMut<'_, Host>,
+    ended: wasmtime::Result<Result<(), ()>>,
+) -> wasmtime::Result<Answer> {
+    let status = match ended {
+        Ok(Ok(())) => 0,
+        Ok(Err(())) => 1,
+        Err(error) => match error.downcast_ref::<I32Exit>() {
+            Some(exit) => exit.0,
+            None => return Err(error),
+        },
+    };
+    let host = store.data_mut();
+    let last_line = host.end_output();
+    let (program, codes) = host.program();
+    if status != 0
+        && codes == ExitCodes::ZeroOrOne
+        && let Some(answer) = last_line.as_deref().and_then(said)
+    {
+        return Ok(answer);
+    }
+    let code = u8::try_from(status).ok();
+    match code.and_then(|code| program.exit_codes.get(&code).copied()) {
+        Some(Meaning::Ack) => {
+            host.publish_stdout().map_err(wasmtime::Error::new)?;
+            Ok(Answer::Ack)
+        }
+        Some(Meaning::NackRequeue) => Ok(Answer::NackRequeue(None)),
+        Some(Meaning::Drop) => Ok(Answer::Drop(last_line)),
+        Some(Meaning::Fail) | None => Err(wasmtime::Error::new(Failed(status))),
+    }
+}
+
+/// The answer that a line on stderr gives.
+fn said(line: &str) -> Option<Answer> {
+    let said = line.strip_prefix("hostler:")?.trim();
+    let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
+    let rest = rest.trim();
+    match word {
+        "nack" if rest.is_empty() => Some(Answer::NackRequeue(None)),
+        "nack" => {
+            let delay: Duration = humantime::parse_duration(rest).ok()?;
+            let millis = u64::try_from(delay.as_millis()).ok()?;
+            Some(Answer::NackRequeue(Some(millis)))
+        }
+        "drop" => Some(Answer::Drop((!rest.is_empty()).then(|| rest.to_owned()))),
+        _ => None,
+    }
+}
+
+/// The variables of an attempt. A header whose variable is also that of another header, or whose value has
+/// a NUL, is left out; `HOSTLER_HEADERS_LEFT_OUT` counts them.
+pub(super) fn variables(
+    message: &Message,
+    attempt: u32,
+    max_attempts: u32,
+) -> Vec<(String, String)> {
+    let headers = Headers::new(message);
+    let headers = headers.borrowed();
+    let name_of = |name: &str| -> String {
+        let letter = |c: char| match c.is_ascii_alphanumeric() {
+            true => c.to_ascii_uppercase(),
+            false => '_',
+        };
+        "HOSTLER_HEADER_"
+            .chars()
+            .chain(name.chars().map(letter))
+            .collect()
+    };
+    let mut by_name: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, value) in &headers {
+        by_name.entry(name_of(name)).or_default().push(value);
+    }
+    let mut variables = vec![
+        ("HOSTLER_MESSAGE_ID".to_owned(), without_nul(&message.id)),
+        ("HOSTLER_QUEUE".to_owned(), without_nul(&message.queue)),
+        ("HOSTLER_ATTEMPT".to_owned(), attempt.to_string()),
+        ("HOSTLER_MAX_ATTEMPTS".to_owned(), max_attempts.to_string()),
+        (
+            "HOSTLER_ENQUEUED_MS".to_owned(),
+            message.enqueued_ms.to_string(),
+        ),
+    ];
+    let mut left_out = 0;
+    for (name, values) in by_name {
+        match *values {
+            [value] if !value.contains('\0') => variables.push((name, value.to_owned())),
+            _ => left_out += values.len(),
+        }
+    }
+    variables.push(("HOSTLER_HEADERS_LEFT_OUT".to_owned(), left_out.to_string()));
+    variables
+}
+
+/// A variable ends at a NUL.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::delivery::message::Headers as MessageHeaders;
+
+    fn message(headers: &[(&str, &str)]) -> Message {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    Bytes::copy_from_slice(name.as_bytes()),
+                    Bytes::copy_from_slice(value.as_bytes()),
+                )
+            })
+            .collect();
+        Message {
+            id: Arc::from("1-0"),
+            queue: Arc::from("orders"),
+            body: Bytes::from_static(b"x"),
+            headers: MessageHeaders::new(headers),
+            enqueued_ms: 7,
+        }
+    }
+
+    fn find<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
+        let found = variables.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn headers_are_variables_unless_two_have_one_name() {
+        let message = message(&[
+            ("X-Tenant", "a"),
+            ("order-id", "1"),
+            ("order.id", "2"),
+            ("nul", "a\0b"),
+        ]);
+        let variables = variables(&message, 2, 5);
+        for (name, value) in [
+            ("HOSTLER_MESSAGE_ID", Some("1-0")),
+            ("HOSTLER_QUEUE", Some("orders")),
+            ("HOSTLER_ATTEMPT", Some("2")),
+            ("HOSTLER_MAX_ATTEMPTS", Some("5")),
+            ("HOSTLER_ENQUEUED_MS", Some("7")),
+            ("HOSTLER_HEADER_X_TENANT", Some("a")),
+            ("HOSTLER_HEADER_ORDER_ID", None),
+            ("HOSTLER_HEADER_NUL", None),
+            ("HOSTLER_HEADERS_LEFT_OUT", Some("3")),
+        ] {
+            assert_eq!(find(&variables, name), value, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_line_on_stderr_may_give_the_answer() {
+        let answer = |line| said(line).map(|answer| answer.into_outcome(100));
+        use crate::delivery::outcome::Outcome::{Drop, NackRequeue};
+        for (line, expected) in [
+            ("hostler: nack", Some(NackRequeue(None))),
+            (
+                "hostler: nack 5s",
+                Some(NackRequeue(Some(Duration::from_secs(5)))),
+            ),
+            ("hostler:drop", Some(Drop(None))),
+            (
+                "hostler: drop no such customer",
+                Some(Drop(Some("no such customer".to_owned()))),
+            ),
+            ("hostler: nack soon", None),
+            ("hostler: ack", None),
+            ("nack", None),
+        ] {
+            assert_eq!(answer(line), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Programs as handlers, in the sandbox: modules with `_start`, and components that export `wasi:cli/run`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hostler::delivery::effect::{Outlet, Outlets};
+use hostler::delivery::message::Headers;
+use hostler::delivery::outcome::{FaultKind, Outcome};
+use hostler::sandbox::{
+    Directory, ExitCodes, Grants, Limits, Meaning, Program, Sandbox, Settings, World,
+};
+use hostler_tests::guests::{component, guest_module, program};
+use hostler_tests::rig::{Rig, message};
+
+/// The guest `program` as a module, with these settings.
+fn module(settings: &Settings) -> Rig {
+    Rig::file(&guest_module("program"), settings)
+}
+
+fn dropped(reason: &str) -> Outcome {
+    Outcome::Drop(Some(reason.to_owned()))
+}
+
+#[tokio::test]
+async fn exit_codes_of_a_module_are_outcomes() {
+    let mut rig = module(&Settings::default());
+    let description = rig.sandbox.describe();
+    assert_eq!(description.world, World::Program);
+    assert!(description.interface.starts_with("wasi:cli/run@0.2."));
+    assert_eq!(description.exit_codes, Some(ExitCodes::All));
+    for (body, outcome) in [
+        ("", Outcome::Ack),
+        ("ack", Outcome::Ack),
+        ("exit:0", Outcome::Ack),
+        ("nack", Outcome::NackRequeue(None)),
+        ("drop:no such customer", dropped("no such customer")),
+        ("err:first+err:the last+exit:65", dropped("the last")),
+        ("half:no newline+exit:65", dropped("no newline")),
+    ] {
+        assert_eq!(rig.run(body).await.outcome, outcome, "{body}");
+    }
+    for (body, status) in [
+        ("exit:1", 1),
+        ("exit:74", 74),
+        ("exit:300", 300),
+        ("fail", 1),
+    ] {
+        let fault = rig.fault(&format!("err:why+{body}")).await;
+        assert_eq!(fault.kind, FaultKind::GuestExit, "{body}");
+        let said = format!(
+            "stderr: why; exited with status {status}, which `program.exit_codes` does not name"
+        );
+        assert_eq!(fault.detail, said, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn exit_codes_have_the_meanings_of_the_configuration() {
+    let mut program = Program::default();
+    program.exit_codes.insert(3, Meaning::Drop);
+    program.exit_codes.insert(75, Meaning::Fail);
+    let settings = Settings {
+        program,
+        ..Settings::default()
+    };
+    let mut rig = module(&settings);
+    assert_eq!(rig.run("err:odd+exit:3").await.outcome, dropped("odd"));
+    assert_eq!(rig.fault("nack").await.kind, FaultKind::GuestExit);
+    assert_eq!(rig.run("exit:0").await.outcome, Outcome::Ack);
+}
+
+#[tokio::test]
+async fn a_component_that_only_fails_may_say_more_in_its_last_line() {
+    let mut rig = Rig::guest("program", &Settings::default());
+    let description = rig.sandbox.describe();
+    assert_eq!(description.exit_codes, Some(ExitCodes::ZeroOrOne));
+    for (body, outcome) in [
+        ("ack", Outcome::Ack),
+        (
+            "err:hostler: nack 5s+fail",
+            Outcome::NackRequeue(Some(Duration::from_secs(5))),
+        ),
+        ("err:hostler: nack+exit:1", Outcome::NackRequeue(None)),
+        ("half:hostler: drop too old+exit:7", dropped("too old")),
+    ] {
+        assert_eq!(rig.run(body).await.outcome, outcome, "{body}");
+    }
+    // Code 75 arrives as 1, and this line is not the last one.
+    let fault = rig.fault("err:hostler: nack+err:other+nack").await;
+    assert_eq!(fault.kind, FaultKind::GuestExit);
+    assert!(fault.detail.contains("exited with status 1,"), "{fault}");
+    // Where codes arrive, the line has no meaning.
+    let fault = module(&Settings::default())
+        .fault("err:hostler: nack+exit:1")
+        .await;
+    assert_eq!(fault.kind, FaultKind::GuestExit);
+}
+
+#[tokio::test]
+async fn a_program_gets_the_message_by_stdin_and_variables() {
+    let settings = Settings {
+        program: Program {
+            args: vec!["--region".to_owned(), "eu west".to_owned()],
+            ..Program::default()
+        },
+        ..Settings::default()
+    };
+    for mut rig in [module(&settings), Rig::guest("program", &settings)] {
+        let mut message = message("");
+        let headers = [
+            ("X-Tenant", "Zoë"),
+            ("a-b", "1"),
+            ("a.b", "2"),
+            ("nul", "\0"),
+        ];
+        let headers = headers
+            .map(|(name, value)| (Bytes::from(name), Bytes::copy_from_slice(value.as_bytes())));
+        message.headers = Headers::new(headers.into_iter().collect());
+        for (body, line) in [
+            ("args", r#"["handler", "--region", "eu west"]"#),
+            ("variable:HOSTLER_MESSAGE_ID", r#"Some("1-1")"#),
+            ("variable:HOSTLER_QUEUE", r#"Some("orders")"#),
+            ("variable:HOSTLER_ATTEMPT", r#"Some("3")"#),
+            ("variable:HOSTLER_MAX_ATTEMPTS", r#"Some("5")"#),
+            ("variable:HOSTLER_HEADER_X_TENANT", r#"Some("Zoë")"#),
+            ("variable:HOSTLER_HEADER_A_B", "None"),
+            ("variable:HOSTLER_HEADERS_LEFT_OUT", r#"Some("3")"#),
+            // Nothing of the host's own.
+            ("variable:PATH", "None"),
+            ("input", "5 bytes"),
+        ] {
+            message.body = Bytes::from(body);
+            assert_eq!(rig.call(&message, 3).await.outcome, Outcome::Ack, "{body}");
+            assert_eq!(rig.lines(), [line], "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn large_inputs_and_many_headers_arrive() {
+    let mut rig = module(&Settings::default());
+    let mut message = message("");
+    let body = format!("input;{}", "x".repeat(3 << 20));
+    message.body = Bytes::from(body.into_bytes());
+    let length = message.body.len();
+    let headers = (0..500).map(|n| (Bytes::from(format!("x-{n}")), Bytes::from("v".repeat(1000))));
+    message.headers = Headers::new(headers.collect());
+    assert_eq!(rig.call(&message, 1).await.outcome, Outcome::Ack);
+    assert_eq!(rig.lines(), [format!("{length} bytes")]);
+    message.body = Bytes::from("variable:HOSTLER_HEADER_X_499");
+    assert_eq!(rig.call(&message, 1).await.outcome, Outcome::Ack);
+    assert_eq!(rig.lines(), [format!("Some({:?})", "v".repeat(1000))]);
+}
+
+#[tokio::test]
+async fn a_program_starts_fresh_for_each_message() {
+    let mut rig = module(&Settings::default());
+    for _ in 0..3 {
+        assert!(rig.run("ack").await.fresh);
+    }
+    let settings = Settings {
+        reuse: 2,
+        ..Settings::default()
+    };
+    let error = Sandbox::load(&guest_module("program"), &settings).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "is a program, and a program runs once in an instance: `reuse` is 2, set it to 1"
+    );
+}
+
+/// The destinations `invoices` and nothing else.
+fn publishing(stdout: &str) -> Settings {
+    let outlet = Outlet {
+        takes_delays: true,
+        takes_headers: true,
+    };
+    let outlets = BTreeMap::from([("invoices".to_owned(), outlet)]);
+    Settings {
+        grants: Grants {
+            publish: Some(Outlets::new(outlets)),
+            ..Grants::default()
+        },
+        program: Program {
+            stdout: Some(stdout.to_owned()),
+            ..Program::default()
+        },
+        ..Settings::default()
+    }
+}
+
+#[tokio::test]
+async fn stdout_is_published_with_the_ack() {
+    let mut rig = module(&publishing("invoices"));
+    let report = rig.run("out:one+out:two+err:logged").await;
+    assert_eq!(report.outcome, Outcome::Ack);
+    let effects = report.effects.expect("it publishes");
+    let [publication] = effects.publications() else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(&*publication.to, "invoices");
+    assert_eq!(&publication.body[..], b"one\ntwo\n");
+    assert_eq!(rig.lines(), ["logged"]);
+    // Nothing is published without an ack, or without output.
+    for body in ["out:one+nack", "out:one+exit:3", "ack", "out:one+trap"] {
+        let report = rig.run(body).await;
+        assert!(report.effects.is_none(), "{body}: {:?}", report.effects);
+    }
+    let fault = rig.fault("fill:5000000").await;
+    assert_eq!(fault.kind, FaultKind::OutputLimit, "{fault}");
+    assert!(
+        fault.detail.contains("limit `publish.max_bytes`"),
+        "{fault}"
+    );
+}
+
+#[test]
+fn stdout_needs_a_destination_that_is_granted() {
+    let error = Sandbox::load(&guest_module("program"), &publishing("jobs")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "is a program, and its stdout goes to `jobs` (`program.stdout`), which is not in `[grant.publish]`: \
+         write `jobs = \"stream:key\"` there"
+    );
+}
+
+#[tokio::test]
+async fn granted_directories_are_read_and_never_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_path_buf();
+    std::fs::create_dir(path.join("inner")).unwrap();
+    std::fs::write(path.join("inner/hello"), "hello from a file").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", path.join("inner/escape")).unwrap();
+    let settings = |path: PathBuf| Settings {
+        grants: Grants {
+            files: vec![Directory {
+                path,
+                at: "/files".to_owned(),
+            }],
+            ..Grants::default()
+        },
+        ..Settings::default()
+    };
+    for mut rig in [
+        module(&settings(path.join("inner"))),
+        Rig::guest("program", &settings(path.join("inner"))),
+    ] {
+        for (body, line) in [
+            ("read:/files/hello", "hello from a file"),
+            ("list:/files", r#"["escape", "hello"]"#),
+        ] {
+            assert_eq!(rig.run(body).await.outcome, Outcome::Ack);
+            assert_eq!(rig.lines(), [line], "{body}");
+        }
+        for body in [
+            "write:/files/new",
+            "write:/files/hello",
+            "read:/files/escape",
+            "read:/files/../outside",
+            "read:/etc/passwd",
+            "list:/",
+        ] {
+            assert_eq!(rig.run(body).await.outcome, Outcome::Ack);
+            let lines = rig.lines();
+            assert!(lines[0].contains("(os error "), "{body}: {lines:?}");
+        }
+        // Each is a descriptor of the host.
+        let report = rig.run("open:1000").await;
+        let lines = rig.lines();
+        let few = lines.first().and_then(|line| line.strip_suffix(" files"));
+        let few = few.and_then(|few| few.parse::<u32>().ok());
+        assert!(
+            few.is_some_and(|few| few < 64) || report.outcome != Outcome::Ack,
+            "{lines:?} {report:?}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(path.join("inner")).unwrap().count(), 2);
+    let gone = settings(path.join("gone"));
+    let error = Sandbox::load(&guest_module("program"), &gone).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("of `[[grant.files]]` cannot be read"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_grant_a_program_has_no_files() {
+    let mut rig = module(&Settings::default());
+    for body in ["read:/etc/passwd", "list:/", "write:/x"] {
+        assert_eq!(rig.run(body).await.outcome, Outcome::Ack);
+        let lines = rig.lines();
+        assert!(
+            lines[0].contains("pre-opened") || lines[0].contains("(os error "),
+            "{lines:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn limits_hold_for_programs() {
+    let settings = Settings {
+        limits: Limits {
+            wall: Duration::from_secs(1),
+            cpu: Duration::from_millis(200),
+            memory: 16 << 20,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    for mut rig in [module(&settings), Rig::guest("program", &settings)] {
+        for (body, kind) in [
+            ("loop", FaultKind::CpuTimeout),
+            ("sleep:60000", FaultKind::WallTimeout),
+            ("panic", FaultKind::Trap),
+            ("trap", FaultKind::Trap),
+        ] {
+            let fault = rig.fault(body).await;
+            assert_eq!(fault.kind, kind, "{body}: {fault}");
+        }
+        // Rust's own allocator ends the program; another host memory is not at stake.
+        let fault = rig.fault("grow:64").await;
+        let kinds = [
+            FaultKind::Trap,
+            FaultKind::MemoryLimit,
+            FaultKind::GuestExit,
+        ];
+        assert!(kinds.contains(&fault.kind), "{fault}");
+        assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+    }
+}
+
+#[test]
+fn modules_that_are_no_programs_are_refused() {
+    for (text, part) in [
+        ("(module)", "no program: it does not export `_start`"),
+        (
+            r#"(module (func (export "_start") (param i32)))"#,
+            "is not a valid component",
+        ),
+        (
+            r#"(module (import "env" "log" (func)) (func (export "_start")))"#,
+            "is not a valid component",
+        ),
+        (
+            r#"(module (import "wasi_snapshot_preview1" "no_such" (func)) (func (export "_start")))"#,
+            "is not a valid component",
+        ),
+        (
+            r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func)) (func (export "_start")))"#,
+            "is not a valid component",
+        ),
+    ] {
+        let error = Sandbox::load_bytes(&component(text), &Settings::default()).unwrap_err();
+        assert!(error.to_string().contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_component_that_exports_run_is_a_program() {
+    let text = r#"(component
+        (core module $m
+            (memory (export "memory") 1)
+            (func (export "realloc") (param i32 i32 i32 i32) (result i32) unreachable)
+            (func (export "run") (result i32) i32.const 0))
+        (core instance $i (instantiate $m))
+        (func $run (result (result)) (canon lift (core func $i "run")))
+        (instance $run-i (export "run" (func $run)))
+        (export "wasi:cli/run@0.2.0" (instance $run-i)))"#;
+    let sandbox = Sandbox::load_bytes(&component(text), &Settings::default()).unwrap();
+    assert_eq!(sandbox.describe().world, World::Program);
+    assert_eq!(sandbox.describe().exit_codes, Some(ExitCodes::ZeroOrOne));
+    let text = text.replace("@0.2.0", "@0.3.0");
+    let error = Sandbox::load_bytes(&component(&text), &Settings::default()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("exports wasi:cli/run@0.3.0"),
+        "{error}"
+    );
+}
+
+/// The same program in a language: what its own tool chain makes, without bindings.
+async fn invoices(language: &str) {
+    let mut rig = Rig::file(&program(language), &publishing("invoices"));
+    assert_eq!(rig.sandbox.describe().exit_codes, Some(ExitCodes::All));
+    let report = rig.run("A-1 250\n").await;
+    assert_eq!(report.outcome, Outcome::Ack, "{report:?}");
+    let effects = report.effects.expect("it publishes");
+    assert_eq!(&effects.publications()[0].body[..], b"invoice A-1 250\n");
+    let outcome = rig.run("A-2 0").await.outcome;
+    assert_eq!(outcome, Outcome::NackRequeue(None));
+    assert_eq!(rig.lines(), ["order A-2 has no amount yet"]);
+    let reason = "not an order: it needs an id and an amount";
+    assert_eq!(rig.run("what is this?").await.outcome, dropped(reason));
+    let reason = "not an order: the amount is no number";
+    assert_eq!(rig.run("A-3 many").await.outcome, dropped(reason));
+    let fault = rig.fault("A-4 crash").await;
+    assert!(fault.detail.contains("stderr: "), "{fault}");
+}
+
+macro_rules! in_languages {
+    ($($language:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $language() {
+                invoices(stringify!($language)).await;
+            }
+        )*
+    };
+}
+
+in_languages!(rust go);
+#[cfg(feature = "all-languages")]
+in_languages!(c cpp zig);
