@@ -11,27 +11,59 @@ use wasmtime::component::{
 use wasmtime::{AsContextMut, Engine, Store};
 
 use super::error::{LoadError, display_name};
-use super::log::lossy;
+use super::host::Host;
+use super::log::{Level, lossy};
+use super::worlds::{spin, sqs, wasmcloud};
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::text::{printable, truncate_utf8};
 
-/// The handler interfaces. A component exports exactly one.
+/// What a handler takes in one call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum World {
-    /// `handle`: one message per call.
+    /// One message per call: `handle`, and all handlers of other hosts.
     Message,
-    /// `handle-batch`: several messages per call.
+    /// Several messages per call: `handle-batch`.
     Batch,
 }
 
-impl World {
-    const ALL: [Self; 2] = [Self::Message, Self::Batch];
+/// The handler interfaces. A component exports exactly one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Interface {
+    Message,
+    Batch,
+    Spin,
+    Sqs,
+    Wasmcloud,
+}
 
-    const fn interface(self) -> &'static str {
+impl Interface {
+    const ALL: [Self; 5] = [
+        Self::Message,
+        Self::Batch,
+        Self::Spin,
+        Self::Sqs,
+        Self::Wasmcloud,
+    ];
+
+    /// The name without the version. That of `Sqs` is its world: the function is an export of its own.
+    const fn name(self) -> &'static str {
         match self {
             Self::Message => "hostler:handler/message-handler",
             Self::Batch => "hostler:handler/batch-handler",
+            Self::Spin => "fermyon:spin/inbound-redis",
+            Self::Sqs => "fermyon:spin-sqs",
+            Self::Wasmcloud => "wasmcloud:messaging/handler",
+        }
+    }
+
+    /// How the version begins; nothing = there is none.
+    const fn version(self) -> &'static str {
+        match self {
+            Self::Message | Self::Batch => "1.",
+            Self::Spin => "",
+            Self::Sqs => "2.",
+            Self::Wasmcloud => "0.2.",
         }
     }
 
@@ -39,16 +71,55 @@ impl World {
         match self {
             Self::Message => "handle",
             Self::Batch => "handle-batch",
+            Self::Spin | Self::Wasmcloud => "handle-message",
+            Self::Sqs => "handle-queue-message",
         }
     }
 
-    /// The world of an interface name. The version is ignored.
-    fn of(name: &str) -> Option<Self> {
-        let (interface, _) = name.split_once('@').unwrap_or((name, ""));
-        Self::ALL
-            .into_iter()
-            .find(|world| world.interface() == interface)
+    /// Whose WIT it is.
+    const fn host(self) -> &'static str {
+        match self {
+            Self::Message | Self::Batch => "hostler",
+            Self::Spin | Self::Sqs => "Spin",
+            Self::Wasmcloud => "wasmCloud",
+        }
     }
+
+    const fn world(self) -> World {
+        match self {
+            Self::Batch => World::Batch,
+            Self::Message | Self::Spin | Self::Sqs | Self::Wasmcloud => World::Message,
+        }
+    }
+
+    /// The one of this name. The version is ignored.
+    fn of(name: &str) -> Option<Self> {
+        let (name, _) = split(name);
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
+    /// The name with the version that is served.
+    fn expected(self) -> String {
+        let name = self.name();
+        match self.version().trim_end_matches('.') {
+            "" => format!("{name} without a version"),
+            version => format!("{name}@{version}"),
+        }
+    }
+
+    /// Whether this name has a version that is served.
+    fn serves(self, name: &str) -> bool {
+        let (_, version) = split(name);
+        match self.version() {
+            "" => version.is_empty(),
+            begin => version.starts_with(begin),
+        }
+    }
+}
+
+/// The name of an interface, and its version, which may be empty.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, ""))
 }
 
 /// `types.message`, borrowed from the host's message.
@@ -89,28 +160,54 @@ pub(super) enum Handle {
     One(One),
     /// `batch-handler.handle-batch`.
     Batch(Batch),
+    /// `inbound-redis.handle-message` of Spin.
+    Spin(spin::HandleMessage),
+    /// `handle-queue-message` of Spin.
+    Sqs(sqs::HandleQueueMessage),
+    /// `handler.handle-message` of wasmCloud.
+    Wasmcloud(wasmcloud::HandleMessage),
 }
 
 impl Handle {
     /// Call the function. A handler of single messages gets the first one. A batch handler may return a
     /// wrong number of answers.
-    pub(super) async fn call<T: Send>(
+    pub(super) async fn call(
         self,
-        store: &mut Store<T>,
+        store: &mut Store<Host>,
         messages: &[MessageParam<'_>],
     ) -> wasmtime::Result<Vec<Answer>> {
-        match self {
+        let message = messages.first().expect("a call has a message");
+        let MessageParam {
+            id,
+            queue,
+            body,
+            headers,
+            ..
+        } = *message;
+        let done = match self {
             Self::One(handle) => {
-                let message = messages.first().expect("a call has a message");
                 let (answer,) = handle.call_async(store, (message,)).await?;
-                Ok(vec![answer])
+                return Ok(vec![answer]);
             }
             Self::Batch(handle) => {
                 let (answers,) = handle.call_async(store, (messages,)).await?;
-                Ok(answers)
+                return Ok(answers);
             }
-        }
+            Self::Spin(handle) => spin::call(handle, store, body).await?,
+            Self::Sqs(handle) => sqs::call(handle, store, id, body, headers).await?,
+            Self::Wasmcloud(handle) => wasmcloud::call(handle, store, queue, body, headers).await?,
+        };
+        Ok(vec![done.map_or_else(|error| again(store, error), |()| Answer::Ack)])
     }
+}
+
+/// A handler of another host has failed, perhaps with a text: the message is wanted again, and the log has
+/// the text.
+fn again(store: &mut Store<Host>, error: Option<String>) -> Answer {
+    if let Some(text) = error {
+        store.data_mut().log_event(Level::Warn, "the handler failed", &text);
+    }
+    Answer::NackRequeue(None)
 }
 
 /// The headers for the guest: names in lower case, UTF-8 (lossy), the first value of a repeated name.
@@ -191,8 +288,8 @@ impl Answer {
 #[derive(Clone, Debug)]
 pub(super) struct Export {
     /// The full name of the interface.
-    pub(super) interface: String,
-    pub(super) world: World,
+    pub(super) name: String,
+    interface: Interface,
     index: ComponentExportIndex,
 }
 
@@ -200,55 +297,73 @@ pub(super) struct Export {
 pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
     let ty = component.component_type();
     let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
-    let handlers: Vec<(&str, World)> = exports
+    let mut handlers: Vec<(String, Interface)> = exports
         .iter()
-        .filter_map(|name| Some((*name, World::of(name)?)))
+        .filter_map(|name| Some(((*name).to_owned(), Interface::of(name)?)))
         .collect();
-    let found = |names: &[&str]| names.iter().map(|name| display_name(name)).collect();
-    match *handlers {
+    // The function alone has no package: the types that it takes have one.
+    if exports.contains(&Interface::Sqs.function()) {
+        let imports = ty.imports(engine).map(|(name, _)| name);
+        let version = imports.filter_map(|name| name.strip_prefix(SQS_TYPES)).next();
+        let name = version.map(|version| format!("{}@{version}", Interface::Sqs.name()));
+        handlers.extend(name.map(|name| (name, Interface::Sqs)));
+    }
+    match &*handlers {
         [] => Err(LoadError::NoHandler {
-            found: found(&exports),
+            found: exports.iter().map(|name| display_name(name)).collect(),
         }),
-        [(name, world)] if name[world.interface().len()..].starts_with("@1.") => {
-            export(engine, component, name, world)
+        [(name, interface)] if interface.serves(name) => {
+            export(engine, component, name, *interface)
         }
-        [(name, _)] => Err(LoadError::OtherVersion {
-            found: found(&[name]),
+        [(name, interface)] => Err(LoadError::OtherVersion {
+            found: display_name(name),
+            expected: interface.expected(),
         }),
-        ref several => Err(LoadError::Ambiguous {
+        several => Err(LoadError::Ambiguous {
             found: several.iter().map(|(name, _)| display_name(name)).collect(),
         }),
     }
 }
 
+/// What a component for `fermyon:spin-sqs` imports, without the version.
+const SQS_TYPES: &str = "fermyon:spin-sqs/sqs-types@";
+
 fn export(
     engine: &Engine,
     component: &Component,
-    interface: &str,
-    world: World,
+    name: &str,
+    interface: Interface,
 ) -> Result<Export, LoadError> {
-    let function = world.function();
+    let function = interface.function();
     let wrong = |detail: &str| LoadError::WrongType {
-        export: format!("{}#{function}", display_name(interface)),
+        export: format!("{}#{function}", display_name(name)),
         detail: detail.to_owned(),
+        host: interface.host(),
     };
-    let (item, instance) = component
-        .get_export(None, interface)
-        .ok_or_else(|| wrong("the export is missing"))?;
-    let ComponentItem::ComponentInstance(instance_type) = item else {
-        return Err(wrong("the export is not an interface"));
+    let (owner, found) = if interface == Interface::Sqs {
+        let found = component.get_export(None, function);
+        (None, found.map(|(item, _)| item))
+    } else {
+        let (item, owner) = component
+            .get_export(None, name)
+            .ok_or_else(|| wrong("the export is missing"))?;
+        let ComponentItem::ComponentInstance(owner_type) = item else {
+            return Err(wrong("the export is not an interface"));
+        };
+        let found = owner_type.get_export(engine, function);
+        (Some(owner), found.map(|export| export.ty))
     };
-    match instance_type.get_export(engine, function).map(|e| e.ty) {
+    match found {
         Some(ComponentItem::ComponentFunc(_)) => {}
         Some(_) => return Err(wrong("the export is not a function")),
         None => return Err(wrong("the interface lacks the function")),
     }
     let index = component
-        .get_export_index(Some(&instance), function)
+        .get_export_index(owner.as_ref(), function)
         .ok_or_else(|| wrong("the interface lacks the function"))?;
     Ok(Export {
-        interface: display_name(interface),
-        world,
+        name: display_name(name),
+        interface,
         index,
     })
 }
@@ -263,14 +378,26 @@ impl Export {
         store: impl AsContextMut,
         instance: &Instance,
     ) -> wasmtime::Result<Handle> {
-        Ok(match self.world {
-            World::Message => Handle::One(instance.get_typed_func(store, self.index)?),
-            World::Batch => Handle::Batch(instance.get_typed_func(store, self.index)?),
+        let index = self.index;
+        Ok(match self.interface {
+            Interface::Message => Handle::One(instance.get_typed_func(store, index)?),
+            Interface::Batch => Handle::Batch(instance.get_typed_func(store, index)?),
+            Interface::Spin => Handle::Spin(instance.get_typed_func(store, index)?),
+            Interface::Sqs => Handle::Sqs(instance.get_typed_func(store, index)?),
+            Interface::Wasmcloud => Handle::Wasmcloud(instance.get_typed_func(store, index)?),
         })
     }
 
-    /// The full name, for people.
-    pub(super) fn name(&self) -> String {
-        format!("{}#{}", self.interface, self.world.function())
+    pub(super) fn world(&self) -> World {
+        self.interface.world()
+    }
+
+    /// The refusal of a function of another type.
+    pub(super) fn wrong_type(&self, detail: String) -> LoadError {
+        LoadError::WrongType {
+            export: format!("{}#{}", self.name, self.interface.function()),
+            detail,
+            host: self.interface.host(),
+        }
     }
 }
