@@ -197,7 +197,10 @@ impl Handle {
             Self::Sqs(handle) => sqs::call(handle, store, id, body, headers).await?,
             Self::Wasmcloud(handle) => wasmcloud::call(handle, store, queue, body, headers).await?,
         };
-        Ok(vec![done.map_or_else(|error| again(store, error), |()| Answer::Ack)])
+        Ok(vec![done.map_or_else(
+            |error| again(store, error),
+            |()| Answer::Ack,
+        )])
     }
 }
 
@@ -205,7 +208,9 @@ impl Handle {
 /// the text.
 fn again(store: &mut Store<Host>, error: Option<String>) -> Answer {
     if let Some(text) = error {
-        store.data_mut().log_event(Level::Warn, "the handler failed", &text);
+        store
+            .data_mut()
+            .log_event(Level::Warn, "the handler failed", &text);
     }
     Answer::NackRequeue(None)
 }
@@ -304,7 +309,9 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
     // The function alone has no package: the types that it takes have one.
     if exports.contains(&Interface::Sqs.function()) {
         let imports = ty.imports(engine).map(|(name, _)| name);
-        let version = imports.filter_map(|name| name.strip_prefix(SQS_TYPES)).next();
+        let version = imports
+            .filter_map(|name| name.strip_prefix(SQS_TYPES))
+            .next();
         let name = version.map(|version| format!("{}@{version}", Interface::Sqs.name()));
         handlers.extend(name.map(|name| (name, Interface::Sqs)));
     }

@@ -4,8 +4,7 @@ use wasmtime::Store;
 use wasmtime::component::{ComponentType, Lift, TypedFunc};
 
 /// `inbound-redis.handle-message`: it gets the body, and nothing else.
-pub(in crate::sandbox) type HandleMessage =
-    TypedFunc<(&'static [u8],), (Result<(), Error>,)>;
+pub(in crate::sandbox) type HandleMessage = TypedFunc<(&'static [u8],), (Result<(), Error>,)>;
 
 /// `redis-types.error`. It carries no text: the SDK writes that to stderr.
 #[derive(Clone, Copy, ComponentType, Lift)]

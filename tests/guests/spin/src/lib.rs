@@ -65,7 +65,10 @@ fn extra(name: &str, argument: &str) -> bool {
         "var" => println!("{:?}", variables::get(argument)),
         "get" => {
             let value = store().get(argument);
-            println!("{:?}", value.map(|v| v.map(|v| String::from_utf8_lossy(&v).into_owned())));
+            println!(
+                "{:?}",
+                value.map(|v| v.map(|v| String::from_utf8_lossy(&v).into_owned()))
+            );
         }
         "set" => {
             let (key, value) = argument.split_once('=').expect("a key and a value");
