@@ -109,6 +109,117 @@ async fn a_fault_in_each_world_is_that_of_a_native_handler() {
         }
         assert_eq!(rig.run("ack").await.outcome, Outcome::Ack, "{name}");
     }
+    // An answer is bounded like any other data from a guest. That of the Redis trigger has no text.
+    for (name, _) in &GUESTS[1..] {
+        let large = format!("err:{}", "x".repeat(2 << 20));
+        let fault = rig(name).fault(&large).await;
+        assert_eq!(fault.kind, FaultKind::OutputLimit, "{name}: {fault}");
+    }
+}
+
+/// A component for one of the worlds: whatever the message is, its answer is these bytes.
+fn answering(interface: &str, answer: &str) -> Vec<u8> {
+    let (types, lifted, params, export) = match interface {
+        "spin" => (
+            r#"(import "fermyon:spin/redis-types" (instance $types
+                (type $error (enum "success" "error"))
+                (export "error" (type (eq $error)))))
+            (alias export $types "error" (type $error))"#,
+            r#"(param "message" (list u8)) (result (result (error $error)))"#,
+            2,
+            r#"(instance $handler (export "handle-message" (func $f)))
+            (export "fermyon:spin/inbound-redis" (instance $handler))"#,
+        ),
+        "sqs" => (
+            r#"(import "fermyon:spin-sqs/sqs-types@2.0.0" (instance $types
+                (type $value' (variant (case "str" string) (case "binary" (list u8))))
+                (export "message-attribute-value" (type $value (eq $value')))
+                (type $attribute' (record (field "name" string)
+                    (field "data-type" (option string)) (field "value" $value)))
+                (export "message-attribute" (type $attribute (eq $attribute')))
+                (type $message (record (field "id" (option string))
+                    (field "message-attributes" (list $attribute)) (field "body" (option string))))
+                (export "message" (type (eq $message)))
+                (type $error (variant (case "other" string)))
+                (export "error" (type (eq $error)))
+                (type $action (enum "delete" "leave"))
+                (export "message-action" (type (eq $action)))))
+            (alias export $types "message" (type $message))
+            (alias export $types "error" (type $error))
+            (alias export $types "message-action" (type $action))"#,
+            r#"(param "message" $message) (result (result $action (error $error)))"#,
+            8,
+            r#"(export "handle-queue-message" (func $f))"#,
+        ),
+        _ => (
+            r#"(import "wasmcloud:messaging/types@0.2.0" (instance $types
+                (type $message (record (field "subject" string) (field "body" (list u8))
+                    (field "reply-to" (option string))))
+                (export "broker-message" (type (eq $message)))))
+            (alias export $types "broker-message" (type $message))"#,
+            r#"(param "msg" $message) (result (result (error string)))"#,
+            7,
+            r#"(instance $handler (export "handle-message" (func $f)))
+            (export "wasmcloud:messaging/handler@0.2.0" (instance $handler))"#,
+        ),
+    };
+    let params = "i32 ".repeat(params);
+    component(&format!(
+        r#"(component {types}
+            (core module $m
+                (memory (export "memory") 1)
+                (data (i32.const 8) "{answer}")
+                (data (i32.const 40) "\ff\fe")
+                (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024)
+                (func (export "f") (param {params}) (result i32) i32.const 8))
+            (core instance $i (instantiate $m))
+            (func $f {lifted} (canon lift (core func $i "f") (memory (core memory $i "memory"))
+                (realloc (core func $i "realloc"))))
+            {export})"#
+    ))
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_valid_is_a_fault_in_each_world() {
+    // A result: its case, and at 4 (of Spin's Redis trigger at 1) what it carries. Text at 40 is not UTF-8.
+    let outside = r"\f0\ff\ff\ff\10\00\00\00";
+    let not_text = r"\28\00\00\00\02\00\00\00";
+    let other = r"\01\00\00\00\00\00\00\00";
+    for (interface, good, bad) in [
+        (
+            "spin",
+            r"\00",
+            vec![r"\02".to_owned(), r"\01\09".to_owned()],
+        ),
+        (
+            "sqs",
+            r"\00\00\00\00\00",
+            vec![
+                r"\00\00\00\00\07".to_owned(),
+                r"\01\00\00\00\01".to_owned(),
+                format!("{other}{outside}"),
+                format!("{other}{not_text}"),
+            ],
+        ),
+        (
+            "wasmcloud",
+            r"\00",
+            vec![
+                r"\02".to_owned(),
+                format!(r"\01\00\00\00{outside}"),
+                format!(r"\01\00\00\00{not_text}"),
+            ],
+        ),
+    ] {
+        let mut rig = Rig::bytes(&answering(interface, good), &settings());
+        assert_eq!(rig.run("x").await.outcome, Outcome::Ack, "{interface}");
+        for answer in bad {
+            let mut rig = Rig::bytes(&answering(interface, &answer), &settings());
+            let fault = rig.fault("x").await;
+            let kind = FaultKind::BadOutcome;
+            assert_eq!(fault.kind, kind, "{interface} {answer}: {fault}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -489,6 +600,28 @@ fn check_invoke_test_and_bench_take_a_foreign_handler() {
     let bench = run(bench.split(' ')).ok();
     let interface = &bench.json()["interface"];
     assert_eq!(interface, "fermyon:spin-sqs@2.0.0", "{bench:?}");
+}
+
+#[test]
+fn the_configurations_that_the_docs_show_are_accepted() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/worlds.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let blocks = docs.split("```toml\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    let dir = tempfile::tempdir().unwrap();
+    let handler = format!("handler = \"{}\"", guest("foreign-sqs").display());
+    for block in blocks {
+        // A block in a numbered step is indented.
+        let lines = block.lines().map(str::trim_start).map(|line| match line {
+            _ if line.starts_with("handler = ") => &handler,
+            _ => line,
+        });
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let file = dir.path().join("hostler.toml");
+        std::fs::write(&file, text).unwrap();
+        run(["check", "--config", &file.display().to_string()]).ok();
+    }
 }
 
 #[tokio::test]
