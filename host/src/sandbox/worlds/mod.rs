@@ -11,9 +11,9 @@ use super::error::{LoadError, display_name};
 
 /// The worlds with `async` functions: how the names of their interfaces begin, and what to do instead.
 const ASYNC: [(&str, &str); 3] = [
-    ("spin:redis/", "build it with spin-sdk 5"),
+    ("spin:redis/inbound-redis@", "build it with spin-sdk 5"),
     (
-        "spin:sqs/",
+        "spin:sqs/sqs-types@",
         "build it against the WIT of fermyon:spin-sqs@2.0.0",
     ),
     (
