@@ -211,6 +211,26 @@ async fn a_native_handler_is_swapped_for_foreign_ones_and_back_under_load() {
     let published = publishing.await.unwrap();
     scene.emptied().await;
     let ended = host.drained().await;
+    let interfaces: Vec<&str> = ["serving", "swapped"]
+        .into_iter()
+        .flat_map(|message| {
+            ended
+                .log
+                .iter()
+                .filter(move |line| line.message() == message)
+        })
+        .filter_map(|line| line.text("interface"))
+        .collect();
+    const NATIVE: &str = "hostler:handler/message-handler@1.1.0";
+    let expected = [
+        NATIVE,
+        "fermyon:spin/inbound-redis",
+        "fermyon:spin-sqs@2.0.0",
+        NATIVE,
+        "wasmcloud:messaging/handler@0.2.0",
+        NATIVE,
+    ];
+    assert_eq!(interfaces, expected);
     let summary = ended.json();
     assert_eq!(summary["swaps"], 5);
     assert_eq!(summary["acked"], published);
