@@ -13,6 +13,8 @@ LANGUAGES := rust rust-batch js ts python go c cpp zig
 QUICK := rust rust-batch js ts python go c
 # Those that programs are written in: a first build of zig's libc takes a minute.
 PROGRAMS := $(filter-out rust-batch js ts python $(if $(filter zig,$(QUICK)),,c cpp zig),$(QUICK))
+# Of `make test-all` alone: `guests-foreign`.
+FOREIGN :=
 # Those of QUICK that install tools into the same folder: built one after the other.
 TOOLED := $(filter-out rust rust-batch js ts,$(QUICK))
 CORES := $(shell nproc 2>/dev/null || echo 2)
@@ -34,7 +36,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test bench-guests bindings demo-host \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bindings demo-host \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -164,6 +166,14 @@ guests-test: $(GUEST) | setup-rust
 programs: | setup-rust
 	+@$(MAKE) --no-print-directory -C guest-examples/programs TOOLCHAINS=$(TOOLCHAINS) $(PROGRAMS:%=%.wasm)
 
+# Handlers that the libraries of other hosts build: two workspaces, because these libraries need different
+# versions of a crate.
+guests-foreign: | setup-rust
+	+@for host in spin wasmcloud; do \
+	  $(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests-foreign/$$host/Cargo.toml \
+	    --target-dir guest-examples/rust/target || exit 1; \
+	done
+
 # What tests of other frameworks talk to: a service of theirs, with dependencies of its own.
 peer: setup-rust
 	+$(CARGO) build --locked --manifest-path tests/interop/Cargo.toml
@@ -184,17 +194,17 @@ check: setup guests-test
 
 test: setup
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory" build-all unit-tests e2e-tests measured-tests
-	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), wit-bindgen, and the long storms: make test-all"
+	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), wit-bindgen, the SDKs of other hosts, and the long storms: make test-all"
 
 test-all: export HOSTLER_STORM := full
 test-all: setup | $(WIT_BINDGEN)
-	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FEATURES='--features hostler-tests/all-languages'" \
+	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
 	  build-all unit-tests e2e-tests measured-tests
 
 # Everything that the tests run, built at the same time: some of it waits for the network, and a build of
 # the host leaves a core idle for long. The tests of the examples run here, too.
 build-all:
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled programs \
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled programs $(FOREIGN) \
 	  $(foreach language,$(filter-out $(TOOLED),$(QUICK)) rust-charge,guest-$(language) test-guest-$(language))
 
 build-tests: setup-rust

@@ -255,3 +255,9 @@ mod watch_lines;
 mod wire_proxy;
 #[cfg(test)]
 mod wit_package;
+#[cfg(test)]
+mod worlds;
+#[cfg(test)]
+mod worlds_queue;
+#[cfg(all(test, feature = "all-languages"))]
+mod worlds_real;

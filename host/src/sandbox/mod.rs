@@ -6,7 +6,7 @@
 //! [`Outcome`](crate::delivery::outcome::Outcome): [`Sandbox::call`] never fails.
 //!
 //! - `load`: checks a file and makes a handler, or fails with a [`LoadError`]. `format` and
-//!   `declarations` check the file, `world` the exports, `first_instance` the needs of an instance.
+//!   `declarations` check the file, `world` the exports (`worlds`: those of other hosts), `first_instance` the needs of an instance.
 //! - [`compile`]: gets compiled code from a child process or from the cache.
 //! - `grants`: the imports that a handler may have. `imports`: links them, one file each. `outside`:
 //!   what grants do outside the sandbox, by a provider of the host. `wasi_http`: that interface on top
@@ -29,6 +29,7 @@ pub(crate) mod fault;
 mod first_instance;
 mod format;
 mod grants;
+mod headers;
 mod host;
 mod imports;
 mod instance;
@@ -43,6 +44,7 @@ mod settings;
 mod supervise;
 mod wasi_http;
 mod world;
+mod worlds;
 
 use std::path::Path;
 use std::sync::Arc;

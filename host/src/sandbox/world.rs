@@ -1,9 +1,7 @@
 //! The WIT types of a handler, and the search for the handler's function in a component.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use rustc_hash::FxHashSet;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
     Component, ComponentExportIndex, ComponentType, Instance, Lift, Lower, TypedFunc,
@@ -12,31 +10,61 @@ use wasmtime::{AsContextMut, Engine, Store};
 
 use super::error::{LoadError, display_name};
 use super::host::Host;
-use super::log::lossy;
-use super::program;
+use super::log::Level;
+use super::worlds::{run, spin, sqs, wasmcloud};
 use crate::delivery::message::Message;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::text::{printable, truncate_utf8};
 
-/// The handler interfaces. A component exports exactly one.
+/// What a handler takes in one call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum World {
-    /// `handle`: one message per call.
+    /// One message per call: `handle`, all handlers of other hosts, and programs.
     Message,
-    /// `handle-batch`: several messages per call.
+    /// Several messages per call: `handle-batch`.
     Batch,
-    /// `run`: a program, one message per run.
-    Program,
 }
 
-impl World {
-    const ALL: [Self; 3] = [Self::Message, Self::Batch, Self::Program];
+/// The handler interfaces. A component exports exactly one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Interface {
+    Message,
+    Batch,
+    Spin,
+    Sqs,
+    Wasmcloud,
+    Run,
+}
 
-    const fn interface(self) -> &'static str {
+impl Interface {
+    const ALL: [Self; 6] = [
+        Self::Message,
+        Self::Batch,
+        Self::Spin,
+        Self::Sqs,
+        Self::Wasmcloud,
+        Self::Run,
+    ];
+
+    /// The name without the version. That of `Sqs` is its world: the function is an export of its own.
+    const fn name(self) -> &'static str {
         match self {
             Self::Message => "hostler:handler/message-handler",
             Self::Batch => "hostler:handler/batch-handler",
-            Self::Program => "wasi:cli/run",
+            Self::Spin => "fermyon:spin/inbound-redis",
+            Self::Sqs => "fermyon:spin-sqs",
+            Self::Wasmcloud => "wasmcloud:messaging/handler",
+            Self::Run => "wasi:cli/run",
+        }
+    }
+
+    /// How the version begins; nothing = there is none.
+    const fn version(self) -> &'static str {
+        match self {
+            Self::Message | Self::Batch => "1.",
+            Self::Spin => "",
+            Self::Sqs => "2.",
+            Self::Wasmcloud | Self::Run => "0.2.",
         }
     }
 
@@ -44,31 +72,57 @@ impl World {
         match self {
             Self::Message => "handle",
             Self::Batch => "handle-batch",
-            Self::Program => "run",
+            Self::Spin | Self::Wasmcloud => "handle-message",
+            Self::Sqs => "handle-queue-message",
+            Self::Run => "run",
         }
     }
 
-    /// The beginning of the versions that this host serves.
-    const fn version(self) -> &'static str {
+    /// Whose WIT it is.
+    const fn host(self) -> &'static str {
         match self {
-            Self::Message | Self::Batch => "1.",
-            Self::Program => "0.2.",
+            Self::Message | Self::Batch => "hostler",
+            Self::Spin | Self::Sqs => "Spin",
+            Self::Wasmcloud => "wasmCloud",
+            Self::Run => "WASI",
         }
     }
 
-    /// Whether this host serves the version of an interface of this world.
-    fn serves(self, name: &str) -> bool {
-        let version = name[self.interface().len()..].strip_prefix('@');
-        version.is_some_and(|version| version.starts_with(self.version()))
+    const fn world(self) -> World {
+        match self {
+            Self::Batch => World::Batch,
+            Self::Message | Self::Spin | Self::Sqs | Self::Wasmcloud | Self::Run => World::Message,
+        }
     }
 
-    /// The world of an interface name. The version is ignored.
+    /// The one of this name. The version is ignored.
     fn of(name: &str) -> Option<Self> {
-        let (interface, _) = name.split_once('@').unwrap_or((name, ""));
-        Self::ALL
-            .into_iter()
-            .find(|world| world.interface() == interface)
+        let (name, _) = split(name);
+        Self::ALL.into_iter().find(|known| known.name() == name)
     }
+
+    /// The name with the version that is served.
+    fn expected(self) -> String {
+        let name = self.name();
+        match self.version().trim_end_matches('.') {
+            "" => format!("{name} without a version"),
+            version => format!("{name}@{version}"),
+        }
+    }
+
+    /// Whether this name has a version that is served.
+    fn serves(self, name: &str) -> bool {
+        let (_, version) = split(name);
+        match self.version() {
+            "" => version.is_empty(),
+            begin => version.starts_with(begin),
+        }
+    }
+}
+
+/// The name of an interface, and its version, which may be empty.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, ""))
 }
 
 /// `types.message`, borrowed from the host's message.
@@ -100,7 +154,6 @@ pub(super) enum Answer {
 
 type One = TypedFunc<(&'static MessageParam<'static>,), (Answer,)>;
 type Batch = TypedFunc<(&'static [MessageParam<'static>],), (Vec<Answer>,)>;
-type Run = TypedFunc<(), (Result<(), ()>,)>;
 
 /// A handler's function. Its parameters are covariant: a function with `'static` parameters also
 /// takes borrowed ones.
@@ -110,8 +163,14 @@ pub(super) enum Handle {
     One(One),
     /// `batch-handler.handle-batch`.
     Batch(Batch),
-    /// `run.run`.
-    Program(Run),
+    /// `inbound-redis.handle-message` of Spin.
+    Spin(spin::HandleMessage),
+    /// `handle-queue-message` of Spin.
+    Sqs(sqs::HandleQueueMessage),
+    /// `handler.handle-message` of wasmCloud.
+    Wasmcloud(wasmcloud::HandleMessage),
+    /// `run.run` of a program.
+    Run(run::Run),
 }
 
 impl Handle {
@@ -122,60 +181,50 @@ impl Handle {
         store: &mut Store<Host>,
         messages: &[MessageParam<'_>],
     ) -> wasmtime::Result<Vec<Answer>> {
-        match self {
+        let message = messages.first().expect("a call has a message");
+        let MessageParam {
+            id,
+            queue,
+            body,
+            headers,
+            ..
+        } = *message;
+        let done = match self {
             Self::One(handle) => {
-                let message = messages.first().expect("a call has a message");
                 let (answer,) = handle.call_async(store, (message,)).await?;
-                Ok(vec![answer])
+                return Ok(vec![answer]);
             }
             Self::Batch(handle) => {
                 let (answers,) = handle.call_async(store, (messages,)).await?;
-                Ok(answers)
+                return Ok(answers);
             }
-            Self::Program(run) => {
-                let ended = run.call_async(&mut *store, ()).await;
-                let ended = ended.map(|(result,)| result);
-                Ok(vec![program::answer(store.as_context_mut(), ended)?])
+            Self::Spin(handle) => spin::call(handle, store, body).await?,
+            Self::Sqs(handle) => sqs::call(handle, store, id, body, headers).await?,
+            Self::Wasmcloud(handle) => wasmcloud::call(handle, store, queue, body, headers).await?,
+            Self::Run(handle) => {
+                return Ok(vec![match run::call(handle, store).await? {
+                    run::Verdict::Ack => Answer::Ack,
+                    run::Verdict::NackRequeue(delay) => Answer::NackRequeue(delay),
+                    run::Verdict::Drop(reason) => Answer::Drop(reason),
+                }]);
             }
-        }
+        };
+        Ok(vec![done.map_or_else(
+            |error| again(store, error),
+            |()| Answer::Ack,
+        )])
     }
 }
 
-/// The headers for the guest: names in lower case, UTF-8 (lossy), the first value of a repeated name.
-/// Borrowed where nothing changes.
-pub(super) struct Headers<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-/// Up to this number of headers, a linear search is cheaper than a set.
-const FEW: usize = 16;
-
-impl<'a> Headers<'a> {
-    pub(super) fn new(message: &'a Message) -> Self {
-        let mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)> =
-            Vec::with_capacity(message.headers.len());
-        let mut seen = FxHashSet::default();
-        for (name, value) in message.headers.iter() {
-            let mut name = lossy(name);
-            if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                name.to_mut().make_ascii_lowercase();
-            }
-            let repeated = if message.headers.len() <= FEW {
-                headers.iter().any(|(earlier, _)| *earlier == name)
-            } else {
-                !seen.insert(name.clone())
-            };
-            if !repeated {
-                headers.push((name, lossy(value)));
-            }
-        }
-        Self(headers)
+/// A handler of another host has failed, perhaps with a text: the message is wanted again, and the log has
+/// the text.
+fn again(store: &mut Store<Host>, error: Option<String>) -> Answer {
+    if let Some(text) = error {
+        store
+            .data_mut()
+            .log_event(Level::Warn, "the handler failed", &text);
     }
-
-    pub(super) fn borrowed(&self) -> Vec<(&str, &str)> {
-        self.0
-            .iter()
-            .map(|(name, value)| (&**name, &**value))
-            .collect()
-    }
+    Answer::NackRequeue(None)
 }
 
 impl<'a> MessageParam<'a> {
@@ -219,8 +268,8 @@ impl Answer {
 #[derive(Clone, Debug)]
 pub(super) struct Export {
     /// The full name of the interface.
-    pub(super) interface: String,
-    pub(super) world: World,
+    pub(super) name: String,
+    interface: Interface,
     index: ComponentExportIndex,
 }
 
@@ -228,57 +277,79 @@ pub(super) struct Export {
 pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
     let ty = component.component_type();
     let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
-    let mut handlers: Vec<(&str, World)> = exports
+    let mut handlers: Vec<(String, Interface)> = exports
         .iter()
-        .filter_map(|name| Some((*name, World::of(name)?)))
+        .filter_map(|name| Some(((*name).to_owned(), Interface::of(name)?)))
         .collect();
-    // Some tool chains export `run` from every component.
-    if handlers.iter().any(|(_, world)| *world != World::Program) {
-        handlers.retain(|(_, world)| *world != World::Program);
+    // The function alone has no package: the types that it takes have one.
+    if exports.contains(&Interface::Sqs.function()) {
+        let imports = ty.imports(engine).map(|(name, _)| name);
+        let version = imports
+            .filter_map(|name| name.strip_prefix(SQS_TYPES))
+            .next();
+        let name = version.map(|version| format!("{}@{version}", Interface::Sqs.name()));
+        handlers.extend(name.map(|name| (name, Interface::Sqs)));
     }
-    let found = |names: &[&str]| names.iter().map(|name| display_name(name)).collect();
-    match *handlers {
+    // Some tool chains export `run` from every component.
+    if handlers.iter().any(|(_, kind)| *kind != Interface::Run) {
+        handlers.retain(|(_, kind)| *kind != Interface::Run);
+    }
+    match &*handlers {
         [] => Err(LoadError::NoHandler {
-            found: found(&exports),
+            found: exports.iter().map(|name| display_name(name)).collect(),
         }),
-        [(name, world)] if world.serves(name) => export(engine, component, name, world),
-        [(name, _)] => Err(LoadError::OtherVersion {
-            found: found(&[name]),
+        [(name, interface)] if interface.serves(name) => {
+            export(engine, component, name, *interface)
+        }
+        [(name, interface)] => Err(LoadError::OtherVersion {
+            found: display_name(name),
+            expected: interface.expected(),
         }),
-        ref several => Err(LoadError::Ambiguous {
+        several => Err(LoadError::Ambiguous {
             found: several.iter().map(|(name, _)| display_name(name)).collect(),
         }),
     }
 }
 
+/// What a component for `fermyon:spin-sqs` imports, without the version.
+const SQS_TYPES: &str = "fermyon:spin-sqs/sqs-types@";
+
 fn export(
     engine: &Engine,
     component: &Component,
-    interface: &str,
-    world: World,
+    name: &str,
+    interface: Interface,
 ) -> Result<Export, LoadError> {
-    let function = world.function();
+    let function = interface.function();
     let wrong = |detail: &str| LoadError::WrongType {
-        export: format!("{}#{function}", display_name(interface)),
+        export: format!("{}#{function}", display_name(name)),
         detail: detail.to_owned(),
+        host: interface.host(),
     };
-    let (item, instance) = component
-        .get_export(None, interface)
-        .ok_or_else(|| wrong("the export is missing"))?;
-    let ComponentItem::ComponentInstance(instance_type) = item else {
-        return Err(wrong("the export is not an interface"));
+    let (owner, found) = if interface == Interface::Sqs {
+        let found = component.get_export(None, function);
+        (None, found.map(|(item, _)| item))
+    } else {
+        let (item, owner) = component
+            .get_export(None, name)
+            .ok_or_else(|| wrong("the export is missing"))?;
+        let ComponentItem::ComponentInstance(owner_type) = item else {
+            return Err(wrong("the export is not an interface"));
+        };
+        let found = owner_type.get_export(engine, function);
+        (Some(owner), found.map(|export| export.ty))
     };
-    match instance_type.get_export(engine, function).map(|e| e.ty) {
+    match found {
         Some(ComponentItem::ComponentFunc(_)) => {}
         Some(_) => return Err(wrong("the export is not a function")),
         None => return Err(wrong("the interface lacks the function")),
     }
     let index = component
-        .get_export_index(Some(&instance), function)
+        .get_export_index(owner.as_ref(), function)
         .ok_or_else(|| wrong("the interface lacks the function"))?;
     Ok(Export {
-        interface: display_name(interface),
-        world,
+        name: display_name(name),
+        interface,
         index,
     })
 }
@@ -293,15 +364,31 @@ impl Export {
         store: impl AsContextMut,
         instance: &Instance,
     ) -> wasmtime::Result<Handle> {
-        Ok(match self.world {
-            World::Message => Handle::One(instance.get_typed_func(store, self.index)?),
-            World::Batch => Handle::Batch(instance.get_typed_func(store, self.index)?),
-            World::Program => Handle::Program(instance.get_typed_func(store, self.index)?),
+        let index = self.index;
+        Ok(match self.interface {
+            Interface::Message => Handle::One(instance.get_typed_func(store, index)?),
+            Interface::Batch => Handle::Batch(instance.get_typed_func(store, index)?),
+            Interface::Spin => Handle::Spin(instance.get_typed_func(store, index)?),
+            Interface::Sqs => Handle::Sqs(instance.get_typed_func(store, index)?),
+            Interface::Wasmcloud => Handle::Wasmcloud(instance.get_typed_func(store, index)?),
+            Interface::Run => Handle::Run(instance.get_typed_func(store, index)?),
         })
     }
 
-    /// The full name, for people.
-    pub(super) fn name(&self) -> String {
-        format!("{}#{}", self.interface, self.world.function())
+    pub(super) fn is_program(&self) -> bool {
+        self.interface == Interface::Run
+    }
+
+    pub(super) fn world(&self) -> World {
+        self.interface.world()
+    }
+
+    /// The refusal of a function of another type.
+    pub(super) fn wrong_type(&self, detail: String) -> LoadError {
+        LoadError::WrongType {
+            export: format!("{}#{}", self.name, self.interface.function()),
+            detail,
+            host: self.interface.host(),
+        }
     }
 }

@@ -9,7 +9,9 @@ mod logging;
 mod lookup;
 mod publisher;
 mod secrets;
+mod spin;
 mod wasi_keyvalue;
+mod wasmcloud;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -37,13 +39,16 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
     logging::link(&mut linker)?;
     if grants.config.is_some() {
         config::link(&mut linker)?;
+        spin::variables(&mut linker)?;
     }
     if grants.publish.is_some() {
         publisher::link(&mut linker)?;
+        wasmcloud::link(&mut linker)?;
     }
     if grants.key_value.is_some() {
         key_value::link(&mut linker)?;
         wasi_keyvalue::link(&mut linker)?;
+        spin::key_value(&mut linker)?;
     }
     if grants.publish.is_some() || grants.key_value.is_some() {
         let mut effects = linker.instance(&format!("{BATCH_EFFECTS}@{VERSION}"))?;

@@ -275,12 +275,12 @@ fn atomics(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
     )
 }
 
-async fn one(store: &mut Store<'_>, key: String) -> Result<Option<Bytes>, String> {
+pub(super) async fn one(store: &mut Store<'_>, key: String) -> Result<Option<Bytes>, String> {
     let values = read(store, 0, &[key]).await?;
     Ok(values.into_iter().next().flatten())
 }
 
-fn set(store: &mut Store<'_>, key: &str, value: Vec<u8>) -> Result<(), String> {
+pub(super) fn set(store: &mut Store<'_>, key: &str, value: Vec<u8>) -> Result<(), String> {
     let written = Written::value(Bytes::from(value), None)?;
     store.data_mut().write_key(0, key, written)
 }

@@ -1,19 +1,16 @@
-//! Programs as handlers: a component that exports `wasi:cli/run`, or a WASIp1 module that exports
-//! `_start`. The body is its input, and its exit code is its answer.
+//! Programs as handlers: a component that exports `wasi:cli/run`, or a WASIp1 module that exports `_start`.
+//! What they get, and what their exit codes mean. `worlds::run` runs them.
 
 mod module;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 pub(super) use module::{EXIT, component_of, is_program};
+use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::{Engine, StoreContextMut};
-use wasmtime_wasi::I32Exit;
 
-use super::host::Host;
-use super::world::{Answer, Headers};
+use super::headers::Headers;
 use crate::delivery::message::Message;
 
 /// What an exit code means.
@@ -93,7 +90,7 @@ impl ExitCodes {
 /// A program ended with a code that is a failed attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("exited with status {0}, which `program.exit_codes` does not name")]
-pub(super) struct Failed(i32);
+pub(super) struct Failed(pub(super) i32);
 
 /// What the attempt wrote to stdout cannot be published.
 #[derive(Debug, thiserror::Error)]
@@ -109,57 +106,6 @@ pub(super) enum Unpublished {
         /// The reason.
         why: String,
     },
-}
-
-/// The answer of a program that has ended: it returned, or it called `exit`.
-pub(super) fn answer(
-    mut store: StoreContextMut<'_, Host>,
-    ended: wasmtime::Result<Result<(), ()>>,
-) -> wasmtime::Result<Answer> {
-    let status = match ended {
-        Ok(Ok(())) => 0,
-        Ok(Err(())) => 1,
-        Err(error) => match error.downcast_ref::<I32Exit>() {
-            Some(exit) => exit.0,
-            None => return Err(error),
-        },
-    };
-    let host = store.data_mut();
-    let last_line = host.end_output();
-    let (program, codes) = host.program();
-    if status != 0
-        && codes == ExitCodes::ZeroOrOne
-        && let Some(answer) = last_line.as_deref().and_then(said)
-    {
-        return Ok(answer);
-    }
-    let code = u8::try_from(status).ok();
-    match code.and_then(|code| program.exit_codes.get(&code).copied()) {
-        Some(Meaning::Ack) => {
-            host.publish_stdout().map_err(wasmtime::Error::new)?;
-            Ok(Answer::Ack)
-        }
-        Some(Meaning::NackRequeue) => Ok(Answer::NackRequeue(None)),
-        Some(Meaning::Drop) => Ok(Answer::Drop(last_line)),
-        Some(Meaning::Fail) | None => Err(wasmtime::Error::new(Failed(status))),
-    }
-}
-
-/// The answer that a line on stderr gives.
-fn said(line: &str) -> Option<Answer> {
-    let said = line.strip_prefix("hostler:")?.trim();
-    let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
-    let rest = rest.trim();
-    match word {
-        "nack" if rest.is_empty() => Some(Answer::NackRequeue(None)),
-        "nack" => {
-            let delay: Duration = humantime::parse_duration(rest).ok()?;
-            let millis = u64::try_from(delay.as_millis()).ok()?;
-            Some(Answer::NackRequeue(Some(millis)))
-        }
-        "drop" => Some(Answer::Drop((!rest.is_empty()).then(|| rest.to_owned()))),
-        _ => None,
-    }
 }
 
 /// The variables of an attempt. A header whose variable is also that of another header, or whose value has
@@ -265,29 +211,6 @@ mod tests {
             ("HOSTLER_HEADERS_LEFT_OUT", Some("3")),
         ] {
             assert_eq!(find(&variables, name), value, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_line_on_stderr_may_give_the_answer() {
-        let answer = |line| said(line).map(|answer| answer.into_outcome(100));
-        use crate::delivery::outcome::Outcome::{Drop, NackRequeue};
-        for (line, expected) in [
-            ("hostler: nack", Some(NackRequeue(None))),
-            (
-                "hostler: nack 5s",
-                Some(NackRequeue(Some(Duration::from_secs(5)))),
-            ),
-            ("hostler:drop", Some(Drop(None))),
-            (
-                "hostler: drop no such customer",
-                Some(Drop(Some("no such customer".to_owned()))),
-            ),
-            ("hostler: nack soon", None),
-            ("hostler: ack", None),
-            ("nack", None),
-        ] {
-            assert_eq!(answer(line), expected, "{line}");
         }
     }
 }

@@ -1,0 +1,37 @@
+//! Handlers that were not written for hostler: one file for each of their worlds, with the signature of the
+//! function and how it is called. `world` finds and chooses them; `docs/worlds.md` and `docs/programs.md` say what
+//! maps to what.
+//!
+//! All of them take one message. Those of other hosts can say two things: done, or again, perhaps with a text
+//! about it.
+
+pub(super) mod run;
+pub(super) mod spin;
+pub(super) mod sqs;
+pub(super) mod wasmcloud;
+
+use super::error::{LoadError, display_name};
+
+/// The worlds with `async` functions: how the names of their interfaces begin, and what to do instead.
+const ASYNC: [(&str, &str); 3] = [
+    ("spin:redis/inbound-redis@", "build it with spin-sdk 5"),
+    (
+        "spin:sqs/sqs-types@",
+        "build it against the WIT of fermyon:spin-sqs@2.0.0",
+    ),
+    (
+        "wasmcloud:messaging/handler@0.3.",
+        "build it against wasmcloud:messaging@0.2.0",
+    ),
+];
+
+/// Refuse a component that exports or imports this: such components cannot even be compiled here.
+pub(super) fn refuse_async(name: &str) -> Result<(), LoadError> {
+    match ASYNC.iter().find(|(begin, _)| name.starts_with(begin)) {
+        None => Ok(()),
+        Some((_, remedy)) => Err(LoadError::Async {
+            interface: display_name(name),
+            remedy,
+        }),
+    }
+}

@@ -1,0 +1,98 @@
+//! `wasi:cli/run@0.2`: a program. Its exit code is its answer.
+
+use std::time::Duration;
+
+use wasmtime::Store;
+use wasmtime::component::TypedFunc;
+use wasmtime_wasi::I32Exit;
+
+use crate::sandbox::host::Host;
+use crate::sandbox::program::{ExitCodes, Failed, Meaning};
+
+/// `run.run`.
+pub(in crate::sandbox) type Run = TypedFunc<(), (Result<(), ()>,)>;
+
+/// What a program has answered.
+#[derive(Debug, Eq, PartialEq)]
+pub(in crate::sandbox) enum Verdict {
+    Ack,
+    /// After this delay in milliseconds, or after the backoff of the queue.
+    NackRequeue(Option<u64>),
+    Drop(Option<String>),
+}
+
+/// Run a program until it returns, or calls `exit`.
+pub(in crate::sandbox) async fn call(
+    function: Run,
+    store: &mut Store<Host>,
+) -> wasmtime::Result<Verdict> {
+    let ended = function.call_async(&mut *store, ()).await;
+    let status = match ended {
+        Ok((Ok(()),)) => 0,
+        Ok((Err(()),)) => 1,
+        Err(error) => match error.downcast_ref::<I32Exit>() {
+            Some(exit) => exit.0,
+            None => return Err(error),
+        },
+    };
+    let host = store.data_mut();
+    let last_line = host.end_output();
+    let (program, codes) = host.program();
+    if status != 0
+        && codes == ExitCodes::ZeroOrOne
+        && let Some(answer) = last_line.as_deref().and_then(said)
+    {
+        return Ok(answer);
+    }
+    let code = u8::try_from(status).ok();
+    match code.and_then(|code| program.exit_codes.get(&code).copied()) {
+        Some(Meaning::Ack) => {
+            host.publish_stdout().map_err(wasmtime::Error::new)?;
+            Ok(Verdict::Ack)
+        }
+        Some(Meaning::NackRequeue) => Ok(Verdict::NackRequeue(None)),
+        Some(Meaning::Drop) => Ok(Verdict::Drop(last_line)),
+        Some(Meaning::Fail) | None => Err(wasmtime::Error::new(Failed(status))),
+    }
+}
+
+/// The answer that a line on stderr gives.
+fn said(line: &str) -> Option<Verdict> {
+    let said = line.strip_prefix("hostler:")?.trim();
+    let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
+    let rest = rest.trim();
+    match word {
+        "nack" if rest.is_empty() => Some(Verdict::NackRequeue(None)),
+        "nack" => {
+            let delay: Duration = humantime::parse_duration(rest).ok()?;
+            let millis = u64::try_from(delay.as_millis()).ok()?;
+            Some(Verdict::NackRequeue(Some(millis)))
+        }
+        "drop" => Some(Verdict::Drop((!rest.is_empty()).then(|| rest.to_owned()))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_on_stderr_may_give_the_answer() {
+        use Verdict::{Drop, NackRequeue};
+        for (line, expected) in [
+            ("hostler: nack", Some(NackRequeue(None))),
+            ("hostler: nack 5s", Some(NackRequeue(Some(5_000)))),
+            ("hostler:drop", Some(Drop(None))),
+            (
+                "hostler: drop no such customer",
+                Some(Drop(Some("no such customer".to_owned()))),
+            ),
+            ("hostler: nack soon", None),
+            ("hostler: ack", None),
+            ("nack", None),
+        ] {
+            assert_eq!(said(line), expected, "{line}");
+        }
+    }
+}
