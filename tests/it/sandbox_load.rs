@@ -97,8 +97,8 @@ fn a_file_that_is_not_wasm_is_refused() {
 fn a_core_module_is_refused() {
     refused(
         &component("(module)"),
-        "is a core WebAssembly module, not a component; build for wasm32-wasip2, or wrap it with \
-         `wasm-tools component new`",
+        "is a core WebAssembly module, and no program: it does not export `_start`; build a program, or build \
+         for wasm32-wasip2, or wrap it with `wasm-tools component new`",
     );
 }
 
@@ -166,7 +166,8 @@ fn precompiled_code_is_refused() {
 #[test]
 fn a_component_without_a_handler_is_refused() {
     const EXPECTED: &str = "expected hostler:handler/message-handler@1 or hostler:handler/batch-handler@1, or of \
-        other hosts fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2; build it \
+        other hosts fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2, or of programs \
+         wasi:cli/run@0.2; build it \
         against hostler's WIT, world `handler` or `batch`";
     refused(
         &component("(component)"),

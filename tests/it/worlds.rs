@@ -45,6 +45,7 @@ fn settings() -> Settings {
                 checked: false,
             }),
             outside: None,
+            files: Vec::new(),
         },
         ..Settings::default()
     }
