@@ -13,9 +13,10 @@ fn end(code: u8, reason: []const u8) noreturn {
 pub fn main(init: std.process.Init) !void {
     const io = init.io;
     var buffer: [512]u8 = undefined;
-    var stdin = std.Io.File.stdin().reader(io, &.{});
-    const length = try stdin.interface.readSliceShort(&buffer);
-    var words = std.mem.tokenizeAny(u8, buffer[0..length], " \r\n\t");
+    var body: [512]u8 = undefined;
+    var stdin = std.Io.File.stdin().readerStreaming(io, &buffer);
+    const length = try stdin.interface.readSliceShort(&body);
+    var words = std.mem.tokenizeAny(u8, body[0..length], " \r\n\t");
     const id = words.next() orelse "";
     const amount = words.next() orelse end(drop, "not an order: it needs an id and an amount");
     if (words.next() != null) end(drop, "not an order: it needs an id and an amount");
@@ -26,6 +27,6 @@ pub fn main(init: std.process.Init) !void {
         std.debug.print("order {s} has no amount yet\n", .{id});
         std.process.exit(try_again);
     }
-    var stdout = std.Io.File.stdout().writer(io, &.{});
+    var stdout = std.Io.File.stdout().writerStreaming(io, &.{});
     try stdout.interface.print("invoice {s} {d}\n", .{ id, cents });
 }

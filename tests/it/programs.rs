@@ -333,6 +333,98 @@ async fn limits_hold_for_programs() {
     }
 }
 
+#[tokio::test]
+async fn hostile_programs_stay_within_their_limits() {
+    for mut rig in [
+        module(&Settings::default()),
+        Rig::guest("program", &Settings::default()),
+    ] {
+        let fault = rig.fault("recurse").await;
+        // Rust's own stack is in linear memory, below its data: it ends before that of the host does.
+        let kinds = [
+            FaultKind::StackOverflow,
+            FaultKind::Trap,
+            FaultKind::MemoryLimit,
+        ];
+        assert!(kinds.contains(&fault.kind), "{fault}");
+        // Output over the limits is dropped and counted, on both streams.
+        for body in ["fill:8000000", "lines:200000"] {
+            let report = rig.run(body).await;
+            let bounded = report.log_bytes_dropped > 1_000_000;
+            assert!(
+                bounded || report.outcome != Outcome::Ack,
+                "{body}: {report:?}"
+            );
+            let kept: usize = rig.lines().iter().map(String::len).sum();
+            assert!(kept <= Limits::default().log_attempt, "{body}: {kept}");
+        }
+        // What it reads again and again is there once.
+        assert_eq!(rig.run("input;x").await.outcome, Outcome::Ack);
+        assert_eq!(rig.lines(), ["7 bytes"]);
+        for _ in 0..3 {
+            assert_eq!(rig.run("ack").await.outcome, Outcome::Ack);
+        }
+    }
+}
+
+#[test]
+fn modules_that_declare_too_much_are_refused() {
+    let start = r#"(func (export "_start"))"#;
+    let functions = "(func)".repeat(20) + start;
+    let passive = format!("(module {functions} (elem func {}))", "0 ".repeat(20_000));
+    let memories = "(memory 1)".repeat(60);
+    let memories = format!(r#"(module (memory (export "memory") 1) {memories} {start})"#);
+    let memory = format!(r#"(module (memory (export "memory") 60000) {start})"#);
+    let table = format!(r#"(module (memory (export "memory") 1) (table 9000000 funcref) {start})"#);
+    for (text, part) in [
+        (&passive, "elements in passive segments"),
+        (&memories, "linear memories"),
+        (&memory, "bytes of linear memory"),
+        (&table, "table elements"),
+    ] {
+        let error = Sandbox::load_bytes(&component(text), &Settings::default()).unwrap_err();
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+}
+
+#[test]
+fn damaged_modules_are_refused_or_run() {
+    let whole = std::fs::read(guest_module("program")).unwrap();
+    for end in [9, 100, whole.len() / 2, whole.len() - 1] {
+        let error = Sandbox::load_bytes(&whole[..end], &Settings::default()).unwrap_err();
+        assert!(error.to_string().starts_with("is truncated"), "{error}");
+    }
+    let small = component(
+        r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+        (memory (export "memory") 1)
+        (func (export "_start") (call $exit (i32.const 75))))"#,
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let settings = Settings {
+        limits: Limits {
+            wall: Duration::from_millis(200),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let (mut refused, mut ran) = (0, 0);
+    for at in 0..small.len() {
+        let mut damaged = small.clone();
+        damaged[at] ^= 1 << (at % 8);
+        match Sandbox::load_bytes(&damaged, &settings) {
+            Err(_) => refused += 1,
+            Ok(sandbox) => {
+                runtime.block_on(Rig::of(sandbox).run("x"));
+                ran += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && ran > 0, "{refused} {ran}");
+}
+
 #[test]
 fn modules_that_are_no_programs_are_refused() {
     for (text, part) in [

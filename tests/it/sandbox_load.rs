@@ -166,9 +166,8 @@ fn precompiled_code_is_refused() {
 #[test]
 fn a_component_without_a_handler_is_refused() {
     const EXPECTED: &str = "expected hostler:handler/message-handler@1 or hostler:handler/batch-handler@1, or of \
-        other hosts fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2, or of programs \
-         wasi:cli/run@0.2; build it \
-        against hostler's WIT, world `handler` or `batch`";
+        other hosts fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2, or of \
+        programs wasi:cli/run@0.2; build it against hostler's WIT, world `handler` or `batch`";
     refused(
         &component("(component)"),
         &format!("exports no handler: found nothing, {EXPECTED}"),
@@ -178,11 +177,11 @@ fn a_component_without_a_handler_is_refused() {
         (core instance $i (instantiate $m))
         (func $run (canon lift (core func $i "run")))
         (instance $run (export "run" (func $run)))
-        (export "wasi:cli/run@0.2.6" (instance $run))
+        (export "wasi:http/incoming-handler@0.2.6" (instance $run))
         (export "other" (func $run)))"#;
     refused(
         &component(other),
-        &format!("exports no handler: found wasi:cli/run@0.2.6, other, {EXPECTED}"),
+        &format!("exports no handler: found wasi:http/incoming-handler@0.2.6, other, {EXPECTED}"),
     );
 }
 

@@ -5,8 +5,8 @@
 //!
 //! Answers: `ack`, `nack`, `drop:REASON`, `exit:CODE`, `fail` (an error of `main`).
 //!
-//! Actions: `err:TEXT`, `half:TEXT` (on stderr, without an end), `out:TEXT`, `fill:BYTES` (on stdout), `args`,
-//! `variable:NAME`, `variables` (their names), `input` (its length), `read:PATH`, `list:PATH`, `write:PATH`,
+//! Actions: `err:TEXT`, `half:TEXT` (on stderr, without an end), `out:TEXT`, `fill:BYTES` (on stdout), `lines:N` (on
+//! stderr), `args`, `variable:NAME`, `variables` (their names), `input` (its length), `read:PATH`, `list:PATH`, `write:PATH`,
 //! `open:N` (files of `/files`), `sleep:MS`, `loop`, `grow:MIB`, `recurse`, `panic`, `trap`.
 
 use std::env;
@@ -49,6 +49,7 @@ fn act(name: &str, argument: &str, input: &[u8]) {
         "half" => eprint!("{argument}"),
         "out" => println!("{argument}"),
         "fill" => stdout().write_all(&vec![b'x'; number()]).expect("stdout takes it"),
+        "lines" => (0..number()).for_each(|n| eprintln!("line {n}")),
         "args" => eprintln!("{:?}", env::args().collect::<Vec<_>>()),
         "variable" => eprintln!("{:?}", env::var(argument).ok()),
         "variables" => {
