@@ -451,6 +451,25 @@ fn modules_that_are_no_programs_are_refused() {
     }
 }
 
+#[tokio::test]
+async fn codes_of_a_component_that_hands_them_over_arrive() {
+    let text = r#"(component
+        (import "wasi:cli/exit@0.2.12" (instance $exit
+            (export "exit-with-code" (func (param "status-code" u8)))))
+        (core func $exit (canon lower (func $exit "exit-with-code")))
+        (core module $m
+            (import "host" "exit" (func $exit (param i32)))
+            (func (export "run") (result i32) (call $exit (i32.const 75)) unreachable))
+        (core instance $i (instantiate $m
+            (with "host" (instance (export "exit" (func $exit))))))
+        (func $run (result (result)) (canon lift (core func $i "run")))
+        (instance $run-i (export "run" (func $run)))
+        (export "wasi:cli/run@0.2.12" (instance $run-i)))"#;
+    let mut rig = Rig::bytes(&component(text), &Settings::default());
+    assert_eq!(rig.sandbox.describe().exit_codes, Some(ExitCodes::All));
+    assert_eq!(rig.run("").await.outcome, Outcome::NackRequeue(None));
+}
+
 #[test]
 fn a_component_that_exports_run_is_a_program() {
     let text = r#"(component
