@@ -13,7 +13,7 @@ fn end(code: u8, reason: []const u8) noreturn {
 pub fn main(init: std.process.Init) !void {
     const io = init.io;
     var buffer: [512]u8 = undefined;
-    var stdin = std.Io.File.stdin().reader(io, &.{});
+    var stdin = std.Io.File.stdin().readerStreaming(io, &.{});
     const length = try stdin.interface.readSliceShort(&buffer);
     var words = std.mem.tokenizeAny(u8, buffer[0..length], " \r\n\t");
     const id = words.next() orelse "";
