@@ -13,10 +13,9 @@ fn end(code: u8, reason: []const u8) noreturn {
 pub fn main(init: std.process.Init) !void {
     const io = init.io;
     var buffer: [512]u8 = undefined;
-    var body: [512]u8 = undefined;
-    var stdin = std.Io.File.stdin().readerStreaming(io, &buffer);
-    const length = try stdin.interface.readSliceShort(&body);
-    var words = std.mem.tokenizeAny(u8, body[0..length], " \r\n\t");
+    var stdin = std.Io.File.stdin().readerStreaming(io, &.{});
+    const length = try stdin.interface.readSliceShort(&buffer);
+    var words = std.mem.tokenizeAny(u8, buffer[0..length], " \r\n\t");
     const id = words.next() orelse "";
     const amount = words.next() orelse end(drop, "not an order: it needs an id and an amount");
     if (words.next() != null) end(drop, "not an order: it needs an id and an amount");

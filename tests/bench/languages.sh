@@ -52,6 +52,7 @@ for language in "$@"; do
   esac
   rm -rf "$dir/$language"
   mkdir "$dir/$language"
+  export XDG_DATA_HOME="$dir/$language/data"
   cd "$dir/$language"
   "$hostler" new --lang "$language" probe > /dev/null 2>&1
   cd probe

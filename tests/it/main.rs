@@ -24,6 +24,8 @@ mod cli_dev;
 #[cfg(test)]
 mod cli_new;
 #[cfg(test)]
+mod cli_new_small;
+#[cfg(test)]
 mod cli_new_with;
 #[cfg(test)]
 mod cli_run;

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use templates::{Language, Part};
+use clap::ValueEnum;
+use project::Files;
+use templates::{Language, Part, World};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -21,13 +23,19 @@ Examples:
   hostler new --lang rust billing
   hostler new --lang python parcels && cd parcels && make
   hostler new --lang go shop --with http,publish,key-value
+  hostler new --lang js parcels --minimal
+  hostler new --lang c invoices --world command
 
 The project is a small handler for orders with tests. It builds at once: change
 it into your own. README.md names the tools that it needs; cases.toml is for
 `hostler test`, hostler.toml for `hostler dev` and `hostler run`.
 
 With `--with` the handler charges an order by HTTP, publishes an invoice, keeps
-a total for each customer, or reads a secret. hostler.toml has the grants.")]
+a total for each customer, or reads a secret. hostler.toml has the grants.
+With `--minimal` it acks every message, and there is nothing to remove.
+
+Worlds other than `hostler` have a small project: `command` in Rust, Go, C, C++
+and Zig, `spin` and `wasmcloud` in Rust.")]
 pub(super) struct Args {
     /// The language
     #[arg(long, value_name = "LANGUAGE")]
@@ -36,6 +44,14 @@ pub(super) struct Args {
     /// What the handler does besides answering, separated by commas
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     with: Vec<Part>,
+
+    /// A handler that acks every message, instead of the orders
+    #[arg(long, conflicts_with = "with")]
+    minimal: bool,
+
+    /// What the handler is made for
+    #[arg(long, value_name = "WORLD", default_value = "hostler")]
+    world: World,
 
     /// The name of the project and of its new folder: small letters, digits and `-`
     #[arg(value_name = "NAME", value_parser = name)]
@@ -64,6 +80,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         let hint = format!("give another name, such as {}-handler", args.name);
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
+    let files = files(args)?;
     let folder = PathBuf::from(&args.name);
     let cannot = |path: &Path, error: &std::io::Error| {
         Failure::io(format_args!("cannot write {}", path.display()), error)
@@ -77,7 +94,6 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             _ => cannot(&folder, &error),
         });
     }
-    let files = project::files(args.lang, &args.name, &args.with);
     for (path, content) in &files {
         let path = folder.join(path);
         let dir = path.parent().unwrap_or(&folder);
@@ -88,18 +104,50 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     for path in files.keys() {
         output::line(&folder.join(path).display().to_string())?;
     }
-    let (test, build) = args.lang.commands();
-    let handler = args.lang.handler(&args.name);
+    let mut next = vec![format!("cd {}", args.name)];
+    let has_tests = args.world == World::Hostler && !args.minimal;
+    next.extend(args.lang.before_build(has_tests).map(str::to_owned));
+    next.push(args.lang.build(args.world).to_owned());
+    let handler = args.lang.handler(args.world, &args.name);
     // The handler needs its grants.
-    let config = match args.with.is_empty() {
+    let config = match args.with.is_empty() && args.world != World::Wasmcloud {
         true => "",
         false => " --config hostler.toml",
     };
-    output::people(&format!(
-        "\nNext:\n  cd {}\n  {test}\n  {build}\n  hostler test {handler} cases.toml{config}\n  hostler dev\n",
-        args.name
-    ));
+    next.push(format!("hostler test {handler} cases.toml{config}"));
+    next.push("hostler dev".to_owned());
+    output::people(&format!("\nNext:\n  {}\n", next.join("\n  ")));
     Ok(Exit::Ok)
+}
+
+/// The files that were asked for.
+fn files(args: &Args) -> Result<Files, Failure> {
+    if args.world == World::Hostler {
+        return Ok(match args.minimal {
+            true => project::minimal(args.lang, &args.name),
+            false => project::files(args.lang, &args.name, &args.with),
+        });
+    }
+    let world = word(args.world);
+    if args.minimal || !args.with.is_empty() {
+        let what = format!("--world {world} has one project, without --minimal and --with");
+        return Err(Failure::new(Exit::Usage, what));
+    }
+    if let Some(files) = args.world.project(args.lang) {
+        return Ok(project::project(files, &args.name));
+    }
+    let languages = Language::value_variants().iter();
+    let having = languages.filter(|language| args.world.project(**language).is_some());
+    let names: Vec<_> = having.map(|language| word(*language)).collect();
+    let what = format!("--world {world} has no project in {}", word(args.lang));
+    let hint = format!("it has one in: {}", names.join(", "));
+    Err(Failure::new(Exit::Usage, what).hint(hint))
+}
+
+/// The word for a value on the command line.
+fn word(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Puts a project together: the example of its language, and with `--with` the files of the parts.
+//! Puts a project together: the example of its language, and with `--with` the files of the parts. With
+//! `--minimal`, a handler that only acks stands in the place of the orders.
 //!
 //! A line `@with http publish`, in a comment of any language, begins lines for these parts: they stay if one of
 //! the parts is asked for. `@end` ends them; blocks may hold blocks. A file of which nothing stays is left out. So the files, as they
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 
-use super::templates::{COMMON, Language, Part};
+use super::templates::{COMMON, File, Language, Part};
 
 /// The name of the examples; a new project has its own name instead.
 const EXAMPLE: &str = "orders-handler";
@@ -16,16 +17,48 @@ const EXAMPLE: &str = "orders-handler";
 /// Where an example has the WIT package. Beside a world of the project it is among the dependencies.
 const PACKAGE: &str = "wit/world.wit";
 
-/// The files of a project of this name, with these parts: their paths and contents.
-pub(super) fn files(
-    language: Language,
-    name: &str,
-    with: &[Part],
-) -> BTreeMap<&'static str, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for file in language.example() {
-        files.insert(file.path, named(file.bytes, name));
+/// The paths and contents of a project.
+pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
+
+/// The project, with this name.
+pub(super) fn project(files: &[File], name: &str) -> Files {
+    let files = files.iter();
+    files.map(|f| (f.path, named(f.bytes, name))).collect()
+}
+
+/// The smallest project of this name.
+pub(super) fn minimal(language: Language, name: &str) -> Files {
+    let kept = language.example().iter();
+    let kept = kept.filter(|file| !is_of_orders(file.path));
+    let files = kept.map(|file| (file.path, named(&generic(file.bytes), name)));
+    let own = language.minimal().iter();
+    let own = own.map(|file| (file.path, named(file.bytes, name)));
+    files.chain(own).collect()
+}
+
+/// Whether a file of an example is about orders, and not about hostler or the build.
+fn is_of_orders(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let begins = |start: &&str| name.starts_with(start);
+    !path.starts_with("wit/") && ["order", "test_order", "json."].iter().any(|s| begins(s))
+}
+
+/// A file of an example without the orders: their queue, their tests, what it says about them.
+fn generic(bytes: &[u8]) -> Vec<u8> {
+    match str::from_utf8(bytes) {
+        Ok(text) => text
+            .replace("\"orders\"", &format!("\"{EXAMPLE}\""))
+            .replace("\"orders:dead\"", &format!("\"{EXAMPLE}:dead\""))
+            .replace("order.zig", "handler.zig")
+            .replace(": the orders example", "")
+            .into_bytes(),
+        Err(_) => bytes.to_vec(),
     }
+}
+
+/// The project of the example of this language, with this name and these parts.
+pub(super) fn files(language: Language, name: &str, with: &[Part]) -> Files {
+    let mut files = project(language.example(), name);
     if with.is_empty() {
         return files;
     }
@@ -48,13 +81,7 @@ pub(super) fn files(
 }
 
 /// Add the lines of these parts behind the beginning of a file.
-fn add(
-    files: &mut BTreeMap<&'static str, Vec<u8>>,
-    path: &'static str,
-    begin: Option<Vec<u8>>,
-    bytes: &[u8],
-    with: &[Part],
-) {
+fn add(files: &mut Files, path: &'static str, begin: Option<Vec<u8>>, bytes: &[u8], with: &[Part]) {
     let mut content = begin.unwrap_or_default();
     match str::from_utf8(bytes) {
         Ok(text) => content.extend(chosen(text, with).into_bytes()),
@@ -160,6 +187,22 @@ mod tests {
                 assert!(open >= 0, "{}: {line}", file.path);
             }
             assert_eq!(open, 0, "{}", file.path);
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_orders_stays_in_a_minimal_project() {
+        for language in Language::value_variants() {
+            for (path, bytes) in minimal(*language, "parcel-desk") {
+                let text = String::from_utf8_lossy(&bytes).to_lowercase();
+                // The world of JavaScript has this name. Bindings speak of the order of fields.
+                let text = text.replace("--world orders", "");
+                assert!(
+                    !text.contains("order")
+                        || ["wit/", "bindings/"].iter().any(|d| path.starts_with(d)),
+                    "{language:?}: {path}"
+                );
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! The files of `hostler new`: the examples, as they were when hostler was built, and what stands in their
-//! place with `--with`. A test compares the lists with the folders.
+//! The files of `hostler new`: the examples, as they were when hostler was built, what stands in their place
+//! with `--with` and `--minimal`, and the projects of other worlds. A test compares the lists with the folders.
 
 use clap::ValueEnum;
 
@@ -22,6 +22,19 @@ pub(super) enum Language {
     Cpp,
     /// Zig
     Zig,
+}
+
+/// What a handler is made for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum World {
+    /// The interfaces of hostler
+    Hostler,
+    /// A program: the body on stdin, the outcome by the exit code
+    Command,
+    /// The Redis trigger of Spin
+    Spin,
+    /// The messages of wasmCloud
+    Wasmcloud,
 }
 
 /// Something that a handler does besides answering.
@@ -58,7 +71,47 @@ macro_rules! files {
 pub(super) const COMMON: &[File] = files!("with/common":
     "README.md" "cases.toml" "hostler.toml" "shop-token" "wit/deps/hostler/world.wit" "wit/orders.wit");
 
+impl World {
+    /// The files of a whole project of another world; `None` = this language has no such project.
+    pub(super) fn project(self, language: Language) -> Option<&'static [File]> {
+        Some(match (self, language) {
+            (Self::Hostler, _) => language.example(),
+            (Self::Command, Language::Rust) => files!("command/rust":
+                ".gitignore" "Cargo.toml" "README.md" "cases.toml" "hostler.toml" "src/main.rs"),
+            (Self::Command, Language::Go) => files!("command/go":
+                ".gitignore" "README.md" "cases.toml" "go.mod" "hostler.toml" "main.go"),
+            (Self::Command, Language::C) => files!("command/c":
+                ".gitignore" "Makefile" "README.md" "cases.toml" "hostler.toml" "main.c" "toolchains.mk"),
+            (Self::Command, Language::Cpp) => files!("command/cpp":
+                ".gitignore" "Makefile" "README.md" "cases.toml" "hostler.toml" "main.cpp" "toolchains.mk"),
+            (Self::Command, Language::Zig) => files!("command/zig":
+                ".gitignore" "Makefile" "README.md" "cases.toml" "hostler.toml" "main.zig" "toolchains.mk"),
+            (Self::Spin, Language::Rust) => files!("spin/rust":
+                ".gitignore" "Cargo.lock" "Cargo.toml" "README.md" "cases.toml" "hostler.toml" "src/lib.rs"),
+            (Self::Wasmcloud, Language::Rust) => files!("wasmcloud/rust":
+                ".gitignore" "Cargo.lock" "Cargo.toml" "README.md" "cases.toml" "hostler.toml" "src/lib.rs"),
+            _ => return None,
+        })
+    }
+}
+
 impl Language {
+    /// The files with `--minimal` that replace those of the example.
+    pub(super) fn minimal(self) -> &'static [File] {
+        match self {
+            Self::Rust => {
+                files!("minimal/rust": "Cargo.toml" "README.md" "cases.toml" "src/lib.rs")
+            }
+            Self::Js => files!("minimal/js": "README.md" "cases.toml" "src/handler.js"),
+            Self::Ts => files!("minimal/ts": "README.md" "cases.toml" "src/handler.ts"),
+            Self::Python => files!("minimal/python": "README.md" "app.py" "cases.toml"),
+            Self::Go => files!("minimal/go": "README.md" "cases.toml" "main.go"),
+            Self::C => files!("minimal/c": "README.md" "cases.toml" "main.c"),
+            Self::Cpp => files!("minimal/cpp": "README.md" "cases.toml" "main.cpp"),
+            Self::Zig => files!("minimal/zig": "README.md" "cases.toml" "main.zig"),
+        }
+    }
+
     /// The files with `--with` that replace those of the example, or are new.
     pub(super) fn with(self) -> &'static [File] {
         match self {
@@ -150,10 +203,11 @@ impl Language {
         is_taken.then_some("the Go tools keep this name for themselves")
     }
 
-    /// The path of the built component.
-    pub(super) fn handler(self, name: &str) -> String {
-        match self {
-            Self::Rust => {
+    /// The path of the built handler.
+    pub(super) fn handler(self, world: World, name: &str) -> String {
+        match (self, world) {
+            (Self::Rust, World::Command) => "target/wasm32-wasip1/release/handler.wasm".to_owned(),
+            (Self::Rust, _) => {
                 let name = name.replace('-', "_");
                 format!("target/wasm32-wasip2/release/{name}.wasm")
             }
@@ -161,15 +215,25 @@ impl Language {
         }
     }
 
-    /// The commands that run its unit tests and that build it.
-    pub(super) fn commands(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Rust => (
-                "cargo test --release",
-                "cargo build --release --target wasm32-wasip2",
-            ),
-            Self::Js | Self::Ts => ("npm install && npm test", "npm run build"),
-            Self::Python | Self::Go | Self::C | Self::Cpp | Self::Zig => ("make test", "make"),
+    /// The command that runs the unit tests of the example, or only what must come before a build.
+    pub(super) fn before_build(self, has_tests: bool) -> Option<&'static str> {
+        match (self, has_tests) {
+            (Self::Rust, true) => Some("cargo test --release"),
+            (Self::Js | Self::Ts, true) => Some("npm install && npm test"),
+            (Self::Js | Self::Ts, false) => Some("npm install"),
+            (_, true) => Some("make test"),
+            (_, false) => None,
+        }
+    }
+
+    /// The command that builds it.
+    pub(super) fn build(self, world: World) -> &'static str {
+        match (self, world) {
+            (Self::Rust, World::Command) => "cargo build --release --target wasm32-wasip1",
+            (Self::Rust, _) => "cargo build --release --target wasm32-wasip2",
+            (Self::Js | Self::Ts, _) => "npm run build",
+            (Self::Go, World::Command) => "GOOS=wasip1 GOARCH=wasm go build -o handler.wasm",
+            _ => "make",
         }
     }
 }
@@ -216,6 +280,12 @@ mod tests {
             let folder = language.to_possible_value().unwrap().get_name().to_owned();
             same(language.example(), &folder);
             same(language.with(), &format!("with/{folder}"));
+            same(language.minimal(), &format!("minimal/{folder}"));
+            for world in [World::Command, World::Spin, World::Wasmcloud] {
+                let name = world.to_possible_value().unwrap().get_name().to_owned();
+                let files = world.project(*language).unwrap_or_default();
+                same(files, &format!("{name}/{folder}"));
+            }
         }
         same(COMMON, "with/common");
     }

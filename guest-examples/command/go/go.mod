@@ -1,0 +1,3 @@
+module example.com/orders-handler
+
+go 1.25

@@ -1,0 +1,9 @@
+// A handler: it acks every message.
+
+import type { Message, Outcome } from "hostler:handler/types@1.1.0";
+
+export const messageHandler = {
+  handle(message: Message): Outcome {
+    return { tag: "ack" };
+  },
+};

@@ -1,0 +1,1 @@
+../../../../tests/guests-foreign/spin/print/src/lib.rs

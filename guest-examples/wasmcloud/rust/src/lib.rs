@@ -1,0 +1,1 @@
+../../../../tests/guests-foreign/wasmcloud/echo/src/lib.rs
