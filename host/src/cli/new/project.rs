@@ -40,7 +40,7 @@ pub(super) fn minimal(language: Language, name: &str) -> Files {
 fn is_of_orders(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let begins = |start: &&str| name.starts_with(start);
-    !path.starts_with("wit/") && ["order", "test_order", "json."].iter().any(|s| begins(s))
+    !path.starts_with("wit/") && ["order", "test_order", "json."].iter().any(begins)
 }
 
 /// A file of an example without the orders: their queue, their tests, what it says about them.
