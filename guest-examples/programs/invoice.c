@@ -26,7 +26,7 @@ int main(void) {
     char *rest;
     unsigned long cents = strtoul(amount, &rest, 10);
     if (*rest != '\0') {
-        end(DROP, "not an order: the amount is no number");
+        end(DROP, "not an order: the amount is not a number");
     }
     if (cents == 0) {
         fprintf(stderr, "order %s has no amount yet\n", id);

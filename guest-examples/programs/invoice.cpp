@@ -28,7 +28,7 @@ int main() {
     const char *last = amount.data() + amount.size();
     auto [rest, error] = std::from_chars(amount.data(), last, cents);
     if (error != std::errc{} || rest != last) {
-        return end(drop, "not an order: the amount is no number");
+        return end(drop, "not an order: the amount is not a number");
     }
     if (cents == 0) {
         return end(try_again, "order " + id + " has no amount yet");

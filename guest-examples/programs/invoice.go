@@ -34,7 +34,7 @@ func main() {
 	}
 	cents, err := strconv.ParseUint(amount, 10, 32)
 	if err != nil {
-		end(drop, "not an order: the amount is no number")
+		end(drop, "not an order: the amount is not a number")
 	}
 	if cents == 0 {
 		end(tryAgain, "order "+id+" has no amount yet")

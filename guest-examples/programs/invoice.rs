@@ -30,7 +30,7 @@ fn main() {
             stdout().write_all(invoice.as_bytes()).expect("stdout takes it");
         }
         Err(_) => {
-            eprintln!("not an order: the amount is no number");
+            eprintln!("not an order: the amount is not a number");
             exit(DROP);
         }
     }

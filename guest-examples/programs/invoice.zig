@@ -21,7 +21,7 @@ pub fn main(init: std.process.Init) !void {
     if (words.next() != null) end(drop, "not an order: it needs an id and an amount");
     if (std.mem.eql(u8, amount, "crash")) std.debug.panic("a bug in order {s}", .{id});
     const cents = std.fmt.parseInt(u32, amount, 10) catch
-        end(drop, "not an order: the amount is no number");
+        end(drop, "not an order: the amount is not a number");
     if (cents == 0) {
         std.debug.print("order {s} has no amount yet\n", .{id});
         std.process.exit(try_again);

@@ -504,7 +504,7 @@ async fn invoices(language: &str) {
     assert_eq!(rig.lines(), ["order A-2 has no amount yet"]);
     let reason = "not an order: it needs an id and an amount";
     assert_eq!(rig.run("what is this?").await.outcome, dropped(reason));
-    let reason = "not an order: the amount is no number";
+    let reason = "not an order: the amount is not a number";
     assert_eq!(rig.run("A-3 many").await.outcome, dropped(reason));
     let fault = rig.fault("A-4 crash").await;
     assert!(fault.detail.contains("stderr: "), "{fault}");

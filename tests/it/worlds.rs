@@ -118,7 +118,7 @@ async fn a_fault_in_each_world_is_that_of_a_native_handler() {
     }
 }
 
-/// A component for one of the worlds: whatever the message is, its answer is these bytes.
+/// A component for one of the worlds. It answers each message with these bytes.
 fn answering(interface: &str, answer: &str) -> Vec<u8> {
     let (types, lifted, params, export) = match interface {
         "spin" => (

@@ -58,7 +58,7 @@ impl Interface {
         }
     }
 
-    /// How the version begins; nothing = there is none.
+    /// The beginning of the version; empty = the name has no version.
     const fn version(self) -> &'static str {
         match self {
             Self::Message | Self::Batch => "1.",

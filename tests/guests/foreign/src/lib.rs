@@ -42,5 +42,5 @@ pub fn handle(body: &[u8], extra: &dyn Fn(&str, &str) -> bool) -> Result<(), Str
 
 fn number(text: &str) -> u64 {
     text.parse()
-        .unwrap_or_else(|_| panic!("`{text}` is no number"))
+        .unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }
