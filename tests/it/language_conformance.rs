@@ -7,17 +7,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Call, Limits, LogSink, Settings};
+use hostler::sandbox::{Call, Limits, LogSink, Settings, Start};
 use hostler_tests::guests::language;
 use hostler_tests::rig::{Rig, message};
 
 use crate::language_table::{Answer, Row, for_every_language, rows};
+use crate::sandbox_compile::by_child;
 
 for_every_language!(answers_as_the_table_says);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
-    let mut rig = rig("rust-batch", 1);
+    let mut rig = rig("rust-batch", 1, true);
     let mut messages = Vec::new();
     for row in rows() {
         let report = rig.call(&message_of(&row), row.attempt).await;
@@ -51,8 +52,12 @@ async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
 }
 
 async fn answers_as_the_table_says(name: &str) {
-    for reuse in [1, 1_000] {
-        let mut rig = rig(name, reuse);
+    for (reuse, snapshot) in [(1, true), (1, false), (1_000, true)] {
+        let mut rig = rig(name, reuse, snapshot);
+        if rig.sandbox.describe().start == Start::Short && !snapshot {
+            // The same as before.
+            continue;
+        }
         let mut wrong = Vec::new();
         for row in rows() {
             if let Err(got) = check(&mut rig, &row).await {
@@ -61,23 +66,23 @@ async fn answers_as_the_table_says(name: &str) {
         }
         assert!(
             wrong.is_empty(),
-            "{name}, reuse {reuse}:\n{}",
+            "{name}, reuse {reuse}, snapshot {snapshot}:\n{}",
             wrong.join("\n")
         );
     }
 }
 
-fn rig(name: &str, reuse: u32) -> Rig {
+fn rig(name: &str, reuse: u32, snapshot: bool) -> Rig {
     let settings = Settings {
         reuse,
-        limits: Limits {
+        snapshot,
+        ..by_child(Limits {
             // The machine may be slow.
             wall: Duration::from_secs(50),
             cpu: Duration::from_secs(50),
             compile_time: Duration::from_secs(600),
             ..Limits::default()
-        },
-        ..Settings::default()
+        })
     };
     Rig::file(&language(name), &settings)
 }

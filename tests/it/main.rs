@@ -217,6 +217,7 @@ mod sandbox_limits;
 mod sandbox_load;
 #[cfg(test)]
 mod sandbox_logs;
+mod sandbox_snapshot;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]

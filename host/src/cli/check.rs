@@ -11,7 +11,7 @@ use crate::cli::text::{millis, or_dash, size};
 use crate::cli::{Variables, output};
 use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
 use crate::host::component;
-use crate::sandbox::{Description, ExitCodes, Import, Need, Settings};
+use crate::sandbox::{Description, ExitCodes, Import, Need, Settings, Start};
 
 /// Say what a component is and needs, or whether a configuration is right
 #[derive(Debug, clap::Args)]
@@ -169,6 +169,8 @@ struct ComponentJson<'a> {
     tables: u32,
     table_initial_elements: u64,
     pooling: bool,
+    /// Whether an instance begins from a snapshot, and if not, why: `short`, `snapshot` or `whole`.
+    start: &'a Start,
     /// For a program: `all`, or `0-1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_codes: Option<&'static str>,
@@ -214,6 +216,7 @@ impl<'a> ComponentJson<'a> {
             tables: description.tables,
             table_initial_elements: description.table_initial,
             pooling: description.pooling,
+            start: &description.start,
             exit_codes: description.exit_codes.map(|codes| match codes {
                 ExitCodes::All => "all",
                 ExitCodes::ZeroOrOne => "0-1",
@@ -258,7 +261,15 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
         }
     });
     let codes = codes.map(|codes| ("exit codes", codes.to_owned()));
-    let facts = facts.into_iter().chain(codes);
+    let start = match &description.start {
+        Start::Short => None,
+        Start::Snapshot { instructions } => Some(format!(
+            "from a snapshot: an instance need not run {instructions} instructions"
+        )),
+        Start::Whole { reason } => Some(format!("in each instance, without a snapshot: {reason}")),
+    };
+    let start = start.map(|start| ("start", start));
+    let facts = facts.into_iter().chain(start).chain(codes);
     let facts = output::table(facts.map(|(name, value)| [name.to_owned(), value]));
     if description.imports.is_empty() {
         return format!("{facts}\n\nimports  nothing");

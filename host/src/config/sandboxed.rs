@@ -118,6 +118,7 @@ impl Collected {
                     .0,
             },
             program: self.program(),
+            snapshot: self.or_default(&handler::SNAPSHOT),
             cache: self.compile_cache(),
             ..sandbox::Settings::default()
         }

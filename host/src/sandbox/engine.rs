@@ -77,7 +77,7 @@ impl Pace {
 }
 
 /// The engine settings that compiled code depends on.
-fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config> {
+pub(super) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config> {
     let limits = &settings.limits;
     let mut config = Config::new();
     config

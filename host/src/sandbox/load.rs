@@ -13,7 +13,7 @@ use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance, InstancePre};
 
-use super::compile::Tried;
+use super::compile::{Start, Tried};
 use super::error::{LoadError, describe, display_name};
 use super::fault::host_panic;
 use super::first_instance::{PAGE, make, required};
@@ -67,6 +67,8 @@ pub struct Description {
     pub table_initial: u64,
     /// Whether instances come from a pool; false = memory is mapped for each instance.
     pub pooling: bool,
+    /// What an instance runs before its first message.
+    pub start: Start,
     /// For a program: its exit codes.
     pub exit_codes: Option<ExitCodes>,
 }
@@ -193,6 +195,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             tables: required.num_tables,
             table_initial: required.max_initial_table_size.unwrap_or(0),
             pooling: built.pooling,
+            start: compiled.start.clone(),
             exit_codes: program.as_ref().map(|(_, codes)| *codes),
         },
         engine: built.engine,

@@ -51,6 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use call::{BatchEffects, BatchReport, Call, Report};
+pub use compile::Start;
 pub use error::LoadError;
 pub use grants::{Directory, Grants, Import, Need, Values};
 pub use instance::Slot;

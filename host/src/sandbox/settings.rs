@@ -52,6 +52,8 @@ pub struct Settings {
     pub program: Program,
     /// The memory allocation of instances.
     pub allocation: Allocation,
+    /// Whether instances may begin from a snapshot, after their start. Applies to [`Compiler::Child`].
+    pub snapshot: bool,
     /// The compiler.
     pub compiler: Compiler,
     /// The cache of compiled code.
@@ -74,11 +76,19 @@ impl Default for Settings {
             grants: Grants::default(),
             program: Program::default(),
             allocation: Allocation::default(),
+            snapshot: true,
             compiler: Compiler::default(),
             cache: None,
             background: false,
             variation: None,
         }
+    }
+}
+
+impl Settings {
+    /// Whether snapshots are made.
+    pub(super) fn makes_snapshots(&self) -> bool {
+        self.snapshot && matches!(self.compiler, Compiler::Child { .. })
     }
 }
 

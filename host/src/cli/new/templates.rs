@@ -175,7 +175,8 @@ impl Language {
                 "bindings/hostler_handler_types/wit_bindings.go"
                 "bindings/wit_exports/wit_exports.go"
                 "cases.toml" "go.mod" "go.sum" "hostler.toml" "main.go" "order/order.go"
-                "order/order_test.go" "toolchains.mk" "wasi_snapshot_preview1.reactor.wasm"
+                "order/order_test.go" "resume_wasip1.go" "resume_wasip1.s" "toolchains.mk"
+                "wasi_snapshot_preview1.reactor.wasm"
                 "wit/world.wit"),
             Self::C => files!("c":
                 ".gitignore" "Makefile" "README.md" "bindings/handler.c" "bindings/handler.h"

@@ -45,6 +45,10 @@ section! { "Handler";
         .default("60s")
         .check(|d| between(d, Duration::from_millis(1), DAY));
 
+    /// Run the start of a component once, when it is loaded, and begin each instance after it. `false` runs it
+    /// in each instance. `hostler check` says what applies.
+    SNAPSHOT: bool = ("snapshot", "BOOL").default("true");
+
     /// The longest wall time of an attempt, waiting included. Fault: `wall-timeout`.
     TIMEOUT: Duration = ("timeout", "DURATION")
         .default("5s")

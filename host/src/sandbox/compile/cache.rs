@@ -1,7 +1,7 @@
 //! The cache of compiled code on disk.
 //!
-//! An entry is a file named by its [`Key`]: a magic number, a digest of key and code, and the code. An
-//! entry is written to a temporary file and renamed, so that a reader sees a whole entry or none. The
+//! An entry is a file named by its [`Key`]: a magic number, a digest of the key and the rest, the length of the
+//! [`Start`] in four bytes, the start as JSON, and the code. An entry is written to a temporary file and renamed, so that a reader sees a whole entry or none. The
 //! digest is checked in the same bytes that are run, so that a damaged entry only costs a compilation.
 //!
 //! The digest is not a secret: a process that can write here as this user can run code as this user
@@ -20,13 +20,17 @@ use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 
-use super::Artifact;
+use super::{Artifact, Start};
 use crate::sandbox::WASMTIME_VERSION;
 use crate::sandbox::settings::Cache;
 
-const MAGIC: &[u8; 16] = b"hostler code 1\r\n";
+const MAGIC: &[u8; 16] = b"hostler code 2\r\n";
 const DIGEST: usize = 32;
-const HEAD: usize = MAGIC.len() + DIGEST;
+const LENGTH: usize = size_of::<u32>();
+const HEAD: usize = MAGIC.len() + DIGEST + LENGTH;
+
+/// Bytes of a [`Start`].
+const START_MAX: usize = 16 << 10;
 
 /// The checks that code has passed before it is cached. A new check has a new number.
 const CHECKS: u32 = 1;
@@ -58,10 +62,11 @@ pub(super) struct Key([u8; DIGEST]);
 
 impl Key {
     /// The key of a component, compiler version, CPU and settings.
-    pub(super) fn new(engine: &Engine, component: &[u8; DIGEST]) -> Self {
+    pub(super) fn new(engine: &Engine, component: &[u8; DIGEST], snapshot: bool) -> Self {
         let mut state = Sha256Hasher(Sha256::new());
         state.0.update(component);
         CHECKS.hash(&mut state);
+        snapshot.hash(&mut state);
         WASMTIME_VERSION.hash(&mut state);
         env!("CARGO_PKG_VERSION").hash(&mut state);
         std::env::consts::ARCH.hash(&mut state);
@@ -114,10 +119,14 @@ impl Dir {
     }
 
     /// The entry of this key, if it exists, is valid, and has at most `code_max` bytes of code.
-    pub(super) fn get(&self, key: &Key, code_max: u64) -> Option<Artifact> {
+    pub(super) fn get(&self, key: &Key, code_max: u64) -> Option<(Artifact, Start)> {
         let path = self.path.join(key.name());
-        match read(&path, key, code_max.saturating_add(HEAD as u64)) {
-            Ok(artifact) => Some(artifact),
+        match read(
+            &path,
+            key,
+            code_max.saturating_add((HEAD + START_MAX) as u64),
+        ) {
+            Ok(entry) => Some(entry),
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(unusable) => {
                 let path = path.display();
@@ -133,8 +142,11 @@ impl Dir {
     }
 
     /// Store this code. An error is only logged.
-    pub(super) fn put(&self, key: &Key, code: &[u8]) {
-        let size = (HEAD as u64).saturating_add(code.len() as u64);
+    pub(super) fn put(&self, key: &Key, start: &Start, code: &[u8]) {
+        let Ok(start) = serde_json::to_vec(start) else {
+            return;
+        };
+        let size = (HEAD as u64 + start.len() as u64).saturating_add(code.len() as u64);
         if size > self.max_bytes {
             tracing::debug!(
                 size,
@@ -145,7 +157,7 @@ impl Dir {
         }
         let written = self
             .evict(self.max_bytes - size)
-            .and_then(|()| self.write(key, code))
+            .and_then(|()| self.write(key, &start, code))
             // Other hosts may have written at the same time.
             .and_then(|()| self.evict(self.max_bytes));
         if let Err(error) = written {
@@ -154,8 +166,11 @@ impl Dir {
         }
     }
 
-    fn write(&self, key: &Key, code: &[u8]) -> io::Result<()> {
+    fn write(&self, key: &Key, start: &[u8], code: &[u8]) -> io::Result<()> {
         let name = key.name();
+        let length = u32::try_from(start.len())
+            .map_err(io::Error::other)?
+            .to_be_bytes();
         // Not the process id: hosts in several containers may share a directory, each with id 1.
         let random = fastrand::u64(..);
         let partial = self.path.join(format!("{name}.{random:016x}{PARTIAL}"));
@@ -167,7 +182,9 @@ impl Dir {
         // Not synced: the digest of an entry that a crash damaged does not match.
         let written = file
             .write_all(MAGIC)
-            .and_then(|()| file.write_all(&digest(key, code)))
+            .and_then(|()| file.write_all(&digest(key, &[&length, start, code])))
+            .and_then(|()| file.write_all(&length))
+            .and_then(|()| file.write_all(start))
             .and_then(|()| file.write_all(code))
             .and_then(|()| fs::rename(&partial, self.path.join(name)));
         if written.is_err() {
@@ -253,7 +270,7 @@ enum Unusable {
     Damaged,
 }
 
-fn read(path: &Path, key: &Key, most: u64) -> Result<Artifact, Unusable> {
+fn read(path: &Path, key: &Key, most: u64) -> Result<(Artifact, Start), Unusable> {
     let mut file = OpenOptions::new()
         .read(true)
         // Do not follow a link, and do not wait for the writer of a pipe.
@@ -270,12 +287,21 @@ fn read(path: &Path, key: &Key, most: u64) -> Result<Artifact, Unusable> {
     }
     let mut bytes = vec![0; size];
     file.read_exact(&mut bytes)?;
-    let (head, code) = bytes.split_at(HEAD);
-    if &head[..MAGIC.len()] != MAGIC || head[MAGIC.len()..] != digest(key, code) {
+    let (magic, rest) = bytes.split_at(MAGIC.len());
+    let (kept, rest) = rest.split_at(DIGEST);
+    if magic != MAGIC || kept != digest(key, &[rest]) {
         return Err(Unusable::Damaged);
     }
+    let start = rest.split_first_chunk().and_then(|(length, rest)| {
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        serde_json::from_slice(rest.get(..length)?)
+            .ok()
+            .map(|start| (length, start))
+    });
+    let (length, start) = start.ok_or(Unusable::Damaged)?;
     touch(&file);
-    Artifact::new(bytes, HEAD..size).ok_or(Unusable::Damaged)
+    let artifact = Artifact::new(bytes, HEAD + length..size).ok_or(Unusable::Damaged)?;
+    Ok((artifact, start))
 }
 
 /// Mark an entry as used. If that fails, the entry is removed early, which costs a compilation.
@@ -283,9 +309,11 @@ fn touch(file: &File) {
     drop(file.set_modified(SystemTime::now()));
 }
 
-fn digest(key: &Key, code: &[u8]) -> [u8; DIGEST] {
+fn digest(key: &Key, parts: &[&[u8]]) -> [u8; DIGEST] {
     let mut state = Sha256::new();
     state.update(key.0);
-    state.update(code);
+    for part in parts {
+        state.update(part);
+    }
     state.finalize().into()
 }

@@ -10,7 +10,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::job::{Answer, ERROR_TEXT_MAX, ERROR_TEXT_SHOWN, Job, Task, Verdict};
+use super::job::{Answer, ERROR_TEXT_MAX, ERROR_TEXT_SHOWN, Job, Task, Verdict, WithoutSnapshot};
+use super::snapshot::Snapshot;
 use super::{Artifact, COMMAND, Tried};
 use crate::delivery::outcome::{Fault, FaultKind};
 use crate::delivery::text::{printable, truncate_utf8};
@@ -53,7 +54,58 @@ impl Children<'_> {
             Answer::Engine => Err(LoadError::Engine { detail }),
             Answer::Memory => Err(self.compile_memory()),
             Answer::Panicked => Err(LoadError::CompilerPanicked { detail }),
-            Answer::Verdict | Answer::Unconfined => Err(unexpected()),
+            Answer::Verdict | Answer::Snapshot | Answer::WithoutSnapshot | Answer::Unconfined => {
+                Err(unexpected())
+            }
+        }
+    }
+
+    /// Run the start of the component in a child process.
+    ///
+    /// # Errors
+    /// There is no snapshot. No error of a child is more than that: the component itself is compiled next.
+    pub(super) fn snapshot(self, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
+        let limits = &self.settings.limits;
+        let max = (component.len() as u64).saturating_add(limits.memory as u64);
+        let refused = |reason: String| Err(WithoutSnapshot::Refused(reason));
+        let full = match self.ask(Task::Snapshot, component, max) {
+            Ok(full) => full,
+            Err(Failed::Load(error)) => return refused(error.to_string()),
+            Err(Failed::Late) => {
+                let limit = limits.compile_time;
+                return refused(format!(
+                    "it takes longer than {limit:?} (limit `compile_time`)"
+                ));
+            }
+            Err(Failed::TooLarge) => return refused(format!("it has more than {max} bytes")),
+            Err(Failed::Memory) => {
+                let limit = limits.compile_memory;
+                return refused(format!(
+                    "it takes more than {limit} bytes (limit `compile_memory`)"
+                ));
+            }
+            Err(Failed::Crashed(detail)) => return refused(format!("its process ended: {detail}")),
+        };
+        let unknown = || refused(unexpected().to_string());
+        match full.answer {
+            Answer::Snapshot => {
+                let Some((instructions, _)) = full.text.split_first_chunk() else {
+                    return unknown();
+                };
+                let instructions = u64::from_be_bytes(*instructions);
+                let mut component = full.text;
+                component.drain(..size_of::<u64>());
+                Ok(Snapshot {
+                    component,
+                    instructions,
+                })
+            }
+            Answer::WithoutSnapshot => match serde_json::from_slice(&full.text) {
+                Ok(WithoutSnapshot::Refused(reason)) => refused(shown(&reason)),
+                Ok(short) => Err(short),
+                Err(_) => unknown(),
+            },
+            _ => unknown(),
         }
     }
 
@@ -130,7 +182,7 @@ impl Children<'_> {
             .env("RAYON_NUM_THREADS", cores.to_string());
         match task {
             // The limit counts address space, and each arena of glibc reserves much.
-            Task::Compile => command.env("MALLOC_ARENA_MAX", "2"),
+            Task::Compile | Task::Snapshot => command.env("MALLOC_ARENA_MAX", "2"),
             // Freed memory that a trial uses again would not be measured.
             _ => command
                 .env("MALLOC_ARENA_MAX", "1")
@@ -238,7 +290,7 @@ impl FullAnswer {
     /// The text, for people; empty if it is code.
     fn shown(&self) -> String {
         match self.answer {
-            Answer::Code => String::new(),
+            Answer::Code | Answer::Snapshot => String::new(),
             _ => shown(&String::from_utf8_lossy(&self.text)),
         }
     }
@@ -269,7 +321,7 @@ fn read_part(stdout: &mut impl Read, code_max: u64) -> Result<FullAnswer, NoAnsw
     let answer = Answer::from_byte(tag).ok_or(NoAnswer::Cut)?;
     let length = u64::from_be_bytes(length);
     let max = match answer {
-        Answer::Code => code_max,
+        Answer::Code | Answer::Snapshot => code_max,
         _ => ERROR_TEXT_MAX,
     };
     if length > max {

@@ -27,6 +27,8 @@ pub(super) const ERROR_TEXT_SHOWN: usize = 1 << 10;
 pub(super) enum Task {
     /// Compile the component of the input.
     Compile,
+    /// Run the start of the component of the input, and answer with a component that begins after it.
+    Snapshot,
     /// Load the code of the input, make one instance, and measure both.
     Try,
     /// Report what the kernel lets this process do: for tests.
@@ -99,6 +101,10 @@ pub(super) enum Answer {
     Panicked = b'p' as isize,
     /// The text is a [`Verdict`], as JSON.
     Verdict = b'v' as isize,
+    /// The text is the number of instructions of the start, in 8 bytes, and a component that begins after it.
+    Snapshot = b's' as isize,
+    /// There is no snapshot; the text is a [`WithoutSnapshot`], as JSON.
+    WithoutSnapshot = b'w' as isize,
     /// A note: the rights of the process could not be taken away; the text is the reason.
     Unconfined = b'u' as isize,
 }
@@ -112,6 +118,8 @@ impl Answer {
             Self::Engine,
             Self::Panicked,
             Self::Verdict,
+            Self::Snapshot,
+            Self::WithoutSnapshot,
             Self::Unconfined,
         ]
         .into_iter()
@@ -155,4 +163,14 @@ pub(super) enum Verdict {
     NoPool(String),
     /// No instance was tried, for a reason that the parent finds too.
     Untried(String),
+}
+
+/// Why there is no snapshot.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WithoutSnapshot {
+    /// The start is short.
+    Short,
+    /// The text says what prevents it.
+    Refused(String),
 }

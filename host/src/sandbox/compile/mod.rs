@@ -2,7 +2,8 @@
 //!
 //! The compiler reads untrusted input: it may run for ever, use all memory, or crash. So it runs in a
 //! limited child process of the same program ([`child`]). A second child makes one instance of the code
-//! and measures it ([`trial`]). Code that has passed is cached on disk ([`cache`]).
+//! and measures it ([`trial`]). If instances run code at their start, a child before these two runs it once
+//! ([`snapshot`]). Code that has passed is cached on disk ([`cache`]).
 //!
 //! - `job`: what parent and child say to each other. [`child`] is the parent's side, [`serve`] the
 //!   child's.
@@ -17,22 +18,25 @@ mod measure;
 #[cfg(feature = "fault-points")]
 mod probe;
 mod serve;
+mod snapshot;
 mod trial;
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 
 pub(super) use artifact::Artifact;
 use cache::Key;
 use child::Children;
+use job::WithoutSnapshot;
 pub use serve::serve;
 
-use super::engine;
 use super::error::{LoadError, describe};
 use super::limits::Limits;
 use super::program::component_of;
 use super::settings::{Allocation, Compiler, Settings};
+use super::{declarations, engine, format};
 
 /// The command of the program that calls [`serve`].
 pub const COMMAND: &str = "compile-component";
@@ -51,6 +55,25 @@ pub(super) struct Compiled {
     /// Whether the code came from the cache.
     pub(super) cached: bool,
     pub(super) tried: Tried,
+    pub(super) start: Start,
+}
+
+/// What each instance of a component runs before its first message.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Nothing, or so little that a snapshot would not pay.
+    Short,
+    /// It begins from a snapshot, and need not run so many instructions.
+    Snapshot {
+        /// The instructions of the start.
+        instructions: u64,
+    },
+    /// The whole start.
+    Whole {
+        /// Why there is no snapshot.
+        reason: String,
+    },
 }
 
 /// Whether a child has made an instance of the code.
@@ -72,8 +95,7 @@ pub(super) fn compiled(
     allocation: Allocation,
 ) -> Result<Compiled, LoadError> {
     let started = Instant::now();
-    let code_max = code_max(bytes);
-    let key = Key::new(engine, digest);
+    let key = Key::new(engine, digest, settings.makes_snapshots());
     // A cache that cannot be used is only logged.
     let cache = settings.cache.as_ref().and_then(|cache| {
         cache::Dir::open(cache)
@@ -83,12 +105,15 @@ pub(super) fn compiled(
             })
             .ok()
     });
-    if let Some(artifact) = cache.as_ref().and_then(|cache| cache.get(&key, code_max)) {
+    // A snapshot may have all memory that an instance may have.
+    let most = code_max(bytes).saturating_add(settings.limits.memory as u64);
+    if let Some((artifact, start)) = cache.as_ref().and_then(|cache| cache.get(&key, most)) {
         return Ok(Compiled {
             artifact,
             time: started.elapsed(),
             cached: true,
             tried: Tried::Good,
+            start,
         });
     }
     let children = match &settings.compiler {
@@ -99,35 +124,98 @@ pub(super) fn compiled(
             allocation,
         }),
     };
-    let artifact = match children {
-        None => in_process(engine, bytes)?,
-        Some(children) => children.compile(bytes, code_max)?,
+    let (made, start) = match children {
+        None => (
+            in_process(engine, bytes)?,
+            without_snapshot(bytes, settings),
+        ),
+        Some(children) => in_children(children, bytes)?,
     };
+    // What is cached is not tried again.
+    if let (Some(cache), Tried::Good) = (&cache, &made.tried) {
+        cache.put(&key, &start, made.artifact.code());
+    }
+    Ok(Compiled {
+        artifact: made.artifact,
+        time: made.compiled.duration_since(started),
+        cached: false,
+        tried: made.tried,
+        start,
+    })
+}
+
+/// New code.
+struct Made {
+    artifact: Artifact,
+    compiled: Instant,
+    tried: Tried,
+}
+
+/// Compile in children, from a snapshot if there is one.
+fn in_children(children: Children<'_>, bytes: &[u8]) -> Result<(Made, Start), LoadError> {
+    let settings = children.settings;
+    let mut start = without_snapshot(bytes, settings);
+    if settings.snapshot && start != Start::Short {
+        start = match children.snapshot(bytes) {
+            Ok(snapshot) => match from_snapshot(children, &snapshot.component) {
+                Ok(made) => {
+                    let instructions = snapshot.instructions;
+                    return Ok((made, Start::Snapshot { instructions }));
+                }
+                Err(error) => whole(format!("its snapshot cannot be used: {error}")),
+            },
+            Err(WithoutSnapshot::Short) => Start::Short,
+            Err(WithoutSnapshot::Refused(reason)) => whole(reason),
+        };
+    }
+    Ok((in_child(children, bytes)?, start))
+}
+
+/// Compile the snapshot that a child has made. It is checked like any other component: the code that made
+/// it had run.
+fn from_snapshot(children: Children<'_>, snapshot: &[u8]) -> Result<Made, LoadError> {
+    format::check(snapshot)?;
+    declarations::check(snapshot)?;
+    let made = in_child(children, snapshot)?;
+    match made.tried {
+        Tried::Untried(detail) => Err(LoadError::Invalid { detail }),
+        Tried::Good | Tried::NoPool(_) => Ok(made),
+    }
+}
+
+fn in_child(children: Children<'_>, bytes: &[u8]) -> Result<Made, LoadError> {
+    let code_max = code_max(bytes);
+    let artifact = children.compile(bytes, code_max)?;
     if artifact.code().len() as u64 > code_max {
         return Err(LoadError::CodeTooLarge { limit: code_max });
     }
-    let time = started.elapsed();
-    let tried = match children {
-        None => Tried::Good,
-        Some(children) => children.try_out(&artifact)?,
-    };
-    // What is cached is not tried again.
-    if let (Some(cache), Tried::Good) = (&cache, &tried) {
-        cache.put(&key, artifact.code());
-    }
-    Ok(Compiled {
+    let compiled = Instant::now();
+    let tried = children.try_out(&artifact)?;
+    Ok(Made {
         artifact,
-        time,
-        cached: false,
+        compiled,
         tried,
     })
+}
+
+/// The start of a component of which no snapshot is made.
+fn without_snapshot(bytes: &[u8], settings: &Settings) -> Start {
+    match settings.snapshot {
+        _ if !snapshot::has_start(bytes) => Start::Short,
+        true => whole("only a process of its own makes snapshots".to_owned()),
+        false => whole("the setting `snapshot` is off".to_owned()),
+    }
+}
+
+fn whole(reason: String) -> Start {
+    Start::Whole { reason }
 }
 
 /// Whether the cache has an entry for the component with this digest.
 pub(super) fn is_cached(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
     let cache = settings.cache.as_ref();
     let dir = cache.and_then(|cache| cache::Dir::open(cache).ok());
-    dir.is_some_and(|dir| dir.has(&Key::new(engine, digest)))
+    dir.is_some_and(|dir| dir.has(&Key::new(engine, digest, settings.makes_snapshots())))
 }
 
 fn code_max(bytes: &[u8]) -> u64 {
@@ -136,10 +224,18 @@ fn code_max(bytes: &[u8]) -> u64 {
         .saturating_add(CODE_ROOM)
 }
 
-fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Artifact, LoadError> {
+fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Made, LoadError> {
     let component = component_of(bytes).map_err(|detail| LoadError::Invalid { detail })?;
     let code = engine.precompile_component(&component).map_err(invalid)?;
-    Ok(Artifact::whole(code))
+    let (limit, size) = (code_max(bytes), code.len() as u64);
+    if size > limit {
+        return Err(LoadError::CodeTooLarge { limit });
+    }
+    Ok(Made {
+        artifact: Artifact::whole(code),
+        compiled: Instant::now(),
+        tried: Tried::Good,
+    })
 }
 
 fn invalid(error: wasmtime::Error) -> LoadError {
@@ -150,13 +246,17 @@ fn invalid(error: wasmtime::Error) -> LoadError {
 
 /// An engine that only compiles. Its code runs on engines with the same memory, stack and allocation.
 fn compiler(memory: usize, stack: usize, allocation: Allocation) -> wasmtime::Result<Engine> {
-    let settings = Settings {
+    engine::compiler(&settings_for(memory, stack), allocation)
+}
+
+/// What an engine that compiles needs of the settings.
+fn settings_for(memory: usize, stack: usize) -> Settings {
+    Settings {
         limits: Limits {
             memory,
             stack,
             ..Limits::default()
         },
         ..Settings::default()
-    };
-    engine::compiler(&settings, allocation)
+    }
 }

@@ -10,9 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::getppid;
 
-use super::job::{Answer, ERROR_TEXT_SHOWN, JOB_MAX, Job, Task};
+use super::job::{Answer, ERROR_TEXT_SHOWN, JOB_MAX, Job, Task, WithoutSnapshot};
 use super::measure::Meters;
-use super::{Artifact, compiler, confine, invalid, trial};
+use super::{Artifact, compiler, confine, invalid, snapshot, trial};
 use crate::delivery::text::truncate_utf8;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::fault::host_panic;
@@ -43,6 +43,7 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
     input.read_to_end(&mut bytes)?;
     let (answer, text) = match job.task {
         Task::Compile => compile(&job, &bytes),
+        Task::Snapshot => snapshot(&job, &bytes)?,
         Task::Try => try_out(&job, bytes, meters)?,
         #[cfg(feature = "fault-points")]
         Task::Probe => (Answer::Verdict, super::probe::report(job.parent)),
@@ -72,6 +73,26 @@ fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
         }
         Err(payload) => (Answer::Panicked, bounded(message(&*payload))),
     }
+}
+
+fn snapshot(job: &Job, component: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+    let without = match catch_unwind(AssertUnwindSafe(|| snapshot::take(job, component))) {
+        Ok(Ok(snapshot)) => {
+            let mut text = snapshot.instructions.to_be_bytes().to_vec();
+            text.extend(snapshot.component);
+            return Ok((Answer::Snapshot, text));
+        }
+        Ok(Err(without)) => without,
+        Err(payload) => WithoutSnapshot::Refused(message(&*payload)),
+    };
+    let without = match without {
+        WithoutSnapshot::Short => WithoutSnapshot::Short,
+        WithoutSnapshot::Refused(mut reason) => {
+            truncate_utf8(&mut reason, ERROR_TEXT_SHOWN);
+            WithoutSnapshot::Refused(reason)
+        }
+    };
+    Ok((Answer::WithoutSnapshot, serde_json::to_vec(&without)?))
 }
 
 fn try_out(job: &Job, bytes: Vec<u8>, meters: Meters) -> io::Result<(Answer, Vec<u8>)> {
@@ -115,7 +136,7 @@ fn restrict_self(job: &Job) -> io::Result<()> {
         return Err(io::Error::other("the parent has ended"));
     }
     // A trial takes no longer than an attempt may, and its time counts against `timeout`.
-    if job.background && job.task == Task::Compile {
+    if job.background && matches!(job.task, Task::Compile | Task::Snapshot) {
         // Threads inherit the priority.
         rustix::process::nice(NICENESS)?;
     }
@@ -124,7 +145,7 @@ fn restrict_self(job: &Job) -> io::Result<()> {
     let memory = job.limits.compile_memory;
     match job.task {
         // An instance needs address space that it does not use, and files in memory for its images.
-        Task::Try => {
+        Task::Try | Task::Snapshot => {
             let published = trial::published_max(&job.limits);
             limit(Resource::RLIMIT_FSIZE, published)?;
             limit(Resource::RLIMIT_DATA, memory.saturating_add(published))
