@@ -174,9 +174,16 @@ impl ComponentInstanceState for State {
         name: &str,
         contents: impl FnOnce(&[u8]) + Send,
     ) {
+        let mut contents = Some(contents);
         self.read(name, |store, bytes: WasmList<u8>| {
-            contents(bytes.as_le_slice(store));
+            if let Some(contents) = contents.take() {
+                contents(bytes.as_le_slice(store));
+            }
         });
+        // wizer expects a call for each memory.
+        if let Some(contents) = contents {
+            contents(&[]);
+        }
     }
 
     async fn call_func_ret_s32(&mut self, _: &str, name: &str) -> i32 {
