@@ -28,8 +28,9 @@ const MAGIC: &[u8; 16] = b"hostler code 1\r\n";
 const DIGEST: usize = 32;
 const HEAD: usize = MAGIC.len() + DIGEST;
 
-/// The checks that code has passed before it is cached. A new check has a new number.
-const CHECKS: u32 = 1;
+/// The checks that code has passed before it is cached, and what is made of the module of a program. A change has a new
+/// number.
+const CHECKS: u32 = 2;
 
 /// The suffix of an entry.
 const ENTRY: &str = ".code";
