@@ -155,16 +155,17 @@ bindings: | $(WIT_BINDGEN)
 	  --out-dir guest-examples/go/bindings $(EVERY_IMPORT)
 
 # In the same place as the examples in Rust: most of what is compiled is the same.
-# The program is also built as a module.
+# The programs are also built as modules.
 guests-test: $(GUEST) | setup-rust
 	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml \
 	  --target-dir guest-examples/rust/target
-	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program \
+	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program -p orders-program \
 	  --target-dir guest-examples/rust/target
 
 # Programs as handlers, by the tool chains of QUICK, or of LANGUAGES.
 programs: | setup-rust
 	+@$(MAKE) --no-print-directory -C guest-examples/programs TOOLCHAINS=$(TOOLCHAINS) $(PROGRAMS:%=%.wasm)
+	+@$(MAKE) --no-print-directory -C tests/guests-programs TOOLCHAINS=$(TOOLCHAINS) $(patsubst %,%.wasm,$(filter-out rust,$(PROGRAMS)))
 
 # Handlers that the libraries of other hosts build: two workspaces, because these libraries need different
 # versions of a crate.
@@ -272,6 +273,6 @@ lint: setup-rust
 
 clean:
 	$(CARGO) clean
-	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm guest-examples/*/node_modules \
+	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
 	  tests/fuzz/target .hostler .toolchains
