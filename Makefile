@@ -36,7 +36,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bindings demo-host \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bindings demo-host \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -266,6 +266,10 @@ fuzz: setup-fuzz
 # The table of docs/languages.md, measured: on a machine that does nothing else.
 bench-guests: host setup-node
 	@sh tests/bench/languages.sh target/release/hostler $(LANGUAGES)
+
+# The table of docs/worlds.md, in the same way.
+bench-worlds: host guests-test programs
+	@sh tests/bench/worlds.sh target/release/hostler guest-examples/rust/target tests/guests-programs
 
 lint: setup-rust
 	$(CARGO) fmt --all --check
