@@ -13,6 +13,9 @@ use hostler::sandbox::{
 };
 use hostler_tests::guests::{component, guest_module, program};
 use hostler_tests::rig::{Rig, message};
+use wasm_encoder::{
+    ExportKind, ExportSection, MemorySection, MemoryType, Module, RawSection, SectionId,
+};
 
 /// The guest `program` as a module, with these settings.
 fn module(settings: &Settings) -> Rig {
@@ -452,6 +455,27 @@ fn damaged_modules_are_refused_or_run() {
         }
     }
     assert!(refused > 0 && ran > 0, "{refused} {ran}");
+    // A section that claims to have four billion entries.
+    for id in [SectionId::Type, SectionId::Function, SectionId::Global] {
+        let mut module = Module::new();
+        let data = [0xff, 0xff, 0xff, 0xff, 0x0f];
+        let mut memories = MemorySection::new();
+        memories.memory(MemoryType {
+            minimum: 1,
+            maximum: None,
+            memory64: false,
+            shared: false,
+            page_size_log2: None,
+        });
+        module.section(&RawSection {
+            id: id as u8,
+            data: &data,
+        });
+        let mut exports = ExportSection::new();
+        exports.export("_start", ExportKind::Func, 0);
+        module.section(&memories).section(&exports);
+        Sandbox::load_bytes(&module.finish(), &settings).expect_err("it is refused");
+    }
 }
 
 #[test]

@@ -78,69 +78,77 @@ const REALLOC_TYPE: u32 = 3;
 impl Memory {
     /// That of a module, unless it has several or a strange one, or has an allocator for its adapter.
     fn of(bytes: &[u8]) -> Result<Option<Self>, Error> {
-        let (mut found, mut memories) = (Self::default(), 0);
-        let count = |imported: TypeRef, found: &mut Self, memories: &mut u32| match imported {
-            TypeRef::Func(_) | TypeRef::FuncExact(_) => found.imported_functions += 1,
-            TypeRef::Global(_) => found.globals += 1,
-            // Only a memory of its own is known.
-            TypeRef::Memory(_) => *memories += 2,
-            TypeRef::Table(_) | TypeRef::Tag(_) => {}
-        };
+        let mut found = Self::default();
+        let (mut memories, mut is_plain) = (0, true);
+        let pages = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
         for payload in Parser::new(0).parse_all(bytes) {
             match payload? {
                 Payload::TypeSection(section) => {
                     for group in section {
-                        found.types += u32::try_from(group?.types().len()).unwrap_or(u32::MAX);
+                        let types = u32::try_from(group?.types().len());
+                        found.types = found.types.saturating_add(types.unwrap_or(u32::MAX));
                     }
                 }
                 Payload::ImportSection(section) => {
                     for import in section.into_imports() {
-                        count(import?.ty, &mut found, &mut memories);
+                        match import?.ty {
+                            TypeRef::Func(_) | TypeRef::FuncExact(_) => {
+                                found.imported_functions += 1;
+                            }
+                            TypeRef::Global(_) => found.globals += 1,
+                            TypeRef::Memory(_) => is_plain = false,
+                            TypeRef::Table(_) | TypeRef::Tag(_) => {}
+                        }
                     }
                 }
-                Payload::FunctionSection(section) => found.functions += section.count(),
-                Payload::GlobalSection(section) => found.globals += section.count(),
+                Payload::FunctionSection(section) => found.functions = section.count(),
+                Payload::GlobalSection(section) => {
+                    found.globals = found.globals.saturating_add(section.count());
+                }
                 Payload::MemorySection(section) => {
                     for memory in section {
                         let memory = memory?;
-                        let is_plain =
+                        is_plain &=
                             !memory.memory64 && !memory.shared && memory.page_size_log2.is_none();
-                        let pages = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
-                        memories += if is_plain { 1 } else { 2 };
+                        memories += 1;
                         found.initial = pages(memory.initial);
                         found.maximum = memory.maximum.map(pages);
                     }
                 }
                 Payload::ExportSection(section) => {
                     for export in section {
-                        memories += if ALLOCATORS.contains(&export?.name) {
-                            2
-                        } else {
-                            0
-                        };
+                        is_plain &= !ALLOCATORS.contains(&export?.name);
                     }
                 }
                 _ => {}
             }
         }
-        Ok((memories == 1).then_some(found))
+        Ok((is_plain && memories == 1).then_some(found))
     }
 
+    /// The number of an added type.
+    fn added(&self, ty: u32) -> u32 {
+        self.types.saturating_add(ty)
+    }
+
+    /// The number of the added import, after those of the module.
     fn pages(&self) -> u32 {
         self.imported_functions
     }
 
-    /// The added functions, after those of the module.
+    /// The first of the added functions, after those of the module. A module may claim to have any number; it is
+    /// parsed, and refused, later.
     fn reserve(&self) -> u32 {
-        self.imported_functions + 1 + self.functions
+        let functions = self.imported_functions.saturating_add(self.functions);
+        functions.saturating_add(1)
     }
 
     fn grow(&self) -> u32 {
-        self.reserve() + 1
+        self.reserve().saturating_add(1)
     }
 
     fn realloc(&self) -> u32 {
-        self.reserve() + 2
+        self.reserve().saturating_add(2)
     }
 
     /// What the module takes for the size of its memory, in pages.
@@ -150,12 +158,12 @@ impl Memory {
 
     /// How many pages that may become; 0: the memory has not grown yet.
     fn ceiling(&self) -> u32 {
-        self.globals + 1
+        self.globals.saturating_add(1)
     }
 
     /// The address of the next allocation of the adapter.
     fn next(&self) -> u32 {
-        self.globals + 2
+        self.globals.saturating_add(2)
     }
 
     fn function(locals: u32, code: impl FnOnce(&mut InstructionSink<'_>)) -> Function {
@@ -229,7 +237,7 @@ impl Memory {
     }
 
     fn import(&self, imports: &mut ImportSection) {
-        let ty = wasm_encoder_of_wit::EntityType::Function(self.types + PAGES_TYPE);
+        let ty = wasm_encoder_of_wit::EntityType::Function(self.added(PAGES_TYPE));
         imports.import(MEMORY_VERSIONED, MEMORY_FUNCTION, ty);
     }
 
@@ -302,7 +310,7 @@ impl Reencode for Rewrite {
         utils::parse_function_section(self, functions, section)?;
         if let Some(memory) = self.memory {
             for ty in [RESERVE_TYPE, GROW_TYPE, REALLOC_TYPE] {
-                functions.function(memory.types + ty);
+                functions.function(memory.added(ty));
             }
         }
         Ok(())
