@@ -251,10 +251,16 @@ async fn each_hostile_guest_comes_to_the_same_through_each_adapter() {
 
 #[tokio::test]
 async fn what_a_guest_writes_is_bounded_and_escaped_through_each_adapter() {
+    // A machine with much to do is slow.
+    let limits = Limits {
+        wall: Duration::from_secs(30),
+        cpu: Duration::from_secs(20),
+        ..Limits::default()
+    };
     for adapter in Adapter::ALL {
-        let mut rig = rig(adapter, Limits::default(), 1);
+        let mut rig = rig(adapter, limits.clone(), 1);
         let report = rig.run("long:1000000+ansi+half").await;
-        let cut = format!("{} [cut]", "y".repeat(Limits::default().log_line));
+        let cut = format!("{} [cut]", "y".repeat(limits.log_line));
         let escaped = r"\u{1b}[31mred\u{1b}[0m\rforged\u{202e}\u{85}\u{0}";
         // A program has `half:TEXT`, which is empty here.
         let half = if adapter.is_program() {
@@ -265,9 +271,9 @@ async fn what_a_guest_writes_is_bounded_and_escaped_through_each_adapter() {
         let expected: Vec<&str> = [&*cut, escaped].into_iter().chain(half).collect();
         assert_eq!(rig.lines(), expected, "{adapter:?}");
         assert!(report.log_bytes_dropped >= 990_000, "{adapter:?}");
-        let report = rig.run("lines:20000").await;
+        let report = rig.run("lines:5000").await;
         assert_eq!(report.outcome, Outcome::Ack, "{adapter:?}");
-        assert!(report.log_bytes_dropped > 100_000, "{adapter:?}");
+        assert!(report.log_bytes_dropped > 30_000, "{adapter:?}");
         assert!(rig.lines().len() <= 1_024, "{adapter:?}");
     }
 }
