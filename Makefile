@@ -36,7 +36,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bindings demo-host \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bindings demo-host \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -155,16 +155,17 @@ bindings: | $(WIT_BINDGEN)
 	  --out-dir guest-examples/go/bindings $(EVERY_IMPORT)
 
 # In the same place as the examples in Rust: most of what is compiled is the same.
-# The program is also built as a module.
+# The programs are also built as modules.
 guests-test: $(GUEST) | setup-rust
 	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml \
 	  --target-dir guest-examples/rust/target
-	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program \
+	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program -p orders-program \
 	  --target-dir guest-examples/rust/target
 
 # Programs as handlers, by the tool chains of QUICK, or of LANGUAGES.
 programs: | setup-rust
 	+@$(MAKE) --no-print-directory -C guest-examples/programs TOOLCHAINS=$(TOOLCHAINS) $(PROGRAMS:%=%.wasm)
+	+@$(MAKE) --no-print-directory -C tests/guests-programs TOOLCHAINS=$(TOOLCHAINS) $(patsubst %,%.wasm,$(filter-out rust,$(PROGRAMS)))
 
 # Handlers that the libraries of other hosts build: two workspaces, because these libraries need different
 # versions of a crate.
@@ -266,12 +267,16 @@ fuzz: setup-fuzz
 bench-guests: host setup-node
 	@sh tests/bench/languages.sh target/release/hostler $(LANGUAGES)
 
+# The table of docs/worlds.md, in the same way.
+bench-worlds: host guests-test programs
+	@sh tests/bench/worlds.sh target/release/hostler guest-examples/rust/target tests/guests-programs
+
 lint: setup-rust
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --features hostler-tests/benches -- -D warnings
 
 clean:
 	$(CARGO) clean
-	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm guest-examples/*/node_modules \
+	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
 	  tests/fuzz/target .hostler .toolchains

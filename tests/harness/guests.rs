@@ -12,7 +12,7 @@ pub fn guest(name: &str) -> PathBuf {
     built("wasm32-wasip2", &name.replace('-', "_"))
 }
 
-/// The same as a module of WASIp1; only the guest `program` is built so.
+/// The same as a module of WASIp1; only the guests `program` and `orders_program` are built so.
 ///
 /// # Panics
 ///
@@ -62,13 +62,24 @@ pub fn language(name: &str) -> PathBuf {
 ///
 /// If it has not been built.
 pub fn program(language: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../guest-examples/programs")
-        .join(format!("{language}.wasm"));
+    made("../guest-examples/programs", language)
+}
+
+/// The orders example of a language as a program.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn orders_program(language: &str) -> PathBuf {
+    made("guests-programs", language)
+}
+
+fn made(folder: &str, language: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let path = folder.join(format!("{language}.wasm"));
     assert!(
         path.is_file(),
-        "the program in `{language}` is not built ({} is missing): run `make -C guest-examples/programs \
-         {language}.wasm`",
+        "the program in `{language}` is not built ({} is missing): run `make programs`",
         path.display(),
     );
     path
@@ -165,7 +176,7 @@ pub const HANDLE_BATCH: Export = Export {
 };
 
 /// The items of a component with one core module, for [`exporting`].
-fn module(export: &Export, items: &str, body: &str) -> String {
+pub(crate) fn module(export: &Export, items: &str, body: &str) -> String {
     let memory = if items.contains("(memory $memory ") {
         ""
     } else {

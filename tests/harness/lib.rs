@@ -1,5 +1,6 @@
 //! The harness of the tests.
 
+pub mod adapters;
 pub mod checker;
 pub mod command;
 pub mod guests;

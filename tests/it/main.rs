@@ -194,6 +194,8 @@ mod queue_upkeep;
 #[cfg(test)]
 mod runtime_loop;
 #[cfg(test)]
+mod sandbox_adapters;
+#[cfg(test)]
 mod sandbox_batch;
 #[cfg(test)]
 mod sandbox_bombs;
@@ -264,3 +266,5 @@ mod worlds;
 mod worlds_queue;
 #[cfg(all(test, feature = "all-languages"))]
 mod worlds_real;
+#[cfg(test)]
+mod worlds_table;

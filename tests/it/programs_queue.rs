@@ -163,6 +163,19 @@ fn the_commands_take_programs() {
                  [[case]]\nbody = \"nack\"\noutcome = \"nack-requeue\"\n";
     std::fs::write(&cases, table).unwrap();
     run(["test", &program, &cases.display().to_string()]).ok();
+    let body = directory.path().join("body");
+    std::fs::write(&body, "ack").unwrap();
+    let body = body.display().to_string();
+    let bench = ["bench", "--in-process", &program, "--body-file", &body];
+    let quick = ["--messages", "20", "--repeat", "1"];
+    let json = run(bench.iter().chain(&quick).chain(&["--json"]))
+        .ok()
+        .json();
+    assert_eq!(json["fresh"]["calls"], 20);
+    // A program runs once in an instance.
+    assert!(json["reuse"].is_null(), "{json}");
+    let text = run(bench.iter().chain(&quick)).ok().stdout;
+    assert!(!text.contains("a reused instance"), "{text}");
     let ended = run(["check", &program, "--reuse", "10"]);
     assert_eq!(ended.code, 65, "{ended:?}");
     assert!(ended.stderr.contains("set it to 1"), "{ended:?}");

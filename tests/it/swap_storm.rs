@@ -52,6 +52,17 @@ pub(crate) fn publisher_of(
     rate: u64,
     least: usize,
 ) -> (Arc<AtomicBool>, JoinHandle<usize>) {
+    let words = vec!["XADD", "orders", "*", "_payload", body];
+    publisher(scene, words, rate, least)
+}
+
+/// The same with this command.
+pub(crate) fn publisher(
+    scene: &Scene,
+    words: Vec<&'static str>,
+    rate: u64,
+    least: usize,
+) -> (Arc<AtomicBool>, JoinHandle<usize>) {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let url = scene.url();
@@ -66,7 +77,7 @@ pub(crate) fn publisher_of(
                 raw = RawRedis::open(&url).await.ok();
             }
             let Some(open) = &raw else { continue };
-            let words: [&[u8]; 5] = [b"XADD", b"orders", b"*", b"_payload", body.as_bytes()];
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
             match open.try_ask_words(&words).await {
                 Ok(_) => published += 1,
                 Err(_) => raw = None,

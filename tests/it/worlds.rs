@@ -9,6 +9,7 @@ use hostler::delivery::key_value::KeyRules;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Grants, Limits, Sandbox, Settings, Values, World};
+use hostler_tests::adapters::Adapter;
 use hostler_tests::command::run;
 use hostler_tests::guests::{component, guest};
 use hostler_tests::rig::{Rig, fault, message};
@@ -21,7 +22,7 @@ const GUESTS: [(&str, &str); 3] = [
 ];
 
 /// Everything that the guests import is granted.
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let values = [("region", "eu"), ("apiKey", "k"), ("empty", "")];
     let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let outlet = |takes_headers| Outlet {
@@ -119,65 +120,12 @@ async fn a_fault_in_each_world_is_that_of_a_native_handler() {
 }
 
 /// A component for one of the worlds. It answers each message with these bytes.
-fn answering(interface: &str, answer: &str) -> Vec<u8> {
-    let (types, lifted, params, export) = match interface {
-        "spin" => (
-            r#"(import "fermyon:spin/redis-types" (instance $types
-                (type $error (enum "success" "error"))
-                (export "error" (type (eq $error)))))
-            (alias export $types "error" (type $error))"#,
-            r#"(param "message" (list u8)) (result (result (error $error)))"#,
-            2,
-            r#"(instance $handler (export "handle-message" (func $f)))
-            (export "fermyon:spin/inbound-redis" (instance $handler))"#,
-        ),
-        "sqs" => (
-            r#"(import "fermyon:spin-sqs/sqs-types@2.0.0" (instance $types
-                (type $value' (variant (case "str" string) (case "binary" (list u8))))
-                (export "message-attribute-value" (type $value (eq $value')))
-                (type $attribute' (record (field "name" string)
-                    (field "data-type" (option string)) (field "value" $value)))
-                (export "message-attribute" (type $attribute (eq $attribute')))
-                (type $message (record (field "id" (option string))
-                    (field "message-attributes" (list $attribute)) (field "body" (option string))))
-                (export "message" (type (eq $message)))
-                (type $error (variant (case "other" string)))
-                (export "error" (type (eq $error)))
-                (type $action (enum "delete" "leave"))
-                (export "message-action" (type (eq $action)))))
-            (alias export $types "message" (type $message))
-            (alias export $types "error" (type $error))
-            (alias export $types "message-action" (type $action))"#,
-            r#"(param "message" $message) (result (result $action (error $error)))"#,
-            8,
-            r#"(export "handle-queue-message" (func $f))"#,
-        ),
-        _ => (
-            r#"(import "wasmcloud:messaging/types@0.2.0" (instance $types
-                (type $message (record (field "subject" string) (field "body" (list u8))
-                    (field "reply-to" (option string))))
-                (export "broker-message" (type (eq $message)))))
-            (alias export $types "broker-message" (type $message))"#,
-            r#"(param "msg" $message) (result (result (error string)))"#,
-            7,
-            r#"(instance $handler (export "handle-message" (func $f)))
-            (export "wasmcloud:messaging/handler@0.2.0" (instance $handler))"#,
-        ),
-    };
-    let params = "i32 ".repeat(params);
-    component(&format!(
-        r#"(component {types}
-            (core module $m
-                (memory (export "memory") 1)
-                (data (i32.const 8) "{answer}")
-                (data (i32.const 40) "\ff\fe")
-                (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024)
-                (func (export "f") (param {params}) (result i32) i32.const 8))
-            (core instance $i (instantiate $m))
-            (func $f {lifted} (canon lift (core func $i "f") (memory (core memory $i "memory"))
-                (realloc (core func $i "realloc"))))
-            {export})"#
-    ))
+fn answering(adapter: Adapter, answer: &str) -> Vec<u8> {
+    let items = format!(
+        r#"(data (i32.const 8) "{answer}")
+        (data (i32.const 40) "\ff\fe")"#
+    );
+    adapter.text("", &items, "")
 }
 
 #[tokio::test]
@@ -186,14 +134,14 @@ async fn an_answer_that_is_not_valid_is_a_fault_in_each_world() {
     let outside = r"\f0\ff\ff\ff\10\00\00\00";
     let not_text = r"\28\00\00\00\02\00\00\00";
     let other = r"\01\00\00\00\00\00\00\00";
-    for (interface, good, bad) in [
+    for (adapter, good, bad) in [
         (
-            "spin",
+            Adapter::Spin,
             r"\00",
             vec![r"\02".to_owned(), r"\01\09".to_owned()],
         ),
         (
-            "sqs",
+            Adapter::Sqs,
             r"\00\00\00\00\00",
             vec![
                 r"\00\00\00\00\07".to_owned(),
@@ -203,7 +151,7 @@ async fn an_answer_that_is_not_valid_is_a_fault_in_each_world() {
             ],
         ),
         (
-            "wasmcloud",
+            Adapter::Wasmcloud,
             r"\00",
             vec![
                 r"\02".to_owned(),
@@ -212,13 +160,13 @@ async fn an_answer_that_is_not_valid_is_a_fault_in_each_world() {
             ],
         ),
     ] {
-        let mut rig = Rig::bytes(&answering(interface, good), &settings());
-        assert_eq!(rig.run("x").await.outcome, Outcome::Ack, "{interface}");
+        let mut rig = Rig::bytes(&answering(adapter, good), &settings());
+        assert_eq!(rig.run("x").await.outcome, Outcome::Ack, "{adapter:?}");
         for answer in bad {
-            let mut rig = Rig::bytes(&answering(interface, &answer), &settings());
+            let mut rig = Rig::bytes(&answering(adapter, &answer), &settings());
             let fault = rig.fault("x").await;
             let kind = FaultKind::BadOutcome;
-            assert_eq!(fault.kind, kind, "{interface} {answer}: {fault}");
+            assert_eq!(fault.kind, kind, "{adapter:?} {answer}: {fault}");
         }
     }
 }
@@ -326,7 +274,7 @@ async fn a_message_of_wasmcloud_has_the_queue_as_subject_and_a_reply_to() {
 #[tokio::test]
 async fn what_a_handler_of_wasmcloud_publishes_is_an_effect_of_its_ack() {
     let mut rig = rig("foreign-wasmcloud");
-    let report = rig.run("publish:invoices:one+reply:invoices:answers").await;
+    let report = rig.run("publish:invoices:one+ask:invoices:answers").await;
     let effects = report.effects.expect("it acks");
     let published = effects.publications();
     assert_eq!(published.len(), 2);
@@ -340,7 +288,7 @@ async fn what_a_handler_of_wasmcloud_publishes_is_an_effect_of_its_ack() {
     assert_eq!((report.effects, report.discarded), (None, 1));
     rig.lines();
 
-    let lines = said(&mut rig, "publish:other:x+reply:raw:to+publish:raw:x").await;
+    let lines = said(&mut rig, "publish:other:x+ask:raw:to+publish:raw:x").await;
     assert_eq!(
         lines,
         [

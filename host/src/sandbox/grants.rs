@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::outside::{Offers, Outside};
-use super::program::EXIT;
+use super::program::{EXIT, MEMORY};
 
 use serde::{Deserialize, Serialize};
 
@@ -326,7 +326,7 @@ fn need(name: &str) -> Need {
             Need::Nothing
         }
         LOGGING if version == LOGGING_VERSION => Need::Nothing,
-        EXIT if version.starts_with("1.") => Need::Nothing,
+        EXIT | MEMORY if version.starts_with("1.") => Need::Nothing,
         #[cfg(feature = "fault-points")]
         FAULT_POINT => Need::Nothing,
         _ if version.starts_with("0.2.") => need_wasi(interface),

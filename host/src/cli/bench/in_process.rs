@@ -55,8 +55,8 @@ pub(super) struct ComponentReport {
     outcome: &'static str,
     /// A fresh instance for every message.
     fresh: Figures,
-    /// One instance for ten thousand messages.
-    reuse: Figures,
+    /// One instance for ten thousand messages; of a program there are none.
+    reuse: Option<Figures>,
     /// A fresh instance for every batch, of a handler of batches: its size, and the figures for
     /// each message.
     batch_size: Option<usize>,
@@ -111,12 +111,20 @@ async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Fa
         outcome = first.outcome;
     }
     let fresh = component::load(&plan.file, &with(1, Some(cache.cache())))?;
-    let reused = component::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
     let description = fresh.describe().clone();
+    let is_program = description.exit_codes.is_some();
     let is_batch = description.world == World::Batch;
     let batch = match is_batch {
         true => Some(Calls::of(&fresh, plan, plan.batch).figures().await?),
         false => None,
+    };
+    let fresh_figures = Calls::new(&fresh, plan).figures().await?;
+    let reuse = match is_program {
+        true => None,
+        false => {
+            let reused = component::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
+            Some(Calls::new(&reused, plan).figures().await?)
+        }
     };
     Ok(ComponentReport {
         version: env!("CARGO_PKG_VERSION"),
@@ -131,8 +139,8 @@ async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Fa
         first_call_us: rounded(median(firsts)),
         memory_bytes,
         outcome,
-        fresh: Calls::new(&fresh, plan).figures().await?,
-        reuse: Calls::new(&reused, plan).figures().await?,
+        fresh: fresh_figures,
+        reuse,
         batch_size: is_batch.then_some(plan.batch),
         batch,
     })
@@ -286,13 +294,17 @@ pub(super) fn text(report: &ComponentReport) -> String {
             format!("{:.0}", figures.messages_per_second),
         ]
     };
-    let batch = report.batch.as_ref().map(|figures| row("a batch", figures));
+    let others = [
+        ("a reused instance", &report.reuse),
+        ("a batch", &report.batch),
+    ];
+    let others = others.into_iter();
+    let others = others.filter_map(|(name, figures)| Some(row(name, figures.as_ref()?)));
     let modes = [
         ["message in", "p50", "p99", "messages/s"].map(str::to_owned),
         row("a fresh instance", &report.fresh),
-        row("a reused instance", &report.reuse),
     ];
-    let modes = modes.into_iter().chain(batch);
+    let modes = modes.into_iter().chain(others);
     let facts = [
         ("handler", report.interface.clone()),
         ("digest", report.handler.clone()),

@@ -24,7 +24,7 @@ use wasmtime_wasi::I32Exit;
 use super::grants::{BATCH_EFFECTS, Grants};
 use super::host::Host;
 use super::log::lossy;
-use super::program::EXIT;
+use super::program::{EXIT, MEMORY};
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.
@@ -34,7 +34,7 @@ const VERSION: &str = "1.1.0";
 pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    exit(&mut linker)?;
+    program(&mut linker)?;
     delivery(&mut linker)?;
     logging::link(&mut linker)?;
     if grants.config.is_some() {
@@ -70,12 +70,19 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
     Ok(linker)
 }
 
-/// The `proc_exit` of programs.
-fn exit(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+/// What modules of programs import: their `proc_exit`, and how much memory they may have.
+fn program(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.instance(&format!("{EXIT}@1.0.0"))?.func_wrap(
         "exit",
         |_: StoreContextMut<'_, Host>, (code,): (u32,)| -> wasmtime::Result<()> {
             Err(I32Exit(code.cast_signed()).into())
+        },
+    )?;
+    linker.instance(&format!("{MEMORY}@1.0.0"))?.func_wrap(
+        "pages",
+        |store: StoreContextMut<'_, Host>, ()| {
+            let pages = store.data().limits().memory >> 16;
+            Ok((u32::try_from(pages).unwrap_or(u32::MAX),))
         },
     )
 }

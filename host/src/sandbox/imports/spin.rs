@@ -2,11 +2,10 @@
 //! `fermyon:spin/key-value`, with the same keys, by the same rules, as `hostler:handler/key-value`.
 
 use wasmtime::StoreContextMut;
-use wasmtime::component::{ComponentType, Linker, Lower, Resource, ResourceType};
+use wasmtime::component::{ComponentType, Linker, Lower, Resource};
 
 use super::key_value::list;
-use super::wasi_keyvalue::{one, set};
-use crate::delivery::key_value::Written;
+use super::wasi_keyvalue::keys;
 use crate::sandbox::grants::{SPIN_KEY_VALUE, SPIN_VARIABLES, SPIN_VERSION};
 use crate::sandbox::host::Host;
 
@@ -71,21 +70,9 @@ pub(super) fn variables(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         })
 }
 
-fn answer<T>(result: Result<T, String>) -> wasmtime::Result<(Result<T, KeyError>,)> {
-    Ok((result.map_err(KeyError::Other),))
-}
-
 pub(super) fn key_value(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let mut interface = linker.instance(&format!("{SPIN_KEY_VALUE}@{SPIN_VERSION}"))?;
-    interface.resource(
-        "store",
-        ResourceType::host::<Keys>(),
-        |mut store: Store<'_>, rep| {
-            let keys = Resource::<Keys>::new_own(rep);
-            store.data_mut().table.delete(keys)?;
-            Ok(())
-        },
-    )?;
+    keys::<Keys, KeyError>(&mut interface, "store", KeyError::Other)?;
     interface.func_wrap(
         "[static]store.open",
         |mut store: Store<'_>, (label,): (String,)| {
@@ -96,33 +83,9 @@ pub(super) fn key_value(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         },
     )?;
     interface.func_wrap_async(
-        "[method]store.get",
-        |mut store: Store<'_>, (_, key): (Resource<Keys>, String)| {
-            Box::new(async move { answer(one(&mut store, key).await.map(|v| v.map(Vec::from))) })
-        },
-    )?;
-    interface.func_wrap(
-        "[method]store.set",
-        |mut store: Store<'_>, (_, key, value): (Resource<Keys>, String, Vec<u8>)| {
-            answer(set(&mut store, &key, value))
-        },
-    )?;
-    interface.func_wrap(
-        "[method]store.delete",
-        |mut store: Store<'_>, (_, key): (Resource<Keys>, String)| {
-            answer(store.data_mut().write_key(0, &key, Written::nothing()))
-        },
-    )?;
-    interface.func_wrap_async(
-        "[method]store.exists",
-        |mut store: Store<'_>, (_, key): (Resource<Keys>, String)| {
-            Box::new(async move { answer(one(&mut store, key).await.map(|v| v.is_some())) })
-        },
-    )?;
-    interface.func_wrap_async(
         "[method]store.get-keys",
         |mut store: Store<'_>, _: (Resource<Keys>,)| {
-            Box::new(async move { answer(all_keys(&mut store).await) })
+            Box::new(async move { Ok((all_keys(&mut store).await.map_err(KeyError::Other),)) })
         },
     )
 }

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use wasmtime::StoreContextMut;
-use wasmtime::component::{ComponentType, Linker, Lower, Resource, ResourceType};
+use wasmtime::component::{ComponentType, Linker, LinkerInstance, Lower, Resource, ResourceType};
 
 use super::key_value::{at_once, current, increment, list, read};
 use crate::delivery::key_value::{Seen, Written};
@@ -86,45 +86,13 @@ fn is_first(draft: &str) -> bool {
 
 fn stores(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
     let mut store = linker.instance(&format!("wasi:keyvalue/store@{draft}"))?;
-    store.resource(
-        "bucket",
-        ResourceType::host::<Bucket>(),
-        |mut store, rep| {
-            let bucket = Resource::<Bucket>::new_own(rep);
-            store.data_mut().table.delete(bucket)?;
-            Ok(())
-        },
-    )?;
+    keys::<Bucket, Error>(&mut store, "bucket", Error::Other)?;
     store.func_wrap("open", |mut store: Store<'_>, (name,): (String,)| {
         Ok((match &*name {
             "" | "default" => Ok(store.data_mut().table.push(Bucket)?),
             _ => Err(Error::NoSuchStore),
         },))
     })?;
-    store.func_wrap_async(
-        "[method]bucket.get",
-        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
-            Box::new(async move { answer(one(&mut store, key).await.map(|v| v.map(Vec::from))) })
-        },
-    )?;
-    store.func_wrap(
-        "[method]bucket.set",
-        |mut store: Store<'_>, (_, key, value): (Resource<Bucket>, String, Vec<u8>)| {
-            answer(set(&mut store, &key, value))
-        },
-    )?;
-    store.func_wrap(
-        "[method]bucket.delete",
-        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
-            answer(store.data_mut().write_key(0, &key, Written::nothing()))
-        },
-    )?;
-    store.func_wrap_async(
-        "[method]bucket.exists",
-        |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
-            Box::new(async move { answer(one(&mut store, key).await.map(|v| v.is_some())) })
-        },
-    )?;
     if is_first(draft) {
         store.func_wrap_async(
             "[method]bucket.list-keys",
@@ -275,12 +243,64 @@ fn atomics(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
     )
 }
 
-pub(super) async fn one(store: &mut Store<'_>, key: String) -> Result<Option<Bytes>, String> {
+/// A resource that stands for the granted keys, and the calls that stores of all worlds have.
+pub(super) fn keys<R, E>(
+    interface: &mut LinkerInstance<'_, Host>,
+    resource: &str,
+    other: fn(String) -> E,
+) -> wasmtime::Result<()>
+where
+    R: Send + 'static,
+    E: Lower + ComponentType + Send + Sync + 'static,
+{
+    interface.resource(
+        resource,
+        ResourceType::host::<R>(),
+        |mut store: Store<'_>, rep| {
+            store.data_mut().table.delete(Resource::<R>::new_own(rep))?;
+            Ok(())
+        },
+    )?;
+    let method = |name: &str| format!("[method]{resource}.{name}");
+    interface.func_wrap_async(
+        &method("get"),
+        move |mut store: Store<'_>, (_, key): (Resource<R>, String)| {
+            Box::new(async move {
+                let value = one(&mut store, key).await;
+                Ok((value.map(|v| v.map(Vec::from)).map_err(other),))
+            })
+        },
+    )?;
+    interface.func_wrap_async(
+        &method("exists"),
+        move |mut store: Store<'_>, (_, key): (Resource<R>, String)| {
+            Box::new(async move {
+                let value = one(&mut store, key).await;
+                Ok((value.map(|v| v.is_some()).map_err(other),))
+            })
+        },
+    )?;
+    interface.func_wrap(
+        &method("set"),
+        move |mut store: Store<'_>, (_, key, value): (Resource<R>, String, Vec<u8>)| {
+            Ok((set(&mut store, &key, value).map_err(other),))
+        },
+    )?;
+    interface.func_wrap(
+        &method("delete"),
+        move |mut store: Store<'_>, (_, key): (Resource<R>, String)| {
+            let deleted = store.data_mut().write_key(0, &key, Written::nothing());
+            Ok((deleted.map_err(other),))
+        },
+    )
+}
+
+async fn one(store: &mut Store<'_>, key: String) -> Result<Option<Bytes>, String> {
     let values = read(store, 0, &[key]).await?;
     Ok(values.into_iter().next().flatten())
 }
 
-pub(super) fn set(store: &mut Store<'_>, key: &str, value: Vec<u8>) -> Result<(), String> {
+fn set(store: &mut Store<'_>, key: &str, value: Vec<u8>) -> Result<(), String> {
     let written = Written::value(Bytes::from(value), None)?;
     store.data_mut().write_key(0, key, written)
 }

@@ -2,10 +2,12 @@
 //! What they get, and what their exit codes mean. `worlds::run` runs them.
 
 mod module;
+mod rewrite;
 
 use std::collections::BTreeMap;
 
-pub(super) use module::{EXIT, component_of, is_program};
+pub(super) use module::{component_of, is_program};
+pub(super) use rewrite::{EXIT, MEMORY};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
@@ -108,8 +110,13 @@ pub(super) enum Unpublished {
     },
 }
 
+/// The most headers that a program sees, and the longest value: the adapter of WASIp1 lists variables in less than
+/// 60 KiB, with 16 bytes for each, and has no more for one of them.
+const HEADERS_MAX: usize = 2_000;
+const VALUE_MAX: usize = 16 << 10;
+
 /// The variables of an attempt. A header whose variable is also that of another header, or whose value has
-/// a NUL, is left out; `HOSTLER_HEADERS_LEFT_OUT` counts them.
+/// a NUL, is left out, and so is what is too long or too many; `HOSTLER_HEADERS_LEFT_OUT` counts them.
 pub(super) fn variables(
     message: &Message,
     attempt: u32,
@@ -141,10 +148,17 @@ pub(super) fn variables(
             message.enqueued_ms.to_string(),
         ),
     ];
-    let mut left_out = 0;
+    let (mut seen, mut left_out) = (0, 0);
     for (name, values) in by_name {
         match *values {
-            [value] if !value.contains('\0') => variables.push((name, value.to_owned())),
+            [value]
+                if seen < HEADERS_MAX
+                    && name.len() + value.len() <= VALUE_MAX
+                    && !value.contains('\0') =>
+            {
+                seen += 1;
+                variables.push((name, value.to_owned()));
+            }
             _ => left_out += values.len(),
         }
     }

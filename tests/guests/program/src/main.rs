@@ -3,18 +3,17 @@
 //! The input is a list of steps, separated by `;` or `,`. Attempt 1 takes the first step, attempt 2 the second,
 //! and so on; the last one repeats. A step is a list of actions joined by `+`; the first that answers ends it.
 //!
-//! Answers: `ack`, `nack`, `drop:REASON`, `exit:CODE`, `fail` (an error of `main`).
+//! Answers: `ack`, `nack`, `drop:REASON`, `reply:BYTES` (that long a reason), `fail` (an error of `main`).
 //!
-//! Actions: `err:TEXT`, `half:TEXT` (on stderr, without an end), `out:TEXT`, `fill:BYTES` (on stdout), `lines:N` (on
-//! stderr), `args`, `variable:NAME`, `variables` (their names), `input` (its length), `read:PATH`, `list:PATH`, `write:PATH`,
-//! `open:N` (files of `/files`), `sleep:MS`, `loop`, `grow:MIB`, `recurse`, `panic`, `trap`.
+//! Actions: those of the crate `actions`; on stderr instead of stdout `err:TEXT`, `half:TEXT`, `lines:N`; `out:TEXT`,
+//! `fill:BYTES` (on stdout), `args`, `variable:NAME`, `variables` (their names), `input` (its length), `read:PATH`,
+//! `list:PATH`, `write:PATH`, `open:N` (files of `/files`).
 
 use std::env;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{Read as _, Write as _, stdin, stdout};
 use std::process::{ExitCode, exit};
-use std::time::Duration;
 
 fn main() -> ExitCode {
     let mut input = Vec::new();
@@ -36,15 +35,16 @@ fn main() -> ExitCode {
 }
 
 fn act(name: &str, argument: &str, input: &[u8]) {
-    let number = || argument.parse::<usize>().expect("a number");
+    let number = || actions::number(name, argument) as usize;
+    let drop = |reason: &str| -> ! {
+        eprintln!("{reason}");
+        exit(65)
+    };
     match name {
         "" | "ack" => exit(0),
         "nack" => exit(75),
-        "drop" => {
-            eprintln!("{argument}");
-            exit(65);
-        }
-        "exit" => exit(i32::try_from(number()).expect("a code")),
+        "drop" => drop(argument),
+        "reply" => drop(&"x".repeat(number())),
         "err" => eprintln!("{argument}"),
         "half" => eprint!("{argument}"),
         "out" => println!("{argument}"),
@@ -80,28 +80,6 @@ fn act(name: &str, argument: &str, input: &[u8]) {
             let open: Vec<File> = (0..number()).map_while(|_| File::open(path).ok()).collect();
             eprintln!("{} files", black_box(open).len());
         }
-        "sleep" => std::thread::sleep(Duration::from_millis(number() as u64)),
-        "loop" => loop {
-            black_box(0);
-        },
-        "grow" => {
-            let mut held = Vec::new();
-            for _ in 0..number() {
-                held.push(black_box(vec![1_u8; 1 << 20]));
-            }
-        }
-        "recurse" => {
-            black_box(recurse(1));
-        }
-        "panic" => panic!("asked to panic"),
-        "trap" => core::arch::wasm32::unreachable(),
-        _ => panic!("no action `{name}`"),
-    }
-}
-
-fn recurse(depth: u64) -> u64 {
-    match black_box(depth) {
-        0 => 0,
-        depth => recurse(depth + 1) + 1,
+        _ => assert!(actions::act(name, argument), "no action `{name}`"),
     }
 }

@@ -1,5 +1,5 @@
 //! A handler of messages for wasmCloud. Beside what all guests for other hosts do: `echo` prints the message,
-//! `publish:SUBJECT:BODY` publishes, `reply:SUBJECT:TO` publishes with a reply-to, `answer:BODY` publishes to
+//! `publish:SUBJECT:BODY` publishes, `ask:SUBJECT:TO` publishes with a reply-to, `answer:BODY` publishes to
 //! the reply-to of the message, `config:NAME` reads a value; each prints its result.
 
 wit_bindgen::generate!({
@@ -64,7 +64,7 @@ impl Guest for Wasmcloud {
             match name {
                 "echo" => println!("{} {:?}", message.subject, message.reply_to),
                 "publish" => publish(first, rest, None),
-                "reply" => publish(first, "", Some(rest)),
+                "ask" => publish(first, "", Some(rest)),
                 "answer" => {
                     let to = message.reply_to.as_deref().unwrap_or("nowhere");
                     publish(to, argument, None);
