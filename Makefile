@@ -274,4 +274,4 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/fuzz/target .hostler .toolchains
+	  tests/bench/bare/target tests/fuzz/target .hostler .toolchains
