@@ -12,6 +12,7 @@ pub mod embedded;
 pub(crate) mod error;
 pub(crate) mod interruption;
 pub(crate) mod nodes;
+pub(crate) mod packed;
 pub(crate) mod reply;
 pub(crate) mod rights;
 pub mod script;
