@@ -219,6 +219,7 @@ e2e-pass:
 
 e2e-tests:
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED)
+	$(CARGO) test $(WORKSPACE) --test allocations
 
 measured-tests:
 	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(MEASURED)

@@ -52,8 +52,9 @@ Fills a stream of its own (or a --list, a --channel), serves it by the real loop
 with the floor and with the handler in turn, and removes it. Each round also
 measures \"bare\": a plain loop of the Redis client that reads a stream and
 acknowledges it, and does nothing else. The order changes from round to round;
-the figures are medians of the rounds. Then messages are sent at a steady rate, to measure the time from sending to the answer. Use a
-release build, on a machine that does nothing else.
+the figures are medians of the rounds. Then messages are sent at a steady rate,
+to measure the time from sending to the answer. Use a release build, on a
+machine that does nothing else.
 
 With --in-process, no Redis is needed: this process compiles the component,
 starts it from the cache, and calls it in fresh and in reused instances.
