@@ -35,9 +35,11 @@ while claimed < room and bytes < limit do
   -- A run of large entries shows at its end: it is not packed.
   local packed = #entries > 1 and size_of(entries[#entries]) <= packed_max / #entries * 8
     and cmsgpack.pack(entries)
-  if packed and #packed <= packed_max and bytes + #packed <= limit then
+  -- An id, and what packs an entry, take about 20 bytes.
+  local size = packed and math.max(0, #packed - 20 * #entries)
+  if packed and #packed <= packed_max and bytes + size <= limit then
     out[#out + 1] = packed
-    claimed, bytes = claimed + #entries, bytes + #packed
+    claimed, bytes = claimed + #entries, bytes + size
   else
     for i = 1, #entries do
       local id, size = entries[i][1], size_of(entries[i])
