@@ -220,6 +220,7 @@ e2e-pass:
 
 e2e-tests:
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED)
+	$(CARGO) test $(WORKSPACE) --test allocations
 
 measured-tests:
 	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(MEASURED)
@@ -279,4 +280,4 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/fuzz/target .hostler .toolchains
+	  tests/bench/bare/target tests/fuzz/target .hostler .toolchains

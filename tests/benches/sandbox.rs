@@ -7,7 +7,6 @@
 //! `HOSTLER_BENCH_BODY` a body that it acknowledges.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::Outcome;
-use hostler::sandbox::{Allocation, Call, LogSink, Sandbox, Settings, Slot, Variation};
+use hostler::sandbox::{Allocation, Call, Cancelled, LogSink, Sandbox, Settings, Slot, Variation};
 use hostler_tests::guests::{batch_handler, guest, handler};
 use hostler_tests::rig::message;
 use tokio::runtime::Runtime;
@@ -107,7 +106,7 @@ struct Calls {
     message: Message,
     /// Messages of a call.
     batch: usize,
-    cancelled: Arc<AtomicBool>,
+    cancelled: Arc<Cancelled>,
 }
 
 impl Calls {

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
-use hostler::sandbox::{Cache, Call, Capture, LogSink, Report, Sandbox, Settings, Slot};
+use hostler::sandbox::{Cache, Call, Cancelled, Capture, LogSink, Report, Sandbox, Settings, Slot};
 
 use crate::guests::guest;
 use crate::host::cache_home;
@@ -21,7 +20,7 @@ pub struct Rig {
     /// The slot that calls run in.
     pub slot: Slot,
     /// What is said to `is-cancelled`.
-    pub cancelled: Arc<AtomicBool>,
+    pub cancelled: Arc<Cancelled>,
     /// What the guest writes.
     pub capture: Capture,
 }

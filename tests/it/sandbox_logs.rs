@@ -1,11 +1,10 @@
 //! The output of guests becomes bounded and escaped log lines.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::Outcome;
-use hostler::sandbox::{Call, Limits, LogLine, LogSink, Settings, Stream};
+use hostler::sandbox::{Call, Cancelled, Limits, LogLine, LogSink, Settings, Stream};
 use hostler_tests::guests::{HANDLE, exporting};
 use hostler_tests::rig::{Rig, message};
 
@@ -271,7 +270,7 @@ async fn events(run: impl AsyncFnOnce()) -> String {
 
 /// The second attempt of this message, whose output is logged.
 fn to_the_log(message: &Message) -> Call<'_> {
-    static CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+    static CANCELLED: LazyLock<Arc<Cancelled>> = LazyLock::new(Arc::default);
     Call {
         message,
         attempt: 2,

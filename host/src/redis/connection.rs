@@ -512,6 +512,14 @@ impl Link {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The connection as the client library has it, without deadlines: for `hostler bench`.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub(crate) async fn plain(&self) -> Result<MultiplexedConnection, Error> {
+        Ok(self.session().await?.connection)
+    }
+
     /// Forget the connection: the next call opens a new one.
     pub async fn drop_connection(&self) {
         *self.session.lock().await = None;

@@ -5,12 +5,14 @@
 //! connect again by themselves. Scripts are files (`lua/*.lua`) that state their KEYS, ARGV, reply and
 //! atomicity; their shared parts are files of `lua/parts`. Rust never builds script text.
 
+pub(crate) mod bare;
 pub mod connection;
 pub(crate) mod copy;
 pub mod embedded;
 pub(crate) mod error;
 pub(crate) mod interruption;
 pub(crate) mod nodes;
+pub(crate) mod packed;
 pub(crate) mod reply;
 pub(crate) mod rights;
 pub mod script;

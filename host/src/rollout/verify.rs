@@ -14,7 +14,6 @@
 //! | selftest | a self-test had another outcome than expected |
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -279,7 +278,7 @@ async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Resu
         message: &message,
         attempt: 1,
         max_attempts: 1,
-        cancelled: &Arc::new(AtomicBool::new(false)),
+        cancelled: &Arc::default(),
         logs: &LogSink::Tracing,
     };
     let outcome = sandbox.call(&mut sandbox.slot(), call).await.outcome;

@@ -134,13 +134,44 @@ pub struct ActiveVersions {
     pub swaps: u64,
 }
 
-impl ActiveVersions {
-    /// The version for a message with this id.
-    pub fn pick(&self, id: &str) -> &Version {
-        match &self.canary {
-            Some(canary) if canary.share.has(id) => &canary.version,
-            _ => &self.current,
+/// The active versions as one slot sees them. It looks again after each change, so a change is one step for all
+/// attempts that start after it. A slot without messages must not keep its view: versions live as long.
+#[derive(Debug, Default)]
+pub struct View(Option<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    generation: u64,
+    active: Arc<ActiveVersions>,
+    /// The digest of the current version: a copy, because all cores count the uses of the original.
+    digest: Arc<str>,
+}
+
+impl View {
+    fn refresh(&mut self, versions: &Versions) -> &Seen {
+        let generation = versions.generation.load(Ordering::Acquire);
+        if self
+            .0
+            .as_ref()
+            .is_some_and(|seen| seen.generation != generation)
+        {
+            self.0 = None;
         }
+        self.0.get_or_insert_with(|| {
+            let active = versions.active();
+            Seen {
+                // A change of meanwhile is seen the next time.
+                generation,
+                digest: Arc::from(&**active.current.digest()),
+                active,
+            }
+        })
+    }
+}
+
+impl ActiveVersions {
+    fn takes_batches(&self) -> bool {
+        self.current.sandbox.describe().world == World::Batch
     }
 
     fn replace(&mut self, version: Version) {
@@ -153,6 +184,10 @@ impl ActiveVersions {
 #[derive(Debug)]
 pub struct Versions {
     active: RwLock<Arc<ActiveVersions>>,
+    /// How often `active` has changed, and whether the current version is a batch handler: read for each
+    /// message, without a lock that all cores share.
+    generation: AtomicU64,
+    takes_batches: AtomicBool,
     changes: watch::Sender<u64>,
     /// The last verdicts. They are minutes apart, and a new one makes the last one of its kind outdated.
     rejected: watch::Sender<Option<Rejected>>,
@@ -172,6 +207,8 @@ impl Versions {
             swaps: 0,
         };
         Self {
+            generation: AtomicU64::new(0),
+            takes_batches: AtomicBool::new(active.takes_batches()),
             active: RwLock::new(Arc::new(active)),
             changes: watch::Sender::new(0),
             rejected: watch::Sender::new(None),
@@ -189,17 +226,27 @@ impl Versions {
 
     /// The version for a new attempt of the message with this id.
     pub fn pick(&self, id: &str) -> Sandbox {
-        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        let version = match &active.canary {
-            Some(canary) if self.is_stopped.load(Ordering::Relaxed) => {
-                match self.tried.fetch_add(1, Ordering::Relaxed) % 2 {
-                    0 => &active.current,
-                    _ => &canary.version,
-                }
+        let mut view = View::default();
+        self.pick_from(&mut view, id).0.clone()
+    }
+
+    /// The same, and its digest, by a view of the caller's own.
+    pub fn pick_from<'a>(&self, view: &'a mut View, id: &str) -> (&'a Sandbox, &'a Arc<str>) {
+        let seen = view.refresh(self);
+        match &seen.active.canary {
+            Some(canary) if self.tries(canary, id) => {
+                (&canary.version.sandbox, canary.version.digest())
             }
-            _ => active.pick(id),
-        };
-        version.sandbox.clone()
+            _ => (&seen.active.current.sandbox, &seen.digest),
+        }
+    }
+
+    /// Whether the canary gets the message with this id.
+    fn tries(&self, canary: &Canary, id: &str) -> bool {
+        match self.is_stopped.load(Ordering::Relaxed) {
+            true => !self.tried.fetch_add(1, Ordering::Relaxed).is_multiple_of(2),
+            false => canary.share.has(id),
+        }
     }
 
     /// Whether the queue is stopped, because its handler cannot be run.
@@ -211,8 +258,7 @@ impl Versions {
 
     /// Whether the current version is a batch handler.
     pub fn takes_batches(&self) -> bool {
-        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        active.current.sandbox.describe().world == World::Batch
+        self.takes_batches.load(Ordering::Acquire)
     }
 
     /// The active version with this digest.
@@ -386,7 +432,13 @@ impl Versions {
         let mut shared = self.active.write().unwrap_or_else(PoisonError::into_inner);
         let mut active = ActiveVersions::clone(&shared);
         let changed = step(&mut active);
-        let before = changed.then(|| std::mem::replace(&mut *shared, Arc::new(active)));
+        let before = changed.then(|| {
+            let takes_batches = active.takes_batches();
+            let before = std::mem::replace(&mut *shared, Arc::new(active));
+            self.takes_batches.store(takes_batches, Ordering::Release);
+            self.generation.fetch_add(1, Ordering::Release);
+            before
+        });
         drop(shared);
         // An unused version is unmapped here, after the lock was released.
         drop(before);

@@ -9,11 +9,10 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Event, Time};
@@ -23,18 +22,27 @@ use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
 use crate::runtime::job::Ticket;
+use crate::runtime::slot_events::EventSender;
 use crate::runtime::ticket_queue::TicketQueue;
-use crate::sandbox::LogSink;
+use crate::sandbox::{Cancelled, LogSink};
+
+/// State that one slot and the driver share. It has cache lines of its own: each call writes to it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct SlotState {
+    /// Says that the host stops.
+    cancelled: Arc<Cancelled>,
+    /// Messages whose handler runs now.
+    running: AtomicUsize,
+}
 
 /// State that the slots and the driver share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Says that the host stops.
-    pub cancelled: Arc<AtomicBool>,
     /// `max_deliveries`, as guests see it; 0 = no cap.
     pub max_attempts: AtomicU32,
-    /// Handlers that run now.
-    pub running: AtomicUsize,
+    /// One for each slot.
+    pub slots: Box<[SlotState]>,
     /// Calls with gathered messages, since the driver last counted them.
     pub batches: AtomicU64,
     /// How often a batch, or a piece of one, ran again in halves, since the driver last counted.
@@ -49,38 +57,57 @@ pub struct Shared {
     pub logs: LogSink,
 }
 
-/// Start `concurrency` slots on `attempts`. They end when `tickets` closes.
-pub fn start<H: Handler>(
+/// Start the slots on `attempts`. They end when `queue` closes.
+pub(super) fn start<H: Handler>(
     handler: &Arc<H>,
-    concurrency: usize,
     shared: &Arc<Shared>,
-    tickets: async_channel::Receiver<Arc<Ticket>>,
-    events: &mpsc::Sender<SlotEvent>,
+    queue: &TicketQueue,
+    events: &EventSender<SlotEvent>,
     attempts: &tokio::runtime::Handle,
 ) -> JoinSet<()> {
     let mut slots = JoinSet::new();
-    let queue = TicketQueue::new(tickets);
-    for _ in 0..concurrency {
+    for number in 0..shared.slots.len() {
         let slot = Slot {
             state: handler.slot(),
             handler: Arc::clone(handler),
             shared: Arc::clone(shared),
             events: events.clone(),
+            number,
         };
-        slots.spawn_on(slot.serve(queue.clone()), attempts);
+        let (queue, events) = (queue.clone(), events.clone());
+        let serve = async move { events.flushing(slot.serve(queue)).await };
+        slots.spawn_on(serve, attempts);
     }
     slots
 }
 
 impl Shared {
-    /// The attempt of a ticket whose slot need not ask the driver. Rule 12: nothing starts unless its
-    /// lease was confirmed within `min_idle`. With an older lease the slot asks; the record confirms it.
-    fn sure_attempt(&self, ticket: &Ticket) -> Option<u32> {
-        ticket.attempt.filter(|_| self.has_lease(ticket))
+    /// So many slots, none of which is cancelled or runs anything.
+    pub(super) fn idle_slots(concurrency: usize) -> Box<[SlotState]> {
+        (0..concurrency).map(|_| SlotState::default()).collect()
     }
 
-    fn has_lease(&self, ticket: &Ticket) -> bool {
-        let age = self.clock.now().saturating_sub(ticket.leased());
+    /// Tell every slot that the host stops.
+    pub(super) fn cancel(&self) {
+        for slot in &self.slots {
+            slot.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How many messages are being handled now.
+    pub(super) fn running(&self) -> usize {
+        let running = self.slots.iter().map(|slot| &slot.running);
+        running.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The attempt of a ticket whose slot need not ask the driver. Rule 12: nothing starts unless its
+    /// lease was confirmed within `min_idle`. With an older lease the slot asks; the record confirms it.
+    fn sure_attempt(&self, ticket: &Ticket, now: Time) -> Option<u32> {
+        ticket.attempt.filter(|_| self.has_lease(ticket, now))
+    }
+
+    fn has_lease(&self, ticket: &Ticket, now: Time) -> bool {
+        let age = now.saturating_sub(ticket.leased());
         age < self.min_idle || !Rule::LeaseBeforeStart.holds()
     }
 
@@ -94,14 +121,14 @@ impl Shared {
         }))
     }
 
-    fn call<'a>(&'a self, ticket: &'a Ticket, attempt: u32) -> Call<'a> {
+    fn call<'a>(&'a self, slot: usize, ticket: &'a Ticket, attempt: u32) -> Call<'a> {
         let message = &ticket.job.claim.message;
         fault_point::reach(Point::Start, message);
         Call {
             message,
             attempt,
             max_attempts: self.max_attempts.load(Ordering::Relaxed),
-            cancelled: &self.cancelled,
+            cancelled: &self.slots[slot].cancelled,
             logs: &self.logs,
         }
     }
@@ -111,7 +138,9 @@ struct Slot<H: Handler> {
     handler: Arc<H>,
     state: H::Slot,
     shared: Arc<Shared>,
-    events: mpsc::Sender<SlotEvent>,
+    events: EventSender<SlotEvent>,
+    /// Its place among the slots.
+    number: usize,
 }
 
 impl<H: Handler> Slot<H> {
@@ -136,7 +165,7 @@ impl<H: Handler> Slot<H> {
             None => self.wait(queue.one()).await?,
         };
         match self.attempt(&ticket).await {
-            Some(event) => self.events.send(event).await.ok(),
+            Some(event) => self.events.send(event),
             None => Some(()),
         }
     }
@@ -144,6 +173,7 @@ impl<H: Handler> Slot<H> {
     /// Wait for something to do. After the idle timeout the slot releases its state.
     async fn wait<T>(&mut self, next: impl Future<Output = T>) -> T {
         let mut next = pin!(next);
+        self.handler.on_wait(&mut self.state);
         if let Some(idle) = self.handler.idle_timeout(&self.state) {
             match tokio::time::timeout(idle, &mut next).await {
                 Ok(next) => return next,
@@ -170,14 +200,15 @@ impl<H: Handler> Slot<H> {
         let (tickets, attempts): (Vec<_>, Vec<_>) = admitted.into_iter().unzip();
         let started = tickets.iter().zip(attempts);
         let calls: Vec<Call<'_>> = started
-            .map(|(t, attempt)| shared.call(t, attempt))
+            .map(|(t, attempt)| shared.call(self.number, t, attempt))
             .collect();
         let mut verdicts = Verdicts::new(tickets.clone(), self.events.clone());
-        shared.running.fetch_add(calls.len(), Ordering::Relaxed);
+        let running = &shared.slots[self.number].running;
+        running.store(calls.len(), Ordering::Relaxed);
         self.handler
             .run_batch(&mut self.state, &calls, &mut verdicts)
             .await;
-        shared.running.fetch_sub(calls.len(), Ordering::Relaxed);
+        running.store(0, Ordering::Relaxed);
         shared.batches.fetch_add(1, Ordering::Relaxed);
         shared.splits.fetch_add(verdicts.splits, Ordering::Relaxed);
         Some(())
@@ -187,17 +218,21 @@ impl<H: Handler> Slot<H> {
     /// host is ending.
     async fn admit(&mut self, tickets: Vec<Arc<Ticket>>) -> Option<Vec<(Arc<Ticket>, u32)>> {
         let shared = Arc::clone(&self.shared);
-        let is_sure = |ticket: &Arc<Ticket>| shared.sure_attempt(ticket).is_some();
-        let (mut sure, mut asking): (Vec<_>, Vec<_>) = tickets.into_iter().partition(is_sure);
+        let split = |tickets: Vec<Arc<Ticket>>| -> (Vec<_>, Vec<_>) {
+            let now = shared.clock.now();
+            let is_sure = |ticket: &Arc<Ticket>| shared.sure_attempt(ticket, now).is_some();
+            tickets.into_iter().partition(is_sure)
+        };
+        let (mut sure, mut asking) = split(tickets);
         let mut granted = Vec::new();
         // The records of a batch go together. Meanwhile other leases grow old.
         while !asking.is_empty() {
             let mut asked = Vec::with_capacity(asking.len());
             for ticket in asking {
                 match shared.turned_away(&ticket) {
-                    Some(event) => self.events.send(event).await.ok()?,
+                    Some(event) => self.events.send(event)?,
                     None => {
-                        self.events.send(ready(&ticket)).await.ok()?;
+                        self.events.send(ready(&ticket))?;
                         asked.push(ticket);
                     }
                 }
@@ -207,22 +242,23 @@ impl<H: Handler> Slot<H> {
                     granted.push((ticket, attempt));
                 }
             }
-            (sure, asking) = sure.into_iter().partition(is_sure);
+            (sure, asking) = split(sure);
         }
         let mut admitted = Vec::with_capacity(sure.len() + granted.len());
         for ticket in sure {
             match (shared.turned_away(&ticket), ticket.attempt) {
-                (Some(event), _) => self.events.send(event).await.ok()?,
+                (Some(event), _) => self.events.send(event)?,
                 (None, Some(attempt)) => admitted.push((ticket, attempt)),
                 (None, None) => {}
             }
         }
+        let now = shared.clock.now();
         for (ticket, attempt) in granted {
-            if shared.has_lease(&ticket) {
+            if shared.has_lease(&ticket, now) {
                 admitted.push((ticket, attempt));
             } else {
                 let event = SlotEvent::Ledger(Event::Unstarted(ticket.key));
-                self.events.send(event).await.ok()?;
+                self.events.send(event)?;
             }
         }
         Some(admitted)
@@ -237,19 +273,22 @@ impl<H: Handler> Slot<H> {
         if let Some(event) = shared.turned_away(ticket) {
             return Some(event);
         }
-        let attempt = match shared.sure_attempt(ticket) {
+        let mut began = Instant::now();
+        let attempt = match shared.sure_attempt(ticket, shared.clock.time_of(began)) {
             Some(attempt) => attempt,
             None => {
-                self.events.send(ready(ticket)).await.ok()?;
-                ticket.decision().await?
+                self.events.send(ready(ticket))?;
+                let attempt = ticket.decision().await?;
+                began = Instant::now();
+                attempt
             }
         };
-        let call = shared.call(ticket, attempt);
-        let began = Instant::now();
+        let call = shared.call(self.number, ticket, attempt);
+        let running = &shared.slots[self.number].running;
         let run = AssertUnwindSafe(self.handler.run(&mut self.state, call));
-        shared.running.fetch_add(1, Ordering::Relaxed);
+        running.store(1, Ordering::Relaxed);
         let ran = run.catch_unwind().await;
-        shared.running.fetch_sub(1, Ordering::Relaxed);
+        running.store(0, Ordering::Relaxed);
         let report = match ran {
             Ok(report) => report,
             Err(_) => {

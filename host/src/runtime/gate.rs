@@ -98,6 +98,8 @@ impl Gate {
             }
             job.is_decoded.store(true, Ordering::Relaxed);
         }
+        // Only a message that may expire asks for the time: all cores share it.
+        job.expires_at_ms?;
         expired(job.expires_at_ms, self.now_ms())
     }
 

@@ -4,14 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
 use crate::delivery::effect::Effects;
 use crate::delivery::ledger::{Event, Key};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::rollout::versions::Versions;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::job::{Job, Ticket};
+use crate::runtime::slot_events::EventSender;
 
 pub use crate::sandbox::Call;
 
@@ -80,7 +79,7 @@ pub trait Handler: Send + Sync + 'static {
         async move {
             for (place, call) in calls.iter().enumerate() {
                 let report = self.run(slot, *call).await;
-                verdicts.give(place, report).await;
+                verdicts.give(place, report);
             }
         }
     }
@@ -92,6 +91,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// The slot had no message for this long: release its state.
     fn on_idle(&self, _slot: &mut Self::Slot) {}
+
+    /// The slot has no message, and waits for one.
+    fn on_wait(&self, _slot: &mut Self::Slot) {}
 
     /// The digest of the handler that would run now.
     fn digest(&self) -> Arc<str>;
@@ -133,7 +135,7 @@ pub enum SlotEvent {
 #[derive(Debug)]
 pub struct Verdicts {
     tickets: Vec<Arc<Ticket>>,
-    events: mpsc::Sender<SlotEvent>,
+    events: EventSender<SlotEvent>,
     began: Instant,
     /// How often pieces of the batch ran again.
     pub(super) splits: u64,
@@ -142,7 +144,7 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn new(tickets: Vec<Arc<Ticket>>, events: mpsc::Sender<SlotEvent>) -> Self {
+    pub(super) fn new(tickets: Vec<Arc<Ticket>>, events: EventSender<SlotEvent>) -> Self {
         Self {
             tickets,
             events,
@@ -153,7 +155,7 @@ impl Verdicts {
     }
 
     /// The verdict on the message at this place of the batch. Once for each message.
-    pub async fn give(&mut self, place: usize, mut report: Report) {
+    pub fn give(&mut self, place: usize, mut report: Report) {
         report.log_bytes_dropped += std::mem::take(&mut self.log_bytes_dropped);
         let ticket = &self.tickets[place];
         fault_point::reach(Point::Verdict, &ticket.job.claim.message);
@@ -163,7 +165,7 @@ impl Verdicts {
             took: self.began.elapsed(),
         };
         // Without a driver the host is ending, and nothing is settled.
-        drop(self.events.send(event).await);
+        let _is_over = self.events.send(event).is_none();
     }
 
     /// A piece of the batch faulted, and its halves run next.

@@ -4,7 +4,8 @@
 //!   task changes the state of a delivery.
 //! - [`workers`]: the requests to the queue, at most one of each kind at a time.
 //! - [`executor`]: the slots in which handlers run, on all cores. [`job`]: a delivery as the driver and a
-//!   slot share it. `ticket_queue`: the slots take their messages from it.
+//!   slot share it. `ticket_queue`: the slots take their messages from it. `slot_events`: what they tell the
+//!   driver.
 //! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to
 //!   measure it against.
 //! - [`gate`]: which messages no handler may see.
@@ -33,6 +34,7 @@ pub mod native;
 mod reporter;
 mod rollout_monitor;
 pub mod sandboxed;
+mod slot_events;
 mod ticket_queue;
 pub mod workers;
 
@@ -164,6 +166,10 @@ impl Clock {
     /// The time since the start.
     pub fn now(&self) -> Time {
         self.0.elapsed()
+    }
+
+    fn time_of(&self, instant: Instant) -> Time {
+        instant.saturating_duration_since(self.0)
     }
 
     fn at(&self, time: Time) -> Instant {

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::delivery::batch::Pieces;
 use crate::delivery::outcome::Fault;
-use crate::rollout::versions::{Origin, Versions};
+use crate::rollout::versions::{Origin, Versions, View};
 use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
 use crate::sandbox::{self, BatchEffects, Sandbox, World};
 
@@ -18,6 +18,13 @@ use crate::sandbox::{self, BatchEffects, Sandbox, World};
 pub struct Sandboxed {
     versions: Arc<Versions>,
     batching: Batching,
+}
+
+/// A slot, and the versions as it sees them.
+#[derive(Debug, Default)]
+pub struct Slot {
+    slot: sandbox::Slot,
+    view: View,
 }
 
 impl Sandboxed {
@@ -45,8 +52,13 @@ impl Sandboxed {
 
     /// Run a message on one version. A panic of the host is caught here, because only here its version is
     /// known.
-    async fn run_on(&self, sandbox: &Sandbox, slot: &mut sandbox::Slot, call: Call<'_>) -> Report {
-        let digest = Arc::clone(sandbox.digest());
+    async fn run_on(
+        &self,
+        (sandbox, digest): (&Sandbox, &Arc<str>),
+        slot: &mut sandbox::Slot,
+        call: Call<'_>,
+    ) -> Report {
+        let digest = Arc::clone(digest);
         let ran = AssertUnwindSafe(sandbox.call(slot, call));
         match ran.catch_unwind().await {
             Ok(report) => Report {
@@ -96,7 +108,7 @@ impl Sandboxed {
                             // The bytes of the whole call count once.
                             log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
                         };
-                        verdicts.give(place, report).await;
+                        verdicts.give(place, report);
                     }
                 }
                 None => {
@@ -118,16 +130,16 @@ impl Sandboxed {
 }
 
 impl Handler for Sandboxed {
-    type Slot = sandbox::Slot;
+    type Slot = Slot;
 
     fn slot(&self) -> Self::Slot {
-        sandbox::Slot::default()
+        Slot::default()
     }
 
     async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
         // Picked once: the attempt ends on the version on which it began.
-        let sandbox = self.versions.pick(&call.message.id);
-        self.run_on(&sandbox, slot, call).await
+        let version = self.versions.pick_from(&mut slot.view, &call.message.id);
+        self.run_on(version, &mut slot.slot, call).await
     }
 
     fn batching(&self) -> Option<Batching> {
@@ -155,11 +167,15 @@ impl Handler for Sandboxed {
         }
         for (sandbox, group) in groups {
             match sandbox.describe().world {
-                World::Batch => self.run_pieces(&sandbox, slot, &group, verdicts).await,
+                World::Batch => {
+                    let slot = &mut slot.slot;
+                    self.run_pieces(&sandbox, slot, &group, verdicts).await;
+                }
                 World::Message => {
                     for (place, call) in group {
-                        let report = self.run_on(&sandbox, slot, call).await;
-                        verdicts.give(place, report).await;
+                        let version = (&sandbox, sandbox.digest());
+                        let report = self.run_on(version, &mut slot.slot, call).await;
+                        verdicts.give(place, report);
                     }
                 }
             }
@@ -167,11 +183,15 @@ impl Handler for Sandboxed {
     }
 
     fn idle_timeout(&self, slot: &Self::Slot) -> Option<Duration> {
-        slot.idle_timeout()
+        slot.slot.idle_timeout()
     }
 
     fn on_idle(&self, slot: &mut Self::Slot) {
-        slot.on_idle();
+        slot.slot.on_idle();
+    }
+
+    fn on_wait(&self, slot: &mut Self::Slot) {
+        slot.view = View::default();
     }
 
     fn digest(&self) -> Arc<str> {

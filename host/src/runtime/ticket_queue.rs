@@ -1,40 +1,136 @@
 //! The queue of tickets from which the slots take their messages.
 //!
+//! The driver puts in several at a time, and each slot takes one when it is free: so no message waits behind a
+//! slow call while another slot has nothing to do.
+//!
 //! For a handler of batches, one slot at a time gathers messages. So messages that come together go
 //! together; otherwise each slot would get one of them. A message waits for others from the moment it is
 //! taken, for [`Batching::wait`] at most. The slot takes messages that are already here without waiting.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::runtime::handler::Batching;
 use crate::runtime::job::Ticket;
 
-/// See the module. Clones share one queue.
-#[derive(Clone, Debug)]
-pub(super) struct TicketQueue {
-    tickets: async_channel::Receiver<Arc<Ticket>>,
-    gathering: Arc<Mutex<()>>,
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes slots that wait.
+    arrived: Notify,
+    /// The most tickets.
+    most: usize,
 }
 
-impl TicketQueue {
-    pub(super) fn new(tickets: async_channel::Receiver<Arc<Ticket>>) -> Self {
-        Self {
-            tickets,
-            gathering: Arc::default(),
+#[derive(Debug, Default)]
+struct State {
+    tickets: VecDeque<Arc<Ticket>>,
+    /// How many slots wait.
+    waiting: usize,
+    is_closed: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves nothing half-written.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Next<'_> {
+        let mut state = self.state();
+        if let Some(ticket) = state.tickets.pop_front() {
+            return Next::Ticket(ticket);
+        }
+        if state.is_closed {
+            return Next::End;
+        }
+        state.waiting += 1;
+        Next::Later(Waiting(self))
+    }
+}
+
+/// What a slot finds.
+enum Next<'a> {
+    Ticket(Arc<Ticket>),
+    End,
+    Later(Waiting<'a>),
+}
+
+/// The end of the driver. Without it the queue is closed.
+#[derive(Debug)]
+pub(super) struct TicketSender(Arc<Shared>);
+
+/// The end of the slots. Clones share one queue.
+#[derive(Clone, Debug)]
+pub(super) struct TicketQueue {
+    shared: Arc<Shared>,
+    gathering: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Both ends of a queue for at most so many tickets.
+pub(super) fn channel(most: usize) -> (TicketSender, TicketQueue) {
+    let shared = Arc::new(Shared {
+        state: Mutex::default(),
+        arrived: Notify::new(),
+        most,
+    });
+    let queue = TicketQueue {
+        shared: Arc::clone(&shared),
+        gathering: Arc::default(),
+    };
+    (TicketSender(shared), queue)
+}
+
+impl TicketSender {
+    /// Put in these tickets, in their order, as far as there is room. Wakes one waiting slot for each.
+    pub(super) fn send(&self, tickets: &mut Vec<Arc<Ticket>>) {
+        let mut state = self.0.state();
+        let room = self.0.most.saturating_sub(state.tickets.len());
+        let count = room.min(tickets.len());
+        state.tickets.extend(tickets.drain(..count));
+        let woken = count.min(state.waiting);
+        drop(state);
+        for _ in 0..woken {
+            self.0.arrived.notify_one();
         }
     }
 
+    /// Nothing more comes.
+    pub(super) fn close(&self) {
+        self.0.state().is_closed = true;
+        self.0.arrived.notify_waiters();
+    }
+}
+
+impl Drop for TicketSender {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl TicketQueue {
     /// The next ticket, if there is one now.
     pub(super) fn try_one(&self) -> Option<Arc<Ticket>> {
-        self.tickets.try_recv().ok()
+        self.shared.state().tickets.pop_front()
     }
 
     /// The next ticket; `None` = the host is ending. Dropping the future loses nothing.
     pub(super) async fn one(&self) -> Option<Arc<Ticket>> {
-        self.tickets.recv().await.ok()
+        loop {
+            let mut arrived = pin!(self.shared.arrived.notified());
+            // What comes from here on wakes this slot.
+            arrived.as_mut().enable();
+            let _waiting = match self.shared.next() {
+                Next::Ticket(ticket) => return Some(ticket),
+                Next::End => return None,
+                Next::Later(waiting) => waiting,
+            };
+            arrived.await;
+        }
     }
 
     /// Wait until it is this slot's turn to gather, and a ticket is there.
@@ -46,6 +142,15 @@ impl TicketQueue {
             ticket,
             turn,
         })
+    }
+}
+
+/// A slot that waits.
+struct Waiting<'a>(&'a Shared);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
     }
 }
 
@@ -89,6 +194,8 @@ impl First<'_> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::delivery::ledger::{Key, Origin};
     use crate::delivery::message::{DeliveryId, Headers, Message};
@@ -125,9 +232,16 @@ mod tests {
         Arc::new(Ticket::new(key, Arc::new(job), Some(1), Duration::ZERO))
     }
 
-    fn queue() -> (async_channel::Sender<Arc<Ticket>>, TicketQueue) {
-        let (sender, tickets) = async_channel::bounded(64);
-        (sender, TicketQueue::new(tickets))
+    fn queue() -> (TicketSender, TicketQueue) {
+        channel(64)
+    }
+
+    impl TicketSender {
+        fn put(&self, ticket: Arc<Ticket>) {
+            let mut tickets = vec![ticket];
+            self.send(&mut tickets);
+            assert!(tickets.is_empty());
+        }
     }
 
     fn batching(size: usize, wait: Duration) -> Batching {
@@ -148,7 +262,7 @@ mod tests {
     async fn a_full_batch_waits_for_nothing() {
         let (sender, queue) = queue();
         for id in 1..=5 {
-            sender.try_send(ticket(id, b"")).unwrap();
+            sender.put(ticket(id, b""));
         }
         let batching = batching(2, LONG);
         assert_eq!(gather(&queue, &batching).await, [1, 2]);
@@ -162,13 +276,13 @@ mod tests {
     #[tokio::test]
     async fn a_single_message_waits_for_others_until_the_deadline() {
         let (sender, queue) = queue();
-        sender.try_send(ticket(1, b"")).unwrap();
+        sender.put(ticket(1, b""));
         let wait = Duration::from_millis(50);
         let batching = batching(2, wait);
         let began = Instant::now();
         let late = async {
             tokio::time::sleep(2 * wait).await;
-            sender.try_send(ticket(2, b"")).unwrap();
+            sender.put(ticket(2, b""));
         };
         let first = async {
             let gathered = gather(&queue, &batching).await;
@@ -183,11 +297,11 @@ mod tests {
     #[tokio::test]
     async fn a_message_that_comes_while_a_batch_waits_joins_it() {
         let (sender, queue) = queue();
-        sender.try_send(ticket(1, b"")).unwrap();
+        sender.put(ticket(1, b""));
         let batching = batching(2, LONG);
         let later = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            sender.try_send(ticket(2, b"")).unwrap();
+            sender.put(ticket(2, b""));
         };
         let (gathered, ()) = tokio::join!(gather(&queue, &batching), later);
         assert_eq!(gathered, [1, 2]);
@@ -203,7 +317,7 @@ mod tests {
         });
         for id in 0..32 {
             tokio::task::yield_now().await;
-            sender.try_send(ticket(id, b"")).unwrap();
+            sender.put(ticket(id, b""));
         }
         for slot in slots {
             assert_eq!(slot.await.unwrap().len(), 8);
@@ -214,14 +328,14 @@ mod tests {
     async fn a_batch_leaves_out_revoked_tickets() {
         let (sender, queue) = queue();
         let revoked = ticket(1, b"");
-        sender.try_send(Arc::clone(&revoked)).unwrap();
-        sender.try_send(ticket(2, b"")).unwrap();
-        sender.try_send(ticket(3, b"")).unwrap();
+        sender.put(Arc::clone(&revoked));
+        sender.put(ticket(2, b""));
+        sender.put(ticket(3, b""));
         assert!(revoked.revoke());
         assert_eq!(gather(&queue, &batching(2, LONG)).await, [2, 3]);
         // Only revoked tickets: the turn ends at once.
         let revoked = ticket(4, b"");
-        sender.try_send(Arc::clone(&revoked)).unwrap();
+        sender.put(Arc::clone(&revoked));
         assert!(revoked.revoke());
         assert!(gather(&queue, &batching(2, LONG)).await.is_empty());
     }
@@ -230,8 +344,86 @@ mod tests {
     async fn a_batch_ends_at_its_bytes() {
         let (sender, queue) = queue();
         for id in 1..=4 {
-            sender.try_send(ticket(id, &[0; 60])).unwrap();
+            sender.put(ticket(id, &[0; 60]));
         }
         assert_eq!(gather(&queue, &batching(16, LONG)).await, [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn tickets_that_come_together_wake_a_slot_each() {
+        let (sender, queue) = queue();
+        let slots = [(); 3].map(|()| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.one().await.unwrap().key.id.0 })
+        });
+        while queue.shared.state().waiting < slots.len() {
+            tokio::task::yield_now().await;
+        }
+        sender.send(&mut (1..=3).map(|id| ticket(id, b"")).collect());
+        let mut taken = Vec::new();
+        for slot in slots {
+            taken.push(slot.await.unwrap());
+        }
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2, 3]);
+        assert_eq!(queue.shared.state().waiting, 0);
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_stays_with_the_driver() {
+        let (sender, queue) = channel(2);
+        let mut tickets: Vec<_> = (1..=3).map(|id| ticket(id, b"")).collect();
+        sender.send(&mut tickets);
+        assert_eq!(tickets.len(), 1);
+        assert_eq!(queue.try_one().unwrap().key.id.0, 1);
+        sender.send(&mut tickets);
+        assert!(tickets.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_stops_waiting_passes_its_wake_on() {
+        let (sender, queue) = queue();
+        let mut first = Box::pin(queue.one());
+        let mut second = Box::pin(queue.one());
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(second.as_mut().now_or_never().is_none());
+        sender.put(ticket(1, b""));
+        // The first was woken, and goes.
+        drop(first);
+        assert_eq!(second.await.unwrap().key.id.0, 1);
+        assert_eq!(queue.shared.state().waiting, 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn no_ticket_is_lost_between_threads() {
+        const ALL: u128 = 20_000;
+        let (sender, queue) = channel(100);
+        let slots = [(); 4].map(|()| {
+            let queue = queue.clone();
+            tokio::spawn(async move {
+                let mut taken = 0;
+                while queue.one().await.is_some() {
+                    taken += 1;
+                }
+                taken
+            })
+        });
+        let mut next = 0;
+        let mut tickets = Vec::new();
+        while next < ALL || !tickets.is_empty() {
+            let more = 1 + next % 9;
+            tickets.extend((0..more).map(|id| ticket(id, b"")));
+            next += more;
+            while !tickets.is_empty() {
+                sender.send(&mut tickets);
+                tokio::task::yield_now().await;
+            }
+        }
+        sender.close();
+        let mut taken = 0;
+        for slot in slots {
+            taken += slot.await.unwrap();
+        }
+        assert_eq!(taken, next);
     }
 }

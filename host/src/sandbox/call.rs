@@ -2,9 +2,9 @@
 
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::cancelled::Cancelled;
 use super::fault::{ErrorContext, host_panic, quoting};
 use super::headers::Headers;
 use super::host::{Acting, Attempt, Input, Shared};
@@ -28,7 +28,7 @@ pub struct Call<'a> {
     /// The delivery limit of the message, in starts; 0 = none.
     pub max_attempts: u32,
     /// Set when the host stops; the guest reads it with `delivery.is-cancelled`.
-    pub cancelled: &'a Arc<AtomicBool>,
+    pub cancelled: &'a Arc<Cancelled>,
     /// The destination of the guest's output.
     pub logs: &'a LogSink,
 }

@@ -1,7 +1,6 @@
 //! The data of a store: the current attempt, the meters and the WASI context.
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -13,6 +12,7 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::cancelled::Cancelled;
 use super::engine::Pace;
 use super::fault::OutOfCpu;
 use super::grants::{Directory, Grants};
@@ -56,7 +56,7 @@ pub(super) struct Attempt {
     /// The number of messages in the call; `message_id` and `number` belong to the first one.
     pub(super) messages: usize,
     pub(super) deadline: Instant,
-    pub(super) cancelled: Arc<AtomicBool>,
+    pub(super) cancelled: Arc<Cancelled>,
     pub(super) traceparent: Option<Bytes>,
     pub(super) tracestate: Option<Bytes>,
     pub(super) sink: LogSink,

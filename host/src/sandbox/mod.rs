@@ -21,6 +21,7 @@
 //! deadline; only code that this program compiled is run.
 
 mod call;
+mod cancelled;
 pub mod compile;
 mod declarations;
 mod engine;
@@ -51,6 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use call::{BatchEffects, BatchReport, Call, Report};
+pub use cancelled::Cancelled;
 pub use compile::Start;
 pub use error::LoadError;
 pub use grants::{Directory, Grants, Import, Need, Values};

@@ -1,5 +1,7 @@
 //! The ids of stream entries: `<epoch milliseconds>-<sequence>`.
 
+use std::io::Write;
+
 use crate::delivery::message::DeliveryId;
 
 /// The greatest id there is. Redis refuses an interval that begins behind it.
@@ -13,10 +15,38 @@ pub fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
     Some((DeliveryId(u128::from(ms) << 64 | u128::from(seq)), ms))
 }
 
+/// An id as Redis writes it, without memory of its own on the heap.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryId {
+    text: [u8; ENTRY_ID_MAX],
+    length: usize,
+}
+
+/// Two numbers of 64 bits, and what is between them.
+const ENTRY_ID_MAX: usize = 41;
+
+impl EntryId {
+    /// The text of this id.
+    pub fn new(id: DeliveryId) -> Self {
+        let seq = id.0 & u128::from(u64::MAX);
+        let mut text = [0; ENTRY_ID_MAX];
+        let mut rest = &mut text[..];
+        // It fits.
+        let _is_whole = write!(rest, "{}-{seq}", id.0 >> 64).is_ok();
+        let length = ENTRY_ID_MAX - rest.len();
+        Self { text, length }
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+}
+
 /// Format an id as Redis does.
 pub fn entry_id(id: DeliveryId) -> String {
-    let seq = id.0 & u128::from(u64::MAX);
-    format!("{}-{seq}", id.0 >> 64)
+    let id = EntryId::new(id);
+    String::from_utf8_lossy(id.as_bytes()).into_owned()
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use crate::{guests, hostler};
 #[cfg(test)]
 use hostler_tests::guests;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,7 +22,9 @@ use hostler::delivery::policy::{
     DELAY_MAX, DeadLetterRules, Disposition, OnCap, OnFault, Policy, Rejection, decide,
 };
 use hostler::delivery::text::DETAIL_MAX;
-use hostler::sandbox::{Call, Capture, Limits, LoadError, LogSink, Sandbox, Settings, Slot};
+use hostler::sandbox::{
+    Call, Cancelled, Capture, Limits, LoadError, LogSink, Sandbox, Settings, Slot,
+};
 use hostler::wire::dead_letter::{self, Context};
 use hostler::wire::stream;
 use wasm_encoder::Encode;
@@ -160,7 +161,7 @@ struct Rig {
     runtime: tokio::runtime::Runtime,
     capture: Capture,
     logs: LogSink,
-    cancelled: Arc<AtomicBool>,
+    cancelled: Arc<Cancelled>,
     limits: Limits,
 }
 

@@ -18,7 +18,7 @@ use crate::delivery::ledger;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
 use crate::queue::publish::{BATCH_MESSAGES, Outgoing, Publisher};
 use crate::redis::connection::{Connector, Link};
-use crate::redis::usage;
+use crate::redis::usage::{self, Bare};
 use crate::runtime::{self, Batching, Control, Driver, Handler};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
@@ -79,27 +79,48 @@ impl Bench<'_> {
         &self,
         handler: impl Fn() -> H,
     ) -> Result<Measured, Failure> {
-        let key = format!("hostler:bench:{:08x}", fastrand::u32(..));
-        let link = self.connector.link("bench");
-        let measured = async {
-            if self.load.through.holds() {
-                self.preload(&key).await?;
+        let through = self.load.through;
+        self.on_new_key(async |key, link| {
+            if through.holds() {
+                self.preload(key, through).await?;
             }
-            let mut measured = self.full(&key, handler(), &link).await?;
+            let mut measured = self.full(key, handler(), link).await?;
             if self.load.rate > 0 {
-                measured.journeys = self.paced(&key, handler()).await?;
+                measured.journeys = self.paced(key, handler()).await?;
             }
             Ok(measured)
-        };
-        let measured: Result<Measured, Failure> = measured.await;
+        })
+        .await
+    }
+
+    /// Measure the least that a consumer can do, with a stream full of the same messages.
+    pub(super) async fn bare(&self) -> Result<Measured, Failure> {
+        self.on_new_key(async |key, link| {
+            self.preload(key, Through::Stream).await?;
+            let consumer = Bare::open(self.connector, key).await?;
+            let costs = Costs::begin(link).await?;
+            consumer.consume(self.load.messages).await?;
+            let elapsed = costs.elapsed();
+            costs.end(link, elapsed).await
+        })
+        .await
+    }
+
+    async fn on_new_key<T>(
+        &self,
+        measure: impl AsyncFnOnce(&str, &Link) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let key = format!("hostler:bench:{:08x}", fastrand::u32(..));
+        let link = self.connector.link("bench");
+        let measured = measure(&key, &link).await;
         let removed = usage::remove(&link, &Through::keys(&key)).await;
         let measured = measured?;
         removed?;
         Ok(measured)
     }
 
-    async fn preload(&self, key: &str) -> Result<(), Failure> {
-        let publisher = Publisher::new(self.connector, self.load.through.destination(key));
+    async fn preload(&self, key: &str, through: Through) -> Result<(), Failure> {
+        let publisher = Publisher::new(self.connector, through.destination(key));
         let message = Outgoing::new(self.load.body.clone());
         publish_copies(&publisher, message, self.load.messages).await
     }
@@ -135,9 +156,7 @@ impl Bench<'_> {
         handler: H,
         link: &Link,
     ) -> Result<Measured, Failure> {
-        forget_peak();
-        let redis_before = usage::usage(link).await?;
-        let cpu_before = cpu_of_this_process();
+        let costs = Costs::begin(link).await?;
         let running = self.start(key, handler).await?;
         let elapsed = if self.load.through.holds() {
             running.until_done(self.load.messages).await?
@@ -146,20 +165,11 @@ impl Bench<'_> {
             let ((), elapsed) = tokio::try_join!(self.feed(key, &running), done)?;
             elapsed
         };
-        let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
-        let redis_cpu = usage::usage(link)
-            .await?
-            .cpu
-            .saturating_sub(redis_before.cpu);
-        let peak_memory = peak();
+        let measured = costs.end(link, elapsed).await?;
         let times = running.stop().await?;
         Ok(Measured {
-            elapsed,
-            host_cpu,
-            redis_cpu,
-            peak_memory,
             calls: times.calls,
-            journeys: Vec::new(),
+            ..measured
         })
     }
 
@@ -228,6 +238,41 @@ impl Bench<'_> {
             },
             ..defaults
         }
+    }
+}
+
+/// What a measurement costs, from its beginning.
+struct Costs {
+    began: Instant,
+    host: Duration,
+    redis: Duration,
+}
+
+impl Costs {
+    async fn begin(link: &Link) -> Result<Self, Failure> {
+        forget_peak();
+        Ok(Self {
+            redis: usage::usage(link).await?.cpu,
+            host: cpu_of_this_process(),
+            began: Instant::now(),
+        })
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    async fn end(self, link: &Link, elapsed: Duration) -> Result<Measured, Failure> {
+        let host_cpu = cpu_of_this_process().saturating_sub(self.host);
+        let redis_cpu = usage::usage(link).await?.cpu.saturating_sub(self.redis);
+        Ok(Measured {
+            elapsed,
+            host_cpu,
+            redis_cpu,
+            peak_memory: peak(),
+            calls: Vec::new(),
+            journeys: Vec::new(),
+        })
     }
 }
 

@@ -45,14 +45,16 @@ const BUILD: &str = if cfg!(debug_assertions) {
     "release"
 };
 
-/// Measure the loop with a handler, against the same loop with a native no-op (the floor)
+/// Measure the loop with a handler, against a native no-op (the floor) and a plain Redis client
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Fills a stream of its own (or a --list, a --channel), serves it by the real loop
-with the floor and with the handler in turn, and removes it. Each round measures
-both, in alternating order; the figures are medians of the rounds. Then messages
-are sent at a steady rate, to measure the time from sending to the answer. Use a
-release build, on a machine that does nothing else.
+with the floor and with the handler in turn, and removes it. Each round also
+measures \"bare\": a plain loop of the Redis client that reads a stream and
+acknowledges it, and does nothing else. The order changes from round to round;
+the figures are medians of the rounds. Then messages are sent at a steady rate,
+to measure the time from sending to the answer. Use a release build, on a
+machine that does nothing else.
 
 With --in-process, no Redis is needed: this process compiles the component,
 starts it from the cache, and calls it in fresh and in reused instances.
@@ -140,10 +142,14 @@ struct LoopReport<'a> {
     mode: Mode,
     handler: &'a str,
     rounds: usize,
+    /// The least that a consumer of a stream can do.
+    bare: Figures,
     floor: Figures,
     sandbox: Figures,
     /// Messages per second, sandbox to floor, of the medians.
     ratio: f64,
+    /// The same, sandbox to bare.
+    ratio_to_bare: f64,
 }
 
 /// Medians of the rounds.
@@ -220,7 +226,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         batching,
     };
     let rounds = args.repeat.get();
-    let (floor, sandboxed) = Threads::start()?.run(async |attempts| {
+    let [bare, floor, sandboxed] = Threads::start()?.run(async |attempts| {
         connected(&config.redis, "bench", async |session| {
             measure(session, &load, &sandbox, rounds, attempts).await
         })
@@ -236,7 +242,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         mode: args.mode,
         handler: sandbox.digest(),
         rounds: rounds as usize,
-        ratio: (sandboxed.messages_per_second / floor.messages_per_second * 1e3).round() / 1e3,
+        ratio: ratio(&sandboxed, &floor),
+        ratio_to_bare: ratio(&sandboxed, &bare),
+        bare,
         floor,
         sandbox: sandboxed,
     };
@@ -249,35 +257,39 @@ async fn measure(
     sandbox: &Sandbox,
     rounds: u32,
     attempts: &Handle,
-) -> Result<(Figures, Figures), Failure> {
+) -> Result<[Figures; 3], Failure> {
     let bench = Bench {
         connector: &session.connector,
         load,
         attempts,
     };
-    let progress = Progress::of(u64::from(rounds) * 2, "measurements");
-    let mut floors = Vec::new();
-    let mut sandboxed = Vec::new();
+    let handler = || {
+        let handler = Sandboxed::new(sandbox.clone());
+        match load.batching {
+            Some(batching) => handler.gathering(batching),
+            None => handler,
+        }
+    };
+    let progress = Progress::of(u64::from(rounds) * 3, "measurements");
+    let mut measured = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..rounds {
-        for turn in 0..2 {
-            // The second one finds a warmer machine: so they take turns.
-            if (round + turn).is_multiple_of(2) {
-                floors.push(bench.measure(NoOp::default).await?);
-            } else {
-                let handler = || {
-                    let handler = Sandboxed::new(sandbox.clone());
-                    match load.batching {
-                        Some(batching) => handler.gathering(batching),
-                        None => handler,
-                    }
-                };
-                sandboxed.push(bench.measure(handler).await?);
-            }
+        for turn in 0..3 {
+            // A later one finds a warmer machine: so they take turns.
+            let what = ((round + turn) % 3) as usize;
+            measured[what].push(match what {
+                0 => bench.bare().await?,
+                1 => bench.measure(NoOp::default).await?,
+                _ => bench.measure(handler).await?,
+            });
             progress.advance(1);
         }
     }
     progress.finish();
-    Ok((figures(load, floors), figures(load, sandboxed)))
+    Ok(measured.map(|rounds| figures(load, rounds)))
+}
+
+fn ratio(one: &Figures, other: &Figures) -> f64 {
+    (one.messages_per_second / other.messages_per_second * 1e3).round() / 1e3
 }
 
 fn figures(load: &Load, rounds: Vec<Measured>) -> Figures {
@@ -329,14 +341,14 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn text(report: &LoopReport<'_>) -> String {
-    let both = [&report.floor, &report.sandbox];
+    let all = [&report.bare, &report.floor, &report.sandbox];
     let row = |name: &str, show: &dyn Fn(&Figures) -> String| {
-        let [floor, sandbox] = both.map(show);
-        [name.to_owned(), floor, sandbox]
+        let [bare, floor, sandbox] = all.map(show);
+        [name.to_owned(), bare, floor, sandbox]
     };
     let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1} us"));
     let rows = [
-        ["", "floor", "sandbox"].map(str::to_owned),
+        ["", "bare", "floor", "sandbox"].map(str::to_owned),
         row("messages/s", &|f| format!("{:.0}", f.messages_per_second)),
         row("  of the rounds", &|f| spread(&f.rounds)),
         row("call p50", &|f| us(f.call_p50_us)),
@@ -349,7 +361,7 @@ fn text(report: &LoopReport<'_>) -> String {
         row("peak memory", &|f| size(f.peak_memory_bytes)),
     ];
     format!(
-        "{} messages of {}, concurrency {}, {}, {} rounds, {} build, through a {}\n\n{}\n\nratio to the floor  {:.2}",
+        "{} messages of {}, concurrency {}, {}, {} rounds, {} build, through a {}\n\n{}\n\nratio to the floor  {:.2}\nratio to bare       {:.2}",
         report.messages,
         ByteSize(report.body_bytes).show(),
         report.concurrency,
@@ -362,7 +374,8 @@ fn text(report: &LoopReport<'_>) -> String {
         report.build,
         report.queue.name(),
         output::table(rows),
-        report.ratio
+        report.ratio,
+        report.ratio_to_bare
     )
 }
 

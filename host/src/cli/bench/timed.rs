@@ -112,6 +112,10 @@ impl<H: Handler> Handler for Timed<H> {
         self.handler.on_idle(&mut slot.slot);
     }
 
+    fn on_wait(&self, slot: &mut Self::Slot) {
+        self.handler.on_wait(&mut slot.slot);
+    }
+
     fn digest(&self) -> Arc<str> {
         self.handler.digest()
     }

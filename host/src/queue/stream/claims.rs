@@ -11,6 +11,7 @@ use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
 use crate::queue::{Claim, Origin, Taken};
 use crate::redis::error::{Class, Error};
+use crate::redis::packed;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::wire::entry_id::{GREATEST, parse_entry_id};
@@ -45,7 +46,7 @@ impl StreamQueue {
         call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
         let sent = Instant::now();
         let entries = self.answer(script::run(&base.fetches, script, &call).await)?;
-        let claims = self.flat_entries(script.name(), entries)?;
+        let claims = self.fetched(script.name(), entries)?;
         base.bounds.answered(&claims, sent.elapsed());
         let left = until.saturating_duration_since(Instant::now());
         if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
@@ -337,19 +338,24 @@ impl StreamQueue {
         }
     }
 
-    /// The same from one array: per entry its id, how many names and values it has, and these.
-    fn flat_entries(&self, command: &'static str, entries: Value) -> Result<Vec<Claim>, Error> {
-        let mut parts = reply::array(command, entries)?.into_iter();
+    /// The same as the script that fetches them writes them: several in a string, or one in an array.
+    fn fetched(&self, command: &'static str, reply: Value) -> Result<Vec<Claim>, Error> {
+        let parts = reply::array(command, reply)?;
         let mut claims = Vec::new();
-        while let Some(id) = parts.next() {
-            let count = parts.next().unwrap_or_default();
-            let count = usize::try_from(reply::count(command, &count)?).unwrap_or(usize::MAX);
-            let fields = parts.by_ref().take(count).collect();
-            let fields = reply::fields(command, Value::Array(fields))?;
-            if fields.len() != count / 2 {
-                return Err(reply::invalid(command, "an entry that is cut off"));
+        for part in parts {
+            if let Value::BulkString(part) = part {
+                // Its entries share its memory, and are counted with it.
+                let part = self.base.bounds.hold(part.into());
+                let entries = packed::entries(command, &part)?;
+                claims.reserve(entries.len());
+                for (id, fields) in entries {
+                    claims.push(self.decode(command, &id, 1, Origin::Fresh, fields)?);
+                }
+            } else {
+                let [id, fields] = reply::tuple(command, part)?;
+                let fields = reply::fields(command, fields)?;
+                claims.push(self.claim(command, id, 1, Origin::Fresh, fields)?);
             }
-            claims.push(self.claim(command, id, 1, Origin::Fresh, fields)?);
         }
         self.saw_last(&claims);
         Ok(claims)
@@ -363,13 +369,33 @@ impl StreamQueue {
         origin: Origin,
         mut fields: Vec<(Bytes, Bytes)>,
     ) -> Result<Claim, Error> {
-        let entry = reply::text(command, entry)?;
         for (_, value) in &mut fields {
             *value = self.base.bounds.hold(std::mem::take(value));
         }
-        let (id, ms) =
-            parse_entry_id(&entry).ok_or_else(|| reply::invalid(command, "an invalid entry id"))?;
-        let mut decoded = stream::decode(&self.name, &entry, ms, &fields, &self.options.decoding);
+        let entry = reply::bytes(command, entry)?;
+        self.decode(command, &entry, native, origin, fields)
+    }
+
+    fn decode(
+        &self,
+        command: &'static str,
+        entry: &[u8],
+        native: u32,
+        origin: Origin,
+        mut fields: Vec<(Bytes, Bytes)>,
+    ) -> Result<Claim, Error> {
+        let body_field = &self.options.decoding.body_field;
+        for (name, _) in &mut fields {
+            if name == body_field {
+                // All entries have this name: they share it.
+                name.clone_from(body_field);
+            }
+        }
+        let entry = std::str::from_utf8(entry).ok();
+        let parsed = entry.and_then(|entry| Some((entry, parse_entry_id(entry)?)));
+        let (entry, (id, ms)) =
+            parsed.ok_or_else(|| reply::invalid(command, "an invalid entry id"))?;
+        let mut decoded = stream::decode(&self.name, entry, ms, &fields, &self.options.decoding);
         if let Origin::Orphan { idle } = origin {
             let headers = &mut decoded.message.headers;
             headers.set(REDIS_DELIVERY_COUNT, native.to_string());

@@ -29,7 +29,7 @@ use crate::redis::script::{self, Script};
 use crate::redis::script_reply::{full, refused, word_reply};
 use crate::redis::startup::StartError;
 use crate::wire::dead_letter::{self, Context};
-use crate::wire::entry_id::{entry_id, parse_entry_id};
+use crate::wire::entry_id::{EntryId, entry_id, parse_entry_id};
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
 use crate::wire::stream::header_field;
 use crate::wire::{self, Raw, keys, list};
@@ -490,7 +490,7 @@ impl Queue for StreamQueue {
         for chunk in claims.chunks(PER_XACK) {
             let cmd = pipeline.cmd(COMMAND).arg(self.key()).arg(self.group());
             for claim in chunk {
-                cmd.arg(entry_id(claim.id));
+                cmd.arg(EntryId::new(claim.id).as_bytes());
             }
         }
         for reply in self.base.commands.pipeline(COMMAND, &pipeline).await? {

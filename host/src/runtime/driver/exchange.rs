@@ -66,7 +66,7 @@ impl Driver {
                 key,
                 attempt,
                 leased,
-            } => self.release(now, key, attempt, leased),
+            } => self.release(key, attempt, leased),
             Action::Record { key, expect, write } => {
                 if let Some(claim) = self.claim(key) {
                     let record = Record {
@@ -118,16 +118,25 @@ impl Driver {
         self.ledger.job(key).map(|job| Arc::clone(&job.claim))
     }
 
-    fn release(&mut self, now: Time, key: Key, attempt: Option<u32>, leased: Time) {
+    fn release(&mut self, key: Key, attempt: Option<u32>, leased: Time) {
         let Some(job) = self.ledger.job(key) else {
             return;
         };
         let ticket = Arc::new(Ticket::new(key, Arc::clone(job), attempt, leased));
         self.tickets.insert(key, Arc::clone(&ticket));
-        if self.executor.try_send(ticket).is_err() {
-            // There is room while the ledger keeps its bounds. Without room nothing is lost.
-            self.tickets.remove(&key);
-            self.ledger.apply(now, Event::Revoked(key));
+        self.released.push(ticket);
+    }
+
+    /// Give the executor what was released, in one go.
+    pub(super) fn hand_out(&mut self, now: Time) {
+        if self.released.is_empty() {
+            return;
+        }
+        self.executor.send(&mut self.released);
+        // There is room while the ledger keeps its bounds. Without room nothing is lost.
+        for ticket in self.released.drain(..).filter(|ticket| ticket.revoke()) {
+            self.tickets.remove(&ticket.key);
+            self.ledger.apply(now, Event::Revoked(ticket.key));
         }
     }
 

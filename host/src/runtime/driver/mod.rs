@@ -6,7 +6,7 @@
 mod exchange;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -24,6 +24,8 @@ use crate::runtime::handler::{Handler, SlotEvent};
 use crate::runtime::job::{Job, Ticket};
 use crate::runtime::reporter::Reporter;
 use crate::runtime::rollout_monitor::{Host, RolloutMonitor};
+use crate::runtime::slot_events::{self, EventReceiver};
+use crate::runtime::ticket_queue::{self, TicketSender};
 use crate::runtime::workers::{Completion, Workers};
 use crate::runtime::{Clock, Rules, Settings};
 use crate::sandbox::LogSink;
@@ -32,8 +34,6 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::status::Status;
 use exchange::Outbox;
 
-/// The most slot events in one turn.
-const EVENTS_PER_TURN: usize = 1024;
 /// How often a host that drains looks whether all is relayed.
 const RELAYED_LOOK: Time = Time::from_millis(5);
 /// The longest turn without events.
@@ -77,8 +77,10 @@ pub struct Driver {
     completions: mpsc::Receiver<Completion>,
     outbox: Outbox,
     slots: JoinSet<()>,
-    slot_events: mpsc::Receiver<SlotEvent>,
-    executor: async_channel::Sender<Arc<Ticket>>,
+    slot_events: EventReceiver<SlotEvent>,
+    executor: TicketSender,
+    /// Tickets for the executor, in one go.
+    released: Vec<Arc<Ticket>>,
     shared: Arc<Shared>,
     /// The tickets of released deliveries.
     tickets: FxHashMap<Key, Arc<Ticket>>,
@@ -108,15 +110,14 @@ impl Driver {
         let concurrency = settings.ledger.concurrency;
         // The prefetch and a few reserved places bound what the ledger releases at once.
         let released_max = 2 * (settings.ledger.prefetch_max + concurrency) + 64;
-        let (executor, tickets) = async_channel::bounded(released_max);
-        let (events, slot_events) = mpsc::channel(EVENTS_PER_TURN.max(2 * concurrency));
+        let (executor, queue_of_slots) = ticket_queue::channel(released_max);
+        let (events, slot_events) = slot_events::channel();
         let (completed, completions) = mpsc::channel(64);
         let (online, online_seen) = watch::channel(true);
         let gate = Gate::new(settings.gate.clone(), queue.time());
         let shared = Arc::new(Shared {
-            cancelled: Arc::new(AtomicBool::new(false)),
             max_attempts: AtomicU32::new(settings.ledger.policy.limit.starts_max()),
-            running: AtomicUsize::new(0),
+            slots: Shared::idle_slots(concurrency),
             batches: AtomicU64::new(0),
             splits: AtomicU64::new(0),
             min_idle: settings.ledger.min_idle,
@@ -125,7 +126,7 @@ impl Driver {
             logs: LogSink::Tracing,
         });
         metrics.handler(handler.digest());
-        let slots = executor::start(handler, concurrency, &shared, tickets, &events, attempts);
+        let slots = executor::start(handler, &shared, &queue_of_slots, &events, attempts);
         let monitor = RolloutMonitor::new(handler, &settings);
         settings.ledger.batch = monitor.batch();
         let timeout = settings.until_empty.and_then(|until| until.timeout);
@@ -146,6 +147,7 @@ impl Driver {
             slots,
             slot_events,
             executor,
+            released: Vec::new(),
             shared,
             tickets: FxHashMap::default(),
             next_maintenance: Time::ZERO,
@@ -165,7 +167,7 @@ impl Driver {
 
     /// Run until [`Control::Drain`], or until the queue is empty if the settings say so.
     pub async fn run(mut self, mut control: mpsc::Receiver<Control>) -> Exit {
-        let mut slot_events = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut slot_events = Vec::new();
         let mut actions = Vec::new();
         let mut control_open = true;
         let mut changes = self.monitor.changes();
@@ -179,6 +181,7 @@ impl Driver {
                 for action in actions.drain(..) {
                     self.perform(now, action);
                 }
+                self.hand_out(now);
                 self.ledger.poll(now, &mut actions);
             }
             self.send_requests(now);
@@ -198,13 +201,15 @@ impl Driver {
                 },
                 () = changes.next() => self.monitored(self.clock.now(), RolloutMonitor::on_change),
                 Some(completion) = self.completions.recv() => self.on_completion(completion),
-                _ = self.slot_events.recv_many(&mut slot_events, EVENTS_PER_TURN) => {}
+                () = self.slot_events.wait(&mut slot_events) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
             // Other completions that are here belong to the same turn.
             while let Ok(completion) = self.completions.try_recv() {
                 self.on_completion(completion);
             }
+            // So do other events, even those that nobody woke this loop for.
+            self.slot_events.take(&mut slot_events);
             let now = self.clock.now();
             for event in slot_events.drain(..) {
                 self.on_slot_event(now, event);
@@ -212,7 +217,7 @@ impl Driver {
             self.monitored(now, RolloutMonitor::evaluate);
             self.reporter.contact(self.queue.contact());
             self.reporter.relayed(self.queue.relayed());
-            let running = self.shared.running.load(Ordering::Relaxed);
+            let running = self.shared.running();
             let batches = self.shared.batches.swap(0, Ordering::Relaxed);
             let splits = self.shared.splits.swap(0, Ordering::Relaxed);
             self.reporter
@@ -273,7 +278,7 @@ impl Driver {
         let now = self.clock.now();
         self.drain_deadline = Some(now + self.settings.drain_timeout);
         self.reporter.health.impede(Cause::Draining, why);
-        self.shared.cancelled.store(true, Ordering::Relaxed);
+        self.shared.cancel();
         info!(why, held = self.ledger.len(), "draining");
         self.queue.stop_taking();
         self.ledger.apply(now, Event::Drain);

@@ -1,0 +1,82 @@
+//! Fills a stream of its own, and times the least that a consumer can do with it.
+//!
+//! `bare redis://localhost [MESSAGES [BYTES]]` prints the messages per second, and the CPU time of this process
+//! for each in microseconds.
+
+#[path = "../../../../host/src/redis/bare.rs"]
+mod bare;
+
+use std::error::Error;
+use std::time::Instant;
+
+use redis::{Client, RedisResult, cmd, pipe};
+
+const GROUP: &str = "bare";
+/// How many entries are written at once.
+const WRITTEN: u64 = 1000;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().ok_or("usage: bare URL [MESSAGES [BYTES]]")?;
+    let messages = arguments.next().map_or(Ok(100_000), |n| n.parse())?;
+    let body = arguments.next().map_or(Ok(100), |n| n.parse::<usize>())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(measure(&url, messages, body))
+}
+
+async fn measure(url: &str, messages: u64, body: usize) -> Outcome<()> {
+    let client = Client::open(url)?;
+    let key = format!("bare:{}", std::process::id());
+    let filled = fill(&client, &key, messages, body).await;
+    let measured = match filled {
+        Ok(()) => drain(&client, &key, messages).await,
+        Err(error) => Err(error.into()),
+    };
+    let mut link = client.get_multiplexed_async_connection().await?;
+    cmd("UNLINK").arg(&key).exec_async(&mut link).await?;
+    let (per_second, cpu_us) = measured?;
+    println!("{per_second:.0} messages/s, {cpu_us:.2} us of CPU each");
+    Ok(())
+}
+
+async fn fill(client: &Client, key: &str, messages: u64, body: usize) -> RedisResult<()> {
+    let mut link = client.get_multiplexed_async_connection().await?;
+    let body = vec![b'x'; body];
+    let mut create = cmd("XGROUP");
+    create.arg("CREATE").arg(key).arg(GROUP).arg(0).arg("MKSTREAM");
+    create.exec_async(&mut link).await?;
+    let mut left = messages;
+    while left > 0 {
+        let count = left.min(WRITTEN);
+        let mut writes = pipe();
+        for _ in 0..count {
+            writes.cmd("XADD").arg(key).arg("*").arg("_payload").arg(&body);
+        }
+        writes.exec_async(&mut link).await?;
+        left -= count;
+    }
+    Ok(())
+}
+
+/// Messages per second, and microseconds of CPU time for each.
+async fn drain(client: &Client, key: &str, messages: u64) -> Outcome<(f64, f64)> {
+    let mut reads = client.get_multiplexed_async_connection().await?;
+    let mut acknowledgements = client.get_multiplexed_async_connection().await?;
+    let (began, cpu) = (Instant::now(), cpu_seconds()?);
+    let place = (key, GROUP);
+    bare::consume(&mut reads, &mut acknowledgements, place, messages).await?;
+    let (took, cpu) = (began.elapsed(), cpu_seconds()? - cpu);
+    let all = messages as f64;
+    Ok((all / took.as_secs_f64(), cpu * 1e6 / all))
+}
+
+/// Seconds of CPU time of this process: the scheduler's count, in nanoseconds.
+fn cpu_seconds() -> Outcome<f64> {
+    let text = std::fs::read_to_string("/proc/self/schedstat")?;
+    let ran = text.split(' ').next().ok_or("no times in schedstat")?;
+    Ok(ran.parse::<f64>()? / 1e9)
+}
