@@ -1,10 +1,16 @@
 //! `hostler new --minimal` and `--world`: small projects build as their README says, and pass their tests.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use hostler::delivery::outcome::Outcome;
+use hostler::sandbox::{Limits, Start};
 use hostler_tests::command::{end, hostler};
+use hostler_tests::rig::Rig;
 
 use crate::cli_new::{repository, shell};
+use crate::sandbox_compile::by_child;
 
 /// A new project, with the commands that `hostler new` names.
 struct Project {
@@ -78,6 +84,37 @@ impl Project {
 
 fn minimal(language: &str) {
     Project::new(language, "smallest", &["--minimal"]).builds_and_passes();
+}
+
+#[tokio::test]
+async fn instances_in_go_begin_from_a_snapshot_and_draw_other_random_numbers() {
+    let project = Project::new("go", "dice", &["--minimal"]);
+    let main = project
+        .text("main.go")
+        .replace("import (", "import (\n\t\"fmt\"\n\t\"math/rand/v2\"")
+        .replace(
+            "handler.Handler = handle",
+            "handler.Handler = handle\n\tfmt.Sprint(rand.Uint64())",
+        )
+        .replace(
+            "return hostler",
+            "fmt.Println(rand.Uint64())\n\treturn hostler",
+        );
+    std::fs::write(project.folder.join("main.go"), main).unwrap();
+    shell(&project.folder, "make");
+    let settings = by_child(Limits {
+        compile_time: Duration::from_secs(600),
+        ..Limits::default()
+    });
+    let mut rig = Rig::file(&project.folder.join("handler.wasm"), &settings);
+    let start = rig.sandbox.describe().start.clone();
+    assert!(matches!(start, Start::Snapshot { .. }), "{start:?}");
+    let mut drawn = BTreeSet::new();
+    for _ in 0..3 {
+        assert_eq!(rig.run("").await.outcome, Outcome::Ack);
+        drawn.extend(rig.lines());
+    }
+    assert_eq!(drawn.len(), 3, "{drawn:?}");
 }
 
 fn world(world: &str, language: &str) {

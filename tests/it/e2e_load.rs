@@ -12,29 +12,34 @@ use serde_json::json;
 
 use crate::e2e_scene::Scene;
 
-#[tokio::test]
-async fn messages_are_read_and_acknowledged_in_batches() {
-    let mut scene = Scene::new().await;
-    let url = scene.server.url();
-    let lines = "ack\n".repeat(5000);
-    let to = ["publish", "--redis", &url, "--stream", "orders", "--lines"];
-    let ids = command::fed(to, lines.as_bytes()).ok().stdout;
-    scene.published = ids
-        .lines()
-        .map(|id| (id.to_owned(), "ack".to_owned()))
-        .collect();
-    assert_eq!(scene.published.len(), 5000);
-    let ended = scene.host().finish().await;
-    assert_eq!(ended.json()["acked"], 5000);
-    let (_, witness) = scene.check(&[ended]).await;
-    assert_eq!(witness.total(), 5000);
-    for command in ["xack", "xreadgroup"] {
-        let calls = scene.calls(command).await;
-        assert!(calls < 2500, "{calls} calls of {command} for 5000 messages");
+/// It counts calls: on a busy machine a host fetches less at a time.
+mod measured {
+    use super::*;
+
+    #[tokio::test]
+    async fn messages_are_read_and_acknowledged_in_batches() {
+        let mut scene = Scene::new().await;
+        let url = scene.server.url();
+        let lines = "ack\n".repeat(5000);
+        let to = ["publish", "--redis", &url, "--stream", "orders", "--lines"];
+        let ids = command::fed(to, lines.as_bytes()).ok().stdout;
+        scene.published = ids
+            .lines()
+            .map(|id| (id.to_owned(), "ack".to_owned()))
+            .collect();
+        assert_eq!(scene.published.len(), 5000);
+        let ended = scene.host().finish().await;
+        assert_eq!(ended.json()["acked"], 5000);
+        let (_, witness) = scene.check(&[ended]).await;
+        assert_eq!(witness.total(), 5000);
+        for command in ["xack", "xreadgroup"] {
+            let calls = scene.calls(command).await;
+            assert!(calls < 2500, "{calls} calls of {command} for 5000 messages");
+        }
+        // The first start of a first delivery is not recorded.
+        let records = scene.calls("xclaim").await;
+        assert!(records < 500, "{records} records or renewals");
     }
-    // The first start of a first delivery is not recorded.
-    let records = scene.calls("xclaim").await;
-    assert!(records < 500, "{records} records or renewals");
 }
 
 #[tokio::test]

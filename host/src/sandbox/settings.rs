@@ -85,13 +85,6 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// Whether snapshots are made.
-    pub(super) fn makes_snapshots(&self) -> bool {
-        self.snapshot && matches!(self.compiler, Compiler::Child { .. })
-    }
-}
-
 /// The process that compiles.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Compiler {

@@ -95,7 +95,7 @@ pub(super) fn compiled(
     allocation: Allocation,
 ) -> Result<Compiled, LoadError> {
     let started = Instant::now();
-    let key = Key::new(engine, digest, settings.makes_snapshots());
+    let key = Key::new(engine, digest, settings.snapshot);
     // A cache that cannot be used is only logged.
     let cache = settings.cache.as_ref().and_then(|cache| {
         cache::Dir::open(cache)
@@ -131,8 +131,10 @@ pub(super) fn compiled(
         ),
         Some(children) => in_children(children, bytes)?,
     };
+    // A child would make a snapshot of it.
+    let is_final = children.is_some() || start == Start::Short || !settings.snapshot;
     // What is cached is not tried again.
-    if let (Some(cache), Tried::Good) = (&cache, &made.tried) {
+    if let (Some(cache), Tried::Good, true) = (&cache, &made.tried, is_final) {
         cache.put(&key, &start, made.artifact.code());
     }
     Ok(Compiled {
@@ -215,7 +217,7 @@ fn whole(reason: String) -> Start {
 pub(super) fn is_cached(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
     let cache = settings.cache.as_ref();
     let dir = cache.and_then(|cache| cache::Dir::open(cache).ok());
-    dir.is_some_and(|dir| dir.has(&Key::new(engine, digest, settings.makes_snapshots())))
+    dir.is_some_and(|dir| dir.has(&Key::new(engine, digest, settings.snapshot)))
 }
 
 fn code_max(bytes: &[u8]) -> u64 {
