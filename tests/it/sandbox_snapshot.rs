@@ -155,6 +155,33 @@ async fn instances_begin_after_the_start_and_share_nothing() {
 }
 
 #[tokio::test]
+async fn data_segments_that_the_start_or_the_code_uses_are_in_the_snapshot() {
+    let items = |late: &str| {
+        let start = counting("(i32.store8 (i32.const 257) (i32.const 2))");
+        format!("(data (i32.const 256) \"\\01\") (data (i32.const 259) \"\\04\") {late} {start}")
+    };
+    let answer = answering("(i64.extend_i32_u (i32.load (i32.const 256)))");
+    let passive = "(data $late \"\\03\")";
+    let copies = "(memory.init $late (i32.const 258) (i32.const 0) (i32.const 1))";
+    let cases = [
+        (handler(&items(""), &answer), 0x0400_0201),
+        (handler(&items(passive), &answer), 0x0400_0201),
+        (
+            handler(&items(passive), &format!("{copies} {answer}")),
+            0x0403_0201,
+        ),
+    ];
+    for (bytes, expected) in cases {
+        for settings in both() {
+            let mut rig = Rig::bytes(&bytes, &settings);
+            let from_snapshot = matches!(rig.sandbox.describe().start, Start::Snapshot { .. });
+            assert_eq!(from_snapshot, settings.snapshot);
+            assert_eq!(delays(&mut rig).await, [expected; 2], "{from_snapshot}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_instance_opens_the_streams_of_the_start_again() {
     // The handle of the second stream comes from the start, and that of the third from the call.
     let start = counting("(drop (call $open)) (global.set $stream (call $open))");

@@ -5,6 +5,7 @@
 //! [`outside`] has what a start may call. What an instance has besides memories and globals is made again in
 //! each: [`resume`].
 
+mod compact;
 mod outside;
 mod resume;
 
@@ -104,7 +105,7 @@ pub(super) fn take(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnaps
         return Err(WithoutSnapshot::Refused(reason));
     }
     Ok(Snapshot {
-        component: resume::append(snapshot, state.store.data().streams())?,
+        component: resume::append(compact::compact(&snapshot)?, state.store.data().streams())?,
         instructions,
     })
 }
