@@ -137,7 +137,7 @@ impl State {
         T: Lift + 'static,
         (T,): ComponentNamedList + Lift,
     {
-        let State {
+        let Self {
             store, instance, ..
         } = self;
         let mut call = || {
