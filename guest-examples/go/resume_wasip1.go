@@ -4,7 +4,7 @@ import "unsafe"
 
 // Instances of a Go component begin from a snapshot of the memory after its start, in which Go has drawn the
 // seed of its random numbers already. hostler calls this function in each instance: it draws another seed, for
-// math/rand, the order in maps, and the hashes of new maps. (crypto/rand needs no seed.)
+// math/rand, the iteration of maps, and the hashes of new maps. (crypto/rand needs no seed.)
 //
 //go:wasmexport hostler_resume
 func resume() {
