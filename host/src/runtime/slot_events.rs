@@ -84,7 +84,7 @@ impl<E> EventSender<E> {
         wake(woken);
     }
 
-    /// Run the task of a slot: whenever it stops running, the driver is told what it left here.
+    /// Run the task of a slot. Whenever the task stops running, wake the driver for the events that it sent.
     pub(super) async fn flushing<T>(&self, slot: impl Future<Output = T>) -> T {
         let mut slot = pin!(slot);
         poll_fn(|context| {

@@ -55,7 +55,7 @@ pub(super) struct ComponentReport {
     outcome: &'static str,
     /// A fresh instance for every message.
     fresh: Figures,
-    /// One instance for ten thousand messages; of a program there are none.
+    /// One instance for ten thousand messages. `None` = a program, whose instances are not reused.
     reuse: Option<Figures>,
     /// A fresh instance for every batch, of a handler of batches: its size, and the figures for
     /// each message.

@@ -63,7 +63,7 @@ impl Children<'_> {
     /// Run the start of the component in a child process.
     ///
     /// # Errors
-    /// There is no snapshot. No error of a child is more than that: the component itself is compiled next.
+    /// The child made no snapshot. The error says why. The caller then compiles the component itself.
     pub(super) fn snapshot(self, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
         let limits = &self.settings.limits;
         let max = (component.len() as u64).saturating_add(limits.memory as u64);

@@ -103,7 +103,7 @@ pub(super) enum Answer {
     Verdict = b'v' as isize,
     /// The text is the number of instructions of the start, in 8 bytes, and a component that begins after it.
     Snapshot = b's' as isize,
-    /// There is no snapshot; the text is a [`WithoutSnapshot`], as JSON.
+    /// The child made no snapshot. The text is a [`WithoutSnapshot`], as JSON.
     WithoutSnapshot = b'w' as isize,
     /// A note: the rights of the process could not be taken away; the text is the reason.
     Unconfined = b'u' as isize,
@@ -165,7 +165,7 @@ pub(super) enum Verdict {
     Untried(String),
 }
 
-/// Why there is no snapshot.
+/// The reason why a child made no snapshot.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WithoutSnapshot {

@@ -71,7 +71,7 @@ pub enum Start {
     },
     /// The whole start.
     Whole {
-        /// Why there is no snapshot.
+        /// The reason why hostler made no snapshot.
         reason: String,
     },
 }

@@ -4,23 +4,16 @@
 use wasm_encoder_of_wit::{Component, ComponentSectionId, DataSection, Module, RawSection};
 use wasmparser::{DataKind, Operator, Parser, Payload};
 
+use super::parts;
+
 /// The component without passive data segments, in the modules whose code uses none.
 pub(super) fn compact(component: &[u8]) -> wasmparser::Result<Vec<u8>> {
     let mut compacted = Component::new();
-    let mut depth = 0_u32;
-    for payload in Parser::new(0).parse_all(component) {
-        let payload = payload?;
-        match &payload {
-            Payload::Version { .. } => depth += 1,
-            Payload::End(_) => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth != 1 {
-            continue;
-        }
+    for part in parts(component) {
+        let part = part?;
         if let Payload::ModuleSection {
             unchecked_range, ..
-        } = payload
+        } = part
         {
             let module = component.get(unchecked_range).unwrap_or_default();
             let smaller = match uses_segments(module)? {
@@ -31,7 +24,7 @@ pub(super) fn compact(component: &[u8]) -> wasmparser::Result<Vec<u8>> {
                 id: ComponentSectionId::CoreModule as u8,
                 data: smaller.as_deref().unwrap_or(module),
             });
-        } else if let Some((id, range)) = payload.as_section() {
+        } else if let Some((id, range)) = part.as_section() {
             let data = component.get(range).unwrap_or_default();
             compacted.section(&RawSection { id, data });
         }

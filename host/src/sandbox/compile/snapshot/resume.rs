@@ -15,6 +15,7 @@ use wasmparser::{
 };
 
 use super::outside::Opened;
+use super::parts;
 use crate::sandbox::compile::job::WithoutSnapshot;
 
 /// The export of a core module that instances of a snapshot run: a function without parameters and results.
@@ -43,18 +44,8 @@ pub(super) struct Layout<'a> {
 impl<'a> Layout<'a> {
     pub(super) fn of(component: &'a [u8]) -> wasmparser::Result<Self> {
         let mut layout = Self::default();
-        let mut depth = 0_u32;
-        for payload in Parser::new(0).parse_all(component) {
-            let payload = payload?;
-            match &payload {
-                Payload::Version { .. } => depth += 1,
-                Payload::End(_) => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            // Inner components are not part of the numbers.
-            if depth == 1 {
-                layout.add(component, payload)?;
-            }
+        for part in parts(component) {
+            layout.add(component, part?)?;
         }
         Ok(layout)
     }
