@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod checker;
+pub mod cluster;
 pub mod command;
 pub mod guests;
 pub mod host;
@@ -9,6 +10,7 @@ pub mod inprocess;
 pub mod proxy;
 pub mod redis;
 pub mod rig;
+pub mod sentinel;
 pub mod terminal;
 pub mod versions;
 pub mod web;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisResult, Value};
 use tempfile::TempDir;
@@ -177,6 +179,22 @@ impl RedisServer {
     pub fn restart(&mut self) {
         self.kill();
         self.run();
+    }
+
+    /// Whether it was not killed.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Stop it from running (`SIGSTOP`), or let it run again.
+    pub fn pause(&self, stands: bool) {
+        let signal = match stands {
+            true => Signal::SIGSTOP,
+            false => Signal::SIGCONT,
+        };
+        let pid = i32::try_from(self.pid()).expect("process ids are small");
+        kill(Pid::from_raw(pid), signal).expect("a child can be signalled");
     }
 
     /// The process id of the running server.

@@ -34,6 +34,8 @@ mod cli_test;
 #[cfg(test)]
 mod cli_words;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod dlq_api;
 #[cfg(test)]
 mod dlq_commands;

@@ -167,10 +167,7 @@ impl From<RedisError> for Failure {
             Class::Missing => {
                 Self::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
             }
-            Class::Configuration => Self {
-                hint: error.hint().map(str::to_owned),
-                ..Self::new(Exit::Usage, error)
-            },
+            Class::Configuration => Self::new(Exit::Usage, error),
         }
     }
 }

@@ -46,6 +46,16 @@ pub(super) enum Codec {
 words!(@value Codec { Frame = "frame", Json = "json", MsgPack = "msgpack", Utf8 = "utf8" });
 
 words! {
+    /// Who must have what must not be lost.
+    Durability {
+        /// The server that took it.
+        Primary = "primary",
+        /// Also one of its replicas.
+        Replica = "replica",
+    }
+}
+
+words! {
     /// The output at the end.
     SummaryFormat {
         /// Nothing.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use choices::{Digest, HeaderNames, RouteTable, SummaryFormat};
+pub use choices::{Digest, Durability, HeaderNames, RouteTable, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, VARIABLE_PREFIX};
 pub use file::FILE_MAX;
 pub use problem::{Error, Problem, ProblemKind, Source};
@@ -144,6 +144,8 @@ pub struct Redis {
     pub server: Server,
     /// How long to wait for the server at the start.
     pub wait: Duration,
+    /// Who must have what must not be lost.
+    pub durability: Durability,
 }
 
 /// A server.

@@ -11,7 +11,7 @@ use crate::config::setting::Setting;
 use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
-use crate::redis::target::{PasswordSource, Target, TlsFiles};
+use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
 use crate::regular_file;
 
 /// A password file is one line.
@@ -28,7 +28,14 @@ impl Collected {
             ca,
             client: cert.zip(key),
         };
-        let password = self.password();
+        let password = self.password(&server::REDIS_PASSWORD, &server::REDIS_PASSWORD_FILE);
+        let sentinel_login = SentinelLogin {
+            username: self.value(&server::REDIS_SENTINEL_USER),
+            password: self.password(
+                &server::REDIS_SENTINEL_PASSWORD,
+                &server::REDIS_SENTINEL_PASSWORD_FILE,
+            ),
+        };
         let at = self.value(&server::REDIS);
         if at.is_none() && self.source(&server::REDIS).is_none() {
             let hint =
@@ -40,6 +47,7 @@ impl Collected {
                 // The embedded server is reached by a socket that only its user can open.
                 let unused = [
                     &server::REDIS_PASSWORD_FILE,
+                    &server::REDIS_SENTINEL_PASSWORD_FILE,
                     &server::REDIS_CA,
                     &server::REDIS_CERT,
                 ];
@@ -53,11 +61,15 @@ impl Collected {
                 }
                 Server::Embedded
             }
-            RedisAt::Url(url) => Server::At(Box::new(self.target(&url, password, tls)?)),
+            RedisAt::Url(url) => {
+                let target = self.target(&url, password, tls, sentinel_login)?;
+                Server::At(Box::new(target))
+            }
         };
         Some(Redis {
             server,
             wait: self.or_default(&server::WAIT_REDIS),
+            durability: self.or_default(&server::DURABILITY),
         })
     }
 
@@ -66,8 +78,10 @@ impl Collected {
         url: &RedisUrl,
         password: PasswordSource,
         tls: TlsFiles,
+        sentinel_login: SentinelLogin,
     ) -> Option<Target> {
-        match Target::parse(url.expose(), password, tls) {
+        let parsed = Target::parse(url.expose(), password, tls);
+        match parsed.and_then(|target| target.with_sentinel_login(sentinel_login)) {
             Ok(target) => Some(target),
             Err(error) => {
                 self.bad_value(&server::REDIS, error.to_string());
@@ -91,20 +105,34 @@ impl Collected {
             self.warn(source.clone(), what.to_owned(), Some(hint));
         }
         given.extend(url_source);
+        self.check_single("passwords", &given);
+        let sources = [
+            self.source(&server::REDIS_SENTINEL_PASSWORD_FILE).cloned(),
+            self.source(&server::REDIS_SENTINEL_PASSWORD).cloned(),
+        ];
+        let given: Vec<Source> = sources.into_iter().flatten().collect();
+        self.check_single("passwords at the Sentinels", &given);
+    }
+
+    fn check_single(&mut self, what: &str, given: &[Source]) {
         if given.len() > 1 {
             let places: Vec<String> = given.iter().map(Source::to_string).collect();
-            let what = format!("there are {} passwords: {}", given.len(), places.join(", "));
+            let what = format!("there are {} {what}: {}", given.len(), places.join(", "));
             self.conflict(None, what, "keep one of them");
         }
     }
 
     /// The source of the password. A file is read now, to report problems, and again at every connect, so that
     /// a password can be rotated.
-    fn password(&mut self) -> PasswordSource {
-        if let Some(secret) = self.value(&server::REDIS_PASSWORD) {
+    fn password(
+        &mut self,
+        given: &'static Setting<Secret>,
+        in_file: &'static Setting<PathBuf>,
+    ) -> PasswordSource {
+        if let Some(secret) = self.value(given) {
             return PasswordSource::Given(secret);
         }
-        let Some(file) = self.value(&server::REDIS_PASSWORD_FILE) else {
+        let Some(file) = self.value(in_file) else {
             return PasswordSource::Url;
         };
         let mut text = String::new();
@@ -120,7 +148,7 @@ impl Collected {
         };
         if let Some(what) = what {
             let what = format!("{} {what}", file.display());
-            self.bad_value(&server::REDIS_PASSWORD_FILE, what);
+            self.bad_value(in_file, what);
         }
         PasswordSource::File(file)
     }

@@ -135,9 +135,10 @@ enum Kind {
 impl DeadLetters {
     /// The dead-letter queue of this key. Sends nothing yet.
     pub fn new(connector: &Connector, key: impl Into<String>) -> Self {
+        let key = key.into();
         Self {
-            link: connector.link("dead-letters"),
-            key: key.into(),
+            link: connector.link("dead-letters").of(&key),
+            key,
             options: stream::Options::default(),
             even_if_served: false,
             kind: OnceLock::new(),

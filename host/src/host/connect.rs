@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::config::{Redis, Server, Value};
+use crate::config::{Durability, Redis, Server, Value};
 use crate::delivery::backoff::Backoff;
 use crate::host::Error;
 use crate::redis::Class;
@@ -31,6 +32,8 @@ pub struct Connected {
     /// The directory of the embedded server, if nobody has used one there before.
     pub new_directory: Option<PathBuf>,
     embedded: Option<Embedded>,
+    /// Listens to Sentinels, if there are any, until this is dropped.
+    watch: JoinSet<()>,
 }
 
 impl Connected {
@@ -53,10 +56,18 @@ impl Connected {
             }
         };
         Ok(Self {
-            connector: Connector::new(target, &format!("hostler-{command}")),
+            connector: Connector::new(target, &format!("hostler-{command}"))
+                .durable(redis.durability == Durability::Replica),
             new_directory,
             embedded,
+            watch: JoinSet::new(),
         })
+    }
+
+    /// Learn of failovers at once, where Sentinels announce them: for commands that run for long.
+    pub fn watch(&mut self) {
+        let connector = self.connector.clone();
+        self.watch.spawn(async move { connector.watch().await });
     }
 
     /// Leave the embedded server; wait until it has ended, unless other processes use it.

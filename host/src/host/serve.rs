@@ -89,7 +89,8 @@ pub async fn serve(
         info!(address = %bound.address(), "serving /metrics, /live and /ready");
         tokio::spawn(bound.serve(Arc::clone(&metrics), health.clone(), status.clone()));
     }
-    let connected = Connected::new(&config.redis, "run").await?;
+    let mut connected = Connected::new(&config.redis, "run").await?;
+    connected.watch();
     let host = Host {
         connected: &connected,
         metrics,

@@ -86,8 +86,8 @@ impl SimpleList {
     ) -> Result<AtMostOnce<Self>, StartError> {
         let list = Self {
             key: options.key.as_str().into(),
-            commands: Arc::new(connector.link("commands")),
-            fetches: connector.link("fetch"),
+            commands: Arc::new(connector.link("commands").of(&options.key)),
+            fetches: connector.link("fetch").of(&options.key),
             interruption: Interruption::default(),
             bounds: ByteBounds::new(options.held_max),
             may_script: AtomicBool::new(true),

@@ -1,26 +1,35 @@
 //! Connections: opened with a deadline, asked with a deadline, dropped after a failure.
 //!
-//! Nothing here retries: the caller (in the end `runtime`) decides when to ask again.
+//! - `node_link`: a connection to one server.
+//! - `link`: what the rest of the code uses. It sends each command to the server that has its key.
+//! - `discovery`: which server that is, on a cluster or behind Sentinels.
+//! - `subscribed`: connections with a subscription.
+//!
+//! Nothing here repeats a command that may have been carried out: the caller (in the end `runtime`) decides
+//! when to ask again. What a node of a cluster refused because another one has the key is sent to that one.
 
-use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, ProtocolVersion, Value};
-use tokio::sync::Mutex;
+use redis::{AsyncConnectionConfig, ConnectionAddr, Pipeline, ProtocolVersion, Value};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::redis::error::{Error, bounded};
-use crate::redis::reply;
 use crate::redis::target::{Secret, Target};
+use crate::redis::topology::{Form, Node, Topology};
 
+mod discovery;
+mod greeting;
+mod key;
+mod link;
+mod node_link;
 mod socket;
 mod subscribed;
 
+use greeting::Greeting;
+pub use link::Link;
 use socket::{Progress, Watched};
 pub(crate) use subscribed::Subscribed;
 
@@ -34,15 +43,25 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 /// After a reply of so many bytes the connection is opened anew: the buffer that took it never shrinks.
 const BUFFER_MAX: u64 = 16 << 20;
 
+/// How long a replica may take to confirm what must not be lost (`durability = "replica"`).
+const REPLICA_DEADLINE: Duration = Duration::from_secs(1);
+const WAIT: &str = "WAIT";
+/// How long a server may take to say who serves. It is asked beside others.
+const DISCOVERY_DEADLINE: Duration = Duration::from_secs(1);
+
 /// Asked where a `rediss://` URL may name a port without TLS.
 const TLS_QUESTION: &str = "does this port speak TLS?";
 
-/// Opens connections to one [`Target`].
+/// Opens connections to one [`Target`]. Its copies share what they know of the servers.
 #[derive(Clone, Debug)]
 pub struct Connector {
     target: Arc<Target>,
+    topology: Arc<Topology>,
+    /// One question at a time, and when the last one ended.
+    discovery: Arc<discovery::Turn>,
     name: Arc<str>,
     deadline: Duration,
+    is_durable: bool,
 }
 
 impl Connector {
@@ -55,10 +74,21 @@ impl Connector {
             .take(64)
             .collect();
         Self {
+            topology: Arc::new(Topology::new(&target.servers)),
+            discovery: Arc::default(),
             target: Arc::new(target),
             name: name.into(),
             deadline: DEADLINE,
+            is_durable: false,
         }
+    }
+
+    /// The same; what a failover must not lose is confirmed by a replica before it counts as done. What no
+    /// replica confirms within a second is unknown: [`Error::Deadline`] of `WAIT`.
+    #[must_use]
+    pub fn durable(mut self, is_durable: bool) -> Self {
+        self.is_durable = is_durable;
+        self
     }
 
     /// The same with another deadline than [`DEADLINE`].
@@ -73,71 +103,68 @@ impl Connector {
         &self.target
     }
 
-    /// Connections to another node of the same cluster, with the same login: `host:port`. A node that does
-    /// not know the name of its host leaves it out: then it is that of this server.
-    pub(crate) fn at(&self, node: &str) -> Option<Self> {
-        let (host, port) = node.rsplit_once(':')?;
-        let port = port.parse().ok()?;
-        let mut target = (*self.target).clone();
-        match &mut target.address {
-            ConnectionAddr::Tcp(own, own_port)
-            | ConnectionAddr::TcpTls {
-                host: own,
-                port: own_port,
-                ..
-            } => {
-                if !host.is_empty() {
-                    host.clone_into(own);
-                }
-                *own_port = port;
-            }
-            _ if host.is_empty() => return None,
-            address => *address = ConnectionAddr::Tcp(host.to_owned(), port),
-        }
-        Some(Self {
-            target: Arc::new(target),
-            ..self.clone()
-        })
-    }
-
-    /// A connection for `purpose`, opened when it is first used.
+    /// A connection for `purpose`, opened when it is first used. On a cluster, commands without a key go to
+    /// any node: see [`Link::of`].
     pub fn link(&self, purpose: &str) -> Link {
-        Link {
-            connector: self.clone(),
-            name: format!("{}:{purpose}", self.name),
-            session: Mutex::new(None),
-            opened: AtomicU64::new(0),
-            forgotten: AtomicU64::new(0),
-            client_id: AtomicI64::new(NO_CLIENT_ID),
-        }
+        Link::new(self.clone(), format!("{}:{purpose}", self.name))
     }
 
-    fn late(&self, command: &'static str, after: Duration) -> Error {
+    fn late(&self, node: &Node, command: &'static str, after: Duration) -> Error {
         if command == "CONNECT" && self.target.is_tls() {
             // A server that does not speak TLS may wait for more.
             let after = humantime::format_duration(after);
             return Error::Connection {
-                target: self.target.address(),
+                target: node.text().to_owned(),
                 detail: format!("no connection within {after}: {TLS_QUESTION}"),
             };
         }
         Error::Deadline {
-            target: self.target.address(),
+            target: node.text().to_owned(),
             command,
             after,
         }
     }
 
-    async fn open(&self, name: &str, serial: u64) -> Result<Opened, Error> {
-        let opening = self.open_and_log_in(name, serial, no_timeouts(), false);
-        match timeout(self.deadline, opening).await {
-            Ok(result) => result,
-            Err(_) => Err(self.late("CONNECT", self.deadline)),
+    /// Open a connection to a server, and note what it says of itself.
+    async fn open(&self, node: &Node, name: &str, serial: u64) -> Result<Opened, Error> {
+        let opening = self.open_and_log_in(node, name, serial, no_timeouts(), false);
+        let opened = match timeout(self.deadline, opening).await {
+            Ok(result) => result?,
+            Err(_) => return Err(self.late(node, "CONNECT", self.deadline)),
+        };
+        self.greeted(node, &opened.1)?;
+        Ok(opened)
+    }
+
+    /// What a server said of itself: a node of a cluster, a replica.
+    fn greeted(&self, node: &Node, greeting: &Greeting) -> Result<(), Error> {
+        match self.topology.form() {
+            Form::One if greeting.is_cluster => {
+                if self.topology.becomes_cluster() {
+                    let address = node.text();
+                    tracing::info!(
+                        address,
+                        "this server is a node of a cluster: its other nodes are found, too"
+                    );
+                }
+            }
+            Form::Sentinel if greeting.is_replica => {
+                node.suspect();
+                return Err(Error::refused(
+                    "CONNECT",
+                    "READONLY",
+                    "the server that the Sentinels named is a replica",
+                ));
+            }
+            _ => {}
         }
+        node.trust();
+        Ok(())
     }
 
     async fn open_and_log_in(
         &self,
+        node: &Node,
         name: &str,
         serial: u64,
         config: AsyncConnectionConfig,
@@ -159,36 +186,37 @@ impl Connector {
                     .set_password(password.reveal());
             }
         }
-        let tls = match &target.address {
+        let tls = match node.address() {
             ConnectionAddr::TcpTls { .. } => Some(target.certificates()?),
             _ => None,
         };
-        let socket = socket::connect(&target.address, tls).await;
-        let socket = socket.map_err(|error| self.broken(&error))?;
+        let socket = socket::connect(node.address(), tls).await;
+        let socket = socket.map_err(|error| broken(node, &error))?;
         let progress = Arc::new(Progress::new());
         let watched = Watched::new(socket, Arc::clone(&progress));
         let opened = MultiplexedConnection::new_with_config(&settings, watched, config).await;
-        let (mut connection, traffic) = opened.map_err(|error| self.broken(&error))?;
+        let (mut connection, traffic) = opened.map_err(|error| broken(node, &error))?;
         let mut driver = JoinSet::new();
         driver.spawn(traffic);
-        let client_id = self.log_in(&mut connection, password, name).await?;
+        let greeting = self.log_in(node, &mut connection, password, name).await?;
         let session = Session {
             connection,
             serial,
             progress,
             driver: Arc::new(driver),
         };
-        Ok((session, client_id))
+        Ok((session, greeting))
     }
 
-    /// Log in, choose the database and set the name, in one round trip. Returns the client id, if the
-    /// user may know it.
+    /// Log in, choose the database and set the name, in one round trip. Returns what the server says of
+    /// itself, as far as the user may know it.
     async fn log_in(
         &self,
+        node: &Node,
         connection: &mut MultiplexedConnection,
         password: Option<Secret>,
         name: &str,
-    ) -> Result<Option<i64>, Error> {
+    ) -> Result<Greeting, Error> {
         let mut pipeline = Pipeline::new();
         let mut login = 0;
         let username = self.target.username.as_deref();
@@ -214,14 +242,24 @@ impl Connector {
         if selects == 1 {
             pipeline.cmd("SELECT").arg(self.target.database);
         }
+        if !self.target.resp3 {
+            // Without a version it changes nothing, and tells what `HELLO 3` tells.
+            pipeline.cmd("HELLO");
+        }
         pipeline.cmd("CLIENT").arg("SETNAME").arg(name);
         pipeline.cmd("CLIENT").arg("ID");
         let count = pipeline.len();
         let mut replies = connection
             .send_packed_commands(&pipeline, 0, count)
             .await
-            .map_err(|error| self.broken(&error))?;
+            .map_err(|error| broken(node, &error))?;
         let id = replies.pop();
+        let said = if self.target.resp3 {
+            0
+        } else {
+            select + selects
+        };
+        let greeting = replies.get(said).map(Greeting::of).unwrap_or_default();
         for (index, reply) in replies.iter().enumerate().take(select + selects) {
             if let Value::ServerError(error) = reply {
                 let (command, detail) = if index < select {
@@ -234,7 +272,10 @@ impl Connector {
             }
         }
         match id {
-            Some(Value::Int(id)) => Ok(Some(id)),
+            Some(Value::Int(id)) => Ok(Greeting {
+                client_id: Some(id),
+                ..greeting
+            }),
             // Without any login, this is the first command that Redis answers.
             Some(Value::ServerError(error)) if error.code() == "NOAUTH" => Err(Error::refused(
                 "AUTH",
@@ -252,19 +293,19 @@ impl Connector {
                     "max number of clients reached",
                 ))
             }
-            _ => Ok(None),
+            _ => Ok(greeting),
         }
     }
+}
 
-    fn broken(&self, error: &(impl std::error::Error + 'static)) -> Error {
-        let mut detail = bounded(&error.to_string());
-        if is_no_tls(error) {
-            detail.push_str(&format!(": {TLS_QUESTION}"));
-        }
-        Error::Connection {
-            target: self.target.address(),
-            detail,
-        }
+fn broken(node: &Node, error: &(impl std::error::Error + 'static)) -> Error {
+    let mut detail = bounded(&error.to_string());
+    if is_no_tls(error) {
+        detail.push_str(&format!(": {TLS_QUESTION}"));
+    }
+    Error::Connection {
+        target: node.text().to_owned(),
+        detail,
     }
 }
 
@@ -304,8 +345,8 @@ fn login_detail<'a>(code: &str, detail: Option<&'a str>) -> &'a str {
     }
 }
 
-/// A new connection, and its id if the user may know it.
-type Opened = (Session, Option<i64>);
+/// A new connection, and what the server says of itself.
+type Opened = (Session, Greeting);
 
 /// An open connection.
 #[derive(Clone)]
@@ -316,236 +357,4 @@ struct Session {
     /// The task that writes and reads; it ends with the last use of the connection.
     #[expect(dead_code, reason = "held for its drop")]
     driver: Arc<JoinSet<()>>,
-}
-
-/// A connection. The first use opens it; after a failure the next use opens it again.
-///
-/// Concurrent callers share it, in pipelines.
-pub struct Link {
-    connector: Connector,
-    name: String,
-    session: Mutex<Option<Session>>,
-    opened: AtomicU64,
-    /// How often Redis had forgotten a script.
-    forgotten: AtomicU64,
-    /// Of the last connection that was opened.
-    client_id: AtomicI64,
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Link").field(&self.name).finish()
-    }
-}
-
-/// Redis counts clients from 1.
-const NO_CLIENT_ID: i64 = 0;
-
-impl Link {
-    /// Open the connection if it is not open.
-    ///
-    /// # Errors
-    /// As [`Link::call`].
-    pub async fn reach(&self) -> Result<(), Error> {
-        self.session().await.map(drop)
-    }
-
-    /// Ask one command; Redis' refusal is an error.
-    ///
-    /// # Errors
-    /// Any of [`Error`] but `Missing`; after one of class `Reconnect` the next call connects anew.
-    pub async fn call(&self, command: &'static str, cmd: &Cmd) -> Result<Value, Error> {
-        self.call_waiting(command, cmd, Duration::ZERO).await
-    }
-
-    /// The same for a command that may block for `wait`.
-    ///
-    /// # Errors
-    /// As [`Link::call`].
-    pub async fn call_waiting(
-        &self,
-        command: &'static str,
-        cmd: &Cmd,
-        wait: Duration,
-    ) -> Result<Value, Error> {
-        let deadline = wait + self.connector.deadline;
-        let asked = async |mut session: Session| {
-            let reply = session.connection.send_packed_command(cmd).await;
-            reply::accepted(command, reply.map_err(|e| self.connector.broken(&e))?)
-        };
-        self.ask(command, deadline, asked).await
-    }
-
-    /// Ask for the number that a command of one key answers: `XLEN`, `LLEN`.
-    ///
-    /// # Errors
-    /// As [`Link::call`].
-    pub(crate) async fn count(&self, command: &'static str, key: &str) -> Result<u64, Error> {
-        let answer = self.call(command, redis::cmd(command).arg(key)).await?;
-        reply::count(command, &answer)
-    }
-
-    /// Ask several commands in one round trip. The reply to a refused one is a [`Value::ServerError`].
-    ///
-    /// # Errors
-    /// `Connection` or `Deadline`: the effect of all of them is unknown.
-    pub async fn pipeline(
-        &self,
-        command: &'static str,
-        pipeline: &Pipeline,
-    ) -> Result<Vec<Value>, Error> {
-        let count = pipeline.len();
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let asked = async |mut session: Session| {
-            let sent = session.connection.send_packed_commands(pipeline, 0, count);
-            let values = sent.await.map_err(|e| self.connector.broken(&e))?;
-            if values.len() != count {
-                return Err(Error::Connection {
-                    target: self.connector.target.address(),
-                    detail: format!("{} replies to {count} commands", values.len()),
-                });
-            }
-            Ok((values, session.serial))
-        };
-        let (values, serial) = self.ask(command, self.connector.deadline, asked).await?;
-        let refusals = values.iter().filter_map(|value| match value {
-            Value::ServerError(error) => {
-                let detail = error.details().unwrap_or_default();
-                Some(Error::refused(command, error.code(), detail))
-            }
-            _ => None,
-        });
-        if refusals
-            .into_iter()
-            .any(|error| error.wants_new_connection())
-        {
-            self.forget(serial).await;
-        }
-        Ok(values)
-    }
-
-    /// Ask on an open connection. The deadline covers the wait for another caller that opens it, and the
-    /// opening. Then it counts from the last byte that moved: so a connection that hangs delays no caller
-    /// longer than its own deadline, and one that is slow is not given up.
-    async fn ask<T>(
-        &self,
-        command: &'static str,
-        deadline: Duration,
-        asked: impl AsyncFnOnce(Session) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let late = |command| Err(self.connector.late(command, deadline));
-        let session = match timeout(deadline, self.session()).await {
-            Ok(session) => session?,
-            Err(_) => return late("CONNECT"),
-        };
-        let (serial, progress) = (session.serial, Arc::clone(&session.progress));
-        let before = progress.received();
-        let reply = progress.wait_for(deadline, asked(session)).await;
-        let reply = reply.unwrap_or_else(|| late(command));
-        let is_bloated = progress.received() - before > BUFFER_MAX;
-        // A new connection may help. A former primary keeps refusing on the old connection while the
-        // name already leads to the new primary; a changed password is read again.
-        if is_bloated || reply.as_ref().is_err_and(Error::wants_new_connection) {
-            self.forget(serial).await;
-        }
-        reply
-    }
-
-    /// Check that the server takes `write` and answers `read`, within a short deadline. A replica, a
-    /// server that cannot save, or one without its replicas refuses writes. A missing right says nothing
-    /// about the server, and is not an error here. When the deadline has passed, the next call opens a new
-    /// connection.
-    ///
-    /// # Errors
-    /// `Deadline`, and those of the two.
-    pub(crate) async fn probe(
-        &self,
-        command: &'static str,
-        write: impl Future<Output = Result<(), Error>>,
-        read: impl Future<Output = Result<(), Error>>,
-    ) -> Result<(), Error> {
-        let unless_forbidden = |result: Result<(), Error>| match result {
-            Err(error) if error.is_missing_right() => Ok(()),
-            result => result,
-        };
-        let probing = async {
-            unless_forbidden(write.await)?;
-            unless_forbidden(read.await)
-        };
-        let (deadline, probing) = (PROBE_DEADLINE, pin!(probing));
-        let open = self.session.try_lock().ok().and_then(|slot| slot.clone());
-        let probed = match open {
-            // Behind a large reply, a probe waits as long as bytes move.
-            Some(session) => session.progress.wait_for(deadline, probing).await,
-            None => timeout(deadline, probing).await.ok(),
-        };
-        if let Some(probed) = probed {
-            return probed;
-        }
-        // If another task holds the lock, it is opening a new connection.
-        if let Ok(mut slot) = self.session.try_lock() {
-            *slot = None;
-        }
-        Err(self.connector.late(command, PROBE_DEADLINE))
-    }
-
-    /// The id of the connection, if one was opened and the user may know it.
-    pub fn client_id(&self) -> Option<i64> {
-        let id = self.client_id.load(Ordering::Acquire);
-        (id != NO_CLIENT_ID).then_some(id)
-    }
-
-    /// How often a connection was opened.
-    pub fn opened(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
-    }
-
-    /// How often Redis had forgotten a script that was to be run here.
-    pub fn scripts_forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::Relaxed)
-    }
-
-    /// Redis had forgotten a script.
-    pub(crate) fn script_was_forgotten(&self) {
-        self.forgotten.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The connection as the client library has it, without deadlines: for `hostler bench`.
-    ///
-    /// # Errors
-    /// As [`Link::call`].
-    pub(crate) async fn plain(&self) -> Result<MultiplexedConnection, Error> {
-        Ok(self.session().await?.connection)
-    }
-
-    /// Forget the connection: the next call opens a new one.
-    pub async fn drop_connection(&self) {
-        *self.session.lock().await = None;
-    }
-
-    async fn session(&self) -> Result<Session, Error> {
-        let mut slot = self.session.lock().await;
-        if let Some(session) = &*slot {
-            return Ok(session.clone());
-        }
-        let serial = self.opened();
-        // On the heap: every call has room for it otherwise.
-        let opening = Box::pin(self.connector.open(&self.name, serial));
-        let (session, client_id) = opening.await?;
-        self.client_id
-            .store(client_id.unwrap_or(NO_CLIENT_ID), Ordering::Release);
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        *slot = Some(session.clone());
-        Ok(session)
-    }
-
-    /// Forget this connection, unless there is another one already.
-    async fn forget(&self, serial: u64) {
-        let mut slot = self.session.lock().await;
-        if slot.as_ref().is_some_and(|s| s.serial == serial) {
-            *slot = None;
-        }
-    }
 }

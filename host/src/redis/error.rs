@@ -114,26 +114,6 @@ impl Error {
         }
     }
 
-    /// What to do about it, if that is known.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Configuration { code, .. } if code == MOVED => Some(
-                "hostler does not follow the redirections of a cluster: name that node in the redis url",
-            ),
-            _ => None,
-        }
-    }
-
-    /// The address of the node of a cluster that has the key, if this one has not.
-    pub(crate) fn moved_to(&self) -> Option<&str> {
-        match self {
-            Self::Configuration { code, detail, .. } if code == MOVED => {
-                detail.strip_prefix(MOVED_TO)?.strip_suffix(MOVED_END)
-            }
-            _ => None,
-        }
-    }
-
     /// Redis answered with this error. `NOGROUP` becomes [`Error::Missing`] where the stream is
     /// known: see [`Error::about`].
     pub(crate) fn refused(command: &'static str, code: &str, detail: &str) -> Self {
@@ -144,11 +124,13 @@ impl Error {
             .next()
             .unwrap_or_default();
         let detail = match code.as_str() {
-            // `MOVED 3999 127.0.0.1:6381`: a slot and a node.
-            MOVED => {
+            // `MOVED 3999 127.0.0.1:6381`: a slot and a node. This was followed, in vain.
+            MOVED | ASK => {
                 let node = detail.split_once(' ').map_or(detail, |(_, node)| node);
                 let node = bounded_to(node, NODE_MAX);
-                format!("{MOVED_TO}{node}{MOVED_END}")
+                format!(
+                    "the nodes of the cluster do not agree on who has the key; the last one named {node}"
+                )
             }
             _ => bounded(detail),
         };
@@ -225,10 +207,26 @@ impl Error {
         matches!(self, Self::Configuration { code, .. } if code == "NOPERM")
     }
 
+    /// Whether the server may not be the one that serves any more: ask who does.
+    pub(crate) fn says_who_serves_changed(&self) -> bool {
+        match self {
+            // The primary answered, and no replica did.
+            Self::Deadline { command, .. } => *command != "WAIT",
+            Self::Connection { .. } => true,
+            Self::Unavailable { code, .. } => matches!(
+                code.as_str(),
+                "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "UNBLOCKED"
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether a new connection may help.
     pub(crate) fn wants_new_connection(&self) -> bool {
         match self {
-            Self::Connection { .. } | Self::Deadline { .. } => true,
+            // On the same connection, the next `WAIT` is about the same write.
+            Self::Deadline { command, .. } => *command != "WAIT",
+            Self::Connection { .. } => true,
             // Redis hangs up on a request that it does not take.
             Self::Configuration { detail, .. } if detail.starts_with("Protocol error") => true,
             Self::Unavailable { code, .. } | Self::Configuration { code, .. } => {
@@ -239,8 +237,39 @@ impl Error {
     }
 }
 
+/// A node of a cluster did not carry out a command: another one has the key (`MOVED`), or takes it over
+/// (`ASK`).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Redirection {
+    pub(crate) is_ask: bool,
+    pub(crate) slot: u16,
+    /// `host:port`; the host may be missing.
+    pub(crate) node: String,
+}
+
+impl Redirection {
+    pub(crate) fn of(reply: &redis::Value) -> Option<Self> {
+        let redis::Value::ServerError(error) = reply else {
+            return None;
+        };
+        let is_ask = match error.code() {
+            MOVED => false,
+            ASK => true,
+            _ => return None,
+        };
+        let (slot, node) = error.details()?.split_once(' ')?;
+        Some(Self {
+            is_ask,
+            slot: slot.parse().ok()?,
+            node: bounded_to(node, NODE_MAX),
+        })
+    }
+}
+
 /// The codes of errors that may pass by themselves.
-const UNAVAILABLE: [&str; 13] = [
+const UNAVAILABLE: [&str; 15] = [
+    MOVED,
+    ASK,
     "LOADING",
     "READONLY",
     "MASTERDOWN",
@@ -256,10 +285,9 @@ const UNAVAILABLE: [&str; 13] = [
     "MAXCLIENTS",
 ];
 
-/// The code with which a node of a cluster names the node that has the key.
+/// The codes with which a node of a cluster names the node that has the key, or takes it over.
 const MOVED: &str = "MOVED";
-const MOVED_TO: &str = "this is a cluster, and its node ";
-const MOVED_END: &str = " has the key";
+const ASK: &str = "ASK";
 const CODE_MAX: usize = 32;
 /// A name of a host and a port.
 const NODE_MAX: usize = 261;
@@ -285,17 +313,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirection_says_that_this_is_a_cluster() {
+    fn a_redirection_names_the_slot_and_the_node() {
+        let text = "-MOVED 3999 127.0.0.1:6381\r\n";
+        let moved = redis::parse_redis_value(text.as_bytes()).unwrap();
+        let expected = Redirection {
+            is_ask: false,
+            slot: 3999,
+            node: "127.0.0.1:6381".to_owned(),
+        };
+        assert_eq!(Redirection::of(&moved), Some(expected));
+        for (text, is_ask) in [("-ASK 1 :7\r\n", Some(true)), ("-ERR 1 h:7\r\n", None)] {
+            let reply = redis::parse_redis_value(text.as_bytes()).unwrap();
+            assert_eq!(Redirection::of(&reply).map(|r| r.is_ask), is_ask, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_that_was_followed_in_vain_may_pass() {
         let moved = Error::refused("XADD", "MOVED", "3999 127.0.0.1:6381");
         assert_eq!(
             moved.to_string(),
-            "redis refused XADD: MOVED this is a cluster, and its node 127.0.0.1:6381 has the key"
+            "redis refused XADD: MOVED the nodes of the cluster do not agree on who has the key; \
+             the last one named 127.0.0.1:6381"
         );
-        assert_eq!(moved.class(), Class::Configuration);
-        assert_eq!(moved.moved_to(), Some("127.0.0.1:6381"));
-        assert!(moved.hint().is_some_and(|hint| hint.contains("redis url")));
+        assert_eq!(moved.class(), Class::Retry);
         let long = Error::refused("XADD", "MOVED", &"x".repeat(10_000));
-        assert!(long.to_string().len() < 2 * DETAIL_MAX);
-        assert_eq!(Error::refused("XADD", "WRONGTYPE", "no").hint(), None);
+        assert!(long.to_string().len() < 3 * DETAIL_MAX);
     }
 }

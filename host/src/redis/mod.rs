@@ -11,15 +11,16 @@ pub(crate) mod copy;
 pub mod embedded;
 pub(crate) mod error;
 pub(crate) mod interruption;
-pub(crate) mod nodes;
 pub(crate) mod packed;
 pub(crate) mod reply;
 pub(crate) mod rights;
 pub mod script;
 pub(crate) mod script_reply;
+mod scripts;
 mod server_time;
 pub mod startup;
 pub mod target;
+mod topology;
 pub mod usage;
 pub(crate) mod values;
 

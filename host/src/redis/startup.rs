@@ -7,7 +7,6 @@ use redis::{Value, cmd};
 
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
-use crate::redis::nodes::Nodes;
 use crate::redis::rights::Need;
 use crate::redis::{reply, rights};
 use crate::wire::keys;
@@ -110,7 +109,7 @@ impl StartError {
             }
             Self::NotReady(_) => "wait until it is ready, or give it time with --wait-redis",
             Self::Login(_) => "correct the user, the password or the database of the redis url",
-            Self::Refused(error) => error.hint()?,
+            Self::Refused(_) => return None,
             Self::TooOld { .. } => "upgrade it",
             Self::Replica { .. } => "name the primary",
             Self::WrongType { .. } => "name another key, or rename that one",
@@ -228,10 +227,18 @@ pub(crate) async fn check_all(
     connector: &Connector,
     requirements: impl Fn(bool) -> (Vec<Key>, Vec<Need>),
 ) -> Result<Vec<StartWarning>, StartError> {
+    let (keys, _) = requirements(false);
     let link = connector.link("check");
-    let info = Server::ask(&link).await;
-    let is_cluster = matches!(&info, Ok(Some(info)) if info.is_cluster());
-    let (keys, needs) = requirements(is_cluster);
+    // What the node says that serves the queue.
+    let link = match keys.first() {
+        Some(key) => link.of(&key.name),
+        None => link,
+    };
+    let info = match link.reach().await {
+        Ok(()) => Server::ask(&link).await,
+        Err(error) => Err(error),
+    };
+    let (keys, needs) = requirements(link.is_cluster());
     let own = keys.first().map(|key| key.name.as_str());
     let queue = own.unwrap_or_default();
     let mut others = keys.iter().skip(1);
@@ -247,7 +254,9 @@ pub(crate) async fn check_all(
     };
     info.check(connector, own, keys.len() > 1)?;
     let is_broken = |key: &&Key| key.is_elsewhere && !keys::can_share_slot(&key.name);
-    if is_cluster && let Some(key) = keys.iter().find(is_broken) {
+    if link.is_cluster()
+        && let Some(key) = keys.iter().find(is_broken)
+    {
         return Err(StartError::BrokenTag {
             key: key.name.clone(),
         });
@@ -257,20 +266,13 @@ pub(crate) async fn check_all(
     {
         return Err(StartError::MissingRights { user, rules });
     }
-    let nodes = Nodes::new(connector, "check");
     for key in &keys {
-        is_of_type(&nodes, key).await?;
+        is_of_type(&link, key).await?;
     }
     Ok(match own {
         Some(_) => info.warnings(),
         None => Vec::new(),
     })
-}
-
-/// Whether the server is a node of a cluster, as far as it says so.
-pub(crate) async fn is_cluster(link: &Link) -> Result<bool, Error> {
-    let info = Server::ask(link).await?;
-    Ok(info.is_some_and(|info| info.is_cluster()))
 }
 
 /// `INFO` is forbidden: name that right and the others that are missing.
@@ -283,20 +285,13 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
     Ok(StartError::MissingRights { user, rules })
 }
 
-async fn is_of_type(nodes: &Nodes, key: &Key) -> Result<(), StartError> {
+async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
     const COMMAND: &str = "TYPE";
-    let mut ask = cmd(COMMAND);
-    ask.arg(&key.name);
-    let found = match key.is_elsewhere {
-        true => {
-            let mut node = None;
-            match nodes.call(&mut node, COMMAND, &ask).await {
-                // Another node is away: what goes there waits in an outbox.
-                Err(error) if error.class() != Class::Configuration => return Ok(()),
-                found => found,
-            }
-        }
-        false => nodes.own().call(COMMAND, &ask).await,
+    let found = link.call(COMMAND, cmd(COMMAND).arg(&key.name)).await;
+    let found = match found {
+        // Another node is away: what goes there waits in an outbox.
+        Err(error) if key.is_elsewhere && error.class() != Class::Configuration => return Ok(()),
+        found => found,
     };
     let found = found
         .and_then(|found| reply::text(COMMAND, found))

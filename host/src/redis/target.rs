@@ -57,16 +57,42 @@ pub struct TlsFiles {
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// A server, a database on it, and a user.
+/// Which servers there are, and how the one that serves is found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Servers {
+    /// One server, or one node of a cluster.
+    One(ConnectionAddr),
+    /// A cluster: nodes to ask which node serves what.
+    Cluster(Vec<ConnectionAddr>),
+    /// A primary with replicas: Sentinels to ask for the primary of this name.
+    Sentinel {
+        /// At least one.
+        sentinels: Vec<ConnectionAddr>,
+        /// The name of the primary.
+        master: String,
+    },
+}
+
+/// The login to the Sentinels: they have users of their own.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SentinelLogin {
+    /// The user; `None` = the default one.
+    pub username: Option<String>,
+    /// This password; `PasswordSource::Url` = none.
+    pub password: PasswordSource,
+}
+
+/// Servers, a database on them, and a user.
 #[derive(Clone)]
 pub struct Target {
-    pub(crate) address: ConnectionAddr,
+    pub(crate) servers: Servers,
     pub(crate) database: i64,
     pub(crate) username: Option<String>,
     pub(crate) url_password: Option<Secret>,
     pub(crate) password: PasswordSource,
     pub(crate) tls: TlsFiles,
     pub(crate) resp3: bool,
+    pub(crate) sentinel_login: SentinelLogin,
 }
 
 /// Why a URL is wrong. Never shows the URL: it may hold a password.
@@ -75,7 +101,9 @@ pub struct Target {
 pub enum TargetError {
     /// It is not a URL of a known kind.
     #[error(
-        "the redis url is not valid: write redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
+        "the redis url is not valid: write redis://host:port/db, unix:///path?db=0, \
+         redis+cluster://host:port,host:port or redis+sentinel://host:port,host:port/master/db \
+         (rediss for TLS)"
     )]
     Url,
     /// It is a URL, but a part of it is wrong.
@@ -95,6 +123,9 @@ pub enum TargetError {
     /// TLS files without TLS.
     #[error("tls files are given, but the redis url is not rediss://")]
     NoTls,
+    /// A login for Sentinels without Sentinels.
+    #[error("a login for Sentinels is given, but the redis url is not redis+sentinel://")]
+    NoSentinels,
 }
 
 const TCP_PARAMETERS: &[&str] = &["protocol"];
@@ -102,17 +133,51 @@ const UNIX_PARAMETERS: &[&str] = &["db", "user", "pass", "protocol"];
 
 impl Target {
     /// Parse `redis://[user[:password]@]host[:port][/db][?protocol=resp3]`, the same with
-    /// `rediss://`, or `unix:///path[?db=n&user=u&pass=p&protocol=resp3]` (also `redis+unix://`).
+    /// `rediss://`, or `unix:///path[?db=n&user=u&pass=p&protocol=resp3]` (also `redis+unix://`);
+    /// `redis+cluster://[user[:password]@]host[:port],host[:port]` for a cluster,
+    /// `redis+sentinel://[user[:password]@]host[:port],host[:port]/master[/db]` for a primary that
+    /// Sentinels watch (the user is that of Redis); both also with `rediss+`.
     ///
     /// # Errors
     /// [`TargetError`] names the wrong part, without showing it.
     pub fn parse(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
+        let mut target = match Several::split(url)? {
+            None => Self::parse_one(url, password, tls)?,
+            Some(several) => several.target(password, tls)?,
+        };
+        let has_tls_files = target.tls.ca.is_some() || target.tls.client.is_some();
+        if has_tls_files && !target.is_tls() {
+            return Err(TargetError::NoTls);
+        }
+        if target.database < 0 {
+            return Err(part("a database number is 0 or more"));
+        }
+        if target.username.as_deref() == Some("") {
+            target.username = None;
+        }
+        Ok(target)
+    }
+
+    /// The same with a login for the Sentinels.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSentinels`].
+    pub fn with_sentinel_login(self, login: SentinelLogin) -> Result<Self, TargetError> {
+        if login != SentinelLogin::default() && !matches!(self.servers, Servers::Sentinel { .. }) {
+            return Err(TargetError::NoSentinels);
+        }
+        Ok(Self {
+            sentinel_login: login,
+            ..self
+        })
+    }
+
+    fn parse_one(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
         let parsed = redis::parse_redis_url(url).ok_or(TargetError::Url)?;
         if parsed.fragment().is_some() {
-            return Err(TargetError::Part {
-                detail: "a fragment (#...) is not supported; certificates are always checked"
-                    .to_owned(),
-            });
+            return Err(part(
+                "a fragment (#...) is not supported; certificates are always checked",
+            ));
         }
         let unix = parsed.scheme().ends_with("unix");
         let (allowed, known) = if unix {
@@ -135,55 +200,64 @@ impl Target {
                 detail: error.category().to_owned() + error_text(&error).map_or("", |text| text),
             })?;
         let redis = info.redis_settings();
-        let target = Self {
-            address: info.addr().clone(),
+        Ok(Self {
+            servers: Servers::One(info.addr().clone()),
             database: redis.db(),
             username: redis.username().map(str::to_owned),
             url_password: redis.password().map(Secret::new),
             password,
             tls,
             resp3: !matches!(redis.protocol(), ProtocolVersion::RESP2),
-        };
-        if target.database < 0 {
-            return Err(TargetError::Part {
-                detail: "a database number is 0 or more".to_owned(),
-            });
-        }
-        let has_tls_files = target.tls.ca.is_some() || target.tls.client.is_some();
-        if has_tls_files && !target.is_tls() {
-            return Err(TargetError::NoTls);
-        }
-        Ok(target)
+            sentinel_login: SentinelLogin::default(),
+        })
     }
 
-    /// Host and port, or the socket's path, for errors and logs.
+    /// What to reach a Sentinel with: its own login, and no database.
+    pub(super) fn of_sentinels(&self) -> Self {
+        Self {
+            database: 0,
+            username: self.sentinel_login.username.clone(),
+            url_password: None,
+            password: self.sentinel_login.password.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Host and port, or the socket's path, for errors and logs. Of several servers: all, and the name of
+    /// the primary.
     pub fn address(&self) -> String {
-        match &self.address {
-            ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
-            address => address.to_string(),
+        match &self.servers {
+            Servers::One(address) => shown(address),
+            Servers::Cluster(nodes) => all_shown(nodes),
+            Servers::Sentinel { sentinels, master } => {
+                format!("{}/{master}", all_shown(sentinels))
+            }
         }
     }
 
     /// The URL, without user and password.
     pub fn url(&self) -> String {
-        let (scheme, host, port) = match &self.address {
-            ConnectionAddr::Tcp(host, port) => ("redis", host, port),
-            ConnectionAddr::TcpTls { host, port, .. } => ("rediss", host, port),
-            ConnectionAddr::Unix(path) => return unix_url(path, self.database),
-            // There is no other way to give an address.
-            other => return other.to_string(),
-        };
-        // An IPv6 address.
-        let host = match host.contains(':') {
-            true => format!("[{host}]"),
-            false => host.clone(),
-        };
-        format!("{scheme}://{host}:{port}/{}", self.database)
+        let tls = if self.is_tls() { "s" } else { "" };
+        match &self.servers {
+            Servers::One(ConnectionAddr::Unix(path)) => unix_url(path, self.database),
+            Servers::One(address) => {
+                format!("redis{tls}://{}/{}", shown(address), self.database)
+            }
+            Servers::Cluster(_) => format!("redis{tls}+cluster://{}", self.address()),
+            Servers::Sentinel { .. } => {
+                format!("redis{tls}+sentinel://{}/{}", self.address(), self.database)
+            }
+        }
     }
 
     /// Whether connections to it are encrypted.
     pub(super) fn is_tls(&self) -> bool {
-        matches!(self.address, ConnectionAddr::TcpTls { .. })
+        let first = match &self.servers {
+            Servers::One(address) => Some(address),
+            Servers::Cluster(several) => several.first(),
+            Servers::Sentinel { sentinels, .. } => sentinels.first(),
+        };
+        matches!(first, Some(ConnectionAddr::TcpTls { .. }))
     }
 
     /// Whether the URL itself holds a password (worth a warning if it came by argv).
@@ -243,6 +317,144 @@ impl Target {
         };
         Ok(Arc::new(config))
     }
+}
+
+/// Host and port, or the socket's path.
+pub(super) fn shown(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            // An IPv6 address.
+            match host.contains(':') {
+                true => format!("[{host}]:{port}"),
+                false => format!("{host}:{port}"),
+            }
+        }
+        ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
+        // There is no other way to give an address.
+        other => other.to_string(),
+    }
+}
+
+fn all_shown(addresses: &[ConnectionAddr]) -> String {
+    addresses.iter().map(shown).collect::<Vec<_>>().join(",")
+}
+
+fn part(detail: &str) -> TargetError {
+    TargetError::Part {
+        detail: detail.to_owned(),
+    }
+}
+
+/// The most servers that a URL names.
+const SERVERS_MAX: usize = 64;
+const SENTINEL_PORT: u16 = 26379;
+
+/// The parts of a URL that names several servers.
+struct Several<'a> {
+    is_cluster: bool,
+    /// `redis` or `rediss`.
+    scheme: &'a str,
+    /// With the `@`, or empty.
+    login: &'a str,
+    servers: Vec<&'a str>,
+    /// Behind the servers, without the first slash.
+    path: &'a str,
+    /// With the question mark, or empty.
+    query: &'a str,
+}
+
+impl<'a> Several<'a> {
+    /// `None` if it names one server.
+    fn split(url: &'a str) -> Result<Option<Self>, TargetError> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Ok(None);
+        };
+        let (scheme, is_cluster) = match scheme.split_once('+') {
+            Some((scheme @ ("redis" | "rediss"), "cluster")) => (scheme, true),
+            Some((scheme @ ("redis" | "rediss"), "sentinel")) => (scheme, false),
+            Some((_, "unix")) | None => return Ok(None),
+            Some(_) => return Err(TargetError::Url),
+        };
+        if rest.contains('#') {
+            return Err(part(
+                "a fragment (#...) is not supported; certificates are always checked",
+            ));
+        }
+        let at = rest.find('?').unwrap_or(rest.len());
+        let (rest, query) = rest.split_at(at);
+        // The login ends at the last `@` before the path.
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let at = authority.rfind('@').map_or(0, |at| at + 1);
+        let (login, servers) = authority.split_at(at);
+        let servers: Vec<&str> = servers.split(',').collect();
+        if servers.iter().any(|server| server.is_empty()) {
+            return Err(part("a server between two commas has no name"));
+        }
+        if servers.len() > SERVERS_MAX {
+            return Err(part("more than 64 servers"));
+        }
+        Ok(Some(Self {
+            is_cluster,
+            scheme,
+            login,
+            servers,
+            path,
+            query,
+        }))
+    }
+
+    fn target(self, password: PasswordSource, tls: TlsFiles) -> Result<Target, TargetError> {
+        let path = self.path.trim_end_matches('/');
+        let (master, database) = match self.is_cluster {
+            true if !matches!(path, "" | "0") => {
+                return Err(part(
+                    "a cluster has no databases but 0: leave the number out",
+                ));
+            }
+            true => ("", "0"),
+            false => path.split_once('/').unwrap_or((path, "0")),
+        };
+        if !self.is_cluster && master.is_empty() {
+            return Err(part(
+                "the name of the primary is missing: redis+sentinel://host:26379/mymaster",
+            ));
+        }
+        if database.contains('/') {
+            return Err(part("there is something behind the database number"));
+        }
+        let mut addresses = Vec::with_capacity(self.servers.len());
+        let mut first = None;
+        for server in &self.servers {
+            let (scheme, login, query) = (self.scheme, self.login, self.query);
+            let port = match self.is_cluster || has_port(server) {
+                true => String::new(),
+                false => format!(":{SENTINEL_PORT}"),
+            };
+            let url = format!("{scheme}://{login}{server}{port}/{database}{query}");
+            let one = Target::parse_one(&url, password.clone(), tls.clone())?;
+            if let Servers::One(address) = &one.servers {
+                addresses.push(address.clone());
+            }
+            first.get_or_insert(one);
+        }
+        let servers = match self.is_cluster {
+            true => Servers::Cluster(addresses),
+            false => Servers::Sentinel {
+                sentinels: addresses,
+                master: master.to_owned(),
+            },
+        };
+        let first = first.ok_or(TargetError::Url)?;
+        Ok(Target { servers, ..first })
+    }
+}
+
+/// Whether a port follows the name of a server; an IPv6 address has colons in brackets.
+fn has_port(server: &str) -> bool {
+    server
+        .rsplit(']')
+        .next()
+        .is_some_and(|end| end.contains(':'))
 }
 
 /// `unix://` and the path, percent-encoded where a URL needs it.
@@ -306,10 +518,12 @@ fn error_text(error: &redis::RedisError) -> Option<&'static str> {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match &self.address {
-            ConnectionAddr::TcpTls { .. } => "rediss://",
-            ConnectionAddr::Unix(_) => "",
-            _ => "redis://",
+        let tls = if self.is_tls() { "s" } else { "" };
+        let scheme = match &self.servers {
+            Servers::One(ConnectionAddr::Unix(_)) => String::new(),
+            Servers::One(_) => format!("redis{tls}://"),
+            Servers::Cluster(_) => return f.write_str(&self.url()),
+            Servers::Sentinel { .. } => format!("redis{tls}+sentinel://"),
         };
         write!(f, "{scheme}{} db {}", self.address(), self.database)
     }
@@ -357,6 +571,38 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_and_sentinels_are_named_by_several_servers() {
+        let cluster = parse("redis+cluster://bob:s3cret@a:7000,b,[::1]:7002").unwrap();
+        assert_eq!(cluster.address(), "a:7000,b:6379,[::1]:7002");
+        assert!(matches!(&cluster.servers, Servers::Cluster(nodes) if nodes.len() == 3));
+        assert_eq!(cluster.username.as_deref(), Some("bob"));
+        assert_eq!(cluster.url_password, Some(Secret::new("s3cret")));
+        let tls = parse("rediss+cluster://a,b/0?protocol=resp3").unwrap();
+        assert!(tls.is_tls() && tls.resp3);
+        assert_eq!(tls.to_string(), "rediss+cluster://a:6379,b:6379");
+        let watched = parse("redis+sentinel://:s3cret@a,b:7001,[::1]/mymaster/3").unwrap();
+        assert_eq!(watched.address(), "a:26379,b:7001,[::1]:26379/mymaster");
+        assert_eq!((watched.database, watched.username.as_deref()), (3, None));
+        assert_eq!(
+            watched.url(),
+            "redis+sentinel://a:26379,b:7001,[::1]:26379/mymaster/3"
+        );
+        let login = SentinelLogin {
+            username: Some("watcher".to_owned()),
+            password: PasswordSource::Given(Secret::new("other")),
+        };
+        let with_login = watched.with_sentinel_login(login.clone()).unwrap();
+        let to_sentinels = with_login.of_sentinels();
+        assert_eq!(to_sentinels.username.as_deref(), Some("watcher"));
+        assert_eq!(
+            (to_sentinels.database, to_sentinels.url_password),
+            (0, None)
+        );
+        let error = parse("redis://a").unwrap().with_sentinel_login(login);
+        assert!(matches!(error, Err(TargetError::NoSentinels)));
+    }
+
+    #[test]
     fn the_url_of_a_target_leads_to_the_same_place_and_has_no_login() {
         for (given, shown) in [
             (
@@ -370,6 +616,14 @@ mod tests {
                 "unix:///run/a%20b.sock",
             ),
             ("unix:///run/r.sock?db=2", "unix:///run/r.sock?db=2"),
+            (
+                "redis+cluster://bob:s3cret@a,b:7000",
+                "redis+cluster://a:6379,b:7000",
+            ),
+            (
+                "rediss+sentinel://:s3cret@a/m",
+                "rediss+sentinel://a:26379/m/0",
+            ),
         ] {
             let target = parse(given).unwrap();
             assert_eq!(target.url(), shown);
@@ -399,6 +653,19 @@ mod tests {
                 "protocol version",
             ),
             ("rediss://:s3cret@example.net#insecure", "fragment"),
+            ("redis+cluster://:s3cret@a,,b", "between two commas"),
+            ("redis+cluster://:s3cret@a,b/1", "no databases but 0"),
+            ("redis+cluster://:s3cret@a#x", "fragment"),
+            ("redis+cluster://:s3cret@a:x", "is not valid"),
+            ("redis+cluster://:s3cret@a?db=1", "unknown parameter `db`"),
+            (
+                "redis+sentinel://:s3cret@a",
+                "name of the primary is missing",
+            ),
+            ("redis+sentinel://:s3cret@a/m/x", "Invalid database number"),
+            ("redis+sentinel://:s3cret@a/m/-1", "0 or more"),
+            ("redis+sentinel://:s3cret@a/m/1/2", "behind the database"),
+            ("redis+shards://:s3cret@a", "redis+cluster://host:port"),
         ] {
             let error = parse(url).unwrap_err();
             let text = format!("{error} {error:?}");

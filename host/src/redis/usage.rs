@@ -59,7 +59,10 @@ impl Bare {
     /// Any of [`Error`].
     pub async fn open(connector: &Connector, key: &str) -> Result<Self, Error> {
         const COMMAND: &str = "XGROUP CREATE";
-        let (reads, acknowledgements) = (connector.link("bare"), connector.link("bare"));
+        let (reads, acknowledgements) = (
+            connector.link("bare").of(key),
+            connector.link("bare").of(key),
+        );
         let mut create = cmd("XGROUP");
         create.arg("CREATE").arg(key).arg(GROUP).arg(0);
         reads.call(COMMAND, create.arg("MKSTREAM")).await?;

@@ -164,7 +164,7 @@ impl Store {
     /// The versions of the queue with this key.
     pub fn new(link: Link, key: &str) -> Self {
         Self {
-            link,
+            link: link.of(key),
             key: key.to_owned(),
         }
     }

@@ -6,7 +6,19 @@
 
 /// The hash slot of a key in a cluster (CRC-16/XMODEM of the hashed text).
 pub fn slot(key: &str) -> u16 {
-    let crc = tag(key).unwrap_or(key).bytes().fold(0_u16, |crc, byte| {
+    slot_of_bytes(key.as_bytes())
+}
+
+/// The same of a key that may be any bytes.
+pub fn slot_of_bytes(key: &[u8]) -> u16 {
+    let find = |from: usize, what: u8| {
+        let found = key.get(from..)?.iter().position(|&byte| byte == what);
+        found.map(|at| from + at)
+    };
+    let open = find(0, b'{').map(|at| at + 1);
+    let tag = open.and_then(|open| Some(&key[open..find(open, b'}')?]));
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    let crc = hashed.iter().fold(0_u16, |crc, &byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
             let shifted = crc << 1;
             if crc & 0x8000 == 0 {

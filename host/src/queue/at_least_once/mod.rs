@@ -93,9 +93,9 @@ impl Acts {
 }
 
 impl Base {
-    /// `terms`: what the host of this name goes by.
+    /// `key`: the key of the queue. `terms`: what the host of this name goes by.
     pub(super) fn new(
-        connector: &Connector,
+        (connector, key): (&Connector, &str),
         consumer: &str,
         held_max: usize,
         rules: Rules,
@@ -106,8 +106,8 @@ impl Base {
         Self {
             terms: terms(&consumer),
             consumer,
-            commands: connector.link("commands"),
-            fetches: connector.link("fetch"),
+            commands: connector.link("commands").of(key),
+            fetches: connector.link("fetch").of(key),
             interruption: Interruption::default(),
             bounds: ByteBounds::new(held_max),
             rules: ActiveRules::new(rules),

@@ -108,7 +108,8 @@ impl ListQueue {
         let (consumer, held_max) = (&options.consumer, options.held_max);
         let effects = (Arc::clone(&options.outlets), options.dedup.clone());
         let rules = options.rules();
-        let base = Base::new(&connector, consumer, held_max, rules, effects, |host| {
+        let place = (&connector, options.key.as_str());
+        let base = Base::new(place, consumer, held_max, rules, effects, |host| {
             let key = options.key.as_str();
             let recovery = options.recovery.as_ref().map(|r| &*r.key);
             let terms = keys::min_idle(key, None);

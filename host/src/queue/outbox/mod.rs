@@ -25,8 +25,6 @@ use super::{Outlets, Relayed};
 use crate::delivery::effect::Effects;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
-use crate::redis::nodes::Nodes;
-use crate::redis::startup;
 use crate::wire::keys;
 pub(in crate::queue) use entry::encode;
 use relay::{Counts, Outbox};
@@ -84,9 +82,9 @@ pub(super) struct Outboxes {
     /// This host may read the outboxes that other configurations filled.
     may_relay_others: AtomicBool,
     counts: Arc<Counts>,
-    /// The connections of the relays, and the relays: they end when this is dropped. `None` = this host relays
+    /// The connection of the relays, and the relays: they end when this is dropped. `None` = this host relays
     /// nothing.
-    relays: Option<(Arc<Nodes>, Mutex<JoinSet<()>>)>,
+    relays: Option<(Arc<Link>, Mutex<JoinSet<()>>)>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,7 +105,7 @@ impl Outboxes {
         rules: Rules,
     ) -> Result<Self, Error> {
         let may_need = outlets.values().any(|to| rules.concern(queue, to, true));
-        let is_cluster = may_need && startup::is_cluster(link).await?;
+        let is_cluster = may_need && link.is_cluster();
         let outlets = outlets.iter();
         let needed = outlets.filter(|(_, to)| rules.concern(queue, to, is_cluster));
         let needed: BTreeMap<&String, String> =
@@ -122,7 +120,10 @@ impl Outboxes {
             Err(error) => return Err(error),
         };
         register(link, queue, needed.values(), &known).await?;
-        let relays = (Arc::new(Nodes::new(connector, "relay")), Mutex::default());
+        let relays = (
+            Arc::new(connector.link("relay").of(queue)),
+            Mutex::default(),
+        );
         let mut outboxes = Self {
             max: rules.max,
             queue: queue.to_owned(),
@@ -175,10 +176,10 @@ impl Outboxes {
         if let Some(known) = all.iter().find(|outbox| outbox.label == label) {
             return Some(Arc::clone(known));
         }
-        let (nodes, tasks) = self.relays.as_ref().filter(|_| all.len() < OUTBOXES_MAX)?;
+        let (link, tasks) = self.relays.as_ref().filter(|_| all.len() < OUTBOXES_MAX)?;
         let outbox = Arc::new(Outbox::new(&self.queue, label)?);
         let counts = Arc::clone(&self.counts);
-        let relaying = relay::relay(Arc::clone(&outbox), Arc::clone(nodes), counts);
+        let relaying = relay::relay(Arc::clone(&outbox), Arc::clone(link), counts);
         locked(tasks).spawn(relaying);
         all.push(Arc::clone(&outbox));
         Some(outbox)

@@ -29,8 +29,8 @@ use super::entry::{Entry, To};
 use crate::delivery::backoff::Backoff;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis;
+use crate::redis::connection::Link;
 use crate::redis::error::{Class, Error};
-use crate::redis::nodes::Nodes;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 use crate::wire::entry_id::{entry_id, parse_entry_id};
@@ -135,13 +135,12 @@ struct Run {
 }
 
 /// Relay an outbox, for as long as this host lives.
-pub(super) async fn relay(outbox: Arc<Outbox>, nodes: Arc<Nodes>, counts: Arc<Counts>) {
-    let mut node = None;
+pub(super) async fn relay(outbox: Arc<Outbox>, link: Arc<Link>, counts: Arc<Counts>) {
     let (mut tries, mut next_warning, mut is_said) = (0_u32, Instant::now(), false);
     let (mut void, mut goal) = (None, (0, 0));
     loop {
         let hurries = outbox.hurries.load(Ordering::Acquire);
-        let refusal = match run(&outbox, &nodes, &counts, &mut node, &mut void).await {
+        let refusal = match run(&outbox, &link, &counts, &mut void).await {
             Ok(run) => {
                 if goal.0 != hurries {
                     // What others add from now on is theirs.
@@ -163,7 +162,7 @@ pub(super) async fn relay(outbox: Arc<Outbox>, nodes: Arc<Nodes>, counts: Arc<Co
                 refusal
             }
             // The loop reports a server that does not answer.
-            Err(error) if error.class() == Class::Reconnect && node.is_none() => {
+            Err(error) if error.class() == Class::Reconnect && !link.is_cluster() => {
                 debug!(%error, to = &*outbox.label, "cannot relay now");
                 tries = tries.saturating_add(1);
                 if tries >= TRIES_MAX {
@@ -172,16 +171,7 @@ pub(super) async fn relay(outbox: Arc<Outbox>, nodes: Arc<Nodes>, counts: Arc<Co
                 sleep(PAUSES.delay(tries, fastrand::f64())).await;
                 continue;
             }
-            Err(error) => {
-                if error.class() == Class::Reconnect {
-                    // The node of the configuration knows who took the place of the other one.
-                    node = None;
-                }
-                match error.hint() {
-                    Some(hint) => format!("{error}: {hint}"),
-                    None => error.to_string(),
-                }
-            }
+            Err(error) => error.to_string(),
         };
         tries = tries.saturating_add(1);
         counts.refusals.fetch_add(1, Ordering::Relaxed);
@@ -232,12 +222,11 @@ impl Outbox {
 /// Relay the head of an outbox. `void` is a mark of the destination that was found to be void.
 async fn run(
     outbox: &Outbox,
-    nodes: &Nodes,
+    link: &Link,
     counts: &Counts,
-    node: &mut Option<String>,
     void: &mut Option<String>,
 ) -> Result<Run, Error> {
-    let head = read(outbox, nodes).await?;
+    let head = read(outbox, link).await?;
     let mut run = Run {
         written: 0,
         is_all: head.is_all,
@@ -273,7 +262,7 @@ async fn run(
     if unreadable.is_some_and(|entry| entry.id == head.entries[0].id) {
         return Ok(run);
     }
-    let answer = nodes.run(node, script, &call).await?;
+    let answer = script::run(link, script, &call).await?;
     let [mark, written, why, was_void] = reply::tuple(script.name(), answer)?;
     let mark = reply::text(script.name(), mark)?;
     run.written = reply::count(script.name(), &written)?;
@@ -296,7 +285,7 @@ async fn run(
     }
     let (mark_id, mark_ms) = parse_entry_id(&mark)
         .ok_or_else(|| reply::invalid(script.name(), "a mark that is not an entry id"))?;
-    let Some(removed) = remove(outbox, nodes, &mark, mark_id).await? else {
+    let Some(removed) = remove(outbox, link, &mark, mark_id).await? else {
         *void = Some(mark);
         run.is_all = false;
         return Ok(run);
@@ -320,11 +309,11 @@ struct Head {
     entries: Vec<Entry>,
 }
 
-async fn read(outbox: &Outbox, nodes: &Nodes) -> Result<Head, Error> {
+async fn read(outbox: &Outbox, link: &Link) -> Result<Head, Error> {
     let script = Script::OutboxHead;
     let mut call = script.on(&[&outbox.key]);
     call.arg(RUN_ENTRIES).arg(RUN_BYTES);
-    let answer = script::run(nodes.own(), script, &call).await?;
+    let answer = script::run(link, script, &call).await?;
     let mut parts = reply::array(script.name(), answer)?.into_iter();
     let missing = || reply::invalid(script.name(), "too few parts");
     let mut next = || parts.next().ok_or_else(missing);
@@ -354,7 +343,7 @@ async fn read(outbox: &Outbox, nodes: &Nodes) -> Result<Head, Error> {
 /// took other entries than these.
 async fn remove(
     outbox: &Outbox,
-    nodes: &Nodes,
+    link: &Link,
     mark: &str,
     DeliveryId(id): DeliveryId,
 ) -> Result<Option<u64>, Error> {
@@ -362,7 +351,7 @@ async fn remove(
     let mut call = script.on(&[&outbox.key]);
     call.arg(mark)
         .arg(entry_id(DeliveryId(id.saturating_add(1))));
-    let answer = script::run(nodes.own(), script, &call).await?;
+    let answer = script::run(link, script, &call).await?;
     let removed = reply::integer(script.name(), &answer)?;
     Ok(u64::try_from(removed).ok())
 }

@@ -13,7 +13,7 @@ use crate::delivery::millis::millis_up;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error as RedisError;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::wire::list;
 use crate::wire::{delayed, stream};
 
@@ -46,9 +46,10 @@ impl Publisher {
     /// A publisher with its own connection. The first use opens it; after a failure the next use opens it
     /// again.
     pub fn new(connector: &Connector, destination: impl Into<Destination>) -> Self {
+        let destination = destination.into();
         Self {
-            link: connector.link("publish"),
-            destination: destination.into(),
+            link: connector.link("publish").of(destination.name()),
+            destination,
             token: fastrand::u64(..),
             delayed: AtomicU64::new(0),
         }
@@ -214,7 +215,8 @@ impl Publisher {
     }
 
     async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        script::send(&self.link, self.destination.command(), pipeline).await
+        let command = self.destination.command();
+        self.link.pipeline(command, pipeline).await
     }
 
     fn receipt(&self, expected: Expected, reply: Value) -> Result<Receipt, RedisError> {

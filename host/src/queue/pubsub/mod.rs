@@ -144,7 +144,10 @@ impl PubSub {
         let subscriber =
             subscriber.map_err(|error| StartError::from_error(error, &options.name))?;
         let (framing, consumer) = (options.framing, options.consumer.clone());
-        let (name, commands) = (options.name.clone(), Arc::new(connector.link("commands")));
+        let (name, commands) = (
+            options.name.clone(),
+            Arc::new(connector.link("commands").of(&options.name)),
+        );
         let publisher = connector.clone();
         let outlets = Arc::clone(&options.outlets);
         let pubsub = Self {

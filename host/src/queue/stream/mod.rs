@@ -131,7 +131,7 @@ impl StreamQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: StreamOptions) -> Result<Self, StartError> {
         let base = Base::new(
-            &connector,
+            (&connector, &options.key),
             &options.consumer,
             options.held_max,
             options.rules(),

@@ -1,11 +1,15 @@
 //! Connections with a subscription.
 
+use std::sync::Arc;
+
 use redis::{PushInfo, cmd};
 use tokio::time::timeout;
 
-use crate::redis::connection::{Connector, Session, no_timeouts};
+use crate::redis::connection::{Connector, Session, broken, no_timeouts};
 use crate::redis::error::Error;
 use crate::redis::reply;
+use crate::redis::topology::Node;
+use crate::wire::keys;
 
 impl Connector {
     /// Subscribe on a new connection; pushes go to `inbox`, which must not block.
@@ -18,6 +22,24 @@ impl Connector {
         to: &str,
         inbox: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Subscribed, Error> {
+        // A sharded channel is on the node that has its slot.
+        let slot = (command == "SSUBSCRIBE").then(|| keys::slot(to));
+        let node = self.node_of(slot).await?;
+        let subscribed = self.subscribe_at(&node, command, to, inbox).await;
+        if matches!(&subscribed, Err(error) if error.says_who_serves_changed()) {
+            node.suspect();
+        }
+        subscribed
+    }
+
+    /// The same at this server.
+    pub(super) async fn subscribe_at(
+        &self,
+        node: &Arc<Node>,
+        command: &'static str,
+        to: &str,
+        inbox: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Subscribed, Error> {
         let inbox = move |push| {
             inbox(push);
             Ok::<(), ()>(())
@@ -25,21 +47,23 @@ impl Connector {
         let name = format!("{}:subscription", self.name);
         let subscribing = async {
             let config = no_timeouts().set_push_sender(inbox);
-            let (mut session, _) = self.open_and_log_in(&name, 0, config, true).await?;
+            let opening = self.open_and_log_in(node, &name, 0, config, true);
+            let (mut session, _) = opening.await?;
             let mut subscribe = cmd(command);
             let sent = session
                 .connection
                 .send_packed_command(subscribe.arg(to))
                 .await;
-            reply::accepted(command, sent.map_err(|e| self.broken(&e))?)?;
+            reply::accepted(command, sent.map_err(|e| broken(node, &e))?)?;
             Ok(session)
         };
         match timeout(self.deadline, subscribing).await {
             Ok(session) => Ok(Subscribed {
                 connector: self.clone(),
+                node: Arc::clone(node),
                 session: session?,
             }),
-            Err(_) => Err(self.late(command, self.deadline)),
+            Err(_) => Err(self.late(node, command, self.deadline)),
         }
     }
 }
@@ -47,6 +71,7 @@ impl Connector {
 /// A connection with a subscription. Both end when this is dropped.
 pub(crate) struct Subscribed {
     connector: Connector,
+    node: Arc<Node>,
     session: Session,
 }
 
@@ -69,8 +94,8 @@ impl Subscribed {
         match progress.wait_for(deadline, asked).await {
             // Any answer will do: the user may lack the right to `PING`.
             Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(self.connector.broken(&error)),
-            None => Err(self.connector.late(COMMAND, deadline)),
+            Some(Err(error)) => Err(broken(&self.node, &error)),
+            None => Err(self.connector.late(&self.node, COMMAND, deadline)),
         }
     }
 }
