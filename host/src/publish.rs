@@ -19,6 +19,7 @@ pub use crate::queue::publish::{
     Outgoing, Publisher, Receipt, Stream,
 };
 pub use crate::wire::list::Codec;
+pub use crate::wire::parts::{part, part_of};
 
 /// Why there is no publisher.
 #[derive(Debug, thiserror::Error)]

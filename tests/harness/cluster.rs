@@ -26,7 +26,14 @@ impl Cluster {
         let mut start = || {
             let bus = free_port();
             buses.push(bus);
-            let options = options.clone().tcp().set("cluster-enabled", "yes");
+            let options = match options.has_tls() {
+                true => options
+                    .clone()
+                    .set("tls-cluster", "yes")
+                    .set("tls-replication", "yes"),
+                false => options.clone().tcp(),
+            };
+            let options = options.set("cluster-enabled", "yes");
             let options = options
                 .set("cluster-port", &bus.to_string())
                 .set("cluster-node-timeout", "1000")

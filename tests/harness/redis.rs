@@ -99,6 +99,12 @@ impl RedisOptions {
         self
     }
 
+    /// Whether it speaks TLS.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Start it, and wait until it answers.
     #[must_use]
     pub fn start(self) -> RedisServer {

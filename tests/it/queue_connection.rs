@@ -301,13 +301,13 @@ async fn a_fetch_that_is_dropped_loses_no_message() {
 }
 
 /// A certificate authority, with a certificate for the server and one for a client.
-struct Authority {
+pub(crate) struct Authority {
     dir: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(dir: &Path, name: &str) -> Self {
+    pub(crate) fn new(dir: &Path, name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -319,12 +319,12 @@ impl Authority {
         Self { dir, issuer }
     }
 
-    fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
     /// Issue a certificate; returns its file and the file of its key.
-    fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
+    pub(crate) fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

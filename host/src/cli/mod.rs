@@ -38,6 +38,7 @@ mod live_rules;
 mod message;
 mod new;
 mod output;
+mod parts;
 mod policy;
 mod progress;
 mod promote;
@@ -95,6 +96,7 @@ enum Command {
     Publish(publish::Args),
     Dlq(dlq::Args),
     Inspect(inspect::Args),
+    Parts(parts::Args),
     Policy(policy::Args),
     Deploy(deploy::Args),
     Versions(versions::Args),
@@ -161,6 +163,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Publish(args) => publish::run(args, variables),
         Command::Dlq(args) => dlq::run(args, variables),
         Command::Inspect(args) => inspect::run(args, variables),
+        Command::Parts(args) => parts::run(args, variables),
         Command::Policy(args) => policy::run(args, variables),
         Command::Deploy(args) => deploy::run(args, variables),
         Command::Versions(args) => versions::run(args, variables),

@@ -214,6 +214,8 @@ pub struct Contact {
     pub connections_opened: u64,
     /// How often the server had forgotten a script (`NOSCRIPT`).
     pub scripts_forgotten: u64,
+    /// How often a node of a cluster refused a command because another one has the key. Each was sent there.
+    pub redirections: u64,
     /// How often a subscription was interrupted: messages published meanwhile are lost.
     pub gaps: u64,
     /// For how long in all, until it was there again.

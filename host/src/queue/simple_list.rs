@@ -211,6 +211,7 @@ impl Source for SimpleList {
     fn contact(&self) -> Contact {
         Contact {
             connections_opened: self.commands.opened() + self.fetches.opened(),
+            redirections: self.commands.redirections() + self.fetches.redirections(),
             ..Contact::default()
         }
     }

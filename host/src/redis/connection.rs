@@ -28,6 +28,7 @@ mod node_link;
 mod socket;
 mod subscribed;
 
+pub use discovery::Owners;
 use greeting::Greeting;
 pub use link::Link;
 use socket::{Progress, Watched};
@@ -89,6 +90,11 @@ impl Connector {
     pub fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
         self
+    }
+
+    /// Whether a replica confirms what a failover must not lose.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.is_durable
     }
 
     /// The same with another deadline than [`DEADLINE`].

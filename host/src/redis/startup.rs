@@ -238,7 +238,10 @@ pub(crate) async fn check_all(
         Ok(()) => Server::ask(&link).await,
         Err(error) => Err(error),
     };
-    let (keys, needs) = requirements(link.is_cluster());
+    let (keys, mut needs) = requirements(link.is_cluster());
+    if connector.is_durable() {
+        needs.push(Need::new("WAIT", &["1", "1"]));
+    }
     let own = keys.first().map(|key| key.name.as_str());
     let queue = own.unwrap_or_default();
     let mut others = keys.iter().skip(1);

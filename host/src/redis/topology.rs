@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::redis::target::{Servers, shown};
 
 /// How many slots a cluster has (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
-const SLOTS: usize = 16384;
+pub(super) const SLOTS: u16 = 16384;
 /// A slot whose primary is not known.
 const UNKNOWN: u16 = u16::MAX;
 /// The most primaries, and the most Sentinels, that are kept in mind.
@@ -133,7 +133,7 @@ impl Topology {
             }
             Servers::Cluster(nodes) => {
                 state.form = Form::Cluster;
-                state.slots = vec![UNKNOWN; SLOTS];
+                state.slots = vec![UNKNOWN; usize::from(SLOTS)];
                 state.seeds.clone_from(nodes);
             }
             Servers::Sentinel { sentinels, .. } => {
@@ -195,7 +195,7 @@ impl Topology {
         let is_new = state.form == Form::One;
         if is_new {
             state.form = Form::Cluster;
-            state.slots = vec![UNKNOWN; SLOTS];
+            state.slots = vec![UNKNOWN; usize::from(SLOTS)];
         }
         is_new
     }
@@ -204,7 +204,7 @@ impl Topology {
     pub(super) fn set_shards(&self, shards: &[Shard], nodes: Vec<ConnectionAddr>) {
         let mut state = self.state();
         let before = std::mem::take(&mut state.primaries);
-        let mut slots = vec![UNKNOWN; SLOTS];
+        let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
         for shard in shards.iter().take(NODES_MAX) {
             let known = before.iter().find(|node| node.address == shard.primary);
             let node = known.map_or_else(|| Node::new(shard.primary.clone()), Arc::clone);
@@ -258,7 +258,7 @@ impl Topology {
         };
         let node = Arc::clone(&state.primaries[place]);
         if state.slots.is_empty() {
-            state.slots = vec![UNKNOWN; SLOTS];
+            state.slots = vec![UNKNOWN; usize::from(SLOTS)];
         }
         if let (Some(of), Ok(place)) = (state.slots.get_mut(usize::from(slot)), place.try_into()) {
             *of = place;

@@ -544,6 +544,10 @@ impl Reporter {
         if forgotten > 0 {
             self.metrics.scripts_forgotten(forgotten);
         }
+        let redirections = contact.redirections - counted.redirections;
+        if redirections > 0 {
+            self.metrics.redirections(redirections);
+        }
         let gaps = contact.gaps - counted.gaps;
         if gaps > 0 {
             let gap = contact.gap.saturating_sub(counted.gap);

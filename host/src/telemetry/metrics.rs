@@ -332,6 +332,11 @@ impl Metrics {
         self.redis_errors_of("NOSCRIPT", n);
     }
 
+    /// Count commands that a node of a cluster refused because another one has the key. Each was sent there.
+    pub fn redirections(&self, n: u64) {
+        self.redis_errors_of("MOVED", n);
+    }
+
     fn redis_errors_of(&self, code: &str, n: u64) {
         let known = REDIS_CODES.iter().position(|known| *known == code);
         let row = known.unwrap_or(REDIS_CODES.len() - 1);

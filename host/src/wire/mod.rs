@@ -24,6 +24,7 @@ pub mod frame;
 pub mod keys;
 pub mod line;
 pub mod list;
+pub mod parts;
 pub mod stream;
 
 /// A message as it is in Redis, byte for byte. Copies are made from it. It is cheap to clone.

@@ -1,6 +1,6 @@
 //! `hostler publish`: one message, or one per line of stdin.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachDestination};
 use crate::cli::message::{Body, Header, header, headers};
+use crate::cli::parts::check_parted;
 use crate::cli::progress::Progress;
 use crate::cli::session::ask_at;
 use crate::cli::text::parse;
@@ -20,6 +21,7 @@ use crate::config::{Collected, Destination};
 use crate::delivery::message::Headers;
 use crate::publish::{self, Batch, Codec, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
+use crate::wire::parts;
 use crate::wire::stream;
 
 mod lines;
@@ -42,6 +44,8 @@ Examples:
     --lines --json < dead.jsonl
   hostler publish --redis redis://localhost --stream orders \\
     --body reminder --delay 1h
+  hostler publish --redis redis+cluster://n1,n2 --stream orders \\
+    --key customer-7 --parts 16 --body hello
   hostler publish --redis redis://localhost --list jobs --codec json \\
     --body hello --ttl 300s
   seq 100000 | hostler publish --redis redis://localhost --stream numbers \\
@@ -75,10 +79,42 @@ pub(super) struct Args {
     json: bool,
 
     #[command(flatten)]
+    part: InPart,
+
+    #[command(flatten)]
     writing: Writing,
 
     #[command(flatten)]
     flags: Flags<ReachDestination>,
+}
+
+/// The part of a queue that is served in parts.
+#[derive(Debug, clap::Args)]
+struct InPart {
+    /// Publish to the part of the queue for messages with this key
+    ///
+    /// Messages with the same key go to the same part: `orders` in 16 parts is `{orders:0}` to `{orders:15}`.
+    #[arg(long, value_name = "KEY", requires = "parts")]
+    key: Option<String>,
+
+    /// How many parts the queue has
+    #[arg(long, value_name = "N", value_parser = parse::<NonZeroU32>, requires = "key")]
+    parts: Option<NonZeroU32>,
+}
+
+impl InPart {
+    /// The destination, or the part of it.
+    fn of(&self, mut destination: Destination) -> Result<Destination, Failure> {
+        let (Some(key), Some(parts)) = (&self.key, self.parts) else {
+            return Ok(destination);
+        };
+        let (Destination::Stream { key: name, .. }
+        | Destination::List { key: name, .. }
+        | Destination::Channel { name, .. }) = &mut destination;
+        check_parted(name)?;
+        *name = parts::part(name, parts::part_of(key.as_bytes(), parts));
+        Ok(destination)
+    }
 }
 
 /// How messages are written to their destination.
@@ -116,7 +152,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let (redis, destination) = args
         .flags
         .load(variables, Collected::redis_and_destination)?;
-    let destination = args.writing.to(destination)?;
+    let destination = args.writing.to(args.part.of(destination)?)?;
     if args.delay.is_some_and(|delay| !delay.is_zero())
         && let Err(error) = destination.takes_delays()
     {

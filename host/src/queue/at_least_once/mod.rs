@@ -149,6 +149,7 @@ impl Base {
         Contact {
             connections_opened: self.commands.opened() + self.fetches.opened(),
             scripts_forgotten: self.commands.scripts_forgotten(),
+            redirections: self.commands.redirections() + self.fetches.redirections(),
             ..Contact::default()
         }
     }

@@ -190,6 +190,7 @@ impl Source for PubSub {
         let contact = self.inbox.contact();
         Contact {
             connections_opened: contact.connections_opened + self.commands.opened(),
+            redirections: self.commands.redirections(),
             ..contact
         }
     }

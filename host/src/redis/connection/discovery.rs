@@ -14,7 +14,7 @@ use super::{Connector, DISCOVERY_DEADLINE, no_timeouts};
 use crate::redis::error::{Error, Redirection, bounded};
 use crate::redis::reply;
 use crate::redis::target::Servers;
-use crate::redis::topology::{Form, Node, Shard};
+use crate::redis::topology::{Form, Node, SLOTS, Shard};
 
 /// How long at least between two questions, so that a cluster in trouble is not asked all the time.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,6 +24,26 @@ const ASKED_TOGETHER: usize = 3;
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// How often a Sentinel that announces nothing is asked whether it is there.
 const LISTEN_PROBE: Duration = Duration::from_secs(5);
+
+/// The nodes of a cluster, and the slots of each.
+#[derive(Debug)]
+pub struct Owners {
+    nodes: Vec<String>,
+    slots: Vec<usize>,
+}
+
+impl Owners {
+    /// The node of a slot: host and port.
+    pub fn of(&self, slot: u16) -> &str {
+        let place = self.slots.get(usize::from(slot));
+        place.map_or("", |place| &self.nodes[*place])
+    }
+
+    /// The nodes that have slots.
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+}
 
 /// Whose turn it is to ask, and when the last answer came.
 pub(super) type Turn = Mutex<Option<Instant>>;
@@ -61,6 +81,28 @@ impl Connector {
                 "no node of the cluster has the slot of the key",
             )),
         }
+    }
+
+    /// Which node has which slots. A server that is not a cluster has all of them.
+    ///
+    /// # Errors
+    /// As [`super::Link::call`].
+    pub async fn owners(&self) -> Result<Owners, Error> {
+        self.link("owners").reach().await?;
+        let mut owners = Owners {
+            nodes: Vec::new(),
+            slots: Vec::new(),
+        };
+        for slot in 0..SLOTS {
+            let node = self.node_of(Some(slot)).await?;
+            let known = owners.nodes.iter().position(|name| name == node.text());
+            let place = known.unwrap_or_else(|| {
+                owners.nodes.push(node.text().to_owned());
+                owners.nodes.len() - 1
+            });
+            owners.slots.push(place);
+        }
+        Ok(owners)
     }
 
     /// The node that another one names, which has the slot from now on or takes it over just now.

@@ -55,6 +55,8 @@ pub(super) fn slot(cmd: &Cmd) -> Option<u16> {
             return plain.contains(&b'{').then(|| keys::slot_of_bytes(&plain));
         }
         _ if command.eq_ignore_ascii_case(b"XREADGROUP") => {
+            // A group, or a consumer, may have any name.
+            words.nth(2)?;
             words.find(|word| word.eq_ignore_ascii_case(b"STREAMS"))?;
             words.next()
         }

@@ -280,6 +280,11 @@ impl Link {
         self.tally.forgotten.load(Ordering::Relaxed)
     }
 
+    /// How often a node of a cluster refused a command because another one has the key.
+    pub fn redirections(&self) -> u64 {
+        self.tally.redirected.load(Ordering::Relaxed)
+    }
+
     /// The connection as the client library has it, without deadlines: for `hostler bench`.
     ///
     /// # Errors
@@ -344,6 +349,7 @@ impl Link {
         from: &NodeLink,
         redirection: &Redirection,
     ) -> Result<(Arc<NodeLink>, bool), Error> {
+        self.tally.redirected.fetch_add(1, Ordering::Relaxed);
         let node = self.connector.redirected(&from.node, redirection)?;
         Ok((self.link_to(node), redirection.is_ask))
     }

@@ -23,6 +23,8 @@ pub(super) struct Tally {
     pub(super) opened: AtomicU64,
     /// How often a server had forgotten a script.
     pub(super) forgotten: AtomicU64,
+    /// How often a node refused a command because another one has the key.
+    pub(super) redirected: AtomicU64,
     /// The id of the last connection that was opened.
     pub(super) client_id: AtomicI64,
 }
