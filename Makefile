@@ -34,7 +34,7 @@ FUZZ_SANDBOX := component handler answer
 # Where the tools of the guests are installed, and cargo-fuzz.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
-.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm peer \
+.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bindings demo-host \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
@@ -48,6 +48,7 @@ help:
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
 	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
+	@echo "make failovers  20 failovers of a cluster and 10 behind Sentinels, under load"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make lint    formatting and lints"
 	@echo "make host    the host alone, optimized: target/release/hostler"
@@ -198,6 +199,7 @@ test: setup
 	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), wit-bindgen, the SDKs of other hosts, and the long storms: make test-all"
 
 test-all: export HOSTLER_STORM := full
+test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
 	  build-all unit-tests e2e-tests measured-tests
@@ -236,6 +238,10 @@ storm: setup guests-test
 	HOSTLER_STORM=full $(CARGO) test $(WORKSPACE) --test it a_storm_of_swaps
 
 # What `make test` runs with 750 messages of each kind.
+# 20 failovers of a cluster, and 10 behind Sentinels, under load; with 20 hosts that are restarted one by one.
+failovers: setup guests-test
+	HOSTLER_FAILOVERS=20 $(CARGO) test $(WORKSPACE) --test it cluster:: -- --nocapture --test-threads=2
+
 exactly-once: setup guests-test
 	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it effects_exactly_once -- --nocapture --test-threads=1
 

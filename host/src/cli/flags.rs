@@ -53,7 +53,7 @@ scopes! {
     Tested, key: Sandboxed::has(key) || key == "reuse";
 
     /// How to reach Redis.
-    Reach, key: key.starts_with("redis") || key == "wait_redis";
+    Reach, key: key.starts_with("redis") || ["durability", "wait_redis"].contains(&key);
 
     /// How to reach Redis, and how a component is tried on dead letters.
     Tried, key: Reach::has(key)

@@ -19,6 +19,7 @@ pub mod at_most_once;
 pub mod byte_bounds;
 pub mod dead_letter_queue;
 pub mod dedup;
+mod due;
 mod effects;
 pub mod inspect;
 pub mod kind;
@@ -318,6 +319,11 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// Dies here: owned by this host with the count kept, found as orphans.
     async fn take_due(&self, max: usize) -> Result<Taken, Error>;
+
+    /// What [`Queue::take_due`] would find, if that is known without asking: nothing, and when the first is due.
+    fn known_due(&self) -> Option<Taken> {
+        None
+    }
 
     /// Claim orphans, at most `max`: deliveries of other consumers idle for `min_idle`, and own
     /// ones idle for half of it that `holds` does not know. Also parked ones without a due time.

@@ -23,6 +23,7 @@ use crate::redis::topology::{Form, Node, Topology};
 mod discovery;
 mod greeting;
 mod key;
+mod key_watch;
 mod link;
 mod node_link;
 mod socket;
@@ -30,6 +31,7 @@ mod subscribed;
 
 pub use discovery::Owners;
 use greeting::Greeting;
+pub(crate) use key_watch::{KeyWatch, Mark};
 pub use link::Link;
 use socket::{Progress, Watched};
 pub(crate) use subscribed::Subscribed;

@@ -269,7 +269,10 @@ impl Worker {
                 Answer::Fetched(claims)
             }
             Request::Due(max) => {
-                let mut taken = queue.take_due(*max).await?;
+                let mut taken = match queue.known_due() {
+                    Some(nothing) => nothing,
+                    None => queue.take_due(*max).await?,
+                };
                 queue.find_duplicates(&mut taken.claims).await;
                 Answer::Taken(taken)
             }

@@ -16,6 +16,7 @@ use crate::delivery::policy::Rejection;
 use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::dedup::{Dedup, Marks};
+use crate::queue::due::Due;
 use crate::queue::effects::{self, Outlets, Source};
 use crate::queue::outbox::{self, Outboxes};
 use crate::queue::rules::ActiveRules;
@@ -59,6 +60,8 @@ pub(super) struct Base {
     /// How duplicates are found, if they are looked for.
     dedup: Option<Dedup>,
     pub(super) acts: Acts,
+    /// Looks for what is due.
+    pub(super) due: Due,
     counts: dead_letters::Counts,
     overflow: overflow::Overflow,
     /// Where the next orphan scan begins.
@@ -116,6 +119,7 @@ impl Base {
             outboxes: Outboxes::default(),
             dedup,
             acts: Acts::default(),
+            due: Due::default(),
             counts: dead_letters::Counts::default(),
             overflow: overflow::Overflow::default(),
             rotation: AtomicUsize::new(0),

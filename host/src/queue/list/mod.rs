@@ -22,6 +22,7 @@ use super::{
 };
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
+use crate::queue::due::Due;
 use crate::redis::connection::Connector;
 use crate::redis::error::Error;
 use crate::redis::reply;
@@ -148,6 +149,7 @@ impl ListQueue {
         };
         let joined = joined.await;
         joined.map_err(|error| StartError::from_error(error, &queue.options.key))?;
+        queue.base.due = Due::begin(&connector, vec![queue.keys.delayed.clone()]);
         let (key, rules) = (&queue.options.key, queue.options.outbox);
         let opened = queue.base.open_outboxes(&connector, key, rules).await;
         opened.map_err(|error| StartError::from_error(error, key))?;
@@ -307,6 +309,50 @@ impl ListQueue {
         let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
         inspect::list(&self.base.commands, self.key(), recovery, dead_letter).await
     }
+
+    /// Claim delayed values that are due.
+    async fn look_for_due(&self, max: usize) -> Result<Taken, Error> {
+        let script = Script::ListDue;
+        let max = max.min(claims::CLAIMS_MAX);
+        let Some(bytes) = self.base.bounds.for_old() else {
+            return Ok(Taken::default());
+        };
+        let reserved = self.tokens.reserve(max);
+        let keys = &self.keys;
+        let mut call = self.call(
+            script,
+            &[
+                &keys.delayed,
+                &keys.processing,
+                &keys.instances,
+                &keys.retry,
+            ],
+        );
+        // A delayed value carries its count: it is framed. Producers write delayed values as well.
+        let form = Form {
+            framed: self.options.framing == Framing::Raw,
+            marked: false,
+        };
+        call.arg(&self.tokens.prefix(form)[..])
+            .arg(reserved.first())
+            .arg(max)
+            .arg(bytes)
+            .arg(self.recovery_ttl());
+        let sent = Instant::now();
+        let reply = self.answer(script::run(&self.base.commands, script, &call).await);
+        let reply = reply.map_err(|error| error.among(&[&keys.delayed, &keys.retry]))?;
+        let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
+        self.note_eviction(script, &evicted)?;
+        let wait = reply::integer(script.name(), &wait)?;
+        let claims = self.claims(script, claims)?;
+        self.base.bounds.answered(&claims, sent.elapsed());
+        reserved.answered();
+        Ok(Taken {
+            claims,
+            trimmed: 0,
+            next_due: u64::try_from(wait).ok().map(Duration::from_millis),
+        })
+    }
 }
 
 #[async_trait]
@@ -350,46 +396,11 @@ impl Queue for ListQueue {
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
-        let script = Script::ListDue;
-        let max = max.min(claims::CLAIMS_MAX);
-        let Some(bytes) = self.base.bounds.for_old() else {
-            return Ok(Taken::default());
-        };
-        let reserved = self.tokens.reserve(max);
-        let keys = &self.keys;
-        let mut call = self.call(
-            script,
-            &[
-                &keys.delayed,
-                &keys.processing,
-                &keys.instances,
-                &keys.retry,
-            ],
-        );
-        // A delayed value carries its count: it is framed. Producers write delayed values as well.
-        let form = Form {
-            framed: self.options.framing == Framing::Raw,
-            marked: false,
-        };
-        call.arg(&self.tokens.prefix(form)[..])
-            .arg(reserved.first())
-            .arg(max)
-            .arg(bytes)
-            .arg(self.recovery_ttl());
-        let sent = Instant::now();
-        let reply = self.answer(script::run(&self.base.commands, script, &call).await);
-        let reply = reply.map_err(|error| error.among(&[&keys.delayed, &keys.retry]))?;
-        let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
-        self.note_eviction(script, &evicted)?;
-        let wait = reply::integer(script.name(), &wait)?;
-        let claims = self.claims(script, claims)?;
-        self.base.bounds.answered(&claims, sent.elapsed());
-        reserved.answered();
-        Ok(Taken {
-            claims,
-            trimmed: 0,
-            next_due: u64::try_from(wait).ok().map(Duration::from_millis),
-        })
+        self.base.due.look(self.look_for_due(max)).await
+    }
+
+    fn known_due(&self) -> Option<Taken> {
+        self.base.due.known()
     }
 
     async fn take_orphans(

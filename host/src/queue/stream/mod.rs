@@ -21,6 +21,7 @@ use super::{
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis_up;
 use crate::delivery::policy::Reason;
+use crate::queue::due::Due;
 use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
 use crate::redis::error::{Class, Error};
@@ -173,6 +174,8 @@ impl StreamQueue {
         let prepared = prepared.await;
         prepared.map_err(|error| StartError::from_error(error, &queue.options.key))?;
         base.terms.open(&base.commands).await?;
+        let sets = vec![queue.parked.clone(), queue.delayed.clone()];
+        queue.base.due = Due::begin(&connector, sets);
         let (key, rules) = (&queue.options.key, queue.options.outbox);
         let opened = queue.base.open_outboxes(&connector, key, rules).await;
         opened.map_err(|error| StartError::from_error(error, key))?;
@@ -186,6 +189,32 @@ impl StreamQueue {
 
     fn group(&self) -> &str {
         &self.options.group
+    }
+
+    /// Claim what is parked and due, and append what was published for later and is due.
+    async fn look_for_due(&self, max: usize) -> Result<Taken, Error> {
+        // Each has a key of its own: what is wrong with the one does not stop the other.
+        let mut parked = self.claim_parked(max).await;
+        if let Ok(taken) = &mut parked {
+            taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
+        }
+        let parked = parked.map_err(|error| error.among(&[self.key(), &self.parked]));
+        if let Err(error) = &parked
+            && error.class() != Class::Configuration
+        {
+            return parked;
+        }
+        let appended = self.append_due().await;
+        let appended = appended.map_err(|error| error.among(&[self.key(), &self.delayed]));
+        match (parked?, appended) {
+            (mut taken, Ok(next)) => {
+                taken.next_due = [taken.next_due, next].into_iter().flatten().min();
+                Ok(taken)
+            }
+            // The claims are kept: the next look meets the error again.
+            (taken, Err(_)) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
+            (_, Err(error)) => Err(error),
+        }
     }
 
     fn cursors(&self) -> MutexGuard<'_, Cursors> {
@@ -403,28 +432,11 @@ impl Queue for StreamQueue {
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
-        // Each has a key of its own: what is wrong with the one does not stop the other.
-        let mut parked = self.claim_parked(max).await;
-        if let Ok(taken) = &mut parked {
-            taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
-        }
-        let parked = parked.map_err(|error| error.among(&[self.key(), &self.parked]));
-        if let Err(error) = &parked
-            && error.class() != Class::Configuration
-        {
-            return parked;
-        }
-        let appended = self.append_due().await;
-        let appended = appended.map_err(|error| error.among(&[self.key(), &self.delayed]));
-        match (parked?, appended) {
-            (mut taken, Ok(next)) => {
-                taken.next_due = [taken.next_due, next].into_iter().flatten().min();
-                Ok(taken)
-            }
-            // The claims are kept: the next look meets the error again.
-            (taken, Err(_)) if !taken.claims.is_empty() || taken.trimmed > 0 => Ok(taken),
-            (_, Err(error)) => Err(error),
-        }
+        self.base.due.look(self.look_for_due(max)).await
+    }
+
+    fn known_due(&self) -> Option<Taken> {
+        self.base.due.known()
     }
 
     async fn take_orphans(
