@@ -33,6 +33,7 @@ mod cli_run;
 mod cli_test;
 #[cfg(test)]
 mod cli_words;
+mod config_files;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
@@ -60,6 +61,7 @@ mod dlq_slots;
 #[cfg(test)]
 mod dlq_trial;
 #[cfg(test)]
+mod docs_site;
 mod e2e_batch;
 #[cfg(test)]
 mod e2e_crash;
@@ -114,6 +116,7 @@ mod example_charge;
 #[cfg(test)]
 mod fuzz_bodies;
 #[cfg(test)]
+mod get_started;
 mod interop;
 #[cfg(test)]
 mod language_conformance;
@@ -231,6 +234,7 @@ mod simple_list;
 #[cfg(test)]
 mod slow_link;
 #[cfg(test)]
+mod supervisor;
 mod swap_batch;
 #[cfg(test)]
 mod swap_deploy;
