@@ -14,5 +14,5 @@ sed -i "s/^\(\s*\)\(image: \"hostler:\).*/\1\2$to\"/; s/\(app.kubernetes.io\/ver
   packaging/kubernetes/hostler.yaml
 sed -i "s/^ARG HOSTLER_VERSION=.*/ARG HOSTLER_VERSION=$to/" packaging/image/Containerfile
 cargo update --quiet --offline --workspace
-sed -i "s/^## Unreleased$/## Unreleased\n\n## $to/" CHANGELOG.md
+sed -i "s/^## \[Unreleased\]\$/## [Unreleased]\n\n## [$to]/" CHANGELOG.md
 echo "$from -> $to; next: make check, then a tag v$to"

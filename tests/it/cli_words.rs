@@ -225,12 +225,7 @@ fn every_command_has_a_manual_page() {
         "{pages:?}"
     );
     let page = std::fs::read_to_string(dir.join("hostler-run.1")).unwrap();
-    for text in [
-        ".TH hostler\\-run 1",
-        ".SH SYNOPSIS",
-        "min\\-idle",
-        "SIGTERM",
-    ] {
+    for text in [".TH hostler-run 1", ".SH SYNOPSIS", "min\\-idle", "SIGTERM"] {
         assert!(page.contains(text), "{text}: {page}");
     }
 }

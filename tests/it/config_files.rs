@@ -305,7 +305,7 @@ fn the_schema_and_hostler_agree_on_every_line() {
     let path = home.path().join("hostler.toml");
     for (line, is_right) in LINES {
         let file = format!(
-            "{line}\nredis = \"embedded\"\nstream = \"orders\"\ngroup = \"g\"\nhandler = \"h.wasm\"\n"
+            "{line}\nredis = \"embedded\"\nstream = \"orders\"\ngroup = \"g\"\nhandler = \"h.wasm\"\n[dead_letter]\nkey = \"orders:dead\"\n"
         );
         std::fs::write(&path, &file).unwrap();
         let mut check = hostler(["check", "--json", "--config", "hostler.toml"]);

@@ -33,6 +33,7 @@ mod cli_run;
 mod cli_test;
 #[cfg(test)]
 mod cli_words;
+#[cfg(test)]
 mod config_files;
 #[cfg(test)]
 mod cluster;
@@ -62,6 +63,7 @@ mod dlq_slots;
 mod dlq_trial;
 #[cfg(test)]
 mod docs_site;
+#[cfg(test)]
 mod e2e_batch;
 #[cfg(test)]
 mod e2e_crash;
@@ -117,6 +119,7 @@ mod example_charge;
 mod fuzz_bodies;
 #[cfg(test)]
 mod get_started;
+#[cfg(test)]
 mod interop;
 #[cfg(test)]
 mod language_conformance;
@@ -235,6 +238,7 @@ mod simple_list;
 mod slow_link;
 #[cfg(test)]
 mod supervisor;
+#[cfg(test)]
 mod swap_batch;
 #[cfg(test)]
 mod swap_deploy;

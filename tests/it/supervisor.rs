@@ -110,19 +110,19 @@ async fn sighup_reads_the_configuration_again_and_says_what_is_wrong_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hostler.toml");
     let write = |text: &str| std::fs::write(&path, text).unwrap();
-    write("max_deliveries = 4\n");
+    write("concurrency = 4\nbackoff.first = \"1s\"\n");
     let options = HostOptions::new(&redis).flag("config", path.to_str().unwrap());
     let host = options.ready().await;
     host.signal(Signal::SIGHUP);
     host.logs("SIGHUP: reading the configuration file again")
         .await;
-    write("max_deliveries = 0\n");
+    write("concurrency = 4\nbackoff.first = \"1\"\n");
     let wrong = "wrong rules are ignored: the active rules stay";
     host.logs(wrong).await;
     // Once, unless somebody asks.
     host.signal(Signal::SIGHUP);
     host.logs_times(wrong, 2).await;
-    write("max_deliveries = 7\n");
+    write("concurrency = 4\nbackoff.first = \"2s\"\n");
     host.logs("rules changed").await;
     host.drain().await.expect_code(0);
 }

@@ -242,6 +242,7 @@ pub async fn drive(
                     return Ended::Forced(signal);
                 }
                 stopping = true;
+                supervisor::stopping();
                 let control = control.clone();
                 tokio::spawn(async move {
                     // The channel is closed when the loop is already stopping.

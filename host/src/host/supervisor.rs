@@ -47,11 +47,16 @@ pub async fn follow(health: Health) {
     }
 }
 
+/// Tell the supervisor that the host stops: what comes now may take `drain_timeout`.
+pub fn stopping() {
+    // A supervisor that does not hear it sees the process end.
+    let _heard = News::Stopping.tell().is_ok();
+}
+
 /// What the supervisor knows.
 #[derive(Debug, Default)]
 struct Said {
     is_started: bool,
-    is_stopping: bool,
     status: String,
     beat: Option<Instant>,
 }
@@ -69,19 +74,15 @@ impl Said {
     /// What it does not know yet.
     fn news(&mut self, impediments: &[Impediment]) -> Vec<News> {
         let mut news = Vec::new();
-        let has = |cause| impediments.iter().any(|one| one.cause == cause);
         let status = status(impediments);
         if status != self.status {
             self.status.clone_from(&status);
             news.push(News::Status(status));
         }
-        if !self.is_started && !has(Cause::Starting) {
+        let is_starting = impediments.iter().any(|one| one.cause == Cause::Starting);
+        if !self.is_started && !is_starting {
             self.is_started = true;
             news.push(News::Started);
-        }
-        if !self.is_stopping && has(Cause::Draining) {
-            self.is_stopping = true;
-            news.push(News::Stopping);
         }
         news
     }
@@ -126,8 +127,6 @@ mod tests {
         health.impede(Cause::RedisAway, "connection\nrefused");
         let away = News::Status("not ready: redis-away: connection\\nrefused".to_owned());
         assert_eq!(said.news(&health.impediments()), [away]);
-        health.impede(Cause::Draining, "stopping");
-        assert!(said.news(&health.impediments()).contains(&News::Stopping));
         assert_eq!(said.news(&health.impediments()), []);
     }
 }
