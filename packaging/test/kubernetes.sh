@@ -29,6 +29,15 @@ helm template billing $chart --set keda.enabled=true > "$work/keda.yaml"
 grep -q 'pendingEntriesCount:' "$work/keda.yaml" || fail "pending messages need a host"
 grep -q 'address: "redis:6379"' "$work/keda.yaml" || fail "KEDA asks another server"
 ! grep -q '^  replicas:' "$work/keda.yaml" || fail "two would decide on the replicas"
+cluster=$(helm template billing $chart --set keda.enabled=true --set-string 'config=redis = "rediss+cluster://a:1\,b:2"
+stream = "s"
+group = "g"')
+echo "$cluster" | grep -q 'type: redis-cluster-streams' && echo "$cluster" | grep -q 'addresses: "a:1,b:2"' &&
+  echo "$cluster" | grep -q 'enableTLS: "true"' || fail "KEDA and a cluster: $cluster"
+sentinel=$(helm template billing $chart --set keda.enabled=true --set-string 'config=redis = "redis+sentinel://a:1\,b:2/main/3"
+stream = "s"
+group = "g"')
+echo "$sentinel" | grep -q 'sentinelMaster: "main"' && echo "$sentinel" | grep -q 'databaseIndex: "3"' || fail "KEDA and Sentinels"
 refused() {
   what=$1
   shift

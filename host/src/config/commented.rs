@@ -72,6 +72,11 @@ fn example_of(key: &str) -> Option<&'static str> {
         ("redis_ca", "/etc/hostler/ca.pem"),
         ("redis_cert", "/etc/hostler/client.pem"),
         ("redis_key", "/etc/hostler/client.key"),
+        ("redis_sentinel_user", "hostler"),
+        (
+            "redis_sentinel_password_file",
+            "/etc/hostler/sentinel.password",
+        ),
         ("stream", "orders"),
         ("group", "billing"),
         ("list", "jobs"),
