@@ -6,6 +6,8 @@ CARGO_DEB_VERSION := 3.8.0
 CARGO_CYCLONEDX_VERSION := 0.5.9
 BUNDLE_LICENSES_VERSION := 5.0.0
 HELM_VERSION := v3.22.0
+# The Kubernetes that it renders for, as its own releases say.
+HELM_KUBERNETES := k8sVersionMajor=1 k8sVersionMinor=34
 KUBECONFORM_VERSION := v0.8.0
 KEDA_VERSION := v2.21.0
 TAPLO_VERSION := 0.7.0
@@ -45,7 +47,8 @@ $(eval $(call cargo_tool,cargo-cyclonedx,$(CARGO_CYCLONEDX_VERSION),))
 $(eval $(call cargo_tool,cargo-bundle-licenses,$(BUNDLE_LICENSES_VERSION),))
 
 $(DIST_BIN)/helm-$(HELM_VERSION):
-	GOBIN=$(DIST_BIN) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	GOBIN=$(DIST_BIN) go install -ldflags '$(HELM_KUBERNETES:%=-X helm.sh/helm/v3/pkg/chartutil.%)' \
+	  helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 	@mv $(DIST_BIN)/helm $@ && ln -sf helm-$(HELM_VERSION) $(DIST_BIN)/helm
 
 $(DIST_BIN)/kubeconform-$(KUBECONFORM_VERSION):

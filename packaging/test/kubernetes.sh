@@ -2,9 +2,23 @@
 . packaging/test/lib.sh
 python=$TOOLS/python/bin/python
 folder=$($python -c 'import kubernetes_validate, os; print(os.path.dirname(kubernetes_validate.__file__))')/kubernetes-json-schema
+# Their names and references are those of a server: here they are files beside each other.
+prepare() {
+  mkdir -p "$work/schemas/v$1"
+  $python - "$folder/v$1-local-strict" "$work/schemas/v$1" <<'PYTHON'
+import json, sys
+kinds = "_definitions serviceaccount-v1 configmap-v1 service-v1 deployment-apps-v1 poddisruptionbudget-policy-v1"
+for kind in kinds.split():
+    text = open(f"{sys.argv[1]}/{kind}.json").read().replace('"/api/_definitions.json#', '"_definitions.json#')
+    schema = json.loads(text)
+    schema.pop("$id", None)
+    json.dump(schema, open(f"{sys.argv[2]}/{kind}.json", "w"))
+PYTHON
+}
 conforms() {
+  [ -d "$work/schemas/v$1" ] || prepare "$1"
   kubeconform -strict -summary -kubernetes-version "$1" \
-    -schema-location "$folder/v{{ .NormalizedKubernetesVersion }}-local/{{ .ResourceKind }}{{ .KindSuffix }}.json" \
+    -schema-location "$work/schemas/{{ .NormalizedKubernetesVersion }}/{{ .ResourceKind }}{{ .KindSuffix }}.json" \
     -schema-location "$KEDA/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json" "$2" || fail "$2 on Kubernetes $1"
 }
 chart=packaging/helm/hostler
@@ -44,6 +58,11 @@ refused() {
   ! helm template billing $chart "$@" > "$work/out" 2>&1 || fail "accepted: $what"
   grep -q "$what" "$work/out" || { cat "$work/out"; fail "no word about: $what"; }
 }
+# It does refuse.
+sed 's/runAsNonRoot/runAsNonRot/' "$work/keda.yaml" > "$work/wrong.yaml"
+! (conforms "$newest" "$work/wrong.yaml") > /dev/null 2>&1 || fail "a field that Kubernetes does not know was accepted"
+sed 's/maxReplicaCount: .*/maxReplicaCount: many/' "$work/keda.yaml" > "$work/wrong.yaml"
+! (conforms "$newest" "$work/wrong.yaml") > /dev/null 2>&1 || fail "a field of KEDA with the wrong type was accepted"
 refused "is not TOML" --set config='a = = 1'
 refused "keda.minReplicas" --set keda.enabled=true --set-string 'config=redis = "redis://r:1"
 list = "jobs"

