@@ -1,6 +1,7 @@
 #!/bin/sh
 # build.sh TARGET GLIBC VERSION DIST: the packages of one target.
-# The wheel comes first: its build makes the binary that all packages hold.
+# The wheel comes first: its build makes the binary that all packages hold. BINARY=FILE packs that one instead, without a
+# wheel: to work on the packages.
 set -eu
 target=$1 glibc=$2 version=$3 dist=$4
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,10 +22,14 @@ if ! rustc --print target-libdir --target "$target" >/dev/null 2>&1 ||
   }
 fi
 
-say "wheel and binary, $target, glibc $glibc"
-(cd packaging/wheel && maturin build --zig --release --locked --target "$target" \
-  --compatibility "manylinux_$glibc" --target-dir "$root/target/dist" --out "$dist")
-binary=target/dist/$target/release/hostler
+binary=${BINARY:-target/dist/$target/release/hostler}
+if [ -n "${BINARY:-}" ]; then
+  say "no wheel: the packages hold $BINARY"
+else
+  say "wheel and binary, $target, glibc $glibc"
+  (cd packaging/wheel && maturin build --zig --release --locked --target "$target" \
+    --compatibility "manylinux_$glibc" --target-dir "$root/target/dist" --out "$dist")
+fi
 ls -l "$binary"
 
 say "manual pages, completions, licences, list of parts"
@@ -42,8 +47,9 @@ gzip -9n "$made"/man1/*.1
 "$runs" config schema > "$made/schema/hostler.schema.json"
 "$runs" config schema cases > "$made/schema/cases.schema.json"
 "$runs" config init - > "$made/hostler.toml.example"
-# Only the dependencies of the host, for this target.
-cargo bundle-licenses --format yaml --output "$made/THIRDPARTY.yml" -- --manifest-path host/Cargo.toml
+# The licences of all dependencies. The crates of wasmtime hold no text of theirs: it is the one of hostler.
+(cd host && RUST_LOG=error cargo bundle-licenses --format yaml --output "$root/$made/THIRDPARTY.yml")
+sed -i 's/^    text: NOT FOUND$/    text: See LICENSE for Apache-2.0 WITH LLVM-exception; the crate holds no text./' "$made/THIRDPARTY.yml"
 cargo cyclonedx --manifest-path host/Cargo.toml --format json --target "$target" --override-filename "hostler-$target"
 mv "host/hostler-$target.json" "$dist/hostler-$version-$arch.cdx.json"
 # Other members of the workspace get a file, too.

@@ -45,5 +45,6 @@ umoci config --image "image:$version" --architecture "$arch" --os linux \
   --config.label org.opencontainers.image.title=hostler \
   --config.label "org.opencontainers.image.version=$version" \
   --config.label "org.opencontainers.image.licenses=Apache-2.0 WITH LLVM-exception"
+umoci tag --image "image:$version" latest
 umoci gc --layout image
 tar --sort=name --owner=0 --group=0 --numeric-owner -C image -cf "$dist/hostler-$version-oci-$arch.tar" .

@@ -34,9 +34,9 @@ mod cli_test;
 #[cfg(test)]
 mod cli_words;
 #[cfg(test)]
-mod config_files;
-#[cfg(test)]
 mod cluster;
+#[cfg(test)]
+mod config_files;
 #[cfg(test)]
 mod dlq_api;
 #[cfg(test)]
