@@ -36,7 +36,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bindings demo-host \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -51,6 +51,8 @@ help:
 	@echo "make failovers  20 failovers of a cluster and 10 behind Sentinels, under load"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make lint    formatting and lints"
+	@echo "make dist    packages in dist/: archive, Debian package, wheel, image, chart, docs; make dist-test tests them"
+	@echo "make book    the documentation as a site: dist/book"
 	@echo "make host    the host alone, optimized: target/release/hostler"
 	@echo "make clean   remove everything that was built, and the tools that were installed for it"
 
@@ -183,10 +185,16 @@ peer: setup-rust
 host: setup-rust
 	$(CARGO) build --release --locked -p hostler
 
-# The handler and the host are built at the same time.
+# The handler and the host are built at the same time. `make demo HOSTLER=/usr/bin/hostler` runs that binary, and
+# builds no other.
+HOSTLER ?=
 demo: setup
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) $(GUEST_CHARGE) demo-host
-	@sh tests/demo/demo.sh target/debug/hostler target/debug/payment-server $(GUEST_CHARGE)
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
+	@echo "hostler: $(or $(HOSTLER),target/debug/hostler), $$($(or $(HOSTLER),target/debug/hostler) --version | head -n 1)"
+	@sh tests/demo/demo.sh $(or $(HOSTLER),target/debug/hostler) target/debug/payment-server $(GUEST_CHARGE)
+
+demo-payments: setup-rust
+	+$(CARGO) build --locked -p hostler-demo --bin payment-server
 
 demo-host: setup-rust
 	+$(CARGO) build $(WORKSPACE) --bin hostler --bin payment-server
@@ -286,4 +294,6 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/bench/bare/target tests/fuzz/target .hostler .toolchains
+	  tests/bench/bare/target tests/fuzz/target .hostler .toolchains dist
+
+include packaging/dist.mk

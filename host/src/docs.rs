@@ -75,10 +75,12 @@ fn settings() -> String {
                 (false, true) => " *Live, in the file.*",
                 (false, false) => "",
             };
+            let range = setting.range();
+            let range = range.map(|(low, high)| format!(", {low} to {high}"));
             vec![
                 key,
                 names,
-                setting.type_name().to_owned(),
+                format!("{}{}", setting.type_name(), range.unwrap_or_default()),
                 default.unwrap_or_else(|| setting.unset().to_owned()),
                 format!("{}{live}", setting.meaning()),
             ]
@@ -145,18 +147,35 @@ fn fresh(page: &str, blocks: &[&str]) -> String {
     page
 }
 
+/// The file is the same as the code has it; with `UPDATE_DOCS` it is written.
+fn kept(path: &Path, kept: &str, fresh: &str) {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, fresh).unwrap();
+    } else {
+        let hint = "run: UPDATE_DOCS=1 cargo test -p hostler docs";
+        assert!(kept == fresh, "{} is stale; {hint}", path.display());
+    }
+}
+
+#[test]
+fn the_schemas_in_the_docs_are_fresh() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
+    for (name, fresh) in crate::cli::schemas() {
+        let path = folder.join(name);
+        kept(
+            &path,
+            &std::fs::read_to_string(&path).unwrap_or_default(),
+            &fresh,
+        );
+    }
+}
+
 #[test]
 fn the_generated_parts_of_the_docs_are_fresh() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     for (name, blocks) in PAGES {
         let path = docs.join(name);
         let page = std::fs::read_to_string(&path).unwrap();
-        let fresh = fresh(&page, blocks);
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(&path, &fresh).unwrap();
-        } else {
-            let hint = "run: UPDATE_DOCS=1 cargo test -p hostler docs";
-            assert!(page == fresh, "docs/{name} is stale; {hint}");
-        }
+        kept(&path, &page, &fresh(&page, blocks));
     }
 }

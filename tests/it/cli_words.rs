@@ -22,8 +22,8 @@ fn version_shows_hostler_wasmtime_and_the_interface() {
 
 #[test]
 fn help_goes_to_stdout_and_has_examples() {
-    let commands = ",run,publish,dlq peek,dlq show,dlq replay,dlq purge,dlq export,inspect,deploy,\
-                    versions,rollback,promote,check,invoke,bench,completions";
+    let commands = ",run,publish,dlq peek,dlq show,dlq replay,dlq purge,dlq export,inspect,deploy,man,\
+                    versions,rollback,promote,check,invoke,bench,completions,config init,config schema";
     for command in commands.split(',') {
         let ended = run_line(&format!("{command} --help")).ok();
         assert_eq!(ended.stderr, "", "{command}");
@@ -200,6 +200,33 @@ fn completions_exist_for_the_usual_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(["completions", shell]).ok().stdout;
         assert!(script.contains("until-empty"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("man1");
+    let written = run(["man", dir.to_str().unwrap()]).ok().stdout;
+    let pages: Vec<&str> = written
+        .lines()
+        .filter_map(|path| path.rsplit('/').next())
+        .collect();
+    for page in [
+        "hostler.1",
+        "hostler-run.1",
+        "hostler-dlq-peek.1",
+        "hostler-config-init.1",
+    ] {
+        assert!(pages.contains(&page), "{pages:?}");
+    }
+    assert!(
+        !pages.iter().any(|page| page.contains("compile-component")),
+        "{pages:?}"
+    );
+    let page = std::fs::read_to_string(dir.join("hostler-run.1")).unwrap();
+    for text in [".TH hostler-run 1", ".SH SYNOPSIS", "min\\-idle", "SIGTERM"] {
+        assert!(page.contains(text), "{text}: {page}");
     }
 }
 

@@ -36,6 +36,8 @@ mod cli_words;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod config_files;
+#[cfg(test)]
 mod dlq_api;
 #[cfg(test)]
 mod dlq_commands;
@@ -59,6 +61,8 @@ mod dlq_scene;
 mod dlq_slots;
 #[cfg(test)]
 mod dlq_trial;
+#[cfg(test)]
+mod docs_site;
 #[cfg(test)]
 mod e2e_batch;
 #[cfg(test)]
@@ -113,6 +117,8 @@ mod embedded_server;
 mod example_charge;
 #[cfg(test)]
 mod fuzz_bodies;
+#[cfg(test)]
+mod get_started;
 #[cfg(test)]
 mod interop;
 #[cfg(test)]
@@ -230,6 +236,8 @@ mod security_user;
 mod simple_list;
 #[cfg(test)]
 mod slow_link;
+#[cfg(test)]
+mod supervisor;
 #[cfg(test)]
 mod swap_batch;
 #[cfg(test)]

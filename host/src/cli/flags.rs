@@ -184,6 +184,11 @@ impl<S> Flags<S> {
         self
     }
 
+    /// The settings that were given: keys and texts.
+    pub(super) fn given(&self) -> &[(&'static str, String)] {
+        &self.given
+    }
+
     /// Whether there is a flag, or a configuration file.
     pub(super) fn is_configured(&self, variables: &Variables) -> bool {
         self.names_file(variables) || !self.given.is_empty()

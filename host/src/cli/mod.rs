@@ -26,6 +26,7 @@ mod bench;
 mod check;
 mod compile_component;
 mod completions;
+mod config;
 mod deploy;
 mod dev;
 mod dlq;
@@ -35,6 +36,7 @@ mod flags;
 mod inspect;
 mod invoke;
 mod live_rules;
+mod man;
 mod message;
 mod new;
 mod output;
@@ -87,6 +89,7 @@ Examples:
   hostler deploy handler.wasm --redis embedded --queue-key orders
   hostler policy set --redis embedded --queue orders max_deliveries=5 \\
     dead_letter.key=orders:dead
+  hostler config init orders.toml          a configuration with every setting
   hostler check --config orders.toml       is this configuration right?
   hostler bench --redis embedded --handler handler.wasm";
 
@@ -109,7 +112,9 @@ enum Command {
     New(new::Args),
     Dev(dev::Args),
     Bench(bench::Args),
+    Config(config::Args),
     Completions(completions::Args),
+    Man(man::Args),
     #[command(name = sandbox::compile::COMMAND, hide = true)]
     CompileComponent(compile_component::Args),
 }
@@ -176,9 +181,20 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::New(args) => new::run(&args),
         Command::Dev(args) => dev::run(args, variables),
         Command::Bench(args) => bench::run(args, variables),
+        Command::Config(args) => config::run(args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::CompileComponent(compile_component::Args {}) => compile_component::run(),
     }
+}
+
+/// The files of the JSON Schemas, for the docs.
+#[cfg(test)]
+pub(crate) fn schemas() -> [(&'static str, String); 2] {
+    [
+        ("hostler.schema.json", config::Which::Hostler.schema()),
+        ("cases.schema.json", config::Which::Cases.schema()),
+    ]
 }
 
 /// Mask every URL with credentials in a text.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+use serde_json::Value as Json;
+
+use crate::config::schema;
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::{OnCap, OnFault, Reason, Reasons};
@@ -85,7 +88,14 @@ impl Value for Retention {
             Self::MaxLen(n) => format!("maxlen:{n}"),
         }
     }
+
+    fn schema() -> Json {
+        schema::text("^(keep|acked|maxlen:[0-9_]*[1-9][0-9_]*)$")
+    }
 }
+
+/// The form of a share.
+const SHARE: &str = "^[0-9]+(\\.[0-9]+)?\\s*%$";
 
 impl Value for Share {
     const TYPE: &'static str = "share";
@@ -112,6 +122,10 @@ impl Value for Share {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+
+    fn schema() -> Json {
+        schema::text(SHARE)
     }
 }
 
@@ -143,6 +157,10 @@ macro_rules! or_off {
                     Self::Off => "off".to_owned(),
                     Self::$variant(value) => value.show(),
                 }
+            }
+
+            fn schema() -> Json {
+                serde_json::json!({ "anyOf": [{ "const": "off" }, <$type>::schema()] })
             }
         }
     };
@@ -183,6 +201,10 @@ impl Value for Digest {
 
     fn show(&self) -> String {
         self.0.clone()
+    }
+
+    fn schema() -> Json {
+        schema::text("^(sha256:)?[0-9a-fA-F]{64}$")
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
+use crate::config::schema;
 use crate::config::value::{ByteSize, Invalid, Shape, Value};
 use crate::delivery::key_value::KeyRules;
 use crate::wire::keys;
@@ -79,6 +80,26 @@ impl Value for KeyTable {
             shown["value_max"] = ByteSize(rules.value_max as u64).show().into();
         }
         shown.to_string()
+    }
+
+    fn schema() -> Json {
+        json!({
+            "type": "object",
+            "properties": {
+                "prefix": schema::about(
+                    json!({ "type": "string", "minLength": 1, "maxLength": PREFIX_MAX }),
+                    "The beginning of every key of the handler: `{orders}:kv:` for the queue `orders`.",
+                ),
+                "commit": schema::about(
+                    schema::words(&[LAST, CHECKED]),
+                    "`last`: the last acknowledgement wins. `checked`: an acknowledgement that read an \
+                     old value is refused, and the message runs again.",
+                ),
+                "value_max": schema::about(ByteSize::schema(), "The largest value: 256KiB if not given."),
+            },
+            "required": ["prefix"],
+            "additionalProperties": false,
+        })
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value as Json, json};
+
+use crate::config::schema;
 use crate::config::value::{Invalid, Shape, Value, nearest};
 use crate::sandbox::{Meaning, Program};
 
@@ -45,6 +48,14 @@ impl Value for Args {
 
     fn show(&self) -> String {
         serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
+    fn schema() -> Json {
+        json!({
+            "type": "array",
+            "maxItems": ARGS_MAX,
+            "items": { "type": "string", "maxLength": ARG_MAX },
+        })
     }
 }
 
@@ -99,6 +110,15 @@ impl Value for ExitCodeTable {
             .collect();
         serde_json::to_string(&written).unwrap_or_default()
     }
+
+    fn schema() -> Json {
+        let words = MEANINGS.map(|(word, _)| word);
+        json!({
+            "type": "object",
+            "patternProperties": { "^[0-9]{1,3}$": schema::words(&words) },
+            "additionalProperties": false,
+        })
+    }
 }
 
 /// Where the output of a program goes.
@@ -134,6 +154,10 @@ impl Value for Stdout {
             Self::Log => LOG.to_owned(),
             Self::Publish(name) => format!("{PUBLISH}{name}"),
         }
+    }
+
+    fn schema() -> Json {
+        schema::text(&format!("^({LOG}|{PUBLISH}.+)$"))
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
+use crate::config::schema;
 use crate::config::value::{Invalid, Shape, Value};
 use crate::delivery::effect;
 use crate::queue::publish::{Channel, Destination, List, Stream};
@@ -29,29 +32,40 @@ impl PublishTable {
     }
 }
 
-/// A destination, as it is written.
-#[derive(Deserialize, Serialize)]
+/// A destination of messages.
+#[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(untagged)]
 enum Written {
-    Short(String),
+    /// `stream:KEY`, `list:KEY` or `channel:NAME`.
+    Short(#[schemars(regex(pattern = TO))] String),
+    /// The same, with options.
     Long(Table),
 }
 
-#[derive(Deserialize, Serialize)]
+/// A destination.
+const TO: &str = "^(stream|list|channel):.";
+
+#[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
+    /// `stream:KEY`, `list:KEY` or `channel:NAME`.
+    #[schemars(regex(pattern = TO))]
     to: String,
+    /// The hosts of this list read it with `reliable`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reliable: bool,
+    /// This channel is sharded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     sharded: bool,
+    /// How a list or a channel is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     codec: Option<CodecWord>,
+    /// The field of a stream entry that holds the body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body_field: Option<String>,
 }
 
-#[derive(Clone, Copy, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum CodecWord {
     Frame,
@@ -98,6 +112,10 @@ impl Value for PublishTable {
         };
         let all: BTreeMap<_, _> = self.0.iter().map(written).collect();
         serde_json::to_string(&all).unwrap_or_default()
+    }
+
+    fn schema() -> Json {
+        schema::of_type::<BTreeMap<String, Written>>()
     }
 }
 

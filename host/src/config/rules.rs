@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 use serde_json::{Map, Value as Json, json};
 
+use crate::config::rule_schemas::{self, NAME_MAX, RULES_MAX};
 use crate::config::value::{ByteSize, Invalid, LINE, Shape, Value, nearest};
 use crate::effects::address::Network;
 use crate::effects::rules::{
@@ -19,12 +20,8 @@ use crate::effects::rules::{
 use crate::effects::target::{Scheme, is_prefix};
 use crate::sandbox::Directory;
 
-/// The most rules of a kind: each request is compared with all.
-const RULES_MAX: usize = 100;
 /// The longest time of a request; the attempt bounds it further.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest name of a rule or a secret: it is a label of metrics.
-const NAME_MAX: usize = 64;
 /// The name that stands for "no rule" in metrics.
 const RESERVED: &str = "none";
 /// Headers that no rule may add.
@@ -89,6 +86,10 @@ impl Value for HttpRules {
     fn show(&self) -> String {
         Json::from(self.0.iter().map(show_http).collect::<Vec<_>>()).to_string()
     }
+
+    fn schema() -> Json {
+        rule_schemas::http()
+    }
 }
 
 impl Value for TcpRules {
@@ -120,6 +121,10 @@ impl Value for TcpRules {
             shown
         });
         Json::from(shown.collect::<Vec<_>>()).to_string()
+    }
+
+    fn schema() -> Json {
+        rule_schemas::tcp()
     }
 }
 
@@ -160,6 +165,10 @@ impl Value for FileRules {
             |directory| json!({ "path": directory.path.display().to_string(), "at": directory.at }),
         );
         Json::from(shown.collect::<Vec<_>>()).to_string()
+    }
+
+    fn schema() -> Json {
+        rule_schemas::files()
     }
 }
 
@@ -229,6 +238,10 @@ impl Value for SecretRules {
             (rule.name.clone(), shown)
         });
         Json::Object(entries.collect()).to_string()
+    }
+
+    fn schema() -> Json {
+        rule_schemas::secrets()
     }
 }
 
@@ -607,5 +620,41 @@ fn kind(value: &Json) -> &'static str {
         Json::String(_) => "a text",
         Json::Array(_) => "an array",
         Json::Object(_) => "a table",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The keys that a rule may have, as an error lists them.
+    fn keys_that_are_read<T: Value>(rules: &str) -> BTreeSet<String> {
+        let Err(invalid) = T::parse(rules) else {
+            unreachable!("no rule has this key");
+        };
+        let all = std::iter::once(&invalid).chain(&invalid.others);
+        let listed = all.filter_map(|invalid| invalid.what.split_once("the keys are "));
+        let listed = listed.flat_map(|(_, keys)| keys.split(", "));
+        listed.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_schemas_have_every_key_that_is_read_and_no_other() {
+        let unknown = r#"[{"?":1}]"#;
+        let keys = |table: &Json| -> BTreeSet<String> {
+            let keys = table["properties"].as_object().expect("a table");
+            keys.keys().cloned().collect()
+        };
+        let http = keys_that_are_read::<HttpRules>(unknown);
+        assert_eq!(http, keys(&HttpRules::schema()["items"]));
+        let tcp = keys_that_are_read::<TcpRules>(unknown);
+        assert_eq!(tcp, keys(&TcpRules::schema()["items"]));
+        let files = keys_that_are_read::<FileRules>(unknown);
+        assert_eq!(files, keys(&FileRules::schema()["items"]));
+        let secret = keys_that_are_read::<SecretRules>(r#"{"a":{"?":1}}"#);
+        let schema = SecretRules::schema();
+        assert_eq!(secret, keys(&schema["additionalProperties"]));
     }
 }

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
+use crate::config::schema;
 use crate::config::value::{Invalid, Shape, Value};
 use crate::rollout::verify::{Expect, SelfTest};
 
@@ -18,18 +21,21 @@ const HINT: &str = "write `[[selftest]]` with `body = \"...\"`, and `headers` an
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct SelfTests(pub(super) Vec<SelfTest>);
 
-/// One, as it is written.
-#[derive(Deserialize, Serialize)]
+/// A message that every new version must handle as expected.
+#[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    /// The body.
     body: String,
+    /// The headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
+    /// The outcome: `answer` is any of the others.
     #[serde(default)]
     expect: Word,
 }
 
-#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Word {
     #[default]
@@ -56,6 +62,10 @@ impl Value for SelfTests {
     fn show(&self) -> String {
         let written: Vec<Written> = self.0.iter().map(Written::from).collect();
         serde_json::to_string(&written).unwrap_or_default()
+    }
+
+    fn schema() -> Json {
+        schema::of_type::<Vec<Written>>()
     }
 }
 

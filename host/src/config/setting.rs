@@ -2,11 +2,24 @@
 
 use std::marker::PhantomData;
 
-use crate::config::value::{Invalid, Shape, Value};
+use serde_json::Value as Json;
+
+use crate::config::value::{Invalid, Shape, Value, bounded};
 use crate::delivery::policy::Reason;
 
 /// A condition on the value that the type alone does not express.
 type Check<T> = fn(&T) -> Result<(), Invalid>;
+
+/// The least and the greatest value.
+struct Range<T> {
+    ends: fn() -> (T, T),
+    check: fn(&T, (T, T)) -> Result<(), Invalid>,
+}
+
+fn in_range<T: Value + PartialOrd>(value: &T, (low, high): (T, T)) -> Result<(), Invalid> {
+    let (high_enough, low_enough) = (*value >= low, *value <= high);
+    bounded(value, high_enough, &low.show(), low_enough, &high.show())
+}
 
 /// The reasons for which messages are given up under a value.
 type Loses<T> = fn(&T) -> &'static [Reason];
@@ -55,6 +68,7 @@ pub struct Facts {
 /// from here.
 pub struct Setting<T> {
     facts: Facts,
+    range: Option<Range<T>>,
     check: Option<Check<T>>,
     loses: Option<Loses<T>>,
     value: PhantomData<fn() -> T>,
@@ -81,6 +95,7 @@ impl<T: Value> Setting<T> {
                 idle_without: None,
                 kinds: None,
             },
+            range: None,
             check: None,
             loses: None,
             value: PhantomData,
@@ -157,10 +172,22 @@ impl<T: Value> Setting<T> {
     /// Read and check a text.
     pub(super) fn parse(&self, text: &str) -> Result<T, Invalid> {
         let value = T::parse(text)?;
+        if let Some(range) = &self.range {
+            (range.check)(&value, (range.ends)())?;
+        }
         if let Some(check) = self.check {
             check(&value)?;
         }
         Ok(value)
+    }
+}
+
+impl<T: Value + PartialOrd> Setting<T> {
+    /// The least and the greatest value.
+    pub(super) const fn range(mut self, ends: fn() -> (T, T)) -> Self {
+        let check = in_range::<T>;
+        self.range = Some(Range { ends, check });
+        self
     }
 }
 
@@ -172,6 +199,10 @@ pub trait Definition: Sync {
     fn type_name(&self) -> &'static str;
     /// The shape of its value in TOML.
     fn shape(&self) -> Shape;
+    /// The least and the greatest value, if the setting has a narrower range than its type.
+    fn range(&self) -> Option<(String, String)>;
+    /// The JSON Schema of its value in TOML, without what the setting means.
+    fn schema(&self) -> Json;
     /// Read a text, check it, and show the value, secrets masked.
     fn show(&self, text: &str) -> Result<String, Invalid>;
     /// The reasons for which messages are given up under this value.
@@ -240,6 +271,16 @@ impl<T: Value> Definition for Setting<T> {
 
     fn shape(&self) -> Shape {
         T::SHAPE
+    }
+
+    fn range(&self) -> Option<(String, String)> {
+        let range = self.range.as_ref()?;
+        let (low, high) = (range.ends)();
+        Some((low.show(), high.show()))
+    }
+
+    fn schema(&self) -> Json {
+        T::schema()
     }
 
     fn show(&self, text: &str) -> Result<String, Invalid> {

@@ -6,6 +6,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::{Value as Json, json};
+
+use crate::config::schema;
 use crate::config::secret::{MASK, RedisUrl};
 use crate::redis::target::Secret;
 
@@ -34,6 +37,23 @@ pub enum Shape {
     Entries,
 }
 
+impl Shape {
+    /// The JSON Schema of all values of this shape.
+    fn schema(self) -> Json {
+        let plain = json!({ "type": ["string", "integer", "number", "boolean"] });
+        match self {
+            Self::Text => json!({ "type": "string" }),
+            Self::Integer => json!({ "type": "integer" }),
+            Self::Number => json!({ "type": "number" }),
+            Self::Bool => json!({ "type": "boolean" }),
+            Self::Strings => json!({ "type": "array", "items": { "type": "string" } }),
+            Self::Tables | Self::Rules => json!({ "type": "array", "items": { "type": "object" } }),
+            Self::Table => json!({ "type": "object", "additionalProperties": plain }),
+            Self::Map | Self::Entries => json!({ "type": "object" }),
+        }
+    }
+}
+
 /// The key of a rule's line in the JSON of [`Shape::Rules`].
 pub(super) const LINE: &str = "#line";
 
@@ -49,6 +69,11 @@ pub trait Value: Sized {
 
     /// The text that `check` prints: it can be read again, and secrets are masked.
     fn show(&self) -> String;
+
+    /// The JSON Schema of the values in TOML.
+    fn schema() -> Json {
+        Self::SHAPE.schema()
+    }
 }
 
 /// Why a text is not a value of a type.
@@ -164,11 +189,27 @@ impl Value for ByteSize {
     fn show(&self) -> String {
         self.to_string()
     }
+
+    fn schema() -> Json {
+        let units = UNITS.map(|(unit, _)| schema::any_case(unit));
+        schema::text(&format!("^[0-9][0-9_]*\\s*({})$", units.join("|")))
+    }
 }
 
 const SIZE_HINT: &str = "sizes look like `64MiB`, `1MB` or `512B`";
 /// The longest duration. Any moment plus this is still a time, for this machine and for Redis.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+/// The units of `humantime`.
+const DURATION_UNITS: [&str; 8] = [
+    "nanos|nsec|ns|usec|us|µs|millis|msec|ms",
+    "seconds|second|secs|sec|s",
+    "minutes|minute|mins|min|m",
+    "hours|hour|hrs|hr|h",
+    "days|day|d",
+    "weeks|week|wks|wk|w",
+    "months|month|M",
+    "years|year|yrs|yr|y",
+];
 const DURATION_HINT: &str = "durations look like `30s`, `100ms` or `1h30m`";
 
 impl Value for Duration {
@@ -194,6 +235,11 @@ impl Value for Duration {
             .to_string()
             .replace(' ', "")
     }
+
+    fn schema() -> Json {
+        let units = DURATION_UNITS.join("|");
+        schema::text(&format!("^(\\s*[0-9]+(\\.[0-9]+)?\\s*({units}))+\\s*$"))
+    }
 }
 
 impl Value for String {
@@ -210,6 +256,10 @@ impl Value for String {
     fn show(&self) -> String {
         self.clone()
     }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1 })
+    }
 }
 
 impl Value for PathBuf {
@@ -222,6 +272,10 @@ impl Value for PathBuf {
 
     fn show(&self) -> String {
         self.display().to_string()
+    }
+
+    fn schema() -> Json {
+        String::schema()
     }
 }
 
@@ -263,6 +317,10 @@ macro_rules! whole_numbers {
 
             fn show(&self) -> String {
                 self.to_string()
+            }
+
+            fn schema() -> Json {
+                json!({ "type": "integer", "minimum": Self::MIN, "maximum": $max })
             }
         }
     )*};
@@ -310,6 +368,13 @@ impl Value for SocketAddr {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [
+            { "type": "string", "pattern": "^[^\\s]*[0-9]$" },
+            { "type": "integer", "minimum": 0, "maximum": u16::MAX },
+        ] })
     }
 }
 
@@ -395,11 +460,33 @@ macro_rules! words {
             fn show(&self) -> String {
                 match self { $(Self::$variant => $word.to_owned()),* }
             }
+
+            fn schema() -> serde_json::Value {
+                crate::config::schema::words(&[$($word),*])
+            }
         }
     };
     (@type $first:literal $(, $rest:literal)*) => { concat!("`", $first, "`", $(" | `", $rest, "`"),*) };
 }
 pub(crate) use words;
+
+/// An error unless a value is neither too low nor too high.
+pub(super) fn bounded(
+    value: &impl Value,
+    high_enough: bool,
+    low: &str,
+    low_enough: bool,
+    high: &str,
+) -> Result<(), Invalid> {
+    if high_enough && low_enough {
+        return Ok(());
+    }
+    let what = if high_enough { "more" } else { "less" };
+    Err(
+        Invalid::new(format!("`{}` is {what} than allowed", value.show()))
+            .hint(format!("the range is {low} to {high}")),
+    )
+}
 
 /// `text` is not one of `words`: list them, and guess which one was meant.
 pub(crate) fn not_one_of(text: &str, words: &[&str]) -> Invalid {

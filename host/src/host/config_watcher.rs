@@ -12,6 +12,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::config::{Config, Effective, FILE_MAX, PolicyValue, Sources};
 use crate::file_watch::{Change, FileWatch};
+use crate::host::ReloadSignals;
 use crate::host::settings::{live_rules, policy_values, queue_options};
 use crate::policies::Policies;
 use crate::queue::kind::QueueOptions;
@@ -122,6 +123,8 @@ impl ConfigWatcher {
         // The first change is the file as it is now: it may have changed since the start.
         let path = self.sources.file.clone();
         let mut file = path.map(|path| FileWatch::new(path, FILE_MAX));
+        // Without it, only a change of the file is noticed.
+        let mut reloads = file.as_ref().and_then(|_| ReloadSignals::listen().ok());
         let mut ticks = interval(READ_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -131,8 +134,23 @@ impl ConfigWatcher {
                     None => std::future::pending().await,
                 }
             };
+            let asked = async {
+                match &mut reloads {
+                    Some(reloads) => reloads.next().await,
+                    None => std::future::pending().await,
+                }
+            };
             let is_new = tokio::select! {
                 change = file_changed => self.take_file(change),
+                () = asked => {
+                    info!("SIGHUP: reading the configuration file again");
+                    // What is wrong with it is said again.
+                    self.refusal = None;
+                    if let Some(file) = &mut file {
+                        file.forget();
+                    }
+                    false
+                }
                 _ = ticks.tick() => self.read_policies().await,
             };
             if !is_new && !self.undecided {

@@ -10,6 +10,7 @@
 //! | [`config_watcher`] | live reload of the configuration file and of policies |
 //! | [`rollout`] | new versions of the handler: from its file, and from deploys |
 //! | [`signals`], [`threads`] | how the process is stopped, and on which threads it runs |
+//! | [`supervisor`] | tells systemd when the host is ready, stopping or stuck |
 //!
 //! This room prints nothing. Its errors say what is wrong, what to do, and of which class they are;
 //! `cli` turns classes into exit codes.
@@ -22,10 +23,11 @@ pub mod rollout;
 pub mod serve;
 pub mod settings;
 pub mod signals;
+pub mod supervisor;
 pub mod threads;
 
 pub use connect::{Connected, MayPass, retry};
 pub use error::{Class, Error};
 pub use serve::{Ended, Served, drive, open_queue, serve};
-pub use signals::{StopSignal, StopSignals};
+pub use signals::{ReloadSignals, StopSignal, StopSignals};
 pub use threads::Threads;

@@ -14,7 +14,7 @@ use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
-use crate::host::{Error, component};
+use crate::host::{Error, component, supervisor};
 use crate::queue::kind::QueueOptions;
 use crate::queue::{Guarantee, Queue};
 use crate::redis::startup::StartError;
@@ -79,6 +79,7 @@ pub async fn serve(
     };
     let metrics = Arc::new(Metrics::new(config.queue.name(), config.queue.group()));
     let health = Health::default();
+    tokio::spawn(supervisor::follow(health.clone()));
     let status = Status::default();
     metrics.handler(Arc::clone(handler.0.digest()));
     if let Some(effects) = &config.effects {
@@ -241,6 +242,7 @@ pub async fn drive(
                     return Ended::Forced(signal);
                 }
                 stopping = true;
+                supervisor::stopping();
                 let control = control.clone();
                 tokio::spawn(async move {
                     // The channel is closed when the loop is already stopping.

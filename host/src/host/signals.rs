@@ -1,4 +1,4 @@
-//! The signals that stop a process.
+//! The signals that stop a process, and the one that makes it read its files again.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -36,5 +36,23 @@ impl StopSignals {
             _ = self.interrupt.recv() => StopSignal::Interrupt,
             _ = self.terminate.recv() => StopSignal::Terminate,
         }
+    }
+}
+
+/// Waits for SIGHUP, which asks the process to read its files again.
+#[derive(Debug)]
+pub struct ReloadSignals(Signal);
+
+impl ReloadSignals {
+    /// Take the signal: from now on it does not end the process.
+    pub fn listen() -> Result<Self, Error> {
+        signal(SignalKind::hangup())
+            .map(Self)
+            .map_err(Error::system("cannot wait for signals"))
+    }
+
+    /// Wait for the next one. May be cancelled: no signal is lost.
+    pub async fn next(&mut self) {
+        let _received = self.0.recv().await.is_some();
     }
 }

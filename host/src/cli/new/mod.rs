@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use project::Files;
 use templates::{Language, Part, World};
 
+use crate::cli::config::Which;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 
@@ -28,7 +29,8 @@ Examples:
 
 The project is a small handler for orders with tests. It builds at once: change
 it into your own. README.md names the tools that it needs; cases.toml is for
-`hostler test`, hostler.toml for `hostler dev` and `hostler run`.
+`hostler test`, hostler.toml for `hostler dev` and `hostler run`. Both name
+their JSON Schemas, for editors.
 
 With `--with` the handler charges an order by HTTP, publishes an invoice, keeps
 a total for each customer, or reads a secret. hostler.toml has the grants.
@@ -80,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         let hint = format!("give another name, such as {}-handler", args.name);
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    let files = files(args)?;
+    let files = with_schemas(files(args)?);
     let folder = PathBuf::from(&args.name);
     let cannot = |path: &Path, error: &std::io::Error| {
         Failure::io(format_args!("cannot write {}", path.display()), error)
@@ -118,6 +120,23 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     next.push("hostler dev".to_owned());
     output::people(&format!("\nNext:\n  {}\n", next.join("\n  ")));
     Ok(Exit::Ok)
+}
+
+/// The same files with the schemas of the two that are written by hand, which name them in their first line:
+/// editors then complete and check what this version of hostler reads.
+fn with_schemas(mut files: Files) -> Files {
+    let written = [
+        ("hostler.toml", "schema/hostler.schema.json", Which::Hostler),
+        ("cases.toml", "schema/cases.schema.json", Which::Cases),
+    ];
+    for (path, schema, which) in written {
+        if let Some(text) = files.get_mut(path) {
+            let line = format!("#:schema {schema}\n");
+            text.splice(..0, line.into_bytes());
+            files.insert(schema, which.schema().into_bytes());
+        }
+    }
+    files
 }
 
 /// The files that were asked for.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::delivery::text::{printable, truncated};
@@ -16,15 +17,21 @@ const SEEN_MAX: usize = 100;
 /// The longest text of a request in an objection.
 const SHOWN_MAX: usize = 1_000;
 
-/// A request that the handler must send, and the answer, as they are written.
-#[derive(Debug, Deserialize)]
+/// A request that the handler must send, and the answer.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExchangeToml {
+    /// The method and the URL: `POST https://example.com/path`.
     request: String,
+    /// The body of the request, if it must be this one.
     sends: Option<String>,
+    /// The status of the answer: 200 if not given.
+    #[schemars(range(min = 100, max = 999))]
     status: Option<u16>,
+    /// The headers of the answer.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// The body of the answer.
     body: Option<String>,
 }
 

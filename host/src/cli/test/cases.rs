@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value as Json;
 
 use super::answers::{Exchange, ExchangeToml};
 use super::published::{self, Published, PublishedToml};
@@ -13,7 +15,7 @@ use crate::cli::effects;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::invoke::ATTEMPTS_FROM_1;
 use crate::cli::message;
-use crate::config::Value;
+use crate::config::{Value, schema};
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 use crate::sandbox::Report;
@@ -22,45 +24,67 @@ use crate::sandbox::Report;
 const FILE_MAX: u64 = 16 << 20;
 
 /// The table in its file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Table {
+    /// One message, and the expected outcome.
     #[serde(default)]
+    #[schemars(length(min = 1))]
     case: Vec<CaseToml>,
 }
 
-/// A case in its file.
-#[derive(Debug, Deserialize)]
+/// A message, and the expected outcome.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CaseToml {
+    /// A name for people.
     name: Option<String>,
+    /// The body of the message, as text. Without a body it is empty.
     body: Option<String>,
+    /// The body of the message, in Base64.
     body_base64: Option<String>,
+    /// A file with the body of the message, beside the table.
     body_file: Option<PathBuf>,
+    /// The headers of the message.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// The id of the message: `0-1` if not given.
     id: Option<String>,
+    /// The queue of the message: `test` if not given.
     queue: Option<String>,
+    /// The number of the attempt: 1 if not given.
+    #[schemars(range(min = 1))]
     attempt: Option<u32>,
+    /// The most attempts; 0 = no cap.
     #[serde(default)]
     max_attempts: u32,
+    /// When the message was enqueued, in milliseconds since 1970.
     #[serde(default)]
     enqueued_ms: u64,
+    /// The expected outcome.
     outcome: OutcomeName,
+    /// The expected delay of a nack-requeue, such as `200ms`.
     delay: Option<String>,
+    /// The expected reason of a drop.
     reason: Option<String>,
+    /// The expected kind of a fault, such as `trap`.
     fault: Option<String>,
+    /// The values of keys before the attempt.
     #[serde(default, rename = "key-value")]
     key_value: BTreeMap<String, String>,
+    /// The messages that an ack must publish, in this order. An empty array is none.
     published: Option<Vec<PublishedToml>>,
+    /// The keys that an ack must set and delete, in any order. An empty array is none.
     written: Option<Vec<WrittenToml>>,
+    /// Each text must be part of a line that the handler writes.
     #[serde(default)]
     log: Vec<String>,
+    /// The requests that the handler must send, and their answers.
     #[serde(default)]
     http: Vec<ExchangeToml>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 enum OutcomeName {
     Ack,
@@ -102,6 +126,14 @@ enum Expected {
     Drop(Option<String>),
     /// Of this kind, if it is given.
     Fault(Option<String>),
+}
+
+/// The JSON Schema of a table.
+pub(in crate::cli) fn table_schema() -> Json {
+    schema::of_document::<Table>(
+        "cases.toml",
+        "Messages and the expected outcome of each, for `hostler test`.",
+    )
 }
 
 /// Read a table. Paths in it are relative to its folder.

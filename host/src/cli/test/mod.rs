@@ -21,6 +21,7 @@ mod written;
 
 use answers::Answers;
 use cases::Case;
+pub(super) use cases::table_schema as schema;
 
 /// Run a component against a table of messages and expected outcomes, without Redis
 #[derive(Debug, clap::Args)]

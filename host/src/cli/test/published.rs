@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::content::Content;
@@ -12,16 +13,23 @@ use crate::config::Value;
 use crate::delivery::effect::Publication;
 
 /// An expected message in its file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishedToml {
+    /// The name in `[grant.publish]`.
     to: String,
+    /// The body, as text. A body that is not given may be any.
     body: Option<String>,
+    /// The body, in Base64.
     body_base64: Option<String>,
+    /// A file with the body, beside the table.
     body_file: Option<PathBuf>,
+    /// A body in JSON that means the same.
     json: Option<serde_json::Value>,
+    /// Headers that the handler sets.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// The delay, such as `1m`.
     delay: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::content::Content;
@@ -12,15 +13,21 @@ use crate::config::Value;
 use crate::delivery::key_value::Written as Found;
 
 /// An expected key in its file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WrittenToml {
+    /// The key, as the handler names it.
     key: String,
+    /// The value, as text. A value that is not given may be any.
     value: Option<String>,
+    /// The value, in Base64.
     value_base64: Option<String>,
+    /// A value in JSON that means the same.
     json: Option<serde_json::Value>,
+    /// The key must be deleted.
     #[serde(default)]
     deleted: bool,
+    /// The time to live, such as `1h`.
     ttl: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::config::settings::queue::AT_LEAST_ONCE;
-use crate::config::settings::{DAY, between, section};
+use crate::config::settings::{DAY, section};
 
 section! { "Duplicates";
     /// For how long after a handler's ack another message with the same id is a duplicate: hostler
@@ -13,7 +13,7 @@ section! { "Duplicates";
     DEDUP_WINDOW: Duration = ("dedup.window", "DURATION")
         .unset("duplicates are handled")
         .kinds(&AT_LEAST_ONCE)
-        .check(|time| between(time, Duration::from_secs(1), Duration::from_secs(31 * DAY.as_secs())));
+        .range(|| (Duration::from_secs(1), Duration::from_secs(31 * DAY.as_secs())));
 
     /// The header that holds the id. Messages without it are no duplicates. Without this setting, the id of
     /// the message counts, which is fresh for each entry unless producers set `x-message-id`. Reliable lists

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::settings::queue::AT_LEAST_ONCE;
-use crate::config::settings::{DAY, between, in_range, section};
+use crate::config::settings::{DAY, section};
 use crate::delivery::policy::{OnCap, OnFault, Reason};
 
 section! { "Failures";
@@ -37,26 +37,26 @@ section! { "Failures";
         .live()
         .kinds(&AT_LEAST_ONCE)
         .default("100ms")
-        .check(|d| between(d, Duration::ZERO, DAY));
+        .range(|| (Duration::ZERO, DAY));
 
     /// The factor from each wait to the next.
     BACKOFF_FACTOR: f64 = ("backoff.factor", "NUMBER")
         .live()
         .kinds(&AT_LEAST_ONCE)
         .default("2")
-        .check(|n| in_range(*n, 1.0, 100.0));
+        .range(|| (1.0, 100.0));
 
     /// The longest wait, before jitter.
     BACKOFF_MAX: Duration = ("backoff.max", "DURATION")
         .live()
         .kinds(&AT_LEAST_ONCE)
         .default("30s")
-        .check(|d| between(d, Duration::ZERO, DAY));
+        .range(|| (Duration::ZERO, DAY));
 
     /// The random share of a wait, from 0 to 1: 0.2 = 20 % shorter to 20 % longer.
     BACKOFF_JITTER: f64 = ("backoff.jitter", "SHARE")
         .live()
         .kinds(&AT_LEAST_ONCE)
         .default("0.2")
-        .check(|n| in_range(*n, 0.0, 1.0));
+        .range(|| (0.0, 1.0));
 }

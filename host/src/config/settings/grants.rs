@@ -6,7 +6,7 @@ use crate::config::key_value::KeyTable;
 use crate::config::publish::PublishTable;
 use crate::config::rules::{FileRules, HttpRules, SecretRules, TcpRules};
 use crate::config::settings::queue::AT_LEAST_ONCE;
-use crate::config::settings::{at_most, section, sized};
+use crate::config::settings::{section, up_to};
 use crate::config::value::ByteSize;
 use crate::queue::outbox::Mode;
 use crate::sandbox::Values;
@@ -51,18 +51,18 @@ section! { "Grants";
     /// The most messages that one attempt may publish, and keys that it may write.
     PUBLISH_MESSAGES: NonZeroU32 = ("publish.max_messages", "N")
         .default("100")
-        .check(|n| at_most(n, 10_000));
+        .range(|| up_to(10_000));
 
     /// The most bytes that one attempt may publish and write: names, headers and bodies, keys and values.
     PUBLISH_BYTES: ByteSize = ("publish.max_bytes", "SIZE")
         .default("4MiB")
-        .check(|size| sized(size, ByteSize(1), ByteSize(256 << 20)));
+        .range(|| (ByteSize(1), ByteSize(256 << 20)));
 
     /// The most bytes that all attempts together have published and written, until Redis has confirmed
     /// their acknowledgements. Beyond them `publish` and `set` are errors for the handler.
     PUBLISH_PENDING: ByteSize = ("publish.max_pending", "SIZE")
         .default("256MiB")
-        .check(|size| sized(size, ByteSize(1), ByteSize(16 << 30)));
+        .range(|| (ByteSize(1), ByteSize(16 << 30)));
 
     /// When messages to another slot than that of the queue go through an outbox. A script that
     /// acknowledges cannot write to two slots of a cluster: it writes to a stream in the slot of the queue,
@@ -78,5 +78,5 @@ section! { "Grants";
     /// them `publish` is an error: so a handler that publishes to its own queue ends.
     PUBLISH_HOPS: NonZeroU32 = ("publish.max_hops", "N")
         .default("64")
-        .check(|n| at_most(n, 1_000_000));
+        .range(|| up_to(1_000_000));
 }

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::setting::Definition;
-use crate::config::value::{ByteSize, Invalid, Value};
 
 pub(super) mod dead_letters;
 pub(super) mod dedup;
@@ -88,41 +87,8 @@ pub fn live_keys() -> String {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn between(value: &Duration, low: Duration, high: Duration) -> Result<(), Invalid> {
-    in_range(*value, low, high)
-}
-
-fn sized(value: &ByteSize, low: ByteSize, high: ByteSize) -> Result<(), Invalid> {
-    in_range(*value, low, high)
-}
-
-fn in_range<T: Value + PartialOrd>(value: T, low: T, high: T) -> Result<(), Invalid> {
-    bounded(
-        &value,
-        value >= low,
-        &low.show(),
-        value <= high,
-        &high.show(),
-    )
-}
-
-fn at_most(value: &NonZeroU32, high: u32) -> Result<(), Invalid> {
-    bounded(value, true, "1", value.get() <= high, &high.to_string())
-}
-
-fn bounded(
-    value: &impl Value,
-    high_enough: bool,
-    low: &str,
-    low_enough: bool,
-    high: &str,
-) -> Result<(), Invalid> {
-    if high_enough && low_enough {
-        return Ok(());
-    }
-    let what = if high_enough { "more" } else { "less" };
-    Err(
-        Invalid::new(format!("`{}` is {what} than allowed", value.show()))
-            .hint(format!("the range is {low} to {high}")),
-    )
+/// The numbers from 1 to this one.
+fn up_to(high: u32) -> (NonZeroU32, NonZeroU32) {
+    let high = NonZeroU32::new(high).unwrap_or(NonZeroU32::MIN);
+    (NonZeroU32::MIN, high)
 }

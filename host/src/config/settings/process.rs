@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::config::choices::SummaryFormat;
-use crate::config::settings::{DAY, between, section};
+use crate::config::settings::{DAY, section};
 use crate::telemetry::logging::{LogFilter, LogFormat};
 
 section! { "Process";
@@ -21,7 +21,7 @@ section! { "Process";
     /// after which your supervisor kills the process (Kubernetes: 30 s).
     DRAIN_TIMEOUT: Duration = ("drain_timeout", "DURATION")
         .default("25s")
-        .check(|d| between(d, Duration::ZERO, DAY));
+        .range(|| (Duration::ZERO, DAY));
 
     /// The output on stdout at the end: `none`, or `json` = one line with the counters of the host.
     SUMMARY: SummaryFormat = ("summary", "FORMAT").default("none");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::choices::{Codec, HeaderNames};
 use crate::config::setting::{Kind, Kinds};
-use crate::config::settings::{DAY, at_most, between, section, sized};
+use crate::config::settings::{DAY, section, up_to};
 use crate::config::value::ByteSize;
 use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::Reason;
@@ -81,7 +81,7 @@ section! { "Queue";
     RECOVERY_TTL: Duration = ("recovery_ttl", "DURATION")
         .unset("it does not expire")
         .only_with(&RECOVERY_ZSET)
-        .check(|d| between(d, Duration::from_millis(100), 365 * DAY));
+        .range(|| (Duration::from_millis(100), 365 * DAY));
 
     /// Subscribe to this channel. At most once.
     CHANNEL: String = ("channel", "NAME").unset("no channel");
@@ -96,13 +96,13 @@ section! { "Queue";
     BUFFER: NonZeroU32 = ("buffer", "N")
         .default("10000")
         .kinds(&SUBSCRIPTION)
-        .check(|n| at_most(n, 10_000_000));
+        .range(|| up_to(10_000_000));
 
     /// The most bytes that these messages have together.
     BUFFER_MEMORY: ByteSize = ("buffer_memory", "SIZE")
         .default("64MiB")
         .kinds(&SUBSCRIPTION)
-        .check(|size| sized(size, ByteSize(64 << 10), ByteSize(64 << 30)));
+        .range(|| (ByteSize(64 << 10), ByteSize(64 << 30)));
 
     /// Which messages a full buffer drops, and counts: `drop-newest` = the arriving message, `drop-oldest` =
     /// the messages that have waited longest.
@@ -117,20 +117,20 @@ section! { "Queue";
     MIN_IDLE: Duration = ("min_idle", "DURATION")
         .default("30s")
         .kinds(&AT_LEAST_ONCE)
-        .check(|d| between(d, Duration::from_millis(100), DAY));
+        .range(|| (Duration::from_millis(100), DAY));
 
     /// How often the host looks for orphans.
     ORPHAN_SCAN: Duration = ("orphan_scan", "DURATION")
         .default("1s")
         .kinds(&AT_LEAST_ONCE)
-        .check(|d| between(d, Duration::from_millis(10), DAY));
+        .range(|| (Duration::from_millis(10), DAY));
 
     /// The longest pause between two looks for delayed messages that are due. A message whose time this host
     /// knows is taken on time.
     PARKED_SCAN: Duration = ("parked_scan", "DURATION")
         .default("100ms")
         .kinds(&AT_LEAST_ONCE)
-        .check(|d| between(d, Duration::from_millis(1), DAY));
+        .range(|| (Duration::from_millis(1), DAY));
 
     /// Which entries of the stream are trimmed: `keep` = none, `acked` = the entries that every group has
     /// acknowledged, `maxlen:N` = the entries older than the newest N, approximately.
@@ -192,7 +192,7 @@ section! { "Queue";
         .unset("no limit")
         .kinds(&DATED)
         .loses(|_| &[Reason::Expired])
-        .check(|d| between(d, Duration::from_millis(1), DAY * 3650));
+        .range(|| (Duration::from_millis(1), DAY * 3650));
 
     /// The most unread messages. Beyond it the oldest are dead-lettered as `maxlen`, without a run. Pending
     /// messages do not count. This needs `dead_letter.key`, or a route to `discard`.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::config::choices::BreakAt;
 use crate::config::selftest::SelfTests;
-use crate::config::settings::{DAY, at_most, between, bounded, section};
-use crate::config::value::Invalid;
+use crate::config::settings::{DAY, section, up_to};
+use crate::config::value::{Invalid, bounded};
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
 
@@ -31,7 +31,7 @@ section! { "Swap";
     /// has kept the version.
     CANARY_WINDOW: Duration = ("canary_window", "DURATION")
         .default("5m")
-        .check(|d| between(d, Duration::from_millis(100), DAY));
+        .range(|| (Duration::from_millis(100), DAY));
 
     /// The fewest different messages that the canary, and the current version, must have tried before the
     /// host decides.
@@ -49,14 +49,14 @@ section! { "Swap";
     /// The window over which faults are counted for `breaker`.
     BREAKER_WINDOW: Duration = ("breaker_window", "DURATION")
         .default("10s")
-        .check(|d| between(d, Duration::from_millis(100), DAY));
+        .range(|| (Duration::from_millis(100), DAY));
 
     /// The fewest different messages that must have faulted within that window, so that a few poison
     /// messages do not stop the queue. For a handler that hangs: the last so many attempts in a row of which
     /// the share `breaker` ran out of time, without a window.
     BREAKER_MIN_MESSAGES: NonZeroU32 = ("breaker_min_messages", "N")
         .default("50")
-        .check(|n| at_most(n, 10_000));
+        .range(|| up_to(10_000));
 
     /// What follows when `breaker` stops a version: `stop`, or `rollback` = the previous version takes over,
     /// if there is one (else `stop`).
