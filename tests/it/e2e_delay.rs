@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hostler_tests::redis::eventually;
+use hostler_tests::command::run_line;
+use hostler_tests::host::HostOptions;
+use hostler_tests::redis::{RedisOptions, eventually};
 use hostler_tests::witness::Witness;
 
 use crate::e2e_scene::Scene;
+use crate::scene;
 
 const PARKED: &str = "{orders}:parked:workers";
 
@@ -201,4 +204,35 @@ async fn two_groups_of_one_stream_do_not_affect_each_other() {
             .iter()
             .all(|dead| dead.header("x-dead-letter-group") == Some("workers"))
     );
+}
+
+/// An idle host asks for what is due only after the server has announced a change. Where the user may not be
+/// told, it asks all the time. Both take what is due.
+#[tokio::test]
+async fn an_idle_host_asks_for_what_is_due_only_after_a_change() {
+    for is_told in [true, false] {
+        let server = match is_told {
+            true => RedisOptions::default(),
+            false => scene::user("-client|tracking"),
+        };
+        let scene = scene::Scene::<()>::with(server).await;
+        let url = match is_told {
+            true => scene.url(),
+            false => scene.user_url(),
+        };
+        let host = HostOptions::at(&url).ready().await;
+        let reads = scene.calls("xreadgroup").await;
+        let asked = scene.calls("zrangebyscore").await;
+        eventually("it has waited for a while", async || {
+            scene.calls("xreadgroup").await >= reads + 8
+        })
+        .await;
+        // It waited for four seconds: forty looks at two sets.
+        let asked = scene.calls("zrangebyscore").await - asked;
+        assert_eq!(asked < 30, is_told, "{asked}");
+        let line = format!("publish --redis {url} --stream orders --body ack --delay 50ms");
+        run_line(&line).ok();
+        host.starts(1).await;
+        host.drained().await;
+    }
 }
