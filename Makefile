@@ -34,7 +34,7 @@ FUZZ_SANDBOX := component handler answer
 # Where the tools of the guests are installed, and cargo-fuzz.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
-.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer \
+.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
@@ -210,7 +210,43 @@ test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
-	  build-all unit-tests e2e-tests measured-tests
+	  build-all unit-tests e2e-tests measured-tests alert-rules browser
+
+# The alert rules of docs/monitoring, by the tool of Prometheus: the binary out of its Debian package, which is not
+# installed.
+PROMTOOL := $(TOOLCHAINS)/prometheus/usr/bin/promtool
+
+$(PROMTOOL):
+	@mkdir -p $(TOOLCHAINS)/prometheus
+	cd $(TOOLCHAINS)/prometheus && apt-get download prometheus \
+	  && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xf - ./usr/bin/promtool && rm prometheus_*.deb
+
+alert-rules: $(PROMTOOL)
+	cd docs/monitoring && $(PROMTOOL) check rules hostler.rules.yml && $(PROMTOOL) test rules hostler.rules.test.yml
+
+# The dashboard in Chromium, with the rules of axe-core: a workspace of its own.
+AXE_VERSION := 4.14.1
+AXE := $(TOOLCHAINS)/axe-core/package/axe.min.js
+
+$(AXE): | setup-node
+	@mkdir -p $(TOOLCHAINS)/axe-core
+	cd $(TOOLCHAINS)/axe-core && npm pack --silent axe-core@$(AXE_VERSION) && tar -xzf axe-core-$(AXE_VERSION).tgz
+
+setup-browser:
+	@{ command -v chromium && command -v chromedriver; } >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium chromium-driver; \
+	  else \
+	    echo "chromium is missing: run \`sudo apt-get install chromium chromium-driver\`, then make again" >&2; exit 1; \
+	  fi; }
+
+browser: build-tests guests-test $(AXE) | setup-redis setup-browser
+	HOSTLER=target/debug/hostler-under-test GUEST=guest-examples/rust/target/wasm32-wasip2/release/scripted.wasm AXE=$(AXE) \
+	  PICTURES=$(PICTURES) $(CARGO) run --locked --manifest-path tests/browser/Cargo.toml
+
+# The pictures of docs/dashboard.md, made anew.
+pictures:
+	@$(MAKE) --no-print-directory browser PICTURES=docs/images
 
 # Everything that the tests run, built at the same time: some of it waits for the network, and a build of
 # the host leaves a core idle for long. The tests of the examples run here, too.
@@ -294,6 +330,6 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/bench/bare/target tests/fuzz/target .hostler .toolchains dist
+	  tests/bench/bare/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
 
 include packaging/dist.mk

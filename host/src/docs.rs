@@ -179,3 +179,101 @@ fn the_generated_parts_of_the_docs_are_fresh() {
         kept(&path, &page, &fresh(&page, blocks));
     }
 }
+
+/// A Grafana dashboard with a panel for each metric. It needs no other figures than `/metrics`.
+fn grafana() -> String {
+    let metrics = Metrics::default();
+    let shown = metrics.declared.iter().filter(|m| m.kind != "info");
+    let panels = shown.enumerate().map(|(at, metric)| {
+        let (name, filter) = (&metric.name, "{queue=~\"$queue\"}");
+        let labels = metric.labels.iter().map(|(label, _)| *label);
+        let by = ["queue", "group"].into_iter().chain(labels);
+        let by = by.collect::<Vec<_>>().join(", ");
+        let target = |expr: String, legend: &str| {
+            serde_json::json!({ "expr": expr, "legendFormat": legend, "refId": "A" })
+        };
+        let mut targets = match metric.kind {
+            "counter" => vec![target(
+                format!("sum by ({by}) (rate({name}{filter}[$__rate_interval]))"),
+                "__auto",
+            )],
+            "histogram" => [("0.5", "p50"), ("0.95", "p95"), ("0.99", "p99")]
+                .map(|(quantile, legend)| {
+                    let rate = format!("rate({name}_bucket{filter}[$__rate_interval])");
+                    let expr = format!("histogram_quantile({quantile}, sum by ({by}, le) ({rate}))");
+                    target(expr, &format!("{{{{queue}}}} {legend}"))
+                })
+                .to_vec(),
+            _ => vec![target(format!("max by ({by}) ({name}{filter})"), "__auto")],
+        };
+        for (target, id) in targets.iter_mut().zip(["A", "B", "C"]) {
+            target["refId"] = id.into();
+        }
+        let is_time = name.ends_with("_seconds");
+        let unit = match (metric.kind, is_time) {
+            ("counter", _) => "cps",
+            (_, true) => "s",
+            (_, false) => "short",
+        };
+        serde_json::json!({
+            "id": at + 1,
+            "type": "timeseries",
+            "title": name,
+            "description": metric.help,
+            "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            "fieldConfig": { "defaults": { "unit": unit, "min": 0 }, "overrides": [] },
+            "gridPos": { "h": 7, "w": 8, "x": at % 3 * 8, "y": at / 3 * 7 },
+            "targets": targets,
+        })
+    });
+    let dashboard = serde_json::json!({
+        "title": "hostler",
+        "uid": "hostler",
+        "schemaVersion": 39,
+        "editable": true,
+        "refresh": "30s",
+        "time": { "from": "now-1h", "to": "now" },
+        "templating": { "list": [
+            { "name": "datasource", "type": "datasource", "query": "prometheus" },
+            {
+                "name": "queue", "type": "query", "multi": true, "includeAll": true, "refresh": 2,
+                "datasource": { "type": "prometheus", "uid": "${datasource}" },
+                "query": "label_values(hostler_ready, queue)",
+            },
+        ] },
+        "panels": panels.collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&dashboard).unwrap() + "\n"
+}
+
+#[test]
+fn the_grafana_dashboard_is_fresh() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/monitoring/grafana.json");
+    let fresh = grafana();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &fresh).unwrap();
+    } else {
+        let hint = "run: UPDATE_DOCS=1 cargo test -p hostler docs";
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == fresh,
+            "docs/monitoring/grafana.json is stale; {hint}"
+        );
+    }
+}
+
+#[test]
+fn alert_rules_use_metrics_that_there_are() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/monitoring/hostler.rules.yml");
+    let rules = std::fs::read_to_string(&path).unwrap();
+    let metrics = Metrics::default();
+    let mut used = 0;
+    for word in rules.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
+        if word.starts_with("hostler_") {
+            used += 1;
+            let is_declared = metrics.declared.iter().any(|metric| metric.name == word);
+            assert!(is_declared, "{word}");
+        }
+    }
+    assert!(used >= 10, "{used}");
+}

@@ -83,6 +83,7 @@ impl Handler for Script {
             digest: self.digest(),
             log_bytes_dropped: 0,
             effects: None,
+            log: None,
         }
     }
 

@@ -14,7 +14,14 @@ struct WordRule {
 const WORD_RULES: &[WordRule] = &[
     WordRule {
         word: "redis::",
-        rooms: &["redis", "queue", "dead_letter", "policies", "rollout"],
+        rooms: &[
+            "redis",
+            "queue",
+            "dead_letter",
+            "policies",
+            "rollout",
+            "registry",
+        ],
         why: "only `redis` and the rooms that stand on it know the client",
     },
     WordRule {
@@ -24,8 +31,8 @@ const WORD_RULES: &[WordRule] = &[
     },
     WordRule {
         word: "axum::",
-        rooms: &["admin"],
-        why: "only `admin` serves HTTP",
+        rooms: &["admin", "ui"],
+        why: "only `admin` and `ui` serve HTTP",
     },
     WordRule {
         word: "hyper",
@@ -80,6 +87,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "registry",
+        &[
+            "delivery",
+            "wire",
+            "redis",
+            "queue",
+            "dead_letter",
+            "rollout",
+            "telemetry",
+        ],
+    ),
+    (
         "runtime",
         &[
             "delivery",
@@ -92,6 +111,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("admin", &["telemetry"]),
+    (
+        "ui",
+        &[
+            "delivery",
+            "redis",
+            "config",
+            "dead_letter",
+            "policies",
+            "registry",
+            "rollout",
+            "telemetry",
+        ],
+    ),
     (
         "config",
         &[
@@ -122,6 +154,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "admin",
             "config",
             "policies",
+            "registry",
+            "ui",
             "file_watch",
         ],
     ),

@@ -48,6 +48,8 @@ mod dlq_filters;
 #[cfg(test)]
 mod dlq_guard;
 #[cfg(test)]
+mod dlq_log;
+#[cfg(test)]
 mod dlq_maxlen;
 #[cfg(test)]
 mod dlq_peek;
@@ -233,6 +235,8 @@ mod scene;
 #[cfg(test)]
 mod security_user;
 #[cfg(test)]
+mod see_queues;
+#[cfg(test)]
 mod simple_list;
 #[cfg(test)]
 mod slow_link;
@@ -264,6 +268,8 @@ mod swap_versions;
 mod terminal_safety;
 #[cfg(test)]
 mod terminal_views;
+#[cfg(test)]
+mod ui_http;
 #[cfg(test)]
 mod watch_lines;
 #[cfg(test)]

@@ -202,6 +202,7 @@ impl Handler for Keeper {
             digest: self.digest(),
             log_bytes_dropped: 0,
             effects: None,
+            log: None,
         }
     }
 

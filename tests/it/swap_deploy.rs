@@ -645,3 +645,58 @@ async fn the_documented_users_can_deploy_and_serve_and_nothing_else() {
     }
     host.drained().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deploy_that_waits_ends_with_the_verdict_of_all_hosts() {
+    let scene = Scene::new(&scripted("file")).await;
+    let wait = |component: &[u8], limit: &str| {
+        let file = scene.written(component);
+        scene.command(&["deploy", &file, "--unchecked", limit, "--json"])
+    };
+    let nobody = wait(&scripted("zero"), "--wait=30s");
+    assert_eq!(nobody.code, 69, "{nobody:?}");
+    assert_eq!(nobody.json()["verdict"], "no-hosts");
+    let hosts = [
+        scene.accepting().ready().await,
+        scene.accepting().ready().await,
+    ];
+    let taken = wait(&scripted("one"), "--wait");
+    assert_eq!(taken.code, 0, "{taken:?}");
+    let json = taken.json();
+    assert_eq!(
+        (&json["verdict"], json["hosts"].as_array().unwrap().len()),
+        (&"taken".into(), 2)
+    );
+    for host in &hosts {
+        assert_eq!(
+            versions(host)["current"]["digest"],
+            *digest(&scripted("one"))
+        );
+    }
+    // The second time, the refusal of the first time does not count.
+    for _ in 0..2 {
+        let refused = wait(b"no component", "--wait=30s");
+        assert_eq!(refused.code, 65, "{refused:?}");
+        let json = refused.json();
+        assert_eq!(json["verdict"], "refused");
+        assert!(
+            json["hosts"][0]["why"].as_str().unwrap().contains("format"),
+            "{json}"
+        );
+    }
+    drain_all(hosts).await;
+    // A canary that nobody gives messages is on trial for long.
+    let options = scene.accepting().flags("canary=50% canary-window=1h");
+    let host = options.ready().await;
+    let undecided = wait(&scripted("two"), "--wait=4s");
+    assert_eq!(undecided.code, 75, "{undecided:?}");
+    let json = undecided.json();
+    assert!(
+        json["hosts"][0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("on trial with 50%"),
+        "{json}"
+    );
+    host.drained().await;
+}

@@ -72,13 +72,29 @@ impl Bound {
     }
 
     /// Serve until the task is dropped.
-    pub async fn serve(self, metrics: Arc<Metrics>, health: Health, status: Status) {
+    /// `beside`: further routes.
+    pub async fn serve(
+        self,
+        metrics: Arc<Metrics>,
+        health: Health,
+        status: Status,
+        beside: Option<Router>,
+    ) {
         let state = Shared {
             metrics,
             health,
             status,
         };
-        listener::serve(self.listener, router(state)).await;
+        let mut router = router(state);
+        if let Some(beside) = beside {
+            router = router.merge(beside);
+        }
+        listener::serve(self.listener, router).await;
+    }
+
+    /// Serve these routes alone, until the task is dropped.
+    pub async fn serve_only(self, router: Router) {
+        listener::serve(self.listener, router).await;
     }
 }
 

@@ -1,15 +1,19 @@
 //! `hostler deploy`: a new version of the handler, for every host of a queue that accepts deploys.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Deploying, Flags};
+use crate::cli::rolled_out::{Outcome, Waiting};
 use crate::cli::session::ask_at;
-use crate::cli::{Variables, output, versions};
+use crate::cli::text::{self, one_line};
+use crate::cli::{Variables, output};
 use crate::config::Collected;
 use crate::host::{component, settings};
+use crate::rollout::follower::HostSeen;
 use crate::rollout::store::{ChangeResult, Store};
 use crate::rollout::verify;
 
@@ -21,10 +25,16 @@ notice it within two seconds, verify it, and run it; hosts that start later run
 it as well. `hostler versions` shows what each host made of it.
 `hostler rollback` goes back.
 
+--wait ends when every host runs it for all messages, or has refused it or given
+it up. Exit codes then: 0 every host took it, 65 a host refused it or gave it
+up, 69 no host takes deploys, 75 some host has not decided in time.
+
 Examples:
-  hostler deploy handler.wasm --redis redis://localhost --queue-key orders
-  hostler deploy handler.wasm --config orders.toml --queue-key orders \\
-    --by \"build 712\" --json")]
+  hostler deploy handler.wasm --redis redis://localhost --queue orders
+  hostler deploy handler.wasm --config orders.toml --queue orders \\
+    --by \"build 712\" --json
+  hostler deploy handler.wasm --redis redis://localhost --queue orders \\
+    --wait=10m")]
 pub(super) struct Args {
     /// The component
     #[arg(value_name = "FILE.wasm")]
@@ -36,6 +46,17 @@ pub(super) struct Args {
     /// Store it without checking it here: the hosts check it anyway
     #[arg(long)]
     unchecked: bool,
+
+    /// Wait until every host has taken or refused it, 5 minutes or this long
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "5m",
+        value_parser = text::parse::<Duration>
+    )]
+    wait: Option<Duration>,
 
     /// Print JSON
     #[arg(long)]
@@ -49,8 +70,8 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 pub(super) struct Request {
     /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    pub(super) queue_key: String,
+    #[arg(long = "queue", alias = "queue-key", value_name = "KEY")]
+    pub(super) queue: String,
 
     /// Who asks for it [default: the user and the machine]
     #[arg(long, value_name = "NAME")]
@@ -80,6 +101,9 @@ struct Deployed<'a> {
     version: u64,
     digest: &'a str,
     size_bytes: u64,
+    /// What the hosts made of it, with `--wait`.
+    #[serde(flatten)]
+    outcome: Option<Outcome>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
@@ -89,20 +113,30 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         component::load_bytes(&args.file, &component, &settings)?;
     }
     let request = &args.request;
-    let (queue, by) = (&*request.queue_key, request.author());
-    let (done, hosts) = ask_at(&redis, "deploy", async |session| {
+    let (queue, by) = (&*request.queue, request.author());
+    let digest = verify::digest(&component);
+    let (done, hosts, outcome) = ask_at(&redis, "deploy", async |session| {
         let store = Store::new(session.link("deploy"), queue);
+        // A host may have refused the same component before.
+        let before = store.hosts().await.ok();
+        let waiting = args.wait.map(|limit| Waiting::new(limit, &digest, before));
         let deployed = async || store.deploy(&request.token, &component, &by).await;
         let done = session.retry(deployed).await?;
+        let outcome = match (waiting, &done) {
+            (Some(waiting), ChangeResult::Requested(_)) => {
+                Some(waiting.until_decided(&store).await?)
+            }
+            _ => None,
+        };
         // A user who may deploy may lack the right to read the hosts.
-        Ok((done, store.hosts().await.ok()))
+        Ok((done, store.hosts().await.ok(), outcome))
     })?;
     let ChangeResult::Requested(version) = done else {
         let what = "redis lost the uploaded component before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };
     let accepts = |hosts: Vec<String>| {
-        versions::parse_hosts(&hosts)
+        HostSeen::parse_all(&hosts)
             .iter()
             .any(|h| h.accepts_deploys)
     };
@@ -114,16 +148,23 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let deployed = Deployed {
         queue,
         version,
-        digest: &verify::digest(&component),
+        digest: &digest,
         size_bytes: component.len() as u64,
+        outcome,
     };
+    let exit = deployed.outcome.as_ref().map_or(Exit::Ok, Outcome::exit);
     output::either(args.json, &deployed, |deployed| {
-        format!("version {version} of {queue} is {}", deployed.digest)
-    })
+        let mut text = format!("version {version} of {queue} is {}", deployed.digest);
+        for host in deployed.outcome.iter().flat_map(|outcome| &outcome.hosts) {
+            text.push_str(&format!("\n{}", one_line(&host.to_string())));
+        }
+        text
+    })?;
+    Ok(exit)
 }
 
 /// The failure of `rollback` and `promote` where there is nothing to go back to.
 pub(super) fn nothing_deployed(queue: &str) -> Failure {
     let what = format!("nothing was ever deployed to {queue}");
-    Failure::new(Exit::Usage, what).hint("`--queue-key` takes the key of a stream or list")
+    Failure::new(Exit::Usage, what).hint("`--queue` takes the key of a stream or list")
 }

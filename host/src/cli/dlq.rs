@@ -1,6 +1,6 @@
 //! `hostler dlq`: look at dead letters, and bring them back.
 //!
-//! - [`peek`], [`show`]: read only.
+//! - [`peek`], [`groups`], [`show`]: read only.
 //! - [`replay`], [`purge`], [`export`]: move, delete, copy out.
 //! - [`filter`]: the flags that choose entries.
 //! - [`trial`]: the verdicts of another handler on them.
@@ -20,6 +20,7 @@ use crate::dead_letter::{DeadLetters, Entry, Scan};
 
 mod export;
 mod filter;
+mod groups;
 mod peek;
 mod purge;
 mod replay;
@@ -36,6 +37,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Peek(peek::Args),
+    Groups(groups::Args),
     Show(show::Args),
     Replay(replay::Args),
     Purge(purge::Args),
@@ -45,6 +47,7 @@ enum Command {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Peek(args) => peek::run(args, variables),
+        Command::Groups(args) => groups::run(args, variables),
         Command::Show(args) => show::run(args, variables),
         Command::Replay(args) => replay::run(args, variables),
         Command::Purge(args) => purge::run(args, variables),
@@ -93,6 +96,11 @@ impl<'a> Batches<'a> {
         }
         Ok(entries)
     }
+}
+
+/// A line of the log of an attempt, as it is shown.
+fn log_line(line: &str) -> String {
+    format!("  | {}", one_line(line))
 }
 
 /// How many different reasons are counted one by one; hostler itself writes ten.

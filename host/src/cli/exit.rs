@@ -28,16 +28,16 @@ macro_rules! exits {
 
 exits! {
     Ok = 0, "done; invoke: ack";
-    Failed = 1, "test: a case failed";
+    Failed = 1, "test: a case failed; trace: the message is not found";
     NackRequeue = 10, "invoke: nack-requeue";
     Drop = 11, "invoke: drop";
     Fault = 12, "invoke: fault";
     Usage = 64, "usage or configuration; a file is not there";
-    Component = 65, "the component cannot be run";
-    Unavailable = 69, "Redis does not answer";
+    Component = 65, "the component cannot be run; deploy --wait: a host refused it";
+    Unavailable = 69, "Redis does not answer; deploy --wait: no host takes deploys";
     Bug = 70, "a bug of hostler";
     Io = 74, "a file could not be read or written";
-    TimedOut = 75, "the time for draining was over";
+    TimedOut = 75, "the time for draining was over; deploy --wait: not all hosts have decided";
     Interrupted = 130, "a second Ctrl-C";
     Terminated = 143, "a second SIGTERM";
 }

@@ -189,6 +189,12 @@ impl<S> Flags<S> {
         &self.given
     }
 
+    /// The text of this flag, if it is given.
+    pub(super) fn flag(&self, key: &str) -> Option<&str> {
+        let given = self.given.iter().find(|(given, _)| *given == key);
+        given.map(|(_, text)| text.as_str())
+    }
+
     /// Whether there is a flag, or a configuration file.
     pub(super) fn is_configured(&self, variables: &Variables) -> bool {
         self.names_file(variables) || !self.given.is_empty()

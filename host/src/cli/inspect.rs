@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, ReachQueue, checked};
-use crate::cli::live_rules::{LiveRules, refuse_channel};
-use crate::cli::session::ask_at;
+use crate::cli::flags::{Flags, ReachQueue};
+use crate::cli::live_rules::LiveRules;
+use crate::cli::named::{FoundQueue, Named, with_queue};
 use crate::cli::text::duration_ms;
 use crate::cli::{Variables, output, versions};
 use crate::queue::inspect::{self, Report};
@@ -18,6 +18,7 @@ use crate::rollout::store::Store;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  hostler inspect --redis redis://localhost orders
   hostler inspect --redis redis://localhost --stream orders --group billing \\
     --dead-letter orders:dead
   hostler inspect --redis redis://localhost --list jobs --reliable \\
@@ -27,6 +28,9 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    named: Named,
 
     #[command(flatten)]
     flags: Flags<ReachQueue>,
@@ -58,50 +62,58 @@ struct DeadLetterTarget<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let sources = args.flags.sources(variables);
-    let (redis, queue, dead_letter) = checked(sources.collect().redis_and_queue())?;
-    refuse_channel(&queue, "inspect")?;
-    ask_at(&redis, "inspect", async |session| {
-        let policies = session.link("policies");
-        let store = Store::new(session.link("hosts"), queue.name());
-        let hosts = versions::hosts_of(&store, queue.group()).await;
-        let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
-        let dead_letter = rules.dead_letter.as_ref();
-        let key = dead_letter.map(|d| &*d.key);
-        let mut targets =
-            dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
-        // A route to the queue itself is a way back, not a dead-letter queue.
-        targets.retain(|key| **key != **queue.name());
-        let (link, place) = (session.link("inspect"), queue.place());
-        let is_stream = queue.group().is_some();
-        let (seen, lengths) = session
-            .retry(async || {
-                let seen = place.look(&link, key).await?;
-                let lengths = inspect::lengths(&link, &targets, is_stream).await?;
-                Ok::<_, Error>((seen.unwrap_or_default(), lengths))
-            })
-            .await?;
-        let max_len = dead_letter.map(|d| d.max_len.get());
-        let targets = targets.iter().zip(lengths);
-        let inspected = Inspected {
-            kind: queue.kind(),
-            key: queue.name(),
-            group: queue.group(),
-            dead_letter_max_len: max_len,
-            dead_letter_targets: targets
-                .map(|(key, length)| DeadLetterTarget {
-                    key,
-                    length,
-                    max_len: max_len.unwrap_or_default(),
+    with_queue(
+        args.named,
+        args.flags,
+        variables,
+        "inspect",
+        async |session, found| {
+            let FoundQueue {
+                sources,
+                queue,
+                dead_letter,
+            } = found;
+            let policies = session.link("policies");
+            let store = Store::new(session.link("hosts"), queue.name());
+            let hosts = versions::hosts_of(&store, queue.group()).await;
+            let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
+            let dead_letter = rules.dead_letter.as_ref();
+            let key = dead_letter.map(|d| &*d.key);
+            let mut targets =
+                dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
+            // A route to the queue itself is a way back, not a dead-letter queue.
+            targets.retain(|key| **key != **queue.name());
+            let (link, place) = (session.link("inspect"), queue.place());
+            let is_stream = queue.group().is_some();
+            let (seen, lengths) = session
+                .retry(async || {
+                    let seen = place.look(&link, key).await?;
+                    let lengths = inspect::lengths(&link, &targets, is_stream).await?;
+                    Ok::<_, Error>((seen.unwrap_or_default(), lengths))
                 })
-                .collect(),
-            pinned_by: seen.groups.first().map(|g| g.name.as_str()),
-            hosts,
-            queue: &seen,
-            rules: &rules,
-        };
-        output::either(args.json, &inspected, text)
-    })
+                .await?;
+            let max_len = dead_letter.map(|d| d.max_len.get());
+            let targets = targets.iter().zip(lengths);
+            let inspected = Inspected {
+                kind: queue.kind(),
+                key: queue.name(),
+                group: queue.group(),
+                dead_letter_max_len: max_len,
+                dead_letter_targets: targets
+                    .map(|(key, length)| DeadLetterTarget {
+                        key,
+                        length,
+                        max_len: max_len.unwrap_or_default(),
+                    })
+                    .collect(),
+                pinned_by: seen.groups.first().map(|g| g.name.as_str()),
+                hosts,
+                queue: &seen,
+                rules: &rules,
+            };
+            output::either(args.json, &inspected, text)
+        },
+    )
 }
 
 fn text(report: &Inspected<'_>) -> String {

@@ -38,18 +38,25 @@ mod invoke;
 mod live_rules;
 mod man;
 mod message;
+mod named;
 mod new;
 mod output;
 mod parts;
+mod pause;
 mod policy;
 mod progress;
 mod promote;
 mod publish;
+mod queues;
+mod resume;
 mod rollback;
+mod rolled_out;
 mod run;
 mod session;
 mod test;
 mod text;
+mod trace;
+mod ui;
 mod versions;
 mod watch;
 
@@ -83,12 +90,16 @@ Examples:
   hostler publish --redis embedded --stream orders --body '{\"id\":1}'
   hostler run --redis embedded --stream orders --group billing \\
     --handler handler.wasm
-  hostler inspect --redis embedded --stream orders --group billing
-  hostler watch --redis embedded --stream orders --group billing
+  hostler queues --redis embedded          every queue, and what stops it
+  hostler inspect --redis embedded orders
+  hostler watch --redis embedded orders
+  hostler pause --redis embedded --queue orders
   hostler dlq peek --redis embedded orders:dead
-  hostler deploy handler.wasm --redis embedded --queue-key orders
+  hostler trace --redis embedded 1700000000000-0
+  hostler deploy handler.wasm --redis embedded --queue orders
   hostler policy set --redis embedded --queue orders max_deliveries=5 \\
     dead_letter.key=orders:dead
+  hostler ui --redis embedded              the dashboard
   hostler config init orders.toml          a configuration with every setting
   hostler check --config orders.toml       is this configuration right?
   hostler bench --redis embedded --handler handler.wasm";
@@ -98,14 +109,19 @@ enum Command {
     Run(run::Args),
     Publish(publish::Args),
     Dlq(dlq::Args),
+    Queues(queues::Args),
     Inspect(inspect::Args),
     Parts(parts::Args),
+    Pause(pause::Args),
+    Resume(resume::Args),
     Policy(policy::Args),
     Deploy(deploy::Args),
     Versions(versions::Args),
     Rollback(rollback::Args),
     Promote(promote::Args),
     Watch(watch::Args),
+    Trace(trace::Args),
+    Ui(ui::Args),
     Check(check::Args),
     Invoke(invoke::Args),
     Test(test::Args),
@@ -167,14 +183,19 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
         Command::Run(args) => run::run(args, variables),
         Command::Publish(args) => publish::run(args, variables),
         Command::Dlq(args) => dlq::run(args, variables),
+        Command::Queues(args) => queues::run(args, variables),
         Command::Inspect(args) => inspect::run(args, variables),
         Command::Parts(args) => parts::run(args, variables),
+        Command::Pause(args) => pause::run(args, variables),
+        Command::Resume(args) => resume::run(args, variables),
         Command::Policy(args) => policy::run(args, variables),
         Command::Deploy(args) => deploy::run(args, variables),
         Command::Versions(args) => versions::run(args, variables),
         Command::Rollback(args) => rollback::run(args, variables),
         Command::Promote(args) => promote::run(args, variables),
         Command::Watch(args) => watch::run(args, variables),
+        Command::Trace(args) => trace::run(args, variables),
+        Command::Ui(args) => ui::run(args, variables),
         Command::Check(args) => check::run(args, variables),
         Command::Invoke(args) => invoke::run(args, variables),
         Command::Test(args) => test::run(args, variables),

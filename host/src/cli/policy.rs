@@ -33,7 +33,7 @@ enum Command {
 /// The queues of a policy.
 #[derive(Clone, Debug, clap::Args)]
 #[group(multiple = false)]
-struct Target {
+pub(super) struct Target {
     /// The queue with this key
     #[arg(long, value_name = "KEY")]
     queue: Option<String>,
@@ -52,7 +52,7 @@ impl Target {
         }
     }
 
-    fn required(&self) -> Result<Scope, Failure> {
+    pub(super) fn required(&self) -> Result<Scope, Failure> {
         let scope = self.scope().ok_or_else(|| {
             let hint = "give `--queue KEY`, or `--match PATTERN` for all keys that match a pattern";
             Failure::new(Exit::Usage, "which queues are meant?").hint(hint)

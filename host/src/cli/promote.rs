@@ -15,7 +15,7 @@ cancel a deployed canary: `hostler rollback`. To cancel a canary that came from
 the handler's file: restore the old file.
 
 Examples:
-  hostler promote --redis redis://localhost --queue-key orders")]
+  hostler promote --redis redis://localhost --queue orders")]
 pub(super) struct Args {
     #[command(flatten)]
     request: Request,
@@ -26,7 +26,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let request = &args.request;
-    let (queue, by) = (&request.queue_key, request.author());
+    let (queue, by) = (&request.queue, request.author());
     let done = ask(args.flags, variables, "promote", async |session| {
         let store = Store::new(session.link("promote"), queue);
         session

@@ -20,8 +20,8 @@ cancelled together with the deployed version: to cancel only the canary, restore
 the old file.
 
 Examples:
-  hostler rollback --redis redis://localhost --queue-key orders
-  hostler rollback --redis redis://localhost --queue-key orders --to 3")]
+  hostler rollback --redis redis://localhost --queue orders
+  hostler rollback --redis redis://localhost --queue orders --to 3")]
 pub(super) struct Args {
     #[command(flatten)]
     request: Request,
@@ -40,7 +40,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let request = &args.request;
-    let (queue, by) = (&request.queue_key, request.author());
+    let (queue, by) = (&request.queue, request.author());
     let done = ask(args.flags, variables, "rollback", async |session| {
         let store = Store::new(session.link("rollback"), queue);
         let asked = async || store.roll_back(&request.token, &by, args.to).await;

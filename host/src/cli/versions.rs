@@ -17,13 +17,13 @@ use crate::rollout::store::{Store, StoredVersions, Verdicts};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  hostler versions --redis redis://localhost --queue-key orders
-  hostler versions --redis redis://localhost --queue-key orders --json \\
+  hostler versions --redis redis://localhost --queue orders
+  hostler versions --redis redis://localhost --queue orders --json \\
     | jq '.hosts[].handler'")]
 pub(super) struct Args {
     /// The queue: the key of its stream or list, or its channel
-    #[arg(long, value_name = "KEY")]
-    queue_key: String,
+    #[arg(long = "queue", alias = "queue-key", value_name = "KEY")]
+    queue: String,
 
     /// Print JSON
     #[arg(long)]
@@ -58,7 +58,7 @@ struct Version<'a> {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let found = ask(args.flags, variables, "versions", async |session| {
-        let store = Store::new(session.link("versions"), &args.queue_key);
+        let store = Store::new(session.link("versions"), &args.queue);
         session
             .retry(async || {
                 let report = store.report().await?;
@@ -70,7 +70,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let (report, verdicts, hosts) = found?;
     output::either(
         args.json,
-        &shown(&args.queue_key, &report, &verdicts, &hosts),
+        &shown(&args.queue, &report, &verdicts, &hosts),
         text,
     )
 }
@@ -97,21 +97,15 @@ fn shown<'a>(
         wanted: known(report.requested),
         before: known(report.previous),
         stored: stored.collect(),
-        hosts: parse_hosts(hosts),
+        hosts: HostSeen::parse_all(hosts),
     }
 }
 
 /// The hosts of a queue, of this group of it, that show themselves. Empty if the user may not read them.
 pub(super) async fn hosts_of(store: &Store, group: Option<&str>) -> Vec<HostSeen> {
-    let mut hosts = parse_hosts(&store.hosts().await.unwrap_or_default());
+    let mut hosts = HostSeen::parse_all(&store.hosts().await.unwrap_or_default());
     hosts.retain(|host| host.group.as_deref() == group);
     hosts
-}
-
-/// The hosts that show themselves. Texts of another version of hostler may not parse: leave them out.
-pub(super) fn parse_hosts(texts: &[String]) -> Vec<HostSeen> {
-    let hosts = texts.iter().map(|text| serde_json::from_str(text));
-    hosts.filter_map(Result::ok).collect()
 }
 
 fn text(shown: &Shown<'_>) -> String {

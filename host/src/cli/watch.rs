@@ -15,9 +15,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, ReachQueue, checked};
-use crate::cli::live_rules::refuse_channel;
-use crate::cli::session::ask_at;
+use crate::cli::flags::{Flags, ReachQueue};
+use crate::cli::named::{FoundQueue, Named, with_queue};
 use crate::cli::{Variables, output, text};
 use crate::config::Value;
 use crate::host::StopSignals;
@@ -41,6 +40,7 @@ version of the handler and the recent faults come from the hosts: name their
 admin servers with --admin.
 
 Examples:
+  hostler watch --redis redis://localhost orders
   hostler watch --redis redis://localhost --stream orders --group billing \\
     --dead-letter orders:dead
   hostler watch --config orders.toml --admin 10.0.0.7:9400 \\
@@ -63,6 +63,9 @@ pub(super) struct Args {
     /// Print a line of JSON for each snapshot
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    named: Named,
 
     #[command(flatten)]
     flags: Flags<ReachQueue>,
@@ -92,21 +95,29 @@ fn every(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let sources = args.flags.sources(variables);
-    let (redis, queue, dead_letter) = checked(sources.collect().redis_and_queue())?;
-    refuse_channel(&queue, "watch")?;
     let to_screen = !args.json && std::io::stdout().is_terminal();
-    ask_at(&redis, "watch", async |session| {
-        let watch = Watch {
-            reader: SnapshotReader::new(session, sources, queue, dead_letter, args.hosts),
-            every: args.every,
-            left: args.count.map(NonZeroU64::get),
-        };
-        match to_screen {
-            true => watch.on_screen().await,
-            false => watch.in_lines(args.json).await,
-        }
-    })
+    with_queue(
+        args.named,
+        args.flags,
+        variables,
+        "watch",
+        async |session, found| {
+            let FoundQueue {
+                sources,
+                queue,
+                dead_letter,
+            } = found;
+            let watch = Watch {
+                reader: SnapshotReader::new(session, sources, queue, dead_letter, args.hosts),
+                every: args.every,
+                left: args.count.map(NonZeroU64::get),
+            };
+            match to_screen {
+                true => watch.on_screen().await,
+                false => watch.in_lines(args.json).await,
+            }
+        },
+    )
 }
 
 struct Watch {

@@ -49,6 +49,7 @@ impl Collected {
             require_headers: self.value(&queue::REQUIRE_HEADERS).unwrap_or_default(),
             ttl: self.value(&queue::TTL),
             max_length: self.value(&queue::MAX_LENGTH),
+            paused: self.or_default(&queue::PAUSED),
             swap: self.swap(handler.digest.as_ref()),
             handler,
             sandbox: self.settings_with(effects.as_ref()),

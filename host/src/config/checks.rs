@@ -11,7 +11,9 @@ use crate::config::settings::{
     dead_letters, dedup, failures, grants, handler, process, queue, swap,
 };
 use crate::config::value::Value;
-use crate::config::{DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap};
+use crate::config::{
+    Dashboard, DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap,
+};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
@@ -526,7 +528,10 @@ impl Collected {
                 "leave it out, and stop the host yourself",
             );
         }
+        let token = self.token_file();
+        let ui = self.or_default(&process::UI).then_some(Dashboard { token });
         Process {
+            ui,
             until_empty: self.or_default(&process::UNTIL_EMPTY),
             until_empty_timeout: self.value(&process::UNTIL_EMPTY_TIMEOUT),
             drain_timeout: self.or_default(&process::DRAIN_TIMEOUT),

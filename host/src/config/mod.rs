@@ -20,6 +20,7 @@ pub use file::FILE_MAX;
 pub use file_schema::of_settings as file_schema;
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use queue::queue_of_type;
+pub use reach::read_token;
 pub use secret::RedisUrl;
 pub use setting::{Definition, Facts, Setting};
 pub use sources::Sources;
@@ -35,7 +36,7 @@ use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, Retention};
 use crate::queue::{Outlets, outbox};
-use crate::redis::target::Target;
+use crate::redis::target::{Secret, Target};
 use crate::rollout::breaker::{self, OnBreak};
 use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
@@ -104,6 +105,8 @@ pub struct Config {
     pub ttl: Option<Duration>,
     /// The most unread messages.
     pub max_length: Option<NonZeroU64>,
+    /// Whether the queue is paused.
+    pub paused: bool,
     /// The component.
     pub handler: Handler,
     /// How another version of it takes over.
@@ -372,10 +375,19 @@ pub struct Process {
     pub summary: SummaryFormat,
     /// The address of `/metrics` and the probes.
     pub admin: Option<SocketAddr>,
+    /// The dashboard; `None` = it is not served.
+    pub ui: Option<Dashboard>,
     /// The format of log lines.
     pub log_format: LogFormat,
     /// The filter of log lines.
     pub log_level: LogFilter,
+}
+
+/// The dashboard of a host.
+#[derive(Clone, Debug)]
+pub struct Dashboard {
+    /// The token for its actions; `None` = it only reads.
+    pub token: Option<Secret>,
 }
 
 /// A configuration with its warnings.

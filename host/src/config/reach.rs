@@ -1,14 +1,14 @@
 //! How to reach Redis: URL, password, certificates.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::config::collect::Collected;
 use crate::config::problem::Source;
 use crate::config::secret::RedisUrl;
 use crate::config::setting::Definition;
 use crate::config::setting::Setting;
-use crate::config::settings::server;
+use crate::config::settings::{process, server};
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
 use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
@@ -16,6 +16,28 @@ use crate::regular_file;
 
 /// A password file is one line.
 const PASSWORD_MAX: u64 = 4096;
+/// A token that is shorter can be guessed.
+const TOKEN_MIN: usize = 16;
+
+/// The token for the actions of a dashboard, in this file. The error is for people.
+///
+/// # Errors
+/// It cannot be read, or is too short or too long.
+pub fn read_token(file: &Path) -> Result<Secret, String> {
+    let mut text = String::new();
+    let read = regular_file::open(file)
+        .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text));
+    let token = text.trim_end();
+    let what = match read {
+        Err(error) => format!("cannot be read: {error}"),
+        Ok(_) if text.len() as u64 > PASSWORD_MAX => format!("is larger than {PASSWORD_MAX} bytes"),
+        Ok(_) if token.len() < TOKEN_MIN => {
+            format!("holds fewer than {TOKEN_MIN} bytes: `openssl rand -hex 16` makes a token")
+        }
+        Ok(_) => return Ok(Secret::new(token)),
+    };
+    Err(format!("{} {what}", file.display()))
+}
 
 impl Collected {
     pub(super) fn check_redis(&mut self) -> Option<Redis> {
@@ -151,6 +173,18 @@ impl Collected {
             self.bad_value(in_file, what);
         }
         PasswordSource::File(file)
+    }
+
+    /// The token in the file of the dashboard. It is read once: a host that starts again reads another one.
+    pub(super) fn token_file(&mut self) -> Option<Secret> {
+        let file = self.value(&process::UI_TOKEN_FILE)?;
+        match read_token(&file) {
+            Ok(token) => Some(token),
+            Err(what) => {
+                self.bad_value(&process::UI_TOKEN_FILE, what);
+                None
+            }
+        }
     }
 
     /// A file that must exist and be readable.

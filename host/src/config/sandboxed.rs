@@ -8,7 +8,7 @@ use crate::config::collect::Collected;
 use crate::config::program::{Args, ExitCodeTable, Stdout};
 use crate::config::publish::PublishTable;
 use crate::config::rules::{FileRules, HttpRules, SecretRules, TcpRules};
-use crate::config::settings::{grants, handler, limits, program, queue};
+use crate::config::settings::{dead_letters, grants, handler, limits, program, queue};
 use crate::config::value::ByteSize;
 use crate::delivery::effect::EffectLimits;
 use crate::effects::Effects;
@@ -88,6 +88,7 @@ impl Collected {
                 log_attempt: size(&limits::LOG_ATTEMPT).as_usize(),
                 log_line: size(&limits::LOG_LINE).as_usize(),
                 log_rate: size(&limits::LOG_RATE).as_usize(),
+                log_tail: size(&dead_letters::LOG).as_usize(),
                 component: size(&limits::COMPONENT).0,
                 compile_time: self.or_default(&limits::COMPILE_TIME),
                 compile_memory: size(&limits::COMPILE_MEMORY).0,

@@ -9,6 +9,8 @@ use serde::{Serialize, Serializer};
 use super::list;
 use crate::delivery::death::History;
 use crate::delivery::message::Headers;
+use crate::delivery::signature::signature;
+use crate::delivery::text::printable;
 use crate::wire::{dead_letter as header, death, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.
@@ -16,8 +18,8 @@ pub const UNKNOWN: &str = "unknown";
 
 /// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
-/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","headers":{},
-/// "body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
+/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","log":[],
+/// "headers":{},"body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
 /// a repeated header the first is shown. `died_ms` is 0 if the time is not known.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
@@ -106,6 +108,22 @@ impl Entry {
             .unwrap_or(UNKNOWN)
     }
 
+    /// The end of the log of the attempt, one text for each line, if the entry keeps it.
+    pub fn log(&self) -> Vec<String> {
+        let log = self.headers.find(header::LOG);
+        let text = log.map(|log| String::from_utf8_lossy(log).into_owned());
+        text.iter()
+            .flat_map(|t| t.lines())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// What it shares with dead letters of the same cause, in the queue with this key.
+    pub fn signature_in(&self, key: &str) -> String {
+        let detail = self.detail.as_deref().unwrap_or_default();
+        printable(&signature(self.reason_in(key), detail))
+    }
+
     /// When it died, in epoch milliseconds, by Redis' clock; 0 if that is unknown.
     pub fn died_ms(&self) -> u64 {
         match self.value {
@@ -146,7 +164,7 @@ impl Entry {
 
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut entry = serializer.serialize_struct("Entry", 13)?;
+        let mut entry = serializer.serialize_struct("Entry", 14)?;
         entry.serialize_field("id", &self.id)?;
         entry.serialize_field("died_ms", &self.died_ms())?;
         entry.serialize_field("reason", &self.reason)?;
@@ -156,6 +174,7 @@ impl Serialize for Entry {
         entry.serialize_field("source_id", &self.source_id)?;
         entry.serialize_field("handler", &self.handler)?;
         entry.serialize_field("group", &self.group)?;
+        entry.serialize_field("log", &self.log())?;
         entry.serialize_field("headers", &Shown(&self.headers))?;
         entry.serialize_field("body", &std::str::from_utf8(&self.body).ok())?;
         entry.serialize_field("body_base64", &STANDARD.encode(&self.body))?;
@@ -213,6 +232,7 @@ mod tests {
             ("h:x-dead-letter-source-id", b"1-1"),
             ("h:x-dead-letter-handler", b"sha256:abc"),
             ("h:x-dead-letter-group", b"g"),
+            ("h:x-dead-letter-log", b"one\ntwo \xff"),
         ]);
         let json = serde_json::to_value(&entry).unwrap();
         assert_eq!(
@@ -227,6 +247,7 @@ mod tests {
                 "source_id": "1-1",
                 "handler": "sha256:abc",
                 "group": "g",
+                "log": ["one", "two \u{fffd}"],
                 "headers": {
                     "X-Tenant": "7",
                     "x-dead-letter-reason": "dropped",
@@ -236,6 +257,7 @@ mod tests {
                     "x-dead-letter-source-id": "1-1",
                     "x-dead-letter-handler": "sha256:abc",
                     "x-dead-letter-group": "g",
+                    "x-dead-letter-log": "one\ntwo \u{fffd}",
                 },
                 "body": "hi",
                 "body_base64": "aGk=",

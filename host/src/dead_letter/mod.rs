@@ -3,6 +3,7 @@
 //! | command | here |
 //! |---|---|
 //! | `dlq peek` | [`DeadLetters::peek`]: the counts by reason, and the newest |
+//! | `dlq groups` | [`DeadLetters::groups`]: how many died for each cause |
 //! | `dlq show` | [`DeadLetters::find`]: one, whole |
 //! | `dlq replay` | [`DeadLetters::replay_all`]; or [`DeadLetters::scan`] and [`DeadLetters::replay`], page by page |
 //! | `dlq purge` | [`DeadLetters::purge_all`]; or [`DeadLetters::scan`] and [`DeadLetters::delete`] |
@@ -62,6 +63,7 @@ use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
 
 pub mod entry;
+pub mod groups;
 mod list;
 pub mod peek;
 pub mod replay;
@@ -70,6 +72,7 @@ mod served;
 mod two_phase_move;
 
 pub use entry::Entry;
+pub use groups::{Group, Groups};
 pub use peek::Peek;
 pub use replay::{Replay, ReplayOptions, Replayed, Skip};
 pub use scan::{Filter, Scan};
@@ -219,6 +222,14 @@ impl DeadLetters {
     /// [`Error`]; nothing was changed.
     pub async fn peek_for(&self, reasons: &[String], limit: usize) -> Result<Peek, Error> {
         Peek::read(self, reasons, limit).await
+    }
+
+    /// Count the entries that match `filter` by their causes ([`Entry::signature_in`]), as they are now.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed.
+    pub async fn groups(&self, filter: Filter) -> Result<Groups, Error> {
+        Groups::read(self, filter).await
     }
 
     /// Go through the entries that are there now and match `filter`, oldest first.

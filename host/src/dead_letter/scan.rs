@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{DeadLetters, Entry, Error, Kind, list};
+use super::{DeadLetters, Entry, Error, Kind, groups, list};
 use crate::delivery::millis::millis;
 
 /// How many entries are read at first, and at most at once.
@@ -25,6 +25,10 @@ pub struct Filter {
     pub older_than: Option<Duration>,
     /// With each of these headers: a name (ASCII case ignored) and its first value.
     pub headers: Vec<(String, String)>,
+    /// One of these signatures ([`Entry::signature_in`]), or of their ids ([`groups::id_of`]). Empty = any.
+    ///
+    /// [`groups::id_of`]: super::groups::id_of
+    pub signatures: Vec<String>,
     /// Entries that are no dead letters as well.
     pub any_entry: bool,
 }
@@ -36,10 +40,21 @@ impl Filter {
         let reason = entry.reason_in(key);
         let is_reason = self.reasons.is_empty() || self.reasons.iter().any(|r| r == reason);
         is_reason
+            && self.is_signature(entry, key)
             && self.headers.iter().all(|(name, value)| {
                 let found = entry.headers.find(name);
                 found.is_some_and(|found| found == value.as_bytes())
             })
+    }
+
+    fn is_signature(&self, entry: &Entry, key: &str) -> bool {
+        if self.signatures.is_empty() {
+            return true;
+        }
+        let signature = entry.signature_in(key);
+        let id = groups::id_of(&signature);
+        let mut wanted = self.signatures.iter();
+        wanted.any(|wanted| *wanted == id || *wanted == signature)
     }
 
     /// Whether it is a dead letter, or entries like it are named.

@@ -13,6 +13,7 @@
 //! - [`effect`]: what an attempt publishes and writes with its acknowledgement.
 //! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
+//! - [`signature`]: what failures of one cause have in common.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
 //! - [`ledger`]: every delivery this host holds, from claim to settlement.
@@ -30,5 +31,6 @@ pub mod millis;
 pub mod outcome;
 pub mod policy;
 pub(crate) mod rules;
+pub mod signature;
 pub mod text;
 pub mod trace;

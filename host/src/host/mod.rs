@@ -9,6 +9,7 @@
 //! | [`serve`] | `hostler run`: all of this together, until the host drains |
 //! | [`config_watcher`] | live reload of the configuration file and of policies |
 //! | [`rollout`] | new versions of the handler: from its file, and from deploys |
+//! | `listing` | keeps the queue in the list of all queues |
 //! | [`signals`], [`threads`] | how the process is stopped, and on which threads it runs |
 //! | [`supervisor`] | tells systemd when the host is ready, stopping or stuck |
 //!
@@ -19,6 +20,7 @@ pub mod component;
 pub mod config_watcher;
 pub mod connect;
 mod error;
+mod listing;
 pub mod rollout;
 pub mod serve;
 pub mod settings;

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::file_watch::FileWatch;
 use crate::host::{Error, component};
 use crate::redis::connection::Connector;
-use crate::rollout::follower::{Follower, HostSeen, publish_host, record_verdicts};
+use crate::rollout::follower::{Counted, Follower, HostSeen, publish_host, record_verdicts};
 use crate::rollout::handler_file::watch_file;
 use crate::rollout::request::Reload;
 use crate::rollout::store::Store;
@@ -111,6 +111,7 @@ impl Rollout {
         config: &Config,
         consumer: &str,
         (health, status): (&Health, &Status),
+        metrics: &Arc<Metrics>,
         stop: watch::Receiver<bool>,
     ) -> JoinHandle<()> {
         let host = HostSeen {
@@ -119,6 +120,10 @@ impl Rollout {
             hostler: env!("CARGO_PKG_VERSION").to_owned(),
             at_ms: 0,
             accepts_deploys: config.swap.accept_deploys,
+            paused: config.paused,
+            attempts_per_second: None,
+            in_flight: 0,
+            run_ms: None,
             not_ready: Vec::new(),
             rules: Vec::new(),
             rules_refused: None,
@@ -131,10 +136,20 @@ impl Rollout {
                 record_verdicts(Arc::clone(&store), consumer.to_owned(), rejected, kept);
             tokio::spawn(recording);
         }
+        let metrics = Arc::clone(metrics);
+        let counted = move || Counted {
+            attempts: metrics.attempts_ended(),
+            in_flight: u64::try_from(metrics.in_flight.get()).unwrap_or_default(),
+            runs: (
+                metrics.handler_seconds.count(),
+                metrics.handler_seconds.sum(),
+            ),
+        };
         tokio::spawn(publish_host(
             store,
             host,
             (health.clone(), status.clone()),
+            counted,
             self.seen.clone(),
             stop,
         ))

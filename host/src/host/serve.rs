@@ -14,7 +14,7 @@ use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
-use crate::host::{Error, component, supervisor};
+use crate::host::{Error, component, listing, supervisor};
 use crate::queue::kind::QueueOptions;
 use crate::queue::{Guarantee, Queue};
 use crate::redis::startup::StartError;
@@ -25,6 +25,7 @@ use crate::sandbox::Sandbox;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::{Metrics, Summary};
 use crate::telemetry::status::{self, Status};
+use crate::ui::Ui;
 
 /// How long a drained host waits until it has removed itself from the list of hosts.
 const UNLIST_MAX: Duration = Duration::from_millis(500);
@@ -85,13 +86,28 @@ pub async fn serve(
     if let Some(effects) = &config.effects {
         metrics.follow(effects.counts());
     }
+    let mut serving = None;
     if let Some(address) = config.process.admin {
         let bound = admin::bind(address).await?;
         info!(address = %bound.address(), "serving /metrics, /live and /ready");
-        tokio::spawn(bound.serve(Arc::clone(&metrics), health.clone(), status.clone()));
+        serving = Some(bound);
     }
     let mut connected = Connected::new(&config.redis, "run").await?;
     connected.watch();
+    if let Some(bound) = serving {
+        let dashboard = config.process.ui.as_ref().map(|dashboard| {
+            let is_local = bound.address().ip().is_loopback();
+            let ui = Ui::new(
+                connected.connector.clone(),
+                dashboard.token.clone(),
+                is_local,
+            );
+            tokio::spawn(ui.clone().observe());
+            ui.router()
+        });
+        let (health, status) = (health.clone(), status.clone());
+        tokio::spawn(bound.serve(Arc::clone(&metrics), health, status, dashboard));
+    }
     let host = Host {
         connected: &connected,
         metrics,
@@ -165,7 +181,13 @@ impl Host<'_> {
         };
         let (drained, until_drained) = watch::channel(false);
         let shown = (&self.health, &self.status);
-        let shown = rollout.show(&config, queue.consumer(), shown, until_drained);
+        self.attempts.spawn(listing::keep_listed(
+            connector.link("queues"),
+            &config,
+            self.status.clone(),
+        ));
+        let metrics = &self.metrics;
+        let shown = rollout.show(&config, queue.consumer(), shown, metrics, until_drained);
         let (control, commands) = mpsc::channel(CONTROLS_MAX);
         self.attempts.spawn(watcher.run(control.clone()));
         let driver = Driver::new(

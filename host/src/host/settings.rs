@@ -19,6 +19,7 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
     let defaults = runtime::Settings::new(config.policy.clone());
     runtime::Settings {
         ledger: ledger::Settings {
+            paused: config.paused,
             checked_acks: !config.outlets.is_empty()
                 || config.sandbox.grants.key_value.is_some()
                 || config.dedup.is_some(),
@@ -53,6 +54,7 @@ pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
         policy: config.policy.clone(),
         ttl: config.ttl,
         queue: options.rules(),
+        paused: config.paused,
     }
 }
 

@@ -80,6 +80,8 @@ pub struct Settlement {
     pub action: SettleAction,
     /// The digest of the handler that ran or would have run: for a dead letter.
     pub handler: Arc<str>,
+    /// The end of the log of the last attempt: for a dead letter.
+    pub log: Option<Arc<str>>,
     /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
     /// to live of the queue says: for a dead letter, whose copy has no such limit.
     pub expires_at_ms: Option<u64>,
@@ -96,6 +98,7 @@ impl Settlement {
             count,
             action,
             handler: Arc::from(""),
+            log: None,
             expires_at_ms: None,
             effects: None,
         }

@@ -136,6 +136,35 @@ pub(crate) fn fields(command: &'static str, value: Value) -> Result<Vec<(Bytes, 
         .collect()
 }
 
+/// The members of a sorted set with their scores, which are whole numbers that are never negative.
+pub(crate) fn scored(command: &'static str, value: Value) -> Result<Vec<(Bytes, u64)>, Error> {
+    let items = array(command, value)?;
+    // RESP3 has pairs, RESP2 a flat array.
+    let is_paired = items.iter().all(|item| matches!(item, Value::Array(_)));
+    let pairs = match is_paired {
+        true => {
+            let pairs = items.into_iter().map(|pair| tuple(command, pair));
+            pairs
+                .map(|pair| pair.map(|[member, score]| (member, score)))
+                .collect::<Result<Vec<_>, Error>>()?
+        }
+        false => pairs(command, Value::Array(items))?,
+    };
+    let scored = pairs.into_iter().map(|(member, score)| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates"
+        )]
+        let score = match score {
+            Value::Double(score) => score as u64,
+            other => count(command, &other)?,
+        };
+        Ok((bytes(command, member)?, score))
+    });
+    scored.collect()
+}
+
 /// Named values of an `XINFO`-like reply, looked up by name.
 pub(crate) struct Info {
     command: &'static str,

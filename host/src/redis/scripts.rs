@@ -158,6 +158,8 @@ scripts! {
     RequestVersion = ["time"] "request_version";
     /// Report the state of a host.
     Seen = ["time"] "seen";
+    /// List a queue.
+    Register = ["time"] "register";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
     /// Move one dead letter back.

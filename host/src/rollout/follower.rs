@@ -40,6 +40,8 @@ const _: () = assert!(2 * POLL_EVERY.as_millis() < NOTICED_WITHIN.as_millis());
 /// The time between two publications of a host's state, and the time until one expires.
 const PUBLISH_EVERY: Duration = Duration::from_secs(5);
 const PUBLISH_TTL: Duration = Duration::from_secs(15);
+/// A rate is measured over this time at least.
+const RATE_OVER: Duration = Duration::from_secs(2);
 /// Changes within this time are published together.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 
@@ -333,6 +335,18 @@ pub struct HostSeen {
     pub at_ms: u64,
     /// Whether the host accepts deploys.
     pub accepts_deploys: bool,
+    /// The queue is paused on this host.
+    #[serde(default)]
+    pub paused: bool,
+    /// Attempts that ended in a second, lately; `None` = not known yet.
+    #[serde(default)]
+    pub attempts_per_second: Option<f64>,
+    /// Attempts that run now.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// How long attempts took lately on average, in milliseconds; `None` = there were none.
+    #[serde(default)]
+    pub run_ms: Option<f64>,
     /// The reasons why the host is not ready; empty = it is ready.
     pub not_ready: Vec<String>,
     /// The live settings that the host goes by; empty if it is too old to say them.
@@ -346,6 +360,12 @@ pub struct HostSeen {
 }
 
 impl HostSeen {
+    /// The hosts in these texts. Texts of another version of hostler may not parse: they are left out.
+    pub fn parse_all(texts: &[String]) -> Vec<Self> {
+        let hosts = texts.iter().map(|text| serde_json::from_str(text));
+        hosts.filter_map(Result::ok).collect()
+    }
+
     /// `ready`; `stopped` if the host runs no handler until somebody mends it; else `not ready`.
     pub fn state(&self) -> &'static str {
         let stopped = |reason: &String| cause_of(reason) == Cause::Handler.label();
@@ -375,11 +395,18 @@ pub async fn publish_host(
     store: Arc<Store>,
     mut host: HostSeen,
     (health, status): (Health, Status),
+    counted: impl Fn() -> Counted,
     mut seen: watch::Receiver<VersionsSeen>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut refused = false;
+    let mut rate = Rate::new(counted());
     loop {
+        let counts = counted();
+        host.in_flight = counts.in_flight;
+        rate.at(counts);
+        host.attempts_per_second = rate.per_second;
+        host.run_ms = rate.run_ms;
         host.handler = seen.borrow_and_update().clone();
         host.at_ms = wall_clock_ms();
         let reasons = health.impediments();
@@ -391,6 +418,7 @@ pub async fn publish_host(
             .collect();
         host.rules.clone_from(&shown.rules);
         host.rules_refused.clone_from(&shown.refused);
+        host.paused = shown.paused;
         let text = serde_json::to_string(&host).unwrap_or_default();
         match store
             .publish_host(&host.consumer, Some(&text), PUBLISH_TTL)
@@ -418,6 +446,53 @@ pub async fn publish_host(
     .is_err()
     {
         debug!("could not remove the state of this host");
+    }
+}
+
+/// What a host counts, for its published state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Attempts that have ended.
+    pub attempts: u64,
+    /// Attempts that run now.
+    pub in_flight: u64,
+    /// Attempts whose time was measured, and how long they took together.
+    pub runs: (u64, Duration),
+}
+
+/// How fast counts grow.
+#[derive(Debug)]
+struct Rate {
+    at: Instant,
+    counts: Counted,
+    per_second: Option<f64>,
+    run_ms: Option<f64>,
+}
+
+impl Rate {
+    fn new(counts: Counted) -> Self {
+        Self {
+            at: Instant::now(),
+            counts,
+            per_second: None,
+            run_ms: None,
+        }
+    }
+
+    /// Take the counts of now, unless the last ones are too young to say more.
+    fn at(&mut self, counts: Counted) {
+        let elapsed = self.at.elapsed();
+        if elapsed < RATE_OVER {
+            return;
+        }
+        let one_digit = |number: f64| (number * 10.0).round() / 10.0;
+        let more = counts.attempts.saturating_sub(self.counts.attempts) as f64;
+        self.per_second = Some(one_digit(more / elapsed.as_secs_f64()));
+        let runs = counts.runs.0.saturating_sub(self.counts.runs.0);
+        let took = counts.runs.1.saturating_sub(self.counts.runs.1);
+        self.run_ms = (runs > 0).then(|| one_digit(took.as_secs_f64() * 1_000.0 / runs as f64));
+        self.at = Instant::now();
+        self.counts = counts;
     }
 }
 

@@ -21,6 +21,7 @@
 //! how a host starts, where no other host runs. A verdict contains the digest of the version, because a
 //! number may be used again after Redis has lost its data.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value};
@@ -60,7 +61,7 @@ const COMMAND: &str = "versions";
 
 /// The versions of one queue.
 pub struct Store {
-    link: Link,
+    link: Arc<Link>,
     key: String,
 }
 
@@ -163,8 +164,13 @@ pub enum Fetched {
 impl Store {
     /// The versions of the queue with this key.
     pub fn new(link: Link, key: &str) -> Self {
+        Self::sharing(Arc::new(link.of(key)), key)
+    }
+
+    /// The same over a connection that others use as well: for readers of many queues.
+    pub fn sharing(link: Arc<Link>, key: &str) -> Self {
         Self {
-            link: link.of(key),
+            link,
             key: key.to_owned(),
         }
     }

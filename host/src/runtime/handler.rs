@@ -25,6 +25,8 @@ pub struct Report {
     pub log_bytes_dropped: u64,
     /// What happens with the acknowledgement, if the outcome is one.
     pub effects: Option<Arc<Effects>>,
+    /// The end of the log of an attempt that did not ack.
+    pub log: Option<Arc<str>>,
 }
 
 impl Report {
@@ -35,6 +37,7 @@ impl Report {
             digest,
             log_bytes_dropped: 0,
             effects: None,
+            log: None,
         }
     }
 }

@@ -18,10 +18,19 @@ pub struct Job {
     pub expires_at_ms: Option<u64>,
     /// The gate knows that its body parses.
     pub is_decoded: AtomicBool,
-    /// The handler of its last attempt. A dead letter names it.
-    handler: Mutex<Option<Arc<str>>>,
+    /// Its last attempt, if that did not end in an ack: for its dead letter.
+    last: Mutex<Option<LastAttempt>>,
     /// The effects of the attempt that ended in an ack.
     effects: Mutex<Option<Arc<Effects>>>,
+}
+
+/// An attempt that did not end in an ack.
+#[derive(Clone, Debug)]
+pub struct LastAttempt {
+    /// The digest of the handler.
+    pub handler: Arc<str>,
+    /// The end of its log, if it wrote anything.
+    pub log: Option<Arc<str>>,
 }
 
 impl Job {
@@ -31,14 +40,14 @@ impl Job {
             expires_at_ms,
             is_decoded: AtomicBool::new(false),
             claim: Arc::new(claim),
-            handler: Mutex::new(None),
+            last: Mutex::new(None),
             effects: Mutex::new(None),
         }
     }
 
-    /// Remember the handler of an attempt that did not end in an ack.
-    pub fn ran_on(&self, digest: Arc<str>) {
-        *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
+    /// Remember an attempt that did not end in an ack.
+    pub fn failed(&self, attempt: LastAttempt) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt);
     }
 
     /// Remember the effects of the attempt that ended in an ack; `None` = that attempt is void.
@@ -54,9 +63,9 @@ impl Job {
             .clone()
     }
 
-    /// The handler of its last attempt.
-    pub fn handler(&self) -> Option<Arc<str>> {
-        self.handler
+    /// Its last attempt, if that did not end in an ack.
+    pub fn last(&self) -> Option<LastAttempt> {
+        self.last
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()

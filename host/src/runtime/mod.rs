@@ -95,6 +95,8 @@ pub struct Rules {
     pub ttl: Option<Duration>,
     /// Where dead letters go, how long the queue may be.
     pub queue: queue::Rules,
+    /// The queue is paused.
+    pub paused: bool,
 }
 
 /// Stop when there is nothing to do.
@@ -130,6 +132,7 @@ impl Settings {
             ledger: LedgerSettings {
                 policy,
                 checked_acks: false,
+                paused: false,
                 concurrency: 16,
                 batch: 1,
                 prefetch_max: 1024,

@@ -30,6 +30,7 @@ impl Handler for NoOp {
             digest: Arc::clone(&self.digest),
             log_bytes_dropped: 0,
             effects: None,
+            log: None,
         }
     }
 

@@ -170,7 +170,7 @@ impl Reporter {
         let message_id = || printable(&job.claim.message.id);
         // A line about an attempt names the handler that ran, if any has.
         let ran = match how {
-            Closed::Settled(_) => job.handler(),
+            Closed::Settled(_) => job.last().map(|last| last.handler),
             _ => None,
         };
         let handler = ran.as_deref();
@@ -569,6 +569,12 @@ impl Reporter {
             let dropped = std::mem::take(&mut self.dropped_unlogged);
             warn!(dropped, "the buffer is full: messages were dropped");
         }
+    }
+
+    /// The queue is paused, or not.
+    pub(super) fn paused(&self, paused: bool) {
+        set(&self.metrics.paused, u64::from(paused));
+        self.status.paused(paused);
     }
 
     /// What runs and what is held, after each turn of the loop.

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tracing::warn;
 
 use crate::delivery::batch::Pieces;
-use crate::delivery::outcome::Fault;
+use crate::delivery::outcome::{Fault, Outcome};
 use crate::rollout::versions::{Origin, Versions, View};
 use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
 use crate::sandbox::{self, BatchEffects, Sandbox, World};
@@ -66,6 +66,7 @@ impl Sandboxed {
                 digest,
                 log_bytes_dropped: report.log_bytes_dropped,
                 effects: report.effects,
+                log: report.log,
             },
             Err(_) => {
                 // The state of the slot may be half-changed.
@@ -88,12 +89,17 @@ impl Sandboxed {
         while let Some(piece) = pieces.next_piece() {
             let asked: Vec<_> = calls[piece.clone()].iter().map(|(_, call)| *call).collect();
             let call = AssertUnwindSafe(sandbox.call_batch(slot, &asked));
-            let (answer, mut log_bytes_dropped, effects) = match call.catch_unwind().await {
-                Ok(report) => (report.answer, report.log_bytes_dropped, report.effects),
+            let (answer, mut log_bytes_dropped, effects, log) = match call.catch_unwind().await {
+                Ok(report) => (
+                    report.answer,
+                    report.log_bytes_dropped,
+                    report.effects,
+                    report.log,
+                ),
                 Err(_) => {
                     // The state of the slot may be half-changed.
                     *slot = sandbox::Slot::default();
-                    (Err(host_panic()), 0, BatchEffects::default())
+                    (Err(host_panic()), 0, BatchEffects::default(), None)
                 }
             };
             let fault = answer.as_ref().err().cloned();
@@ -103,6 +109,7 @@ impl Sandboxed {
                         let (place, _) = calls[piece.start + nth];
                         let report = Report {
                             effects: effects.of(nth, &outcome),
+                            log: log.clone().filter(|_| outcome != Outcome::Ack),
                             outcome,
                             digest: Arc::clone(digest),
                             // The bytes of the whole call count once.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cancelled::Cancelled;
-use super::fault::{ErrorContext, host_panic, quoting};
+use super::fault::{ErrorContext, backtrace, host_panic, quoting};
 use super::headers::Headers;
 use super::host::{Acting, Attempt, Input, Shared};
 use super::instance::{Live, Slot};
@@ -17,6 +17,7 @@ use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
+use crate::delivery::text::truncated;
 
 /// The input of an attempt.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,8 @@ pub struct Report {
     pub effects: Option<Arc<Effects>>,
     /// How many effects an attempt held that did not ack: they never happen.
     pub discarded: usize,
+    /// The end of the log of an attempt that did not ack, if it wrote anything.
+    pub log: Option<Arc<str>>,
 }
 
 /// The result of a batch.
@@ -67,6 +70,8 @@ pub struct BatchReport {
     pub log_bytes_dropped: u64,
     /// The effects of its messages.
     pub effects: BatchEffects,
+    /// The end of the log of the call, if one of its messages is not acked, and it wrote anything.
+    pub log: Option<Arc<str>>,
 }
 
 /// The effects of each message of a call, if they may have any.
@@ -113,6 +118,7 @@ impl Loaded {
             memory_bytes: report.memory_bytes,
             fresh: report.fresh,
             log_bytes_dropped: report.log_bytes_dropped,
+            log: report.log,
         }
     }
 
@@ -159,7 +165,16 @@ impl Loaded {
         let log_bytes_dropped = live.store.data_mut().finish();
         let acting = std::mem::take(&mut live.store.data_mut().attempt.acting);
         let memory_bytes = live.store.data().limiter.memory_bytes();
+        let trapped_in = match &end {
+            End::Returned(Err(error)) => backtrace(error),
+            _ => None,
+        };
         let answered = self.conclude(end, &live);
+        let is_acked = |answer: &Answer| matches!(answer, Answer::Ack);
+        let log = match &answered {
+            Ok(answers) if answers.iter().all(is_acked) => None,
+            _ => self.end_of_log(&live, trapped_in),
+        };
         // An instance is dropped after a fault.
         let closed =
             if answered.is_ok() && live.record_answers(messages.len(), memory_bytes, &self.reuse) {
@@ -184,7 +199,30 @@ impl Loaded {
             fresh,
             log_bytes_dropped,
             effects: BatchEffects(acting.into_iter().map(|a| Arc::new(a.effects)).collect()),
+            log,
         }
+    }
+
+    /// What a failed attempt wrote last, and the functions that it trapped in. These have half of the room at
+    /// most.
+    fn end_of_log(&self, live: &Live, trapped_in: Option<String>) -> Option<Arc<str>> {
+        let max = self.shared.limits.log_tail;
+        let mut functions = trapped_in.unwrap_or_default();
+        if functions.len() > max / 2 {
+            let kept = truncated(&functions, max / 2);
+            let end = kept.rfind('\n').unwrap_or_default();
+            functions.truncate(end);
+        }
+        let room = match functions.len() {
+            0 => max,
+            length => max - length - 1,
+        };
+        let mut log = live.store.data().log_tail(room);
+        if !log.is_empty() && !functions.is_empty() {
+            log.push('\n');
+        }
+        log.push_str(&functions);
+        (!log.is_empty()).then(|| log.into())
     }
 
     /// The value or the fault of an attempt.

@@ -16,8 +16,31 @@ use crate::delivery::text::{format_up_to, printable, truncate_utf8};
 /// Function names in a fault's detail, innermost first.
 const FRAMES_NAMED: usize = 4;
 
-/// Bytes of a function's name in a fault's detail.
+/// Function names in a backtrace.
+const FRAMES_MAX: usize = 32;
+
+/// Bytes of a function's name.
 const NAME_MAX: usize = 96;
+
+/// The line above the functions of a backtrace, in the log of an attempt.
+pub const BACKTRACE: &str = "wasm backtrace:";
+
+/// Parts of the names of functions that only carry out a panic. They say nothing about its place.
+const MACHINERY: [&str; 13] = [
+    "panicking::",
+    "rust_panic",
+    "rust_begin_unwind",
+    "__rust_start_panic",
+    "panic_abort",
+    "unwrap_failed",
+    "expect_failed",
+    "slice_index_fail",
+    "slice_error_fail",
+    "handle_alloc_error",
+    "__rust_abort",
+    "__rust_end_short_backtrace",
+    "runtime.runtimePanic",
+];
 
 /// A message of wasmtime, whose error type is private.
 const TRANSFER_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
@@ -197,24 +220,49 @@ impl Denied {
     }
 }
 
-/// Append the innermost guest functions, if the component has names.
+/// Append the innermost guest functions, if the component has names: without those that only carry out a
+/// panic, unless there are no others.
 fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
         return detail;
     };
-    let names = trace
-        .frames()
-        .iter()
-        .filter_map(|frame| frame.func_name())
-        .take(FRAMES_NAMED);
-    for (position, name) in names.enumerate() {
-        // The component chooses its names: escape and bound them. A mangled name can stand for a text
-        // thousands of times as long.
-        let name = rustc_demangle::demangle(name);
-        let mut name = printable(&format_up_to(NAME_MAX, format_args!("{name:#}")));
-        truncate_utf8(&mut name, NAME_MAX);
+    let names: Vec<String> = named(trace)
+        .take(FRAMES_MAX)
+        .map(|(_, name)| name)
+        .collect();
+    let place = names.iter().position(|name| !is_machinery(name));
+    let names = names.iter().skip(place.unwrap_or_default());
+    for (position, name) in names.take(FRAMES_NAMED).enumerate() {
         detail.push_str(if position == 0 { ", in " } else { " < " });
-        detail.push_str(&name);
+        detail.push_str(name);
     }
     detail
+}
+
+/// The guest functions in which an error occurred, innermost first, one line each; `None` if the component
+/// has no names.
+pub(super) fn backtrace(error: &wasmtime::Error) -> Option<String> {
+    let trace = error.downcast_ref::<WasmBacktrace>()?;
+    let lines: Vec<String> = named(trace)
+        .take(FRAMES_MAX)
+        .map(|(position, name)| format!("{position:>4}: {name}"))
+        .collect();
+    (!lines.is_empty()).then(|| format!("{BACKTRACE}\n{}", lines.join("\n")))
+}
+
+/// The frames with names, demangled, and their positions. The component chooses its names: they are escaped
+/// and bounded. A mangled name can stand for a text thousands of times as long.
+fn named(trace: &WasmBacktrace) -> impl Iterator<Item = (usize, String)> {
+    let frames = trace.frames().iter().enumerate();
+    frames.filter_map(|(position, frame)| {
+        let name = rustc_demangle::demangle(frame.func_name()?);
+        let mut name = printable(&format_up_to(NAME_MAX, format_args!("{name:#}")));
+        truncate_utf8(&mut name, NAME_MAX);
+        Some((position, name))
+    })
+}
+
+/// Whether a function only carries out a panic, or ends the process.
+fn is_machinery(name: &str) -> bool {
+    name == "abort" || name == "raise" || MACHINERY.iter().any(|part| name.contains(part))
 }

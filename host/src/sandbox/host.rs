@@ -355,6 +355,12 @@ impl Host {
         published.map_err(|why| Unpublished::Refused { to, why })
     }
 
+    /// The last lines that the attempt wrote, of at most so many bytes.
+    pub(super) fn log_tail(&self, max: usize) -> String {
+        let log = self.wasi.as_ref().map(|wasi| lock(&wasi.log));
+        log.map_or_else(String::new, |log| log.tail(max))
+    }
+
     /// The last line that the attempt wrote to stderr, bounded and printable.
     pub(super) fn last_line(&self) -> Option<String> {
         let log = self.wasi.as_ref()?.log.lock();

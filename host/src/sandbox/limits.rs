@@ -39,6 +39,8 @@ pub struct Limits {
     /// Bytes per second of the log events of stdout and stderr, of all attempts; excess is dropped and
     /// counted.
     pub log_rate: usize,
+    /// Bytes of the end of an attempt's log that are kept for the report about it, if the attempt fails.
+    pub log_tail: usize,
     /// Bytes of the component's file.
     pub component: u64,
     /// The time to compile it. Applies to [`Compiler::Child`](super::Compiler::Child).
@@ -66,6 +68,7 @@ impl Default for Limits {
             log_attempt: 64 * KIB,
             log_line: 8 * KIB,
             log_rate: MIB,
+            log_tail: 4 * KIB,
             component: 64 * MIB as u64,
             compile_time: Duration::from_secs(60),
             compile_memory: 2048 * MIB as u64,

@@ -1,6 +1,7 @@
 //! Turns the stdout and stderr of handlers into bounded lines, one log event each.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ const WRITE_MAX: usize = 16 << 10;
 
 /// Bytes of the last line on stderr that a fault quotes.
 const LAST_LINE_MAX: usize = 256;
+
+/// The most lines that the end of a log keeps.
+const TAIL_LINES_MAX: usize = 200;
 
 /// Rust ends the first panic of an instance with this line. It says nothing about the panic.
 const RUST_NOTE: &[u8] = b"note: run with `RUST_BACKTRACE";
@@ -220,6 +224,7 @@ pub(super) struct GuestLog {
     stdout: PartialLine,
     stderr: PartialLine,
     last_line: Vec<u8>,
+    tail: Tail,
     /// Where stdout is kept, and not logged.
     kept: Option<Kept>,
 }
@@ -232,6 +237,64 @@ pub(super) struct Kept {
     max: usize,
     /// It wrote more than `max` bytes.
     pub(super) is_cut: bool,
+}
+
+/// The last lines of an attempt, of all its outputs, as they are logged.
+#[derive(Debug)]
+struct Tail {
+    lines: VecDeque<String>,
+    /// The bytes of the lines, with their ends.
+    bytes: usize,
+    max: usize,
+}
+
+impl Tail {
+    fn new(max: usize) -> Self {
+        Self {
+            lines: VecDeque::new(),
+            bytes: 0,
+            max,
+        }
+    }
+
+    fn push(&mut self, mut line: String) {
+        if self.max == 0 || line.as_bytes().starts_with(RUST_NOTE) {
+            return;
+        }
+        truncate_utf8(&mut line, self.max - 1);
+        self.bytes += line.len() + 1;
+        self.lines.push_back(line);
+        while self.bytes > self.max || self.lines.len() > TAIL_LINES_MAX {
+            let Some(oldest) = self.lines.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.len() + 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.lines.clear();
+        self.bytes = 0;
+    }
+
+    /// The newest lines, as many as have so many bytes together.
+    fn text(&self, max: usize) -> String {
+        let (mut bytes, mut skipped) = (self.bytes, 0);
+        for line in &self.lines {
+            if bytes <= max {
+                break;
+            }
+            bytes -= line.len() + 1;
+            skipped += 1;
+        }
+        let lines: Vec<&str> = self
+            .lines
+            .iter()
+            .skip(skipped)
+            .map(String::as_str)
+            .collect();
+        lines.join("\n")
+    }
 }
 
 /// An unfinished line.
@@ -252,6 +315,7 @@ impl GuestLog {
             stdout: PartialLine::default(),
             stderr: PartialLine::default(),
             last_line: Vec::new(),
+            tail: Tail::new(limits.log_tail),
             kept: None,
         }
     }
@@ -276,6 +340,7 @@ impl GuestLog {
         self.left = limits.log_attempt;
         self.dropped = 0;
         self.last_line.clear();
+        self.tail.clear();
     }
 
     /// The last line that this attempt wrote to stderr, with the indented lines below it: an
@@ -284,6 +349,12 @@ impl GuestLog {
     pub(super) fn last_line(&self) -> Option<String> {
         let text = printable(&String::from_utf8_lossy(&self.last_line));
         (!text.is_empty()).then(|| truncated(&text, LAST_LINE_MAX).to_owned())
+    }
+
+    /// The last lines that this attempt wrote, of at most so many bytes together, those among them that the
+    /// limits have dropped from the log.
+    pub(super) fn tail(&self, max: usize) -> String {
+        self.tail.text(max)
     }
 
     fn remember(&mut self, line: &[u8]) {
@@ -322,10 +393,11 @@ impl GuestLog {
         let cost = line.len().max(LINE_COST_MIN);
         if cost <= self.left && self.rate.take(self.context.event_bytes(&line)) {
             self.left -= cost;
-            self.emit(Stream::Log, Some(level), line);
+            self.emit(Stream::Log, Some(level), &line);
         } else {
             self.dropped += line.len() as u64;
         }
+        self.tail.push(line);
     }
 
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
@@ -380,10 +452,11 @@ impl GuestLog {
             let cost = text.len().max(LINE_COST_MIN);
             if cost <= self.left && self.rate.take(self.context.event_bytes(&text)) {
                 self.left -= cost;
-                self.emit(stream, None, text);
+                self.emit(stream, None, &text);
             } else {
                 self.dropped += bytes.len() as u64;
             }
+            self.tail.push(text);
         }
         // The buffer is kept for the next line.
         let mut bytes = bytes;
@@ -425,7 +498,7 @@ impl GuestLog {
         }
     }
 
-    fn emit(&self, stream: Stream, level: Option<Level>, mut text: String) {
+    fn emit(&self, stream: Stream, level: Option<Level>, text: &str) {
         match &self.context.sink {
             LogSink::Tracing => {
                 macro_rules! event {
@@ -452,9 +525,10 @@ impl GuestLog {
                 }
             }
             LogSink::Capture(capture) => {
-                if let Some(level) = level {
-                    text = format!("{}: {text}", level.label());
-                }
+                let text = match level {
+                    Some(level) => format!("{}: {text}", level.label()),
+                    None => text.to_owned(),
+                };
                 capture.push(LogLine { stream, text });
             }
         }
@@ -558,6 +632,37 @@ mod tests {
         ] {
             assert_eq!(last_line(text).as_deref(), line, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_in_their_order_and_bounded() {
+        let limits = Limits {
+            log_attempt: 0,
+            log_tail: 20,
+            ..Limits::default()
+        };
+        let mut log = log(&limits);
+        assert_eq!(log.tail(20), "");
+        log.write(Stream::Stdout, b"one\n");
+        log.write(
+            Stream::Stderr,
+            b"two\n\nnote: run with `RUST_BACKTRACE=1`\n",
+        );
+        log.write(Stream::Stdout, b"unfinished");
+        log.finish();
+        assert_eq!(log.tail(20), "one\ntwo\nunfinished");
+        assert_eq!(log.tail(15), "two\nunfinished");
+        assert_eq!(log.tail(5), "");
+        log.write(Stream::Stdout, "\u{1b}é".repeat(50).as_bytes());
+        log.finish();
+        assert_eq!(log.tail(20), "\\u{1b}é\\u{1b}é\\u{");
+        for n in 0..10_000 {
+            log.write(Stream::Stdout, format!("{n}\n").as_bytes());
+        }
+        assert_eq!(log.tail(20), "9996\n9997\n9998\n9999");
+        let context = log.context.clone();
+        log.begin(context, &limits);
+        assert_eq!(log.tail(20), "");
     }
 
     #[test]

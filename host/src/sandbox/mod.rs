@@ -55,6 +55,7 @@ pub use call::{BatchEffects, BatchReport, Call, Report};
 pub use cancelled::Cancelled;
 pub use compile::Start;
 pub use error::LoadError;
+pub use fault::BACKTRACE;
 pub use grants::{Directory, Grants, Import, Need, Values};
 pub use instance::Slot;
 pub use limits::Limits;

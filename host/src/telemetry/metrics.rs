@@ -216,6 +216,8 @@ metrics! {
     /// Messages of a subscription dropped because the buffer was full.
     pub buffer_dropped: Counter;
 
+    /// 1 if the queue is paused on this host, else 0.
+    pub paused: Gauge;
     /// Handlers that run now.
     pub in_flight: Gauge;
     /// Deliveries that this host holds, running or waiting.
@@ -377,6 +379,12 @@ impl Metrics {
         text
     }
 
+    /// How many attempts have ended.
+    pub fn attempts_ended(&self) -> u64 {
+        let rows = self.attempts.rows.iter().chain(&self.faults.rows);
+        rows.map(|(_, counter)| counter.get()).sum()
+    }
+
     /// What happened, in the shape of `--summary json`.
     pub fn summary(&self) -> Summary {
         let of = |label: fn(Reason) -> usize, reason| self.dispositions.at(label(reason)).get();
@@ -389,14 +397,8 @@ impl Metrics {
                 .filter(|(_, n)| *n > 0)
                 .collect::<BTreeMap<_, _>>()
         };
-        let answered: u64 = self
-            .attempts
-            .rows
-            .iter()
-            .map(|(_, counter)| counter.get())
-            .sum();
         Summary {
-            attempts: answered + faults.iter().map(|(_, n)| n).sum::<u64>(),
+            attempts: self.attempts_ended(),
             acked: self.dispositions.at(ACKNOWLEDGED).get(),
             requeued: self.dispositions.at(REQUEUED).get(),
             discarded: Reason::ALL

@@ -28,14 +28,16 @@ pub struct Shown {
     pub rules: Vec<ActiveRule>,
     /// Why the rules that the host has read are not active; `None` = they are active.
     pub refused: Option<String>,
+    /// The queue is paused on this host.
+    pub paused: bool,
     /// Recent faults, newest first.
     pub faults: VecDeque<Fault>,
 }
 
 impl Shown {
-    /// Whether the rules are other ones, or are refused for another reason.
+    /// Whether the rules are other ones, or are refused for another reason, or the queue is paused or resumed.
     pub fn is_other_than(&self, other: &Self) -> bool {
-        self.rules != other.rules || self.refused != other.refused
+        self.rules != other.rules || self.refused != other.refused || self.paused != other.paused
     }
 }
 
@@ -101,6 +103,11 @@ impl Status {
     /// Set why the rules that were read are not active; `None` = they are active.
     pub fn refused(&self, why: Option<String>) {
         self.lock().refused = why;
+    }
+
+    /// Set whether the queue is paused.
+    pub fn paused(&self, paused: bool) {
+        self.lock().paused = paused;
     }
 
     /// Add the fault of an attempt. If there are too many faults, the oldest one is dropped.

@@ -29,6 +29,9 @@ headers! {
     ATTEMPTS = "x-dead-letter-attempts";
     /// The digest of the handler of the last attempt.
     HANDLER = "x-dead-letter-handler";
+    /// The end of the log of the last attempt, if it wrote anything: whole lines, and the functions in which it
+    /// trapped. `dead_letter.log` bounds it. A replayed copy does not have it.
+    LOG = "x-dead-letter-log";
     /// The consumer group in which the message died; absent in a list.
     GROUP = "x-dead-letter-group";
     /// The queue in which the message died first. This header never changes.
@@ -55,13 +58,14 @@ headers! {
 
 /// Headers of the original that are not copied. Each of them is either written anew, or belongs to
 /// one delivery, one queue or one replay only.
-const OWNED: [&str; 17] = [
+const OWNED: [&str; 18] = [
     REASON,
     DETAIL,
     SOURCE,
     SOURCE_ID,
     ATTEMPTS,
     HANDLER,
+    LOG,
     GROUP,
     LAST_DEATH_QUEUE,
     LAST_DEATH_REASON,
@@ -88,6 +92,8 @@ pub struct Context<'a> {
     pub rejection: &'a Rejection,
     /// The digest of the handler that ran or would have run.
     pub handler: &'a str,
+    /// The end of the log of the attempt, if it wrote anything.
+    pub log: Option<&'a str>,
     /// Now, in epoch milliseconds.
     pub now_ms: u64,
     /// When the message expires by the time to live of its queue, in epoch milliseconds. Its header
@@ -177,7 +183,7 @@ impl Rewrite {
     fn new(headers: &Headers, context: &Context<'_>) -> Self {
         let mut rewrite = Self {
             dropped: OWNED.to_vec(),
-            added: Vec::with_capacity(14),
+            added: Vec::with_capacity(15),
         };
         // A value that is not a time expires nothing, so it stays.
         if headers.find_number(EXPIRES_AT).is_some() {
@@ -196,6 +202,9 @@ impl Rewrite {
         rewrite.add(SOURCE_ID, context.source_id.to_owned());
         rewrite.add(ATTEMPTS, rejection.attempts.to_string());
         rewrite.add(HANDLER, context.handler.to_owned());
+        if let Some(log) = context.log {
+            rewrite.add(LOG, log.to_owned());
+        }
         if let Some(group) = context.group {
             rewrite.add(GROUP, group.to_owned());
         }

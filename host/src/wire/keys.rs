@@ -228,6 +228,9 @@ pub fn policy(key: &str) -> String {
 /// The hash of the policies for all queues that match a pattern.
 pub const POLICIES: &str = "hostler:policies";
 
+/// The sorted set of the queues that hosts serve.
+pub const QUEUES: &str = "hostler:queues";
+
 /// The record of a dead letter that is moved in steps, in the slot of its dead-letter queue.
 pub fn moving(key: &str, id: &str) -> String {
     derived(key, &format!("moving:{id}"))

@@ -116,6 +116,7 @@ async fn fill(connector: &Connector, source: &str, dead: &str, load: &Load) -> R
         group: Some("bench"),
         rejection: &rejection,
         handler: "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+        log: None,
         now_ms: wall_clock_ms(),
         expires_at_ms: None,
     };

@@ -65,6 +65,7 @@ impl Handler for TracingHandler {
             digest: Arc::clone(sandbox.digest()),
             log_bytes_dropped: report.log_bytes_dropped,
             effects: report.effects,
+            log: report.log,
         }
     }
 

@@ -18,6 +18,11 @@ pub(super) struct Which {
     #[arg(long = "reason", value_name = "REASON", value_parser = reason)]
     reasons: Vec<String>,
 
+    /// Only entries that died for this cause: its id, as `hostler dlq groups`
+    /// shows it; may be repeated
+    #[arg(long = "signature", value_name = "ID")]
+    signatures: Vec<String>,
+
     /// Only the entry with this id in the dead-letter queue; may be repeated
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<String>,
@@ -64,6 +69,7 @@ impl Which {
             ids: self.ids.clone(),
             older_than: self.older_than,
             headers: self.headers.clone(),
+            signatures: self.signatures.clone(),
             any_entry: self.any_entry,
         }
     }

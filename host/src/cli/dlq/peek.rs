@@ -6,6 +6,7 @@ use crate::cli::flags::{Flags, Reach};
 use crate::cli::text::{count, cut, or_dash, time_to_seconds, wrapped};
 use crate::cli::{Variables, output};
 use crate::dead_letter::{Entry, Peek};
+use crate::sandbox::BACKTRACE;
 
 /// Columns of the terminal that rows are made for.
 const WIDTH: usize = 80;
@@ -15,13 +16,16 @@ const REASON_WIDTH: usize = 14;
 const ATTEMPTS_WIDTH: usize = 8;
 /// How much of a detail is shown, in lines.
 const DETAIL_LINES: usize = 2;
+/// How many lines of the end of a log are shown.
+const LOG_LINES: usize = 3;
 /// How the lines below the row of an entry begin.
 const INDENT: &str = "  ";
 
 /// Show how many messages died for each reason, and the newest ones
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Below each entry: where it died, its detail, its body, each cut.
+Below each entry: where it died, its detail, the last lines of the log of its
+attempt, its body, each cut.
 
 Examples:
   hostler dlq peek --redis redis://localhost orders:dead
@@ -126,6 +130,11 @@ fn below(entry: &Entry) -> Vec<String> {
     if let Some(detail) = detail {
         lines.extend(wrapped(detail, room, DETAIL_LINES));
     }
+    let log = entry.log();
+    let said = log.iter().take_while(|line| *line != BACKTRACE);
+    let said: Vec<&String> = said.collect();
+    let last = said.iter().skip(said.len().saturating_sub(LOG_LINES));
+    lines.extend(last.map(|line| cut(&format!("| {line}"), room)));
     lines.push(match (&entry.defect, str::from_utf8(&entry.body)) {
         (Some(defect), _) => cut(&format!("(not a message: {defect})"), room),
         (None, Ok("")) => "(no body)".to_owned(),
@@ -154,6 +163,7 @@ mod tests {
                 ("h:x-dead-letter-detail", detail),
                 ("h:x-dead-letter-source", detail),
                 ("h:x-dead-letter-source-id", "1-1"),
+                ("h:x-dead-letter-log", detail),
                 ("h:x-dead-letter-attempts", "18446744073709551615"),
             ];
             let fields =
@@ -165,7 +175,7 @@ mod tests {
             let shown = entries("orders:dead", &[entry.clone(), entry]);
             assert_eq!(
                 shown.lines().count(),
-                1 + 2 * (2 + DETAIL_LINES + 1),
+                1 + 2 * (2 + DETAIL_LINES + 2),
                 "{shown}"
             );
             for line in shown.lines() {

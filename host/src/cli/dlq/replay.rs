@@ -37,6 +37,8 @@ Examples:
   hostler dlq replay --redis redis://localhost orders:dead --reason timeout \\
     --rate 100/s
   hostler dlq replay --redis redis://localhost orders:dead \\
+    --signature 1f3a90c2
+  hostler dlq replay --redis redis://localhost orders:dead \\
     --id 1700000000000-0 --to orders:retry
   hostler dlq replay --redis redis://localhost orders:dead \\
     --handler fixed.wasm --dry-run

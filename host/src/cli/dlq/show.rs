@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-use super::with_letters;
+use super::{log_line, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
 use crate::cli::{Variables, output};
-use crate::dead_letter::Entry;
+use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
+use crate::wire::dead_letter::LOG;
 
 /// Show one whole entry: why it died, its history, its headers, its body
 #[derive(Debug, clap::Args)]
@@ -77,10 +78,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         entry: &entry,
         history: history.records().iter().map(Record::from).collect(),
     };
-    output::either(args.json, &whole, |_| text(&entry, history.records()))
+    output::either(args.json, &whole, |_| {
+        text(&args.key, &entry, history.records())
+    })
 }
 
-fn text(entry: &Entry, history: &[Death]) -> String {
+fn text(key: &str, entry: &Entry, history: &[Death]) -> String {
     let shown =
         |text: &Option<String>| text.as_deref().map_or_else(|| UNKNOWN.to_owned(), one_line);
     let facts = [
@@ -93,6 +96,7 @@ fn text(entry: &Entry, history: &[Death]) -> String {
         ["id there", &shown(&entry.source_id)],
         ["group", &shown(&entry.group)],
         ["handler", &shown(&entry.handler)],
+        ["cause", &groups::id_of(&entry.signature_in(key))],
     ];
     let known = facts.iter().filter(|[_, value]| *value != UNKNOWN);
     let mut parts = vec![output::table(known.map(|fact| fact.map(str::to_owned)))];
@@ -113,10 +117,17 @@ fn text(entry: &Entry, history: &[Death]) -> String {
         parts.push(output::titled(titles, rows));
     }
     if !entry.headers.is_empty() {
-        let rows = entry.headers.iter();
+        // It has lines of its own, below.
+        let is_log = |name: &[u8]| name.eq_ignore_ascii_case(LOG.as_bytes());
+        let rows = entry.headers.iter().filter(|(name, _)| !is_log(name));
         parts.push(output::table(
             rows.map(|(name, value)| [name, value].map(|b| one_line_of(b))),
         ));
+    }
+    let log = entry.log();
+    if !log.is_empty() {
+        let lines: Vec<String> = log.iter().map(|line| log_line(line)).collect();
+        parts.push(format!("log of the last attempt\n{}", lines.join("\n")));
     }
     match (&entry.defect, str::from_utf8(&entry.body)) {
         (Some(defect), _) => {

@@ -9,17 +9,22 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use super::ByReason;
+use super::{ByReason, log_line};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::text::{micros, short};
+use crate::cli::text::{cut, micros, short};
 use crate::cli::{invoke, output};
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::outcome::Outcome;
 use crate::host::component;
-use crate::sandbox::{Call, Capture, LogSink, Sandbox};
+use crate::sandbox::{BACKTRACE, Call, Capture, LogSink, Sandbox};
 use crate::telemetry::wall_clock_ms;
 use crate::wire::stream::Decoded;
+
+/// How many lines of the end of a log are shown.
+const LOG_LINES: usize = 3;
+/// Columns of the terminal that such a line is made for.
+const WIDTH: usize = 80;
 
 /// A handler on trial.
 pub(super) struct Trial<'a> {
@@ -50,6 +55,8 @@ struct Verdict {
     fault: Option<&'static str>,
     detail: Option<String>,
     duration_us: Option<u64>,
+    /// The end of its log, if it did not ack.
+    log: Option<Arc<str>>,
 }
 
 /// The shape of a line of `--json`.
@@ -61,6 +68,7 @@ struct Line<'a> {
     fault: Option<&'static str>,
     detail: Option<&'a str>,
     duration_us: Option<u64>,
+    log: Vec<&'a str>,
 }
 
 impl<'a> Trial<'a> {
@@ -136,11 +144,14 @@ impl<'a> Trial<'a> {
                 attempt: 1,
                 max_attempts,
                 cancelled: &Arc::default(),
-                // `hostler invoke` shows the log of a handler.
+                // The report has the end of it; `hostler invoke` shows all.
                 logs: &LogSink::Capture(Capture::default()),
             };
             let report = sandbox.call(&mut sandbox.slot(), call).await;
-            Verdict::of(&report.outcome, report.duration)
+            Verdict {
+                log: report.log,
+                ..Verdict::of(&report.outcome, report.duration)
+            }
         }
     }
 
@@ -157,6 +168,7 @@ impl<'a> Trial<'a> {
                 fault: verdict.fault,
                 detail: verdict.detail.as_deref(),
                 duration_us: verdict.duration_us,
+                log: verdict.lines().collect(),
             });
         }
         let mut text = format!(
@@ -167,6 +179,14 @@ impl<'a> Trial<'a> {
         );
         if let Some(detail) = &verdict.detail {
             text.push_str(&format!("  {}", short(detail)));
+        }
+        // The other verdicts are answers.
+        if verdict.fault.is_some() {
+            let said = verdict.lines().take_while(|line| *line != BACKTRACE);
+            let said: Vec<&str> = said.collect();
+            for line in said.iter().skip(said.len().saturating_sub(LOG_LINES)) {
+                text.push_str(&format!("\n{}", cut(&log_line(line), WIDTH)));
+            }
         }
         output::line(&text)
     }
@@ -184,6 +204,7 @@ impl Verdict {
             fault: None,
             detail: Some(detail),
             duration_us: None,
+            log: None,
         }
     }
 
@@ -194,7 +215,12 @@ impl Verdict {
             fault: verdict.fault,
             detail: verdict.reason.map(str::to_owned),
             duration_us: Some(micros(duration)),
+            log: None,
         }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        self.log.iter().flat_map(|log| log.lines())
     }
 
     /// The word, and the kind of fault if it is one.

@@ -16,7 +16,7 @@ use crate::cli::parts::check_parted;
 use crate::cli::progress::Progress;
 use crate::cli::session::ask_at;
 use crate::cli::text::parse;
-use crate::cli::{Variables, output};
+use crate::cli::{Variables, named, output};
 use crate::config::{Collected, Destination};
 use crate::delivery::message::Headers;
 use crate::publish::{self, Batch, Codec, Incomplete, Outgoing, Publisher, Receipt};
@@ -36,6 +36,7 @@ Prints the id of each message (of a stream, or with a delay), the length of the
 list, or the number of subscribers.
 
 Examples:
+  hostler publish --redis redis://localhost --queue orders --body hello
   hostler publish --redis redis://localhost --stream orders \\
     --body '{\"id\":1,\"amount\":5}'
   hostler publish --redis redis://localhost --stream orders \\
@@ -77,6 +78,10 @@ pub(super) struct Args {
     /// The lines are {"body":"text","headers":{"name":"value"}}, or the output of `hostler dlq export`.
     #[arg(long)]
     json: bool,
+
+    /// Publish to the queue with this key: hosts say what it is
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
 
     #[command(flatten)]
     part: InPart,
@@ -149,9 +154,11 @@ enum Written {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (redis, destination) = args
-        .flags
-        .load(variables, Collected::redis_and_destination)?;
+    let flags = match &args.queue {
+        Some(name) => named::destination(args.flags, &variables, name)?,
+        None => args.flags,
+    };
+    let (redis, destination) = flags.load(variables, Collected::redis_and_destination)?;
     let destination = args.writing.to(args.part.of(destination)?)?;
     if args.delay.is_some_and(|delay| !delay.is_zero())
         && let Err(error) = destination.takes_delays()

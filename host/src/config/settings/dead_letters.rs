@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 
 use crate::config::choices::RouteTable;
 use crate::config::settings::queue::AT_LEAST_ONCE;
-use crate::config::settings::section;
+use crate::config::settings::{section, sized};
+use crate::config::value::ByteSize;
 use crate::queue::dead_letter_queue::OnFull;
 
 section! { "Dead letters";
@@ -48,4 +49,12 @@ section! { "Dead letters";
         .kinds(&AT_LEAST_ONCE)
         .idle_without(&DEAD_LETTER_KEY)
         .default("drop-oldest");
+
+    /// How much a dead letter keeps of the end of the log of the attempt that failed: whole lines of stdout,
+    /// stderr and `wasi:logging`, and the functions in which the handler trapped. `0B` = nothing.
+    LOG: ByteSize = ("dead_letter.log", "SIZE")
+        .kinds(&AT_LEAST_ONCE)
+        .idle_without(&DEAD_LETTER_KEY)
+        .default("4KiB")
+        .check(|size| sized(size, ByteSize(0), ByteSize(64 << 10)));
 }

@@ -78,6 +78,11 @@ pub fn find(key: &str) -> Option<&'static dyn Definition> {
     all().find(|setting| setting.key() == key)
 }
 
+/// The key of the setting that pauses a queue.
+pub fn paused_key() -> &'static str {
+    queue::PAUSED.key()
+}
+
 /// The keys of all settings that may change while a host runs, for people.
 pub fn live_keys() -> String {
     let keys = all().filter(|setting| setting.is_live());

@@ -1,6 +1,7 @@
 //! The process: its end, its output, its admin server.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::choices::SummaryFormat;
@@ -28,6 +29,12 @@ section! { "Process";
 
     /// The address of `/metrics`, `/live`, `/ready` and `/status`. A port alone means loopback.
     ADMIN: SocketAddr = ("admin", "ADDRESS").unset("not served");
+
+    /// Serve the dashboard at `/ui` of that address. It only reads, unless there is a token.
+    UI: bool = ("ui", "BOOL").default("false").only_with(&ADMIN);
+
+    /// A file with the token for the actions of the dashboard. White space at its end is ignored.
+    UI_TOKEN_FILE: PathBuf = ("ui_token_file", "FILE").unset("the dashboard only reads").only_with(&UI);
 
     /// The format of log lines on stderr: `pretty`, `json`, or `auto` = pretty on a terminal, JSON otherwise.
     LOG_FORMAT: LogFormat = ("log.format", "FORMAT").default("auto");

@@ -46,7 +46,7 @@ pub use types::{
     Time, TurnedAway,
 };
 
-use crate::delivery::attempt::NextStart;
+use crate::delivery::attempt::{Lane, NextStart};
 use crate::delivery::backoff::Backoff;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
@@ -305,6 +305,7 @@ impl<J> Ledger<J> {
             Event::HandlerChanged => self.resume(),
             Event::BatchChanged(batch) => self.settings.batch = batch,
             Event::PolicyChanged(policy) => self.change_policy(now, *policy),
+            Event::Paused(paused) => self.pause(now, paused),
             Event::Drain => self.drain(),
         }
     }
@@ -350,11 +351,23 @@ impl<J> Ledger<J> {
         self.draining && self.hands_back()
     }
 
+    /// Whether the operator has paused the queue: nothing is read, and nothing more starts.
+    pub fn is_paused(&self) -> bool {
+        self.settings.paused
+    }
+
+    /// Whether a delivery in this lane goes back because the queue is paused. Rule 8: a suspect that must run
+    /// isolated keeps its mark, so it stays here, with its lease renewed.
+    fn pauses(&self, lane: Lane) -> bool {
+        self.settings.paused && self.hands_back() && lane == Lane::Normal
+    }
+
     /// Whether normal traffic may start, and new messages may be read.
     fn is_open(&self) -> bool {
         matches!(self.mode, Mode::Normal | Mode::Share { .. })
             && !self.is_closing()
             && !self.is_halted()
+            && !self.settings.paused
     }
 
     // What to read.

@@ -92,6 +92,13 @@ fn every_promise_holds_while_the_gate_turns_messages_away() {
     println!("{all:?}");
 }
 
+/// A pause charges nothing and loses nothing, whatever else fails.
+#[test]
+fn every_promise_holds_while_the_queue_is_paused_and_resumed() {
+    let all = holds(1000, Scenario::pausing);
+    println!("{all:?}");
+}
+
 /// What an attempt publishes happens once for each acknowledged message, and never without one.
 #[test]
 fn every_effect_happens_with_its_acknowledgement() {

@@ -126,7 +126,10 @@ impl<J> Ledger<J> {
             self.dispose(now, key, disposition);
         } else if let NextStart::Exhausted { attempts } = limit.next_start(counts) {
             self.exhausted(now, key, attempts);
-        } else if self.is_closing() || self.hands_back() && (self.is_halted() || self.is_tried()) {
+        } else if self.is_closing()
+            || self.pauses(lane)
+            || self.hands_back() && (self.is_halted() || self.is_tried())
+        {
             self.hand_back(key);
         } else {
             self.enqueue(key, lane);
@@ -165,11 +168,15 @@ impl<J> Ledger<J> {
             self.out.push(Action::Deny(key));
             return;
         };
-        if held.lost.is_some() || is_closing || held.successor.is_some() {
+        let lane = held.lane;
+        if held.lost.is_some() || is_closing || held.successor.is_some() || self.pauses(lane) {
             self.out.push(Action::Deny(key));
             self.revoked(now, key);
             return;
         }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
         if held.last.is_void {
             // Its start is recorded: owner and count are confirmed.
             let (attempt, record) = (held.last.attempt, None);
@@ -302,7 +309,7 @@ impl<J> Ledger<J> {
         if self.close_if_lost(now, key) {
             return;
         }
-        if self.is_closing() || self.is_halted() {
+        if self.is_closing() || self.is_halted() || self.pauses(lane) {
             self.hand_back(key);
         } else {
             self.holdings.set(key, State::Waiting);
@@ -412,7 +419,10 @@ impl<J> Ledger<J> {
             }
             Disposition::Acknowledge => self.send(key, Sent::Acknowledgement, 0),
             Disposition::Requeue { delay }
-                if delay.is_zero() && !self.draining && !self.is_halted() =>
+                if delay.is_zero()
+                    && !self.draining
+                    && !self.is_halted()
+                    && !self.pauses(Lane::Normal) =>
             {
                 // Rule 14: it stays here, behind what is ready; its next start is recorded.
                 self.holdings.set(key, State::Waiting);
@@ -468,7 +478,7 @@ impl<J> Ledger<J> {
             let jitter = f64::from(u8::try_from(key.generation % 100).unwrap_or(0)) / 100.0;
             let disposition = self.settings.policy.changed_too_often(attempt, jitter);
             self.dispose(now, key, disposition);
-        } else if self.is_closing() || self.is_halted() {
+        } else if self.is_closing() || self.is_halted() || self.pauses(held.lane) {
             self.hand_back(key);
         } else {
             let lane = held.lane;
@@ -775,6 +785,38 @@ impl<J> Ledger<J> {
         }
         if self.hands_back() {
             self.give_back_waiting();
+        }
+    }
+
+    /// Paused: what has not started goes back with the count that it had, and running attempts end. An isolated
+    /// run ends, too.
+    pub(super) fn pause(&mut self, now: Time, paused: bool) {
+        if std::mem::replace(&mut self.settings.paused, paused) == paused {
+            return;
+        }
+        if !paused {
+            self.intake.next_due = now;
+            return;
+        }
+        if matches!(self.mode, Mode::Quiescing { .. }) {
+            self.mode = Mode::Normal;
+        }
+        if self.intake.fetching.is_some() {
+            self.out.push(Action::Interrupt);
+        }
+        for (key, state) in self.holdings.in_order() {
+            let lane = self.holdings.find(key).map(|held| held.lane);
+            if !lane.is_some_and(|lane| self.pauses(lane)) {
+                continue;
+            }
+            match state {
+                State::Waiting => self.hand_back(key),
+                State::Released { .. } => self.out.push(Action::Revoke(key)),
+                _ => {}
+            }
+        }
+        if self.hands_back() {
+            self.ready.clear();
         }
     }
 

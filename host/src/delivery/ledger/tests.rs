@@ -16,6 +16,7 @@ fn settings() -> Settings {
             ..Policy::default()
         },
         checked_acks: false,
+        paused: false,
         concurrency: 4,
         batch: 1,
         prefetch_max: 16,
@@ -231,6 +232,94 @@ fn without_an_instance_what_cannot_go_back_waits() {
     assert_eq!(ledger.len(), 1);
     let actions = polled(&mut ledger, NOW + Duration::from_secs(2));
     assert_eq!(releases(&actions).len(), 1);
+}
+
+#[test]
+fn a_paused_host_hands_back_what_has_not_started_and_reads_nothing() {
+    let mut ledger = ledger();
+    let keys = releases(&step(&mut ledger, fetched(1..4)));
+    // A slot has this one, and asks for its second start.
+    step(
+        &mut ledger,
+        finished(keys[0], Outcome::NackRequeue(Some(Duration::ZERO))),
+    );
+    let actions = step(&mut ledger, Event::Paused(true));
+    let interrupts = |action: &Action<()>| matches!(action, Action::Interrupt);
+    assert!(actions.iter().any(interrupts), "{actions:?}");
+    let mut back: Vec<_> = revoked(&actions);
+    assert!(back.contains(&keys[1]) && back.contains(&keys[2]));
+    // The first one runs already: it cannot be taken back, and ends.
+    back.retain(|key| *key != keys[1]);
+    for key in back {
+        let actions = step(&mut ledger, Event::Revoked(key));
+        let keep = u32::from(key == keys[0]);
+        assert_eq!(handed_back(&actions), [(key, keep)]);
+        step(&mut ledger, Event::Settled(key, Reply::Done));
+    }
+    assert_eq!(ledger.len(), 1, "{ledger:?}");
+    assert!(acknowledges(&step(
+        &mut ledger,
+        finished(keys[1], Outcome::Ack)
+    )));
+    step(&mut ledger, Event::Acknowledged(vec![keys[1]]));
+    // What a late answer brings goes back as well, with the count from before.
+    let actions = step(&mut ledger, fetched(20..22));
+    let kept: Vec<u32> = handed_back(&actions)
+        .into_iter()
+        .map(|(_, keep)| keep)
+        .collect();
+    assert_eq!(kept, [0, 0]);
+    let late = polled(&mut ledger, NOW + Duration::from_secs(60));
+    let asks = |action: &Action<()>| {
+        matches!(
+            action,
+            Action::Fetch { .. }
+                | Action::TakeDue { .. }
+                | Action::TakeOrphans { .. }
+                | Action::Release { .. }
+        )
+    };
+    assert!(!late.iter().any(asks), "{late:?}");
+    let actions = step(&mut ledger, Event::Paused(false));
+    assert_eq!(fetches(&actions).len(), 1);
+}
+
+#[test]
+fn while_paused_a_nack_goes_to_redis_and_a_suspect_keeps_its_mark() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    step(&mut ledger, Event::Paused(true));
+    let at_once = Outcome::NackRequeue(Some(Duration::ZERO));
+    let actions = step(&mut ledger, finished(key, at_once));
+    let parks = |action: &Action<()>| {
+        let Action::Settle { action, .. } = action else {
+            return false;
+        };
+        matches!(action, SettleAction::Park { keep: 1, .. })
+    };
+    assert!(actions.iter().any(parks), "{actions:?}");
+    step(&mut ledger, Event::Settled(key, Reply::Done));
+    let orphan = Delivery {
+        id: DeliveryId(9),
+        origin: Origin::Orphan {
+            idle: Duration::ZERO,
+        },
+        header: 0,
+        native: 3,
+        turned_away: None,
+        job: (),
+    };
+    let orphans = Event::OrphansTaken {
+        leased: NOW,
+        deliveries: vec![orphan],
+    };
+    let actions = step(&mut ledger, orphans);
+    assert!(handed_back(&actions).is_empty() && releases(&actions).is_empty());
+    assert_eq!(ledger.len(), 1);
+    let later = NOW + Duration::from_secs(2);
+    let actions = at(&mut ledger, later, Event::Paused(false));
+    // It runs isolated now.
+    assert_eq!(releases(&actions).len(), 1, "{actions:?}");
 }
 
 #[test]

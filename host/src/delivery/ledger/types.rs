@@ -243,6 +243,8 @@ pub enum Event<J> {
     },
     /// The operator changed the rules.
     PolicyChanged(Box<Policy>),
+    /// The operator paused the queue (`true`), or resumed it.
+    Paused(bool),
     /// Stop: hand back deliveries that have not started, and wait for the others.
     Drain,
 }
@@ -424,6 +426,8 @@ pub enum HaltCause {
 pub struct Settings {
     /// The operator's rules.
     pub policy: Policy,
+    /// The operator has paused the queue.
+    pub paused: bool,
     /// Attempts at the same time.
     pub concurrency: usize,
     /// Attempts have effects: an acknowledgement is a settlement that checks owner and count, so that a

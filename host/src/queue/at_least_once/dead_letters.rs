@@ -154,6 +154,7 @@ pub(super) async fn write<Q: AtLeastOnce>(
             group: queue.group(),
             rejection,
             handler: &settlement.handler,
+            log: settlement.log.as_deref(),
             now_ms,
             expires_at_ms: settlement.expires_at_ms,
         };

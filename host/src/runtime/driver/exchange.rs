@@ -17,7 +17,7 @@ use crate::queue::{Claim, Guarantee, Record, Repair, Settlement, Taken};
 use crate::redis::{Class, Error};
 use crate::runtime::errands;
 use crate::runtime::handler::{Report, SlotEvent};
-use crate::runtime::job::{Job, Ticket};
+use crate::runtime::job::{Job, LastAttempt, Ticket};
 use crate::runtime::no_digest;
 use crate::runtime::workers::{Answer, Completion, Kind, Request};
 use crate::telemetry::health::Cause;
@@ -144,11 +144,18 @@ impl Driver {
         let Some(job) = self.ledger.job(key) else {
             return;
         };
+        let is_dead_letter = matches!(action, SettleAction::DeadLetter(_));
+        let (handler, log) = match job.last() {
+            Some(last) => (last.handler, last.log),
+            None => (no_digest(), None),
+        };
         let settlement = Settlement {
             claim: Arc::clone(&job.claim),
             count,
             action,
-            handler: job.handler().unwrap_or_else(no_digest),
+            handler,
+            // Only a dead letter keeps it.
+            log: log.filter(|_| is_dead_letter),
             expires_at_ms: job.expires_at_ms,
             effects: job.effects(),
         };
@@ -283,7 +290,10 @@ impl Driver {
         if report.outcome != Outcome::Ack
             && let Some(job) = job
         {
-            job.ran_on(Arc::clone(&report.digest));
+            job.failed(LastAttempt {
+                handler: Arc::clone(&report.digest),
+                log: report.log,
+            });
             if let Outcome::Fault(fault) = &report.outcome
                 && fault.kind == FaultKind::HostPanic
             {

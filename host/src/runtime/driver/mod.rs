@@ -171,6 +171,12 @@ impl Driver {
         let mut actions = Vec::new();
         let mut control_open = true;
         let mut changes = self.monitor.changes();
+        if self.ledger.is_paused() {
+            // It reads nothing, and that is what it was told.
+            self.reporter.paused(true);
+            self.reporter.health.clear(Cause::Starting);
+            info!("ready, and paused");
+        }
         // Take in the changes from before: a canary of the start is on trial like any other.
         self.monitored(self.clock.now(), RolloutMonitor::on_change);
         loop {
@@ -255,7 +261,12 @@ impl Driver {
         match command {
             Control::Drain => self.drain("told to stop"),
             Control::Rules(rules) => {
-                let Rules { policy, ttl, queue } = *rules;
+                let Rules {
+                    policy,
+                    ttl,
+                    queue,
+                    paused,
+                } = *rules;
                 let policy = policy.on(self.queue.guarantee());
                 let starts_max = policy.limit.starts_max();
                 let max_attempts = &self.shared.max_attempts;
@@ -265,10 +276,24 @@ impl Driver {
                 self.queue.adopt(queue);
                 self.ledger
                     .apply(self.clock.now(), Event::PolicyChanged(Box::new(policy)));
+                if paused != self.ledger.is_paused() {
+                    self.paused(paused);
+                }
                 // Housekeeping enforces a length limit.
                 self.next_maintenance = Time::ZERO;
             }
         }
+    }
+
+    /// The operator has paused the queue, or resumed it.
+    fn paused(&mut self, paused: bool) {
+        let held = self.ledger.len();
+        match paused {
+            true => info!(held, "paused: what has not started goes back"),
+            false => info!("resumed"),
+        }
+        self.reporter.paused(paused);
+        self.ledger.apply(self.clock.now(), Event::Paused(paused));
     }
 
     fn drain(&mut self, why: &'static str) {

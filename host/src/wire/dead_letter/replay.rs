@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{AGAIN, CRASHES, FRAMING, ONLY_GROUP, REPLAYED};
+use super::{AGAIN, CRASHES, FRAMING, LOG, ONLY_GROUP, REPLAYED};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
@@ -11,7 +11,7 @@ use crate::wire::death::{self, X_DEATH};
 use crate::wire::stream::{header_field, header_name};
 
 /// Headers that describe only the time before the replay. Attempts start again.
-const RESET: [&str; 9] = [
+const RESET: [&str; 10] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     REDIS_DELIVERY_COUNT,
@@ -21,6 +21,7 @@ const RESET: [&str; 9] = [
     AGAIN,
     REPLAYED,
     FRAMING,
+    LOG,
 ];
 
 /// What a replayed copy says of its replay.
@@ -125,6 +126,7 @@ mod tests {
             group: Some("workers"),
             rejection: &rejection,
             handler: "",
+            log: Some("what it wrote"),
             now_ms: 1000,
             expires_at_ms: None,
         };
@@ -152,6 +154,7 @@ mod tests {
         assert_eq!(count(&headers), 1);
         assert_eq!(only_group(&headers), Some("workers"));
         assert_eq!(headers.find_str(AGAIN), Some("1"));
+        assert!(stream::headers(&letter).find(LOG).is_some() && headers.find(LOG).is_none());
         assert_eq!(headers.find_str("x-message-id"), Some("7-1"));
         assert_eq!(headers.find_str("x-first-death-reason"), Some("expired"));
         let before = death::read(&stream::headers(&letter)).history;

@@ -116,6 +116,8 @@ pub(super) struct Faults {
     pub(super) no_instance: u32,
     /// The operator changes the rules.
     pub(super) policy: u32,
+    /// The operator pauses the queue for a while.
+    pub(super) intake: u32,
     /// Somebody destroys the group, and perhaps makes it again.
     pub(super) group: u32,
     /// That a command or its reply is lost, per command.
@@ -269,6 +271,7 @@ impl Scenario {
             trim: u32::from(rng.u32(0..4) == 0),
             no_instance: u32::from(rng.u32(0..4) == 0),
             policy: 0,
+            intake: 0,
             group: 0,
             lost: [0, 0, 20, 60][rng.usize(..4)],
             slow: [0, 0, 20][rng.usize(..3)],
@@ -301,7 +304,15 @@ impl Scenario {
         scenario
     }
 
-    /// The same, and the gate turns some of the messages away.
+    /// The same, and the operator pauses the queue meanwhile.
+    pub(super) fn pausing(rng: &mut Rng) -> Self {
+        let mut scenario = Self::changing(rng);
+        scenario.faults.intake = rng.u32(1..6);
+        scenario.faults.most += rng.u32(1..6);
+        scenario
+    }
+
+    /// As [`Self::changing`], and the gate turns some of the messages away.
     pub(super) fn turning_away(rng: &mut Rng) -> Self {
         let mut scenario = Self::changing(rng);
         scenario.turn_away(rng);

@@ -400,6 +400,7 @@ impl World<'_> {
             faults.trim,
             faults.no_instance,
             faults.policy,
+            faults.intake,
             faults.group,
         ];
         let all: u32 = weights.iter().sum();
@@ -463,6 +464,11 @@ impl World<'_> {
             10 => {
                 let which = self.rng.usize(..=self.scenario.changes.len());
                 self.rule(self.scenario.changes.get(which).map(|_| which));
+            }
+            11 => {
+                self.trace(|| format!("the queue is paused on host {host} for {length:?}"));
+                self.tell(host, Event::Paused(true));
+                self.after(length, Step::Tell(host, Event::Paused(false)));
             }
             _ => self.destroy_group(),
         }
@@ -558,6 +564,7 @@ impl World<'_> {
         let has_dead_letter = policy.has_dead_letter;
         let settings = Settings {
             policy,
+            paused: false,
             checked_acks: self.scenario.has_effects,
             concurrency: self.scenario.concurrency,
             batch: 1,

@@ -1,0 +1,107 @@
+//! `hostler dlq groups`: dead letters by their causes.
+
+use super::filter::Which;
+use super::with_letters;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Flags, Reach};
+use crate::cli::text::{count, one_line, time_to_seconds, wrapped};
+use crate::cli::{Variables, output};
+use crate::dead_letter::{Group, Groups};
+
+/// Columns of the terminal that the text of a cause is made for, without its indent.
+const WIDTH: usize = 78;
+/// How much of a cause is shown, in lines.
+const SIGNATURE_LINES: usize = 3;
+/// How the lines below the row of a cause begin.
+const INDENT: &str = "  ";
+
+/// Show how many messages died for each cause
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A cause is a fault with the line that the handler wrote last and the functions
+in which it was, or a reason with the text of the handler. Numbers, ids and
+quoted values count as equal. --signature takes the id of a cause, here and in
+`replay`, `purge` and `export`.
+
+Examples:
+  hostler dlq groups --redis redis://localhost orders:dead
+  hostler dlq groups --redis redis://localhost orders:dead --json \\
+    | jq '.groups[0].signature'
+  hostler dlq replay --redis redis://localhost orders:dead \\
+    --signature 1f3a90c2")]
+pub(super) struct Args {
+    /// The dead-letter key
+    key: String,
+
+    #[command(flatten)]
+    which: Which,
+
+    /// The most causes to show
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<Reach>,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let mut found = with_letters(&args.key, args.flags, variables, async |letters| {
+        Ok(letters.groups(args.which.filter()).await?)
+    })?;
+    if found.total == 0 {
+        args.which.warn_of_unknown_reasons();
+    }
+    let causes = found.groups.len();
+    found.others += found
+        .groups
+        .iter()
+        .skip(args.limit)
+        .map(|g| g.count)
+        .sum::<u64>();
+    found.groups.truncate(args.limit);
+    output::either(args.json, &found, |found| text(&args.key, found, causes))
+}
+
+fn text(key: &str, found: &Groups, causes: usize) -> String {
+    if found.total == 0 {
+        return format!("{key} has no such dead letters");
+    }
+    let mut text = format!(
+        "{key}: {}, {}\n\n",
+        count(found.total, "dead letter"),
+        count(causes as u64, "cause")
+    );
+    let titles = ["signature", "count", "first", "last", "newest", "died for"];
+    let rows = found.groups.iter().map(|group| {
+        let reasons: Vec<&str> = group.reasons.keys().map(String::as_str).collect();
+        [
+            group.id.clone(),
+            group.count.to_string(),
+            time_to_seconds(group.first_ms),
+            time_to_seconds(group.last_ms),
+            group.newest.clone(),
+            one_line(&reasons.join(", ")),
+        ]
+    });
+    let table = output::titled(titles, rows);
+    let mut rows = table.lines();
+    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
+    for (row, group) in rows.zip(&found.groups) {
+        lines.push(row.to_owned());
+        lines.extend(below(group));
+    }
+    text.push_str(&lines.join("\n"));
+    if found.others > 0 {
+        text.push_str(&format!("\n\nother causes: {}", found.others));
+    }
+    text
+}
+
+fn below(group: &Group) -> impl Iterator<Item = String> {
+    let lines = wrapped(&group.signature, WIDTH, SIGNATURE_LINES);
+    lines.into_iter().map(|line| format!("{INDENT}{line}"))
+}

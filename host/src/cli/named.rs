@@ -1,0 +1,141 @@
+//! A queue that is named by its key alone: what it is, the list of queues or Redis says.
+
+use crate::cli::Variables;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Flags, ReachDestination, ReachQueue, checked};
+use crate::cli::live_rules::refuse_channel;
+use crate::cli::session::{Session, ask_at};
+use crate::cli::text::one_line;
+use crate::config::{DeadLetter, QueueKind, Redis, Sources};
+use crate::registry::{Listed, ListedKind, named};
+
+/// A queue, by its key.
+#[derive(Clone, Debug, clap::Args)]
+#[group(multiple = false)]
+pub(super) struct Named {
+    /// The queue: its key alone is enough where hosts list it
+    #[arg(value_name = "QUEUE")]
+    name: Option<String>,
+
+    /// The same as a flag
+    #[arg(long = "queue", value_name = "QUEUE")]
+    queue: Option<String>,
+}
+
+/// A queue, and the settings that this command has for it.
+pub(super) struct FoundQueue {
+    pub(super) sources: Sources,
+    pub(super) queue: QueueKind,
+    pub(super) dead_letter: Option<DeadLetter>,
+}
+
+impl Named {
+    fn into_name(self) -> Option<String> {
+        self.name.or(self.queue)
+    }
+}
+
+/// Work on the queue that is named, or that the settings say.
+pub(super) fn with_queue(
+    which: Named,
+    flags: Flags<ReachQueue>,
+    variables: Variables,
+    command: &str,
+    work: impl AsyncFnOnce(&Session, FoundQueue) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let Some(name) = which.into_name() else {
+        let (redis, found) = of_settings(flags.sources(variables), command)?;
+        return ask_at(&redis, command, async |session| work(session, found).await);
+    };
+    // Its warnings are those of the settings below as well.
+    let redis = flags.clone().collect(variables.clone()).redis()?.value;
+    ask_at(&redis, command, async |session| {
+        let flags = flags_of(session, flags, &name).await?;
+        let (_, found) = of_settings(flags.sources(variables), command)?;
+        work(session, found).await
+    })
+}
+
+fn of_settings(sources: Sources, command: &str) -> Result<(Redis, FoundQueue), Failure> {
+    let (redis, queue, dead_letter) = checked(sources.collect().redis_and_queue())?;
+    refuse_channel(&queue, command)?;
+    let found = FoundQueue {
+        sources,
+        queue,
+        dead_letter,
+    };
+    Ok((redis, found))
+}
+
+/// The flags that name this queue in full.
+async fn flags_of(
+    session: &Session,
+    flags: Flags<ReachQueue>,
+    name: &str,
+) -> Result<Flags<ReachQueue>, Failure> {
+    let queue = find(session, name, flags.flag("group")).await?;
+    let flags = match queue.kind {
+        ListedKind::Stream => flags.or("stream", name),
+        ListedKind::List => flags.or("list", name).or("reliable", "true"),
+        ListedKind::SimpleList => flags.or("list", name),
+        ListedKind::Channel => flags.or("channel", name),
+    };
+    let flags = match &queue.group {
+        Some(group) => flags.or("group", group),
+        None => flags,
+    };
+    Ok(match &queue.recovery {
+        Some(recovery) => flags.or("recovery_zset", recovery),
+        None => flags,
+    })
+}
+
+/// The flags that name this queue as a destination.
+pub(super) fn destination(
+    flags: Flags<ReachDestination>,
+    variables: &Variables,
+    name: &str,
+) -> Result<Flags<ReachDestination>, Failure> {
+    let redis = flags.clone().collect(variables.clone()).redis()?.value;
+    let queue = ask_at(&redis, "publish", async |session| {
+        let link = session.link("queues");
+        let found = session.retry(async || named(&link, name).await).await?;
+        // A message goes to all groups of a stream.
+        found.into_iter().next().ok_or_else(|| unknown(name))
+    })?;
+    Ok(match queue.kind {
+        ListedKind::Stream => flags.or("stream", name),
+        ListedKind::List => flags.or("list", name).or("reliable", "true"),
+        ListedKind::SimpleList => flags.or("list", name),
+        ListedKind::Channel => flags.or("channel", name),
+    })
+}
+
+/// The one queue with this name, of this group if there is one.
+pub(super) async fn find(
+    session: &Session,
+    name: &str,
+    group: Option<&str>,
+) -> Result<Listed, Failure> {
+    let link = session.link("queues");
+    let mut found = session.retry(async || named(&link, name).await).await?;
+    if group.is_some() {
+        found.retain(|queue| queue.group.as_deref() == group);
+    }
+    if found.len() > 1 {
+        let groups: Vec<String> = found
+            .iter()
+            .map(|queue| one_line(queue.group.as_deref().unwrap_or(queue.kind.label())))
+            .collect();
+        let what = format!("`{name}` is served in several ways: {}", groups.join(", "));
+        return Err(Failure::new(Exit::Usage, what).hint("name the group with `--group`"));
+    }
+    found.pop().ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Failure {
+    let what = format!("no queue `{name}` is known");
+    let hint = "`hostler queues` lists the queues; `--stream KEY --group G` or `--list KEY` name one in \
+                full";
+    Failure::new(Exit::Usage, what).hint(hint)
+}

@@ -1,0 +1,127 @@
+//! `hostler trace`: what Redis knows of one message.
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::flags::{Flags, Reach};
+use crate::cli::session::ask;
+use crate::cli::text::{count, one_line, or_dash, short, time};
+use crate::cli::{Variables, output};
+use crate::registry::trace::{Found, Trace, trace};
+use crate::registry::{listed, named};
+
+/// Show where a message is, its attempts, its history, and what follows from it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+ID is the id of the message as its handler and the logs have it, or the id of an
+entry. Searched are the queues that hosts list, and their dead letters: of each
+key the newest entries. An entry of a stream is found by its own id however old
+it is. What follows from a message has its id as `x-correlation-id`.
+
+Exit codes: 0 it was found, 1 it was not.
+
+Examples:
+  hostler trace --redis redis://localhost 1700000000000-0
+  hostler trace --redis redis://localhost --queue orders order-17 --json \\
+    | jq '.found[].state'")]
+pub(super) struct Args {
+    /// The id of the message
+    id: String,
+
+    /// Only this queue and its dead letters
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// The most entries of each key to search, the newest ones
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    newest: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    flags: Flags<Reach>,
+}
+
+pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let traced = ask(args.flags, variables, "trace", async |session| {
+        let link = session.link("queues");
+        let queues = session
+            .retry(async || match &args.queue {
+                Some(name) => named(&link, name).await,
+                None => listed(&link).await,
+            })
+            .await?;
+        Ok(trace(&session.connector, &queues, &args.id, args.newest).await)
+    })?;
+    for problem in &traced.problems {
+        output::warning(&format!("could not be searched: {problem}"), None);
+    }
+    output::either(args.json, &traced, text)?;
+    Ok(match traced.found.is_empty() {
+        true => Exit::Failed,
+        false => Exit::Ok,
+    })
+}
+
+fn text(trace: &Trace) -> String {
+    let searched = count(trace.queues as u64, "queue");
+    if trace.found.is_empty() {
+        let mut text = format!("{} is in none of {searched}", one_line(&trace.id));
+        for key in &trace.cut {
+            text.push_str(&format!(
+                "\nonly the newest of {} were searched",
+                one_line(key)
+            ));
+        }
+        return text;
+    }
+    let titles = ["message", "where", "state", "attempts", ""];
+    let rows = trace.found.iter().map(|found| {
+        let mut id = one_line(&found.id);
+        if found.is_follow_up {
+            id = format!("-> {id}");
+        }
+        [
+            id,
+            place(found),
+            found.state.label().to_owned(),
+            or_dash(found.attempts),
+            remark(found),
+        ]
+    });
+    let mut text = output::titled(titles, rows);
+    for found in &trace.found {
+        for (queue, reason, times) in &found.history {
+            text.push_str(&format!(
+                "\n{} died in {} for {}, {}",
+                one_line(&found.id),
+                one_line(queue),
+                one_line(reason),
+                count(*times, "time")
+            ));
+        }
+    }
+    text
+}
+
+fn place(found: &Found) -> String {
+    let mut place = one_line(&found.key);
+    if let Some(group) = &found.group {
+        place.push_str(&format!(" ({})", one_line(group)));
+    }
+    place
+}
+
+fn remark(found: &Found) -> String {
+    if let Some(host) = &found.host {
+        return format!("on {}", one_line(host));
+    }
+    if let Some(due) = found.due_ms {
+        return format!("due {}", time(due));
+    }
+    match (&found.reason, &found.detail) {
+        (Some(reason), Some(detail)) => format!("{}: {}", one_line(reason), short(detail)),
+        (Some(reason), None) => one_line(reason),
+        _ => String::new(),
+    }
+}

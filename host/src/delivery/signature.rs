@@ -1,0 +1,201 @@
+//! What failures with the same cause have in common: [`signature`].
+
+use crate::delivery::outcome::FaultKind;
+use crate::delivery::text::truncated;
+
+/// The most bytes of a text that are compared. What varies is mostly at the end.
+const TEXT_MAX: usize = 200;
+
+/// The innermost functions that are compared: those further out depend on the way to them.
+const FRAMES_MAX: usize = 3;
+
+/// So begins what a fault quotes of stderr, and so it ends.
+const QUOTE: (&str, &str) = ("stderr: ", "; ");
+
+/// The text that messages share which died for the same cause: the fault, the line that the handler wrote
+/// last, and the functions in which it was; or the reason, and the text of the handler. Numbers, ids and
+/// quoted values count as equal.
+///
+/// `reason` and `detail` are those of a dead letter. Any texts have a signature.
+pub fn signature(reason: &str, detail: &str) -> String {
+    let Some((kind, text)) = fault_of(detail) else {
+        let (reason, text) = (truncated(reason, TEXT_MAX), normalized(detail));
+        return match text.is_empty() {
+            true => reason.to_owned(),
+            false => format!("{reason}: {text}"),
+        };
+    };
+    let (text, frames) = match text.rsplit_once(", in ") {
+        Some((text, frames)) => (text, frames.split(" < ").take(FRAMES_MAX).collect()),
+        None => (text, Vec::new()),
+    };
+    let text = text
+        .strip_prefix(QUOTE.0)
+        .and_then(|quoted| quoted.rsplit_once(QUOTE.1))
+        .map_or(text, |(line, _)| line);
+    let mut signature = format!("{}: {}", kind.label(), normalized(text));
+    if !frames.is_empty() {
+        signature.push_str(", in ");
+        signature.push_str(truncated(&frames.join(" < "), 2 * TEXT_MAX));
+    }
+    signature
+}
+
+/// The kind of fault that a detail begins with, and the rest.
+fn fault_of(detail: &str) -> Option<(FaultKind, &str)> {
+    let (label, text) = detail.split_once(": ")?;
+    let kind = FaultKind::ALL.into_iter().find(|k| k.label() == label)?;
+    Some((kind, text))
+}
+
+/// A text without what differs from message to message: `#` stands for numbers and ids, `"…"` for a quoted
+/// value, a blank for blanks.
+fn normalized(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = truncated(text, TEXT_MAX).trim();
+    while let Some(first) = rest.chars().next() {
+        let end = |is_part: fn(char) -> bool| {
+            let behind = rest.find(|c| !is_part(c));
+            behind.unwrap_or(rest.len())
+        };
+        let taken = if first == '"' {
+            out.push_str("\"…\"");
+            // A quote that is cut off ends with the text.
+            rest[1..].find('"').map_or(rest.len(), |close| close + 2)
+        } else if first.is_whitespace() {
+            out.push(' ');
+            end(char::is_whitespace)
+        } else if first.is_alphanumeric() {
+            let taken = end(char::is_alphanumeric);
+            push_word(&mut out, &rest[..taken]);
+            taken
+        } else {
+            out.push(first);
+            first.len_utf8()
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
+/// Append a word; its numbers become `#`, and so does a word that looks like an id. The parts of an id, a time
+/// or a fraction are one.
+fn push_word(out: &mut String, word: &str) {
+    let has_digit = word.contains(|c: char| c.is_ascii_digit());
+    let is_id = has_digit && word.len() >= 4 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let is_number = has_digit && word.chars().all(|c| c.is_ascii_digit());
+    if is_id || is_number {
+        let joined = out
+            .strip_suffix(['-', '.', ':'])
+            .filter(|before| before.ends_with('#'))
+            .map(str::len);
+        match joined {
+            Some(length) => out.truncate(length),
+            None => out.push('#'),
+        }
+        return;
+    }
+    let mut in_number = false;
+    for c in word.chars() {
+        let is_digit = c.is_ascii_digit();
+        if !is_digit {
+            out.push(c);
+        } else if !in_number {
+            out.push('#');
+        }
+        in_number = is_digit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn failures_of_one_cause_share_a_signature() {
+        for (reason, details, expected) in [
+            (
+                "dropped",
+                &["no customer 17", "no  customer 4711 "][..],
+                "dropped: no customer #",
+            ),
+            (
+                "dropped",
+                &[
+                    "unknown order 550e8400-e29b-41d4-a716-446655440000",
+                    "unknown order 6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+                ],
+                "dropped: unknown order #",
+            ),
+            (
+                "malformed",
+                &[
+                    "the field \"a\" is repeated",
+                    "the field \"b c\" is repeated",
+                ],
+                "malformed: the field \"…\" is repeated",
+            ),
+            (
+                "max-deliveries",
+                &[
+                    "trap: stderr: no stock of item 7; wasm trap: wasm `unreachable` instruction executed, \
+                     in shop::take < shop::handle < a < b",
+                    "trap: stderr: no stock of item 12; wasm trap: wasm `unreachable` instruction executed, \
+                     in shop::take < shop::handle < a < c",
+                ],
+                "trap: no stock of item #, in shop::take < shop::handle < a",
+            ),
+            (
+                "trap",
+                &["trap: wasm trap: integer divide by zero, in f < g"],
+                "trap: wasm trap: integer divide by zero, in f < g",
+            ),
+            (
+                "timeout",
+                &["wall-timeout: no answer within 5s (limit `timeout`)"],
+                "wall-timeout: no answer within #s (limit `timeout`)",
+            ),
+            (
+                "max-deliveries",
+                &["nack-requeue"],
+                "max-deliveries: nack-requeue",
+            ),
+            ("expired", &["", "  "], "expired"),
+            (
+                "dropped",
+                &[
+                    "at 2026-11-23T08:00:01.5 v2 f7 #",
+                    "at 2025-01-02T23:59:59.25 v3 f9 #",
+                ],
+                "dropped: at #-#T# v# f# #",
+            ),
+        ] {
+            for detail in details {
+                assert_eq!(signature(reason, detail), expected, "{detail}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_causes_have_other_signatures() {
+        let one = signature("trap", "trap: stderr: a; wasm trap, in f < g");
+        for (reason, detail) in [
+            ("trap", "trap: stderr: b; wasm trap, in f < g"),
+            ("trap", "trap: stderr: a; wasm trap, in f < h"),
+            ("trap", "guest-exit: stderr: a; exited"),
+            ("dropped", "a"),
+        ] {
+            assert_ne!(signature(reason, detail), one, "{detail}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_has_a_bounded_signature(reason in ".{0,300}", detail in ".{0,2000}") {
+            let signature = signature(&reason, &detail);
+            prop_assert!(signature.len() <= 8 * TEXT_MAX, "{}", signature.len());
+        }
+    }
+}

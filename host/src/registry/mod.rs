@@ -1,0 +1,260 @@
+//! The list of the queues that hosts serve or served lately, of all queues of a server.
+//!
+//! It is the sorted set [`QUEUES`]: a description of a queue, and when a host last served it, by the clock of
+//! Redis. Every host adds its own queue again and again. What was not served for [`KEPT`] goes, and so does
+//! what was not served for the longest time where there are more than [`QUEUES_MAX`].
+//!
+//! - [`overview`]: what queues hold, which hosts serve them, and what stops them.
+//! - [`trace`]: what Redis knows of one message.
+//!
+//! No message waits for any of this. Without the right to write the list, a host serves all the same, and the
+//! queue is not listed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::queue::kind::Place;
+use crate::redis::connection::Link;
+use crate::redis::error::Error;
+use crate::redis::reply;
+use crate::redis::script::{self, Script};
+use crate::wire::keys::QUEUES;
+
+pub mod overview;
+pub mod trace;
+
+/// For how long a queue is listed that no host serves anymore.
+pub const KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// The most queues that are listed.
+pub const QUEUES_MAX: usize = 10_000;
+/// The most bytes of a description that are written or read.
+const DESCRIPTION_MAX: usize = 8 * 1024;
+
+const COMMAND: &str = "queues";
+
+/// A queue as it is listed.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Listed {
+    /// Its key, or the channel.
+    pub queue: String,
+    /// What it is.
+    pub kind: ListedKind,
+    /// The consumer group of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The recovery set of a reliable list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<String>,
+    /// Where its dead letters go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<String>,
+    /// When a host last served it, in epoch milliseconds.
+    #[serde(skip)]
+    pub seen_ms: u64,
+}
+
+/// The kind of a listed queue.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ListedKind {
+    /// A stream, through a consumer group.
+    Stream,
+    /// A reliable list.
+    List,
+    /// A list, at most once.
+    SimpleList,
+    /// A channel, or several.
+    Channel,
+}
+
+impl ListedKind {
+    /// The word for it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::List => "list",
+            Self::SimpleList => "simple list",
+            Self::Channel => "channel",
+        }
+    }
+}
+
+impl Listed {
+    /// The queue at this place.
+    pub fn new(name: &str, place: &Place) -> Self {
+        let (kind, group, recovery) = match place {
+            Place::Stream { group, .. } => (ListedKind::Stream, Some(group.to_string()), None),
+            Place::List { recovery, .. } => (ListedKind::List, None, recovery.clone()),
+            Place::SimpleList { .. } => (ListedKind::SimpleList, None, None),
+            Place::PubSub => (ListedKind::Channel, None, None),
+        };
+        Self {
+            queue: name.to_owned(),
+            kind,
+            group,
+            recovery,
+            dead_letter: None,
+            seen_ms: 0,
+        }
+    }
+
+    /// Its place, to look at it.
+    pub fn place(&self) -> Place {
+        let key: Arc<str> = self.queue.as_str().into();
+        match (self.kind, &self.group) {
+            (ListedKind::Stream, Some(group)) => Place::Stream {
+                key,
+                group: group.as_str().into(),
+            },
+            (ListedKind::List, _) => Place::List {
+                key,
+                recovery: self.recovery.clone(),
+            },
+            (ListedKind::SimpleList, _) => Place::SimpleList { key },
+            (ListedKind::Stream, None) | (ListedKind::Channel, _) => Place::PubSub,
+        }
+    }
+
+    /// Whether it is the same queue, of the same group.
+    fn is_same(&self, other: &Self) -> bool {
+        self.queue == other.queue && self.kind == other.kind && self.group == other.group
+    }
+}
+
+/// List a queue, or say that it is served still.
+///
+/// # Errors
+/// Any error of Redis.
+pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
+    let description = serde_json::to_string(queue).unwrap_or_default();
+    if description.is_empty() || description.len() > DESCRIPTION_MAX {
+        return Ok(());
+    }
+    let script = Script::Register;
+    let mut call = script.on(&[QUEUES]);
+    call.arg(description)
+        .arg(KEPT.as_millis().to_string())
+        .arg(QUEUES_MAX);
+    script::run(link, script, &call).await.map(drop)
+}
+
+/// The listed queues, by name and group.
+///
+/// # Errors
+/// Any error of Redis.
+pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
+    let mut cmd = Cmd::new();
+    cmd.arg("ZRANGE")
+        .arg(QUEUES)
+        .arg(0)
+        .arg(QUEUES_MAX - 1)
+        .arg("REV")
+        .arg("WITHSCORES");
+    let answer = link.call(COMMAND, &cmd).await?;
+    let mut queues: Vec<Listed> = Vec::new();
+    for (description, seen) in reply::scored(COMMAND, answer)? {
+        if description.len() > DESCRIPTION_MAX {
+            continue;
+        }
+        // A later version of hostler may write another form.
+        let Ok(mut queue) = serde_json::from_slice::<Listed>(&description) else {
+            continue;
+        };
+        queue.seen_ms = seen;
+        queues.push(queue);
+    }
+    // The newest description of each queue is the first one.
+    queues.sort_by(|a, b| {
+        let name = |q: &Listed| (q.queue.clone(), q.group.clone(), q.kind);
+        name(a).cmp(&name(b)).then(b.seen_ms.cmp(&a.seen_ms))
+    });
+    queues.dedup_by(|later, first| later.is_same(first));
+    Ok(queues)
+}
+
+/// The listed queues with this name, one for each group. A queue that is not listed is looked for in Redis.
+///
+/// # Errors
+/// Any error of Redis.
+pub async fn named(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
+    let mut found = match listed(link).await {
+        Ok(found) => found,
+        Err(error) if error.is_missing_right() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    found.retain(|queue| queue.queue == name);
+    if found.is_empty() {
+        found = unlisted(link, name).await?;
+    }
+    Ok(found)
+}
+
+/// The queues that a key may hold, by its type.
+async fn unlisted(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
+    let kind = reply::text(
+        COMMAND,
+        link.call(COMMAND, Cmd::new().arg("TYPE").arg(name)).await?,
+    )?;
+    let key: Arc<str> = name.into();
+    match kind.as_str() {
+        "stream" => {
+            let mut cmd = Cmd::new();
+            cmd.arg("XINFO").arg("GROUPS").arg(name);
+            let groups = reply::array(COMMAND, link.call(COMMAND, &cmd).await?)?;
+            let groups = groups.into_iter().map(|group| {
+                let name = reply::Info::new(COMMAND, group)?.take("name");
+                let group = reply::text(COMMAND, name)?.as_str().into();
+                let key = Arc::clone(&key);
+                Ok(Listed::new(&key.clone(), &Place::Stream { key, group }))
+            });
+            groups.collect()
+        }
+        _ => {
+            let mut cmd = Cmd::new();
+            cmd.arg("EXISTS").arg(crate::wire::keys::instances(name));
+            let has_instances = link.call(COMMAND, &cmd).await? == Value::Int(1);
+            let place = match (kind.as_str(), has_instances) {
+                (_, true) => Place::List {
+                    key,
+                    recovery: None,
+                },
+                ("list", false) => Place::SimpleList { key },
+                _ => return Ok(Vec::new()),
+            };
+            Ok(vec![Listed::new(name, &place)])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_queue_keeps_its_place() {
+        let key: Arc<str> = "orders".into();
+        for place in [
+            Place::Stream {
+                key: Arc::clone(&key),
+                group: "billing".into(),
+            },
+            Place::List {
+                key: Arc::clone(&key),
+                recovery: Some("claims".to_owned()),
+            },
+            Place::SimpleList {
+                key: Arc::clone(&key),
+            },
+            Place::PubSub,
+        ] {
+            let listed = Listed::new("orders", &place);
+            let text = serde_json::to_string(&listed).unwrap();
+            let read: Listed = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, listed);
+            assert_eq!(read.place(), place);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What queues hold, which hosts serve them, and what stops them.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+use wildmatch::WildMatch;
+
+use crate::queue::inspect::{self, Report};
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::Error;
+use crate::registry::{Listed, listed};
+use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
+
+/// How many queues are read at a time.
+const AT_A_TIME: usize = 32;
+/// The live rule that says where dead letters go.
+const DEAD_LETTER: &str = "dead_letter.key";
+
+/// What the hosts of a queue do.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// No host says that it serves the queue.
+    Unserved,
+    /// A host runs no handler until somebody mends it: its breaker is open, or no instance can be made.
+    Stopped,
+    /// A host is not ready for another reason.
+    NotReady,
+    /// The operator has paused the queue.
+    Paused,
+    /// A host has refused or given up a version of the handler; the version before serves.
+    Refused,
+    /// All is well.
+    Serving,
+}
+
+impl State {
+    /// The word for it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Unserved => "no hosts",
+            Self::Stopped => "stopped",
+            Self::NotReady => "not ready",
+            Self::Paused => "paused",
+            Self::Refused => "version refused",
+            Self::Serving => "serving",
+        }
+    }
+
+    /// What these hosts do: the worst of them counts. The reasons are for people.
+    pub fn of(hosts: &[HostSeen]) -> (Self, Vec<String>) {
+        let mut state = match hosts.is_empty() {
+            true => Self::Unserved,
+            false => Self::Serving,
+        };
+        let mut why = Vec::new();
+        for host in hosts {
+            let name = &host.consumer;
+            let own = match (host.state(), &host.handler.refused) {
+                ("stopped", _) => Self::Stopped,
+                ("ready", _) if host.paused => Self::Paused,
+                ("ready", Some(_)) => Self::Refused,
+                ("ready", None) => Self::Serving,
+                _ => Self::NotReady,
+            };
+            state = state.min(own);
+            why.extend(host.trouble());
+            if let Some(refused) = &host.handler.refused {
+                why.push(format!(
+                    "{name} refused {} at `{}`: {}",
+                    refused.origin, refused.step, refused.reason
+                ));
+            }
+            if let Some(refused) = &host.rules_refused {
+                why.push(format!("{name} ignores new rules: {refused}"));
+            }
+        }
+        (state, why)
+    }
+}
+
+/// A queue, and its hosts.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueSeen {
+    /// The key, or the channel.
+    pub queue: String,
+    /// The word for its kind.
+    pub kind: &'static str,
+    /// The consumer group of a stream.
+    pub group: Option<String>,
+    /// What its hosts do.
+    pub state: State,
+    /// What stops it, for people.
+    pub trouble: Vec<String>,
+    /// The hosts that serve it.
+    pub hosts: usize,
+    /// Unread messages; `None` = Redis does not know.
+    pub lag: Option<u64>,
+    /// Deliveries that hosts hold, parked ones included.
+    pub pending: u64,
+    /// For how long the oldest of them has been in the queue, in milliseconds.
+    pub oldest_pending_ms: Option<u64>,
+    /// Messages that wait for their time.
+    pub delayed: u64,
+    /// Attempts that ended in a second lately, on all hosts.
+    pub attempts_per_second: Option<f64>,
+    /// Attempts that run now.
+    pub in_flight: u64,
+    /// How long attempts took lately, in milliseconds: the slowest host's average.
+    pub run_ms: Option<f64>,
+    /// Where dead letters go.
+    pub dead_letter_key: Option<String>,
+    /// How many there are.
+    pub dead_letters: Option<u64>,
+    /// When a host last served it, in epoch milliseconds; 0 = it is not listed.
+    pub seen_ms: u64,
+    /// Why this is incomplete.
+    pub problem: Option<String>,
+}
+
+/// The listed queues whose names match a pattern (`*` any text, `?` any character), each as it is now.
+///
+/// # Errors
+/// Any error of Redis while it reads the list.
+pub async fn queues(connector: &Connector, pattern: Option<&str>) -> Result<Vec<QueueSeen>, Error> {
+    let link = Arc::new(connector.link("queues"));
+    let mut queues = listed(&link).await?;
+    if let Some(pattern) = pattern {
+        let pattern = WildMatch::new(pattern);
+        queues.retain(|queue| pattern.matches(&queue.queue));
+    }
+    let looks = queues.into_iter().map(|queue| {
+        let link = Arc::clone(&link);
+        async move { look(&link, &queue).await.0 }
+    });
+    let seen = stream::iter(looks).buffered(AT_A_TIME);
+    Ok(seen.collect().await)
+}
+
+/// One queue as it is now, with its hosts. What cannot be read is left out, and said.
+pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>, Report) {
+    let store = Store::sharing(Arc::clone(link), &queue.queue);
+    let mut problem = None;
+    let mut hosts = match store.hosts().await {
+        Ok(texts) => HostSeen::parse_all(&texts),
+        Err(error) => {
+            problem = Some(error.to_string());
+            Vec::new()
+        }
+    };
+    hosts.retain(|host| host.group == queue.group);
+    let rules = hosts.iter().flat_map(|host| &host.rules);
+    let told = rules.filter(|rule| rule.setting == DEAD_LETTER);
+    let dead_letter = told
+        .filter_map(|rule| rule.value.clone())
+        .next()
+        .or_else(|| queue.dead_letter.clone());
+    let report = match queue.place().look(link, dead_letter.as_deref()).await {
+        Ok(report) => report.unwrap_or_default(),
+        Err(error) => {
+            problem = Some(error.to_string());
+            // A stream that is gone may leave dead letters behind.
+            Report {
+                dead_letters: length(link, dead_letter.as_deref(), queue.group.is_some()).await,
+                ..Report::default()
+            }
+        }
+    };
+    let (state, trouble) = State::of(&hosts);
+    let rates = hosts.iter().filter_map(|host| host.attempts_per_second);
+    let seen = QueueSeen {
+        queue: queue.queue.clone(),
+        kind: queue.kind.label(),
+        group: queue.group.clone(),
+        state,
+        trouble,
+        hosts: hosts.len(),
+        lag: report.lag,
+        pending: report.pending,
+        oldest_pending_ms: report.oldest_pending_ms,
+        delayed: report.delayed,
+        attempts_per_second: rates.reduce(|a, b| a + b),
+        in_flight: hosts.iter().map(|host| host.in_flight).sum(),
+        run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),
+        dead_letter_key: dead_letter,
+        dead_letters: report.dead_letters,
+        seen_ms: queue.seen_ms,
+        problem,
+    };
+    (seen, hosts, report)
+}
+
+async fn length(link: &Link, key: Option<&str>, is_stream: bool) -> Option<u64> {
+    let keys: Vec<String> = key.map(str::to_owned).into_iter().collect();
+    let lengths = inspect::lengths(link, &keys, is_stream).await.ok()?;
+    lengths.first().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::versions::{RefusedSeen, VersionsSeen};
+
+    fn host(not_ready: &[&str], paused: bool, refused: bool) -> HostSeen {
+        let refused = refused.then(|| RefusedSeen {
+            digest: "sha256:1".to_owned(),
+            origin: "deploy 3".to_owned(),
+            step: "imports".to_owned(),
+            reason: "it imports what is not granted".to_owned(),
+            at_ms: 1,
+        });
+        let handler = VersionsSeen {
+            refused,
+            ..VersionsSeen::default()
+        };
+        let host = serde_json::json!({
+            "consumer": "web-1", "group": null, "hostler": "1.0.0", "at_ms": 0,
+            "accepts_deploys": false, "not_ready": not_ready, "paused": paused,
+            "handler": handler,
+        });
+        serde_json::from_value(host).unwrap()
+    }
+
+    #[test]
+    fn the_worst_host_decides_the_state_of_a_queue() {
+        let serving = || host(&[], false, false);
+        for (others, state, reasons) in [
+            (vec![], State::Serving, 0),
+            (vec![host(&[], false, true)], State::Refused, 1),
+            (vec![host(&[], true, false)], State::Paused, 0),
+            (
+                vec![host(&["redis-away: x"], true, true)],
+                State::NotReady,
+                2,
+            ),
+            (
+                vec![
+                    host(&["handler: it faults on everything"], false, false),
+                    host(&["redis-away: x"], true, false),
+                ],
+                State::Stopped,
+                2,
+            ),
+        ] {
+            let mut hosts = others;
+            hosts.push(serving());
+            let (found, why) = State::of(&hosts);
+            assert_eq!((found, why.len()), (state, reasons), "{why:?}");
+        }
+        assert_eq!(State::of(&[]).0, State::Unserved);
+    }
+}

@@ -1,0 +1,560 @@
+//! What Redis knows of one message: where it is, its attempts, its history, and what follows from it.
+//!
+//! A message is looked for by its id (`x-message-id`, or the id of its entry or delivery), and its follow-ups
+//! by their `x-correlation-id`. Listed queues are searched, and their dead letters: the newest entries of each,
+//! up to a limit. Nothing is changed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redis::{Cmd, Value};
+use serde::Serialize;
+
+use crate::dead_letter::{DeadLetters, Entry, Filter};
+use crate::delivery::effect::CORRELATION_ID;
+use crate::delivery::message::{Headers, RETRY_COUNT};
+use crate::queue::stream::PARKED_CONSUMER;
+use crate::redis::connection::{Connector, Link};
+use crate::redis::error::Error;
+use crate::redis::reply::{self, Info};
+use crate::registry::{Listed, ListedKind};
+use crate::wire::dead_letter as header;
+use crate::wire::decoded::message_id;
+use crate::wire::entry_id::parse_entry_id;
+use crate::wire::keys;
+use crate::wire::list::{self, Framing};
+use crate::wire::stream;
+
+const COMMAND: &str = "trace";
+/// How many entries are read at once.
+const PAGE: usize = 256;
+/// The bytes of a token in front of a value.
+const TOKEN_LEN: usize = 16;
+/// The most places that are returned.
+const FOUND_MAX: usize = 1_000;
+/// The most instances of a list that are searched.
+const INSTANCES_MAX: usize = 100;
+
+/// A copy of a message, or of one that follows from it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// The key that holds it.
+    pub key: String,
+    /// The queue that the key belongs to.
+    pub queue: String,
+    /// Its group of hosts, of a stream.
+    pub group: Option<String>,
+    /// The id of the message.
+    pub id: String,
+    /// The id of the entry that holds it.
+    pub entry: Option<String>,
+    /// Where it is on its way.
+    pub state: Stage,
+    /// The host that has it.
+    pub host: Option<String>,
+    /// For how long that host has not renewed its lease, in milliseconds.
+    pub idle_ms: Option<u64>,
+    /// When it is due, in epoch milliseconds.
+    pub due_ms: Option<u64>,
+    /// Starts charged to it so far.
+    pub attempts: Option<u64>,
+    /// Why it died.
+    pub reason: Option<String>,
+    /// Text for people about that.
+    pub detail: Option<String>,
+    /// When it died, in epoch milliseconds.
+    pub died_ms: Option<u64>,
+    /// Its deaths, most recent first: queue, reason, and how often.
+    pub history: Vec<(String, String, u64)>,
+    /// Its trace, if it has one.
+    pub traceparent: Option<String>,
+    /// It follows from the message that was asked for.
+    pub is_follow_up: bool,
+}
+
+/// Where a message is on its way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// No host has read it.
+    Unread,
+    /// A host has it.
+    Held,
+    /// It waits for its time.
+    Delayed,
+    /// It is settled, and the stream keeps its entry.
+    Settled,
+    /// It is a dead letter.
+    Dead,
+}
+
+impl Stage {
+    /// The word for it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Held => "held",
+            Self::Delayed => "delayed",
+            Self::Settled => "settled",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// What is known of a message.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Trace {
+    /// The id that was asked for.
+    pub id: String,
+    /// Where it is, and where its follow-ups are.
+    pub found: Vec<Found>,
+    /// How many queues were searched.
+    pub queues: usize,
+    /// Keys of which only the newest entries were searched.
+    pub cut: Vec<String>,
+    /// Keys that could not be searched, and why.
+    pub problems: Vec<String>,
+}
+
+/// Look for a message in these queues, in at most so many of the newest entries of each key.
+/// What cannot be read is said in the result.
+pub async fn trace(connector: &Connector, queues: &[Listed], id: &str, newest: usize) -> Trace {
+    let mut search = Search {
+        link: Arc::new(connector.link("trace")),
+        id: id.to_owned(),
+        newest,
+        trace: Trace {
+            id: id.to_owned(),
+            queues: queues.len(),
+            ..Trace::default()
+        },
+    };
+    let mut dead: Vec<&str> = Vec::new();
+    for queue in queues {
+        let searched = match queue.kind {
+            ListedKind::Stream => search.stream(queue).await,
+            ListedKind::List | ListedKind::SimpleList => search.list(queue).await,
+            // A channel holds nothing.
+            ListedKind::Channel => Ok(()),
+        };
+        if let Err(error) = searched {
+            let problem = format!("{}: {error}", queue.queue);
+            search.trace.problems.push(problem);
+        }
+        if let Some(key) = queue.dead_letter.as_deref()
+            && !dead.contains(&key)
+        {
+            dead.push(key);
+        }
+    }
+    for key in dead {
+        if let Err(error) = search.dead_letters(connector, key).await {
+            search.trace.problems.push(format!("{key}: {error}"));
+        }
+    }
+    search.trace
+}
+
+struct Search {
+    link: Arc<Link>,
+    id: String,
+    newest: usize,
+    trace: Trace,
+}
+
+/// Whether a message is the one that is looked for, or follows from it.
+enum Match {
+    Itself,
+    FollowUp,
+}
+
+impl Search {
+    /// Compare a message: by its id in its headers, or else by the id of its place.
+    fn matches(&self, headers: &Headers, place: Option<&str>) -> Option<(Match, String)> {
+        let id = message_id(headers).or(place);
+        if place == Some(self.id.as_str()) || id == Some(self.id.as_str()) {
+            return Some((Match::Itself, self.id.clone()));
+        }
+        let correlated = headers.find_str(CORRELATION_ID) == Some(self.id.as_str());
+        correlated.then(|| (Match::FollowUp, id.unwrap_or_default().to_owned()))
+    }
+
+    fn found(
+        &mut self,
+        queue: &Listed,
+        key: &str,
+        state: Stage,
+        what: (Match, String),
+        headers: &Headers,
+    ) {
+        if self.trace.found.len() >= FOUND_MAX {
+            return;
+        }
+        let history = crate::wire::death::read(headers).history;
+        let deaths = history.records().iter();
+        self.trace.found.push(Found {
+            key: key.to_owned(),
+            queue: queue.queue.clone(),
+            group: queue.group.clone(),
+            id: what.1,
+            entry: None,
+            state,
+            host: None,
+            idle_ms: None,
+            due_ms: None,
+            attempts: headers.find_number(RETRY_COUNT),
+            reason: None,
+            detail: None,
+            died_ms: None,
+            history: deaths
+                .map(|d| (d.queue.clone(), d.reason.clone(), d.count))
+                .collect(),
+            traceparent: headers.find_str("traceparent").map(str::to_owned),
+            is_follow_up: matches!(what.0, Match::FollowUp),
+        });
+    }
+
+    async fn stream(&mut self, queue: &Listed) -> Result<(), Error> {
+        let group = queue.group.as_deref().unwrap_or_default();
+        let read_to = self.last_delivered(&queue.queue, group).await?;
+        let mut seen = false;
+        // An entry is found by its id, however old it is.
+        if parse_entry_id(&self.id).is_some() {
+            let id = self.id.clone();
+            for (entry, fields) in self.range(&queue.queue, &id, &id, 1).await? {
+                let headers = stream::headers(&fields);
+                self.entry(queue, group, &read_to, &entry, &headers).await?;
+                seen = true;
+            }
+        }
+        let (mut from, mut left) = ("+".to_owned(), self.newest);
+        while left > 0 {
+            let page = self.range(&queue.queue, &from, "-", left.min(PAGE)).await?;
+            let Some((oldest, _)) = page.last() else {
+                break;
+            };
+            from = format!("({oldest}");
+            left -= page.len();
+            for (entry, fields) in &page {
+                if !(seen && *entry == self.id) {
+                    let headers = stream::headers(fields);
+                    self.entry(queue, group, &read_to, entry, &headers).await?;
+                }
+            }
+            if left == 0 {
+                self.trace.cut.push(queue.queue.clone());
+            }
+        }
+        self.delayed(queue).await
+    }
+
+    /// An entry of a stream: found if it is meant.
+    async fn entry(
+        &mut self,
+        queue: &Listed,
+        group: &str,
+        read_to: &str,
+        entry: &str,
+        headers: &Headers,
+    ) -> Result<(), Error> {
+        let Some(what) = self.matches(headers, Some(entry)) else {
+            return Ok(());
+        };
+        let mut pending = Cmd::new();
+        pending
+            .arg("XPENDING")
+            .arg(&queue.queue)
+            .arg(group)
+            .arg(entry)
+            .arg(entry)
+            .arg(1);
+        let held = reply::array(COMMAND, self.link.call(COMMAND, &pending).await?)?.pop();
+        let Some(held) = held else {
+            let order = |id: &str| parse_entry_id(id).map(|(id, _)| id);
+            let state = match order(entry) > order(read_to) {
+                true => Stage::Unread,
+                false => Stage::Settled,
+            };
+            self.found(queue, &queue.queue.clone(), state, what, headers);
+            self.last_found(|found| found.entry = Some(entry.to_owned()));
+            return Ok(());
+        };
+        let [_, consumer, idle, count] = reply::tuple(COMMAND, held)?;
+        let (consumer, idle) = (
+            reply::text(COMMAND, consumer)?,
+            reply::count(COMMAND, &idle)?,
+        );
+        let count = reply::count(COMMAND, &count)?;
+        let mut due = None;
+        if consumer == PARKED_CONSUMER {
+            let mut score = Cmd::new();
+            score
+                .arg("ZSCORE")
+                .arg(keys::parked(&queue.queue, group))
+                .arg(entry);
+            due = match self.link.call(COMMAND, &score).await? {
+                Value::Nil => None,
+                score => number(&score),
+            };
+        }
+        let is_parked = consumer == PARKED_CONSUMER;
+        let state = if is_parked {
+            Stage::Delayed
+        } else {
+            Stage::Held
+        };
+        self.found(queue, &queue.queue.clone(), state, what, headers);
+        self.last_found(|found| {
+            found.entry = Some(entry.to_owned());
+            found.host = (!is_parked).then_some(consumer);
+            found.idle_ms = (!is_parked).then_some(idle);
+            found.due_ms = due;
+            found.attempts = Some(count + found.attempts.unwrap_or_default());
+        });
+        Ok(())
+    }
+
+    fn last_found(&mut self, set: impl FnOnce(&mut Found)) {
+        if let Some(found) = self.trace.found.last_mut() {
+            set(found);
+        }
+    }
+
+    async fn last_delivered(&self, key: &str, group: &str) -> Result<String, Error> {
+        let mut cmd = Cmd::new();
+        cmd.arg("XINFO").arg("GROUPS").arg(key);
+        for info in reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+            let mut info = Info::new(COMMAND, info)?;
+            if reply::bytes(COMMAND, info.take("name"))? == group {
+                return reply::text(COMMAND, info.take("last-delivered-id"));
+            }
+        }
+        Ok("0-0".to_owned())
+    }
+
+    /// Entries of a stream: upwards if `from` is an id, downwards from `+` or a bound.
+    async fn range(
+        &self,
+        key: &str,
+        from: &str,
+        to: &str,
+        count: usize,
+    ) -> Result<Vec<(String, Vec<(Bytes, Bytes)>)>, Error> {
+        let name = if to == "-" { "XREVRANGE" } else { "XRANGE" };
+        let mut cmd = Cmd::new();
+        cmd.arg(name)
+            .arg(key)
+            .arg(from)
+            .arg(to)
+            .arg("COUNT")
+            .arg(count);
+        let entries = reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+        let entries = entries.into_iter().map(|entry| {
+            let [id, fields] = reply::tuple(COMMAND, entry)?;
+            Ok((reply::text(COMMAND, id)?, reply::fields(COMMAND, fields)?))
+        });
+        entries.collect()
+    }
+
+    /// The values of a list, of the lists beside it, and of its instances.
+    async fn list(&mut self, queue: &Listed) -> Result<(), Error> {
+        let key = queue.queue.clone();
+        self.values(queue, &key, Stage::Unread, None).await?;
+        if queue.kind == ListedKind::SimpleList {
+            return Ok(());
+        }
+        self.values(queue, &keys::retry(&key), Stage::Unread, None)
+            .await?;
+        self.delayed(queue).await?;
+        let mut cmd = Cmd::new();
+        cmd.arg("ZRANGE")
+            .arg(keys::instances(&key))
+            .arg(0)
+            .arg(INSTANCES_MAX - 1);
+        for instance in reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+            let instance = reply::text(COMMAND, instance)?;
+            let held = keys::processing(&key, &instance);
+            self.values(queue, &held, Stage::Held, Some(&instance))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn values(
+        &mut self,
+        queue: &Listed,
+        key: &str,
+        state: Stage,
+        host: Option<&str>,
+    ) -> Result<(), Error> {
+        let mut at = 0;
+        while at < self.newest {
+            let mut cmd = Cmd::new();
+            cmd.arg("LRANGE").arg(key).arg(at).arg(at + PAGE - 1);
+            let values = reply::values(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+            if values.is_empty() {
+                return Ok(());
+            }
+            at += values.len();
+            for value in values {
+                // Behind a token, where a host holds it.
+                let (token, value) = match host {
+                    Some(_) => split_token(value),
+                    None => (None, value),
+                };
+                self.value(queue, key, state, token.as_deref(), &value);
+                if let Some(host) = host {
+                    let id = self.id.clone();
+                    self.last_found(|found| {
+                        if found.key == key && (found.id == id || found.is_follow_up) {
+                            found.host = Some(host.to_owned());
+                        }
+                    });
+                }
+            }
+        }
+        self.trace.cut.push(key.to_owned());
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        queue: &Listed,
+        key: &str,
+        state: Stage,
+        token: Option<&str>,
+        value: &Bytes,
+    ) {
+        let (headers, _) = list::parts(value, Framing::Auto).unwrap_or_default();
+        if let Some(what) = self.matches(&headers, token) {
+            self.found(queue, key, state, what, &headers);
+            self.last_found(|found| found.entry = token.map(str::to_owned));
+        }
+    }
+
+    /// Messages that wait for their time before they enter their queue, or between two attempts on a list.
+    async fn delayed(&mut self, queue: &Listed) -> Result<(), Error> {
+        let key = keys::delayed(&queue.queue);
+        let mut at = 0;
+        while at < self.newest {
+            let mut cmd = Cmd::new();
+            cmd.arg("ZRANGE")
+                .arg(&key)
+                .arg(at)
+                .arg(at + PAGE - 1)
+                .arg("WITHSCORES");
+            let members = reply::scored(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+            if members.is_empty() {
+                return Ok(());
+            }
+            at += members.len();
+            for (member, due) in members {
+                let before = self.trace.found.len();
+                let (token, rest) = split_token(member);
+                if queue.kind == ListedKind::Stream {
+                    let fields = fields_of(&rest);
+                    let headers = stream::headers(&fields);
+                    if let Some(what) = self.matches(&headers, token.as_deref()) {
+                        self.found(queue, &key, Stage::Delayed, what, &headers);
+                    }
+                } else {
+                    self.value(queue, &key, Stage::Delayed, token.as_deref(), &rest);
+                }
+                if self.trace.found.len() > before {
+                    self.last_found(|found| found.due_ms = Some(due));
+                }
+            }
+        }
+        self.trace.cut.push(key);
+        Ok(())
+    }
+
+    async fn dead_letters(
+        &mut self,
+        connector: &Connector,
+        key: &str,
+    ) -> Result<(), crate::dead_letter::Error> {
+        let letters = DeadLetters::new(connector, key).even_if_served(true);
+        let filter = Filter {
+            any_entry: true,
+            ..Filter::default()
+        };
+        let mut scan = letters.scan(filter).await?;
+        while let Some(entries) = scan.next().await? {
+            for entry in &entries {
+                self.dead_letter(key, entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn dead_letter(&mut self, key: &str, entry: &Entry) {
+        let headers = &entry.headers;
+        let there = headers.find_str(header::SOURCE_ID);
+        let what = match self.matches(headers, Some(&entry.id)) {
+            Some(what) => what,
+            None if there == Some(self.id.as_str()) => (Match::Itself, self.id.clone()),
+            None => return,
+        };
+        let queue = Listed {
+            queue: entry.source.clone().unwrap_or_default(),
+            kind: ListedKind::Stream,
+            group: entry.group.clone(),
+            recovery: None,
+            dead_letter: None,
+            seen_ms: 0,
+        };
+        self.found(&queue, key, Stage::Dead, what, headers);
+        self.last_found(|found| {
+            found.entry = Some(entry.id.clone());
+            found.attempts = entry.attempts;
+            found.reason.clone_from(&entry.reason);
+            found.detail.clone_from(&entry.detail);
+            found.died_ms = Some(entry.died_ms());
+        });
+    }
+}
+
+/// The token in front of a value, as text, and the value.
+fn split_token(entry: Bytes) -> (Option<String>, Bytes) {
+    if entry.len() < TOKEN_LEN {
+        return (None, entry);
+    }
+    let token = entry[..TOKEN_LEN].iter().map(|byte| format!("{byte:02x}"));
+    (Some(token.collect()), entry.slice(TOKEN_LEN..))
+}
+
+/// The fields of a delayed entry of a stream ([`crate::wire::delayed`]); as many as can be read.
+fn fields_of(member: &Bytes) -> Vec<(Bytes, Bytes)> {
+    const NUMBER: usize = size_of::<u32>();
+    let mut at = NUMBER;
+    let mut next = || {
+        let length = member.get(at..at + NUMBER)?;
+        let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
+        let end = (at + NUMBER).checked_add(length)?;
+        let text = (end <= member.len()).then(|| member.slice(at + NUMBER..end))?;
+        at = end;
+        Some(text)
+    };
+    let mut fields = Vec::new();
+    while let (Some(name), Some(value)) = (next(), next()) {
+        fields.push((name, value));
+    }
+    fields
+}
+
+fn number(score: &Value) -> Option<u64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates"
+    )]
+    match score {
+        Value::Double(score) => Some(*score as u64),
+        other => reply::text(COMMAND, other.clone())
+            .ok()?
+            .parse::<f64>()
+            .ok()
+            .map(|n| n as u64),
+    }
+}

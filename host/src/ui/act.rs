@@ -1,0 +1,178 @@
+//! What the page can do. The guard has checked the token; the page has asked a person, who has typed the name
+//! of what is concerned. Each action is logged.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+use tracing::warn;
+
+use super::Ui;
+use super::api::Error;
+use crate::config::settings::paused_key;
+use crate::config::{Collected, Input, PolicyValue, queue_of_type};
+use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
+use crate::delivery::text::truncated;
+use crate::policies::{Policies, Scope, TEXT_MAX};
+use crate::rollout::store::{ChangeResult, Store};
+
+/// The author of versions that are requested here.
+const AUTHOR: &str = "dashboard";
+/// The most bytes of a text in the log.
+const LOGGED_MAX: usize = 256;
+
+/// The body of an action.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// The queue, or the key of the dead letters.
+    on: String,
+    /// What the person has typed: it must be the same.
+    confirm: String,
+    /// Only dead letters with this id.
+    #[serde(default)]
+    id: Option<String>,
+    /// Only dead letters of this reason.
+    #[serde(default)]
+    reason: Option<String>,
+    /// Only dead letters of this cause.
+    #[serde(default)]
+    signature: Option<String>,
+    /// The setting of a policy.
+    #[serde(default)]
+    setting: Option<String>,
+    /// Its value; without one the setting is removed.
+    #[serde(default)]
+    value: Option<String>,
+}
+
+pub(super) async fn act(
+    State(ui): State<Ui>,
+    Path(action): Path<String>,
+    Json(asked): Json<Asked>,
+) -> Result<Response, Error> {
+    if asked.confirm != asked.on {
+        let what = "it is not confirmed: type the name of what is concerned";
+        return Err(Error::Wrong(what.to_owned()));
+    }
+    let done = perform(&ui, &action, &asked).await;
+    let [on, action] = [&asked.on, &action].map(|text| truncated(text, LOGGED_MAX));
+    let of = [&asked.id, &asked.reason, &asked.signature, &asked.setting];
+    let of: Vec<&str> = of
+        .into_iter()
+        .flatten()
+        .map(|t| truncated(t, LOGGED_MAX))
+        .collect();
+    let of = of.join(" ");
+    match &done {
+        // A warning, so that it is logged at every usual level.
+        Ok(result) => warn!(target: "audit", action, on, of, %result, "the dashboard was used"),
+        Err(error) => {
+            warn!(target: "audit", action, on, of, %error, "the dashboard was used in vain")
+        }
+    }
+    Ok(Json(done?).into_response())
+}
+
+async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Value, Error> {
+    let queue = &*asked.on;
+    match action {
+        "replay" => {
+            let letters = DeadLetters::new(&ui.0.connector, queue);
+            let done = letters
+                .replay_all(filter(asked), ReplayOptions::default())
+                .await?;
+            Ok(json!(done))
+        }
+        "purge" => {
+            let letters = DeadLetters::new(&ui.0.connector, queue);
+            let purged = letters.purge_all(filter(asked)).await?;
+            Ok(json!({ "purged": purged }))
+        }
+        "pause" => policy(ui, queue, paused_key(), Some("true")).await,
+        "resume" => policy(ui, queue, paused_key(), None).await,
+        "policy" => {
+            let setting = asked.setting.as_deref().unwrap_or_default();
+            policy(ui, queue, setting, asked.value.as_deref()).await
+        }
+        "promote" => {
+            let store = Store::new(ui.0.connector.link("ui"), queue);
+            requested(store.promote(&token(), AUTHOR).await?)
+        }
+        "rollback" => {
+            let store = Store::new(ui.0.connector.link("ui"), queue);
+            requested(store.roll_back(&token(), AUTHOR, None).await?)
+        }
+        _ => Err(Error::Missing(format!("there is no action `{action}`"))),
+    }
+}
+
+fn filter(asked: &Asked) -> Filter {
+    let list = |text: &Option<String>| text.clone().into_iter().collect();
+    Filter {
+        ids: list(&asked.id),
+        reasons: list(&asked.reason),
+        signatures: list(&asked.signature),
+        ..Filter::default()
+    }
+}
+
+/// Set a rule of a queue, or remove it. A wrong one is refused, as by `hostler policy`.
+async fn policy(
+    ui: &Ui,
+    queue: &str,
+    setting: &str,
+    value: Option<&str>,
+) -> Result<serde_json::Value, Error> {
+    let policies = Policies::new(ui.0.connector.link("policies"));
+    let scope = Scope::Queue(queue.into());
+    let Some(value) = value else {
+        policies.unset(&scope, &[setting]).await?;
+        return Ok(json!({ "unset": setting }));
+    };
+    if value.len() > TEXT_MAX {
+        return Err(Error::Wrong(format!(
+            "a value has at most {TEXT_MAX} bytes"
+        )));
+    }
+    let (_, kind) = queue_of_type(scope.text(), &policies.kind_of_queue(queue).await?);
+    let mut values = vec![PolicyValue {
+        key: setting.to_owned(),
+        text: value.to_owned(),
+        target: scope.text().clone(),
+    }];
+    let found = policies.of_queue(queue).await?;
+    let others = found
+        .effective()
+        .into_iter()
+        .filter(|s| s.setting != setting);
+    values.extend(others.map(|stored| PolicyValue {
+        key: stored.setting.clone(),
+        text: stored.text.clone(),
+        target: stored.scope.text().clone(),
+    }));
+    let collected = Collected::new(Input {
+        policies: values,
+        ..Input::default()
+    });
+    if let Err(error) = collected.policies_alone(Some(&kind)) {
+        return Err(Error::Wrong(error.to_string()));
+    }
+    policies.set(&scope, &[(setting, value)]).await?;
+    Ok(json!({ "set": setting }))
+}
+
+fn requested(result: ChangeResult) -> Result<serde_json::Value, Error> {
+    match result {
+        ChangeResult::Requested(version) => Ok(json!({ "version": version })),
+        ChangeResult::NothingDeployed => Err(Error::Wrong(
+            "nothing was ever deployed to this queue".to_owned(),
+        )),
+        ChangeResult::Missing => Err(Error::Wrong("that version is not stored".to_owned())),
+    }
+}
+
+fn token() -> String {
+    format!("{:032x}", fastrand::u128(..))
+}

@@ -1,0 +1,84 @@
+//! The dashboard: one page, and what it asks for.
+//!
+//! | route | answer |
+//! |---|---|
+//! | `GET /ui`, `/ui/app.js`, `/ui/app.css` | the page: embedded, no outside resource |
+//! | `GET /ui/api/session` | whether actions are possible |
+//! | `GET /ui/api/queues` | every listed queue, as it was a moment ago |
+//! | `GET /ui/api/queue` | one queue: hosts, rules, versions, policies, its course |
+//! | `GET /ui/api/dead`, `/ui/api/groups`, `/ui/api/letter` | dead letters: by reason, by cause, one whole |
+//! | `POST /ui/api/act/...` | actions, with a token only |
+//!
+//! Reading needs no token: bind the address where only operators reach it. An action needs the token, in a
+//! header that only the page's own script can set, and the origin of the page: no other page can send it, and
+//! no cookie does. Each action is logged.
+//!
+//! - [`guard`]: which requests are answered. [`page`]: the files and their headers.
+//! - [`api`]: what can be read. [`act`]: what can be done. [`course`]: figures over time.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, post};
+
+use crate::redis::connection::Connector;
+use crate::redis::target::Secret;
+
+mod act;
+mod api;
+mod course;
+mod guard;
+mod page;
+
+use course::Course;
+
+/// What the dashboard works with.
+#[derive(Clone, Debug)]
+pub struct Ui(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    connector: Connector,
+    /// Needed for actions; `None` = there are no actions.
+    token: Option<Secret>,
+    /// Bound to this machine only: requests must name it.
+    is_local: bool,
+    course: Course,
+}
+
+impl Ui {
+    /// The dashboard of this server. Without a token it only reads. `is_local`: the page is served to this
+    /// machine only.
+    pub fn new(connector: Connector, token: Option<Secret>, is_local: bool) -> Self {
+        Self(Arc::new(Inner {
+            course: Course::default(),
+            connector,
+            token,
+            is_local,
+        }))
+    }
+
+    /// Look at the queues again and again, so that the page can show their course. Ends with the task.
+    pub async fn observe(self) {
+        course::observe(&self).await;
+    }
+
+    /// The routes. They begin with `/ui`.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/ui", get(page::index))
+            .route("/ui/app.js", get(page::script))
+            .route("/ui/app.css", get(page::style))
+            .route("/ui/api/session", get(api::session))
+            .route("/ui/api/queues", get(api::queues))
+            .route("/ui/api/queue", get(api::queue))
+            .route("/ui/api/dead", get(api::dead))
+            .route("/ui/api/groups", get(api::groups))
+            .route("/ui/api/letter", get(api::letter))
+            .route("/ui/api/policies", get(api::policies))
+            .route("/ui/api/act/{action}", post(act::act))
+            .layer(middleware::from_fn_with_state(self.clone(), guard::guard))
+            .with_state(self.clone())
+    }
+}

@@ -1,0 +1,331 @@
+//! The dashboard, by HTTP: what it shows, and who may act.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use hostler::delivery::policy::Reason;
+use hostler_tests::command::{Host, hostler, run};
+use hostler_tests::redis::{PATIENCE, eventually};
+use serde_json::{Value, json};
+
+use crate::dlq_scene::{Kind, Scene};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A dashboard that runs as a process of its own.
+struct Dashboard {
+    process: Host,
+    address: String,
+}
+
+impl Dashboard {
+    fn start(scene: &Scene, with_token: bool) -> Self {
+        let file = scene.server.dir().join("token");
+        std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
+        let url = scene.server.url();
+        let mut command = hostler(["ui", "--redis", &url, "--listen", "127.0.0.1:0"]);
+        if with_token {
+            command.arg("--token-file").arg(&file);
+        }
+        let mut process = Host::spawn(command);
+        process.says("/ui ", 1);
+        let said = process.stderr();
+        let (_, rest) = said.split_once("http://").unwrap();
+        let address = rest.split_once("/ui").unwrap().0.to_owned();
+        Self { process, address }
+    }
+
+    /// Send a request with these headers and this body: status, headers, body.
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            request.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, _, body) = self.send("GET", path, &[], "");
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Act with the token, confirmed.
+    fn act(&self, action: &str, on: &str, more: &Value) -> (u16, Value) {
+        let mut body = json!({ "on": on, "confirm": on });
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("X-Hostler-Token", TOKEN),
+            ("Origin", &*format!("http://{}", self.address)),
+        ];
+        let path = format!("/ui/api/act/{action}");
+        let (status, _, body) = self.send("POST", &path, &headers, &body.to_string());
+        (
+            status,
+            serde_json::from_str(&body).unwrap_or(Value::String(body)),
+        )
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_has_no_outside_resource_and_no_inline_script() {
+    let scene = Scene::new(Kind::Stream).await;
+    let ui = Dashboard::start(&scene, false);
+    let (status, head, page) = ui.send("GET", "/ui", &[], "");
+    assert_eq!(status, 200);
+    let policy = head
+        .lines()
+        .find_map(|l| l.strip_prefix("content-security-policy: "))
+        .unwrap();
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("script-src 'self';"),
+        "{policy}"
+    );
+    assert!(!policy.contains("unsafe"), "{policy}");
+    for header in [
+        "x-content-type-options: nosniff",
+        "x-frame-options: deny",
+        "cache-control: no-store",
+    ] {
+        assert!(head.contains(header), "{header} in {head}");
+    }
+    assert!(
+        !page.contains("<script>") && !page.contains("style=") && !page.contains(" onclick"),
+        "{page}"
+    );
+    for (path, kind) in [
+        ("/ui/app.js", "text/javascript"),
+        ("/ui/app.css", "text/css"),
+    ] {
+        let (status, head, text) = ui.send("GET", path, &[], "");
+        assert!(status == 200 && head.contains(kind), "{head}");
+        // What comes from Redis is never read as markup, and nothing comes from elsewhere.
+        for never in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "https://",
+            "@import",
+            "url(",
+        ] {
+            assert!(!text.contains(never), "{never} in {path}");
+        }
+    }
+    for resource in page.split("src=\"").chain(page.split("href=\"")).skip(1) {
+        let target = resource.split('"').next().unwrap();
+        let is_own = target.starts_with("/ui/")
+            || target.starts_with('#')
+            || target == "data:,"
+            || target.contains('<');
+        assert!(is_own, "{target}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_shows_queues_and_dead_letters_as_data() {
+    let scene = Scene::new(Kind::Stream).await;
+    let host = scene.binary().flags("max-deliveries=1").ready().await;
+    scene.send("text:<script>alert(1)</script>+panic").await;
+    scene.send("drop:no customer 17").await;
+    scene.send("drop:no customer 4").await;
+    eventually("they died", async || scene.dead().await.len() == 3).await;
+    let ui = Dashboard::start(&scene, false);
+    assert_eq!(ui.get("/ui/api/session")["can_act"], false);
+    let mut queue = Value::Null;
+    eventually("the queue is shown", async || {
+        queue = ui.get("/ui/api/queues")[0].clone();
+        queue["hosts"] == 1 && queue["dead_letters"] == 3 && queue["state"] == "serving"
+    })
+    .await;
+    assert_eq!(queue["queue"], "orders");
+    let one = ui.get("/ui/api/queue?queue=orders&group=workers");
+    assert_eq!(one["hosts"][0]["consumer"], host.consumer());
+    assert!(!one["course"].as_array().unwrap().is_empty());
+    let dead = ui.get("/ui/api/dead?key=orders%3Adead");
+    assert_eq!(
+        dead["by_reason"],
+        json!({"dropped": 2, "max-deliveries": 1})
+    );
+    assert!(dead["entries"][0]["body"].is_null(), "a list has no bodies");
+    let groups = ui.get("/ui/api/groups?key=orders%3Adead");
+    assert_eq!(groups["groups"][0]["signature"], "dropped: no customer #");
+    let entries = dead["entries"].as_array().unwrap();
+    let crashed = entries
+        .iter()
+        .find(|e| e["reason"] == "max-deliveries")
+        .unwrap();
+    let path = format!(
+        "/ui/api/letter?key=orders%3Adead&id={}",
+        crashed["id"].as_str().unwrap()
+    );
+    let letter = ui.get(&path);
+    assert!(
+        letter["log"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("<script>alert(1)</script>"))
+    );
+    assert_eq!(letter["body"], "text:<script>alert(1)</script>+panic");
+    assert_eq!(letter["history"][0]["count"], 1);
+    for wrong in [
+        "/ui/api/queue?queue=nothing",
+        "/ui/api/letter?key=orders%3Adead&id=1-1",
+    ] {
+        assert_eq!(ui.send("GET", wrong, &[], "").0, 404, "{wrong}");
+    }
+    host.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_token_nothing_can_be_done() {
+    let scene = Scene::new(Kind::Stream).await;
+    scene.letter("x", Reason::Trap).await;
+    let ui = Dashboard::start(&scene, false);
+    let (status, answer) = ui.act("purge", "orders:dead", &json!({}));
+    assert_eq!(status, 403, "{answer}");
+    assert_eq!(scene.dead().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_needs_the_token_the_own_page_and_a_confirmation() {
+    let scene = Scene::new(Kind::Stream).await;
+    scene.letter("x", Reason::Trap).await;
+    let mut ui = Dashboard::start(&scene, true);
+    assert_eq!(ui.get("/ui/api/session")["can_act"], true);
+    let body = json!({ "on": "orders:dead", "confirm": "orders:dead" }).to_string();
+    let path = "/ui/api/act/purge";
+    let json_type = ("Content-Type", "application/json");
+    let own = format!("http://{}", ui.address);
+    let own = ("Origin", &*own);
+    for (headers, status) in [
+        (vec![json_type, own], 401),
+        (vec![json_type, own, ("X-Hostler-Token", "wrong")], 401),
+        (vec![json_type, own, ("X-Hostler-Token", &TOKEN[1..])], 401),
+        (
+            vec![
+                json_type,
+                ("Origin", "http://evil.example"),
+                ("X-Hostler-Token", TOKEN),
+            ],
+            403,
+        ),
+        (
+            vec![json_type, ("Origin", "null"), ("X-Hostler-Token", TOKEN)],
+            403,
+        ),
+        // What a form of another page can send.
+        (
+            vec![("Content-Type", "text/plain"), ("X-Hostler-Token", TOKEN)],
+            415,
+        ),
+        // A name that somebody makes point at this machine.
+        (
+            vec![
+                json_type,
+                ("Host", "evil.example"),
+                ("X-Hostler-Token", TOKEN),
+            ],
+            421,
+        ),
+    ] {
+        let (found, _, answer) = ui.send("POST", path, &headers, &body);
+        assert_eq!(found, status, "{headers:?}: {answer}");
+    }
+    let (status, _, answer) = ui.send("GET", "/ui/api/queues", &[("Host", "evil.example")], "");
+    assert_eq!(status, 421, "{answer}");
+    let (status, answer) = ui.act("purge", "orders:dead", &json!({ "confirm": "orders" }));
+    assert_eq!(status, 400, "{answer}");
+    let (status, _) = ui.act("explode", "orders:dead", &json!({}));
+    assert_eq!(status, 404);
+    assert_eq!(scene.dead().await.len(), 1, "nothing was done");
+
+    let (status, answer) = ui.act("purge", "orders:dead", &json!({}));
+    assert_eq!((status, &answer["purged"]), (200, &json!(1)), "{answer}");
+    assert!(scene.dead().await.is_empty());
+    let used = "\"message\":\"the dashboard was used\",\"action\":\"purge\"";
+    ui.process.says(used, 1);
+    let log = ui.process.stderr();
+    assert!(!log.contains(TOKEN), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_action_does_what_its_command_does() {
+    let scene = Scene::new(Kind::Stream).await;
+    let host = scene.binary().flags("accept-deploys=true").ready().await;
+    let ui = Dashboard::start(&scene, true);
+    let id = scene.letter("ack", Reason::Trap).await;
+    scene.letter("ack", Reason::Dropped).await;
+    let (status, answer) = ui.act("replay", "orders:dead", &json!({ "id": id }));
+    assert_eq!((status, &answer["replayed"]), (200, &json!(1)), "{answer}");
+    let (_, answer) = ui.act("purge", "orders:dead", &json!({ "reason": "dropped" }));
+    assert_eq!(answer["purged"], 1);
+    assert_eq!(ui.act("pause", "orders", &json!({})).0, 200);
+    host.logs("paused").await;
+    assert_eq!(ui.act("resume", "orders", &json!({})).0, 200);
+    host.logs("resumed").await;
+    let cap = json!({ "setting": "backoff.first", "value": "7s" });
+    assert_eq!(ui.act("policy", "orders", &cap).0, 200);
+    let url = scene.server.url();
+    let policies = run([
+        "policy", "get", "--redis", &url, "--queue", "orders", "--json",
+    ])
+    .ok()
+    .json();
+    assert_eq!(policies[0]["value"], "7s");
+    let wrong = json!({ "setting": "concurrency", "value": "7" });
+    let (status, answer) = ui.act("policy", "orders", &wrong);
+    assert_eq!(status, 400, "{answer}");
+    let removed = json!({ "setting": "backoff.first" });
+    assert_eq!(ui.act("policy", "orders", &removed).0, 200);
+    let (status, answer) = ui.act("rollback", "orders", &json!({}));
+    assert_eq!(status, 400, "nothing was deployed: {answer}");
+    host.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_serves_the_dashboard_beside_its_metrics() {
+    let scene = Scene::new(Kind::Stream).await;
+    let host = scene.binary().admin().flag("ui", "true").ready().await;
+    let (status, page) = host.get("/ui");
+    // A name that is not this machine's is refused: this client calls it `host`.
+    assert_eq!(status, 421, "{page}");
+    assert_eq!(host.get("/ready").0, 200, "the probes do not care");
+    host.drained().await;
+    let alone = scene.binary().flag("ui", "true").end().await;
+    alone.expect_code(64);
+    let short = scene.server.dir().join("short");
+    std::fs::write(&short, "guessed").unwrap();
+    let refused = scene.binary().admin().flag("ui", "true");
+    let refused = refused
+        .flag("ui-token-file", &short.display().to_string())
+        .end()
+        .await;
+    refused.expect_code(64);
+    assert!(
+        refused.stderr().contains("openssl rand"),
+        "{}",
+        refused.stderr()
+    );
+}
