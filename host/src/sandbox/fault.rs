@@ -26,7 +26,9 @@ const NAME_MAX: usize = 96;
 pub const BACKTRACE: &str = "wasm backtrace:";
 
 /// Parts of the names of functions that only carry out a panic. They say nothing about its place.
-const MACHINERY: [&str; 13] = [
+const MACHINERY: [&str; 15] = [
+    "std::sys::",
+    "std::process::",
     "panicking::",
     "rust_panic",
     "rust_begin_unwind",

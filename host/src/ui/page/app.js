@@ -67,6 +67,8 @@ function say(text, isBad) {
 /** A line over time, with its last value and its greatest in words. */
 function chart(title, points, of, unit) {
   const values = points.map(of);
+  // One point is a line, too.
+  if (values.length === 1) values.push(values[0]);
   const known = values.filter((value) => value !== null && value !== undefined);
   const most = Math.max(1e-9, ...known);
   const last = known.length ? known[known.length - 1] : null;
