@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use crate::config::choices::RouteTable;
 use crate::config::settings::queue::AT_LEAST_ONCE;
-use crate::config::settings::{section, sized};
+use crate::config::settings::section;
 use crate::config::value::ByteSize;
 use crate::queue::dead_letter_queue::OnFull;
 
@@ -56,5 +56,5 @@ section! { "Dead letters";
         .kinds(&AT_LEAST_ONCE)
         .idle_without(&DEAD_LETTER_KEY)
         .default("4KiB")
-        .check(|size| sized(size, ByteSize(0), ByteSize(64 << 10)));
+        .range(|| (ByteSize(0), ByteSize(64 << 10)));
 }
