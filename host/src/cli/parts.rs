@@ -24,7 +24,8 @@ const TIMES: u32 = 4;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  hostler parts --redis redis+cluster://n1:6379,n2:6379 --queue orders --parts 16
+  hostler parts --redis redis+cluster://n1:6379,n2:6379 --queue orders \\
+    --parts 16
   hostler parts --redis redis://localhost --queue orders --parts 4 --json")]
 pub(super) struct Args {
     /// The queue, without the number of a part
