@@ -61,7 +61,7 @@ tree=target/dist/$target/$name
 rm -rf "$tree"
 mkdir -p "$tree/bin" "$tree/share/man" "$tree/share/doc/hostler" "$tree/share/bash-completion/completions" \
   "$tree/share/zsh/site-functions" "$tree/share/fish/vendor_completions.d" "$tree/share/hostler" "$tree/lib/systemd/system"
-cp "$binary" "$tree/bin/"
+cp "$binary" "$tree/bin/hostler"
 cp -r "$made/man1" "$tree/share/man/"
 cp "$made/completions/hostler" "$tree/share/bash-completion/completions/"
 cp "$made/completions/_hostler" "$tree/share/zsh/site-functions/"

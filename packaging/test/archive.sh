@@ -27,7 +27,8 @@ python3 - "$parts" "$tree/share/doc/hostler/THIRDPARTY.yml" <<'PYTHON'
 import json, sys
 parts = json.load(open(sys.argv[1]))
 assert parts["bomFormat"] == "CycloneDX", parts.keys()
-names = {part["name"] for part in parts["components"]}
+# Those that only build it are marked: nothing of them is in the binary.
+names = {part["name"] for part in parts["components"] if part.get("scope") != "excluded"}
 assert {"wasmtime", "redis", "tokio"} <= names, names
 licences = open(sys.argv[2]).read()
 missing = [name for name in names if f"package_name: {name}\n" not in licences]

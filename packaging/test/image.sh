@@ -21,6 +21,7 @@ end() {
   "$runtime" --root "$work/run" delete --force "$name" >/dev/null 2>&1 || true
   [ -z "${redis:-}" ] || kill "$redis" 2>/dev/null || true
   ip netns delete "$name" || true
+  clean
 }
 trap end EXIT
 ip -n "$name" link set lo up

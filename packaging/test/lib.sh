@@ -3,7 +3,8 @@
 set -eu
 root=$(pwd)
 work=$(mktemp -d)
-export HOSTLER_TEST_WORK="$work"
+clean() { rm -rf "$work"; }
+trap clean EXIT
 
 say() { printf '   %s\n' "$*"; }
 skip() { printf 'skipped: %s\n' "$*"; exit 77; }
