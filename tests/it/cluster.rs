@@ -22,7 +22,7 @@ use crate::scene::connector;
 pub(crate) enum Servers {
     Standalone(Box<RedisServer>),
     Cluster(Cluster),
-    Watched(Watched),
+    Watched(Box<Watched>),
 }
 
 impl Servers {
@@ -35,7 +35,7 @@ impl Servers {
     }
 
     async fn watched() -> Self {
-        Self::Watched(Watched::start().await)
+        Self::Watched(Box::new(Watched::start().await))
     }
 
     pub(crate) fn url(&self) -> String {
@@ -561,7 +561,7 @@ async fn a_cluster_that_fails_over_loses_nothing_that_was_confirmed() {
 
 #[tokio::test]
 async fn a_primary_that_sentinels_replace_loses_nothing_that_was_confirmed() {
-    failovers(Servers::Watched(Watched::start().await), times(2) / 2).await;
+    failovers(Servers::watched().await, times(2) / 2).await;
 }
 
 #[tokio::test]

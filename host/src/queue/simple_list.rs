@@ -205,7 +205,8 @@ impl Source for SimpleList {
         let mut take_none = redis::cmd(COMMAND);
         take_none.arg(&*self.key).arg(0);
         let write = async { self.commands.call(COMMAND, &take_none).await.map(drop) };
-        self.commands.probe(COMMAND, write, async { Ok(()) }).await
+        // Large: it is moved less.
+        Box::pin(self.commands.probe(COMMAND, write, async { Ok(()) })).await
     }
 
     fn contact(&self) -> Contact {

@@ -147,14 +147,13 @@ impl Connector {
     /// What a server said of itself: a node of a cluster, a replica.
     fn greeted(&self, node: &Node, greeting: &Greeting) -> Result<(), Error> {
         match self.topology.form() {
-            Form::One if greeting.is_cluster => {
-                if self.topology.becomes_cluster() {
-                    let address = node.text();
-                    tracing::info!(
-                        address,
-                        "this server is a node of a cluster: its other nodes are found, too"
-                    );
-                }
+            // Said once.
+            Form::One if greeting.is_cluster && self.topology.becomes_cluster() => {
+                let address = node.text();
+                tracing::info!(
+                    address,
+                    "this server is a node of a cluster: its other nodes are found, too"
+                );
             }
             Form::Sentinel if greeting.is_replica => {
                 node.suspect();
