@@ -111,7 +111,7 @@ fn every_link_between_pages_has_a_target() {
 
 #[test]
 fn every_alert_has_a_runbook_and_only_metrics_that_exist() {
-    let rules = repository().join("packaging/prometheus/hostler.rules.yaml");
+    let rules = repository().join("docs/monitoring/hostler.rules.yml");
     let rules = std::fs::read_to_string(rules).unwrap();
     let alerts = rules
         .lines()

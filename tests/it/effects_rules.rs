@@ -141,7 +141,8 @@ async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
         "  local word = #item.all > 0 and item.word or nil\n",
     );
     for (without, published) in [(Without::Nothing, 1), (unchecked, 0)] {
-        let body = "sleep:1000,sleep:1000+publish:invoices:x";
+        // The second attempt runs for long enough to be paused on a busy machine.
+        let body = "sleep:1000,sleep:2500+publish:invoices:x";
         let then = async |_: &Scene,
                           first: hostler_tests::host::Host,
                           second: hostler_tests::host::Host| {
