@@ -467,8 +467,9 @@ impl Shared {
             };
             let (piece, rest) = bytes.split_at(most.min(bytes.len()));
             self.take_turn(direction, piece.len(), now.rate).await;
-            to.write_all(piece).await?;
+            // Before it is written: who has read it must see it counted.
             self.passed.fetch_add(piece.len() as u64, Ordering::SeqCst);
+            to.write_all(piece).await?;
             bytes = rest;
         }
         to.flush().await

@@ -10,7 +10,7 @@ use hostler_tests::guests::marked;
 use hostler_tests::host::Ended;
 use hostler_tests::redis::eventually;
 
-use crate::swap_scene::{Scene, canary, component_of, digest, runs, versions};
+use crate::swap_scene::{Scene, begins_canary, canary, component_of, digest, runs, versions};
 use crate::swap_storm::{check, publisher_of, sayings};
 
 /// A guest that reports this number as its version.
@@ -84,7 +84,7 @@ async fn batches_keep_each_message_on_its_side_of_a_canary() {
     let options = options.flags("canary=40% canary-min-messages=1000000");
     let host = options.ready().await;
     scene.put(&new);
-    host.logs("a canary begins").await;
+    begins_canary(&host).await;
     assert_eq!(versions(&host)["canary"]["share"], "40%");
     // Most messages report their version at once, some at their second attempt; some are poisonous.
     let body = |i: usize| match i % 10 {

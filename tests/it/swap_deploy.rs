@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::security_user::{confined_url, documented_user};
 use crate::swap_scene::{
-    Scene, canary, current, digest, drain_all, refuses, runs, said, scripted, versions,
+    Scene, begins_canary, canary, current, digest, drain_all, ends_canary, refuses, runs, said,
+    scripted, versions,
 };
 
 /// Wait until this many hosts are listed.
@@ -300,7 +301,7 @@ async fn a_canary_can_be_promoted_and_rolled_back_by_hand() {
     let host = options.ready().await;
     let (one, two) = (good("one"), bad("two"));
     scene.deploy(&one);
-    host.logs("a canary begins").await;
+    begins_canary(&host).await;
     // It is still a canary for a host that starts now.
     let later = options.ready().await;
     assert_eq!(canary(&later), *digest(&one));
@@ -312,7 +313,7 @@ async fn a_canary_can_be_promoted_and_rolled_back_by_hand() {
     scene.deploy(&two);
     host.logs_times("a canary begins", 2).await;
     scene.command(&["rollback"]).ok();
-    eventually("the canary ends", async || canary(&host).is_null()).await;
+    ends_canary(&host).await;
     assert_eq!(current(&host), *digest(&one));
     drain_all([host, later]).await;
 }
@@ -386,10 +387,10 @@ async fn a_rollback_to_the_canary_promotes_it() {
     let host = scene.accepting().flag("canary", "10%").ready().await;
     let one = good("one");
     scene.deploy(&one);
-    host.logs("a canary begins").await;
+    begins_canary(&host).await;
     scene.command(&["rollback", "--to", "1"]).ok();
     runs(&host, &one).await;
-    assert!(canary(&host).is_null());
+    ends_canary(&host).await;
     host.drained().await;
 }
 
@@ -399,7 +400,7 @@ async fn promote_applies_to_deployed_canaries_and_to_canaries_from_the_file() {
     let host = scene.accepting().flag("canary", "10%").ready().await;
     let one = good("one");
     scene.deploy(&one);
-    host.logs("a canary begins").await;
+    begins_canary(&host).await;
     scene.command(&["promote"]).ok();
     runs(&host, &one).await;
     let file = good("file");
@@ -490,7 +491,7 @@ async fn a_file_that_reappears_unchanged_does_not_end_a_canary() {
     let host = scene.accepting().flag("canary", "10%").ready().await;
     let next = good("deployed");
     scene.deploy(&next);
-    host.logs("a canary begins").await;
+    begins_canary(&host).await;
     away_and_back(&scene, &host).await;
     host.logs("the handler's file is readable again and has not changed")
         .await;

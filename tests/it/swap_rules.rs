@@ -7,7 +7,7 @@ use hostler_tests::redis::eventually;
 use hostler_tests::versions::{Failing, bad, failing, good};
 
 use crate::swap_scene::{
-    Scene, bodies, canary, component_of, current, digest, runs, said, versions,
+    Scene, begins_canary, bodies, component_of, current, digest, ends_canary, runs, said, versions,
 };
 
 /// The number of messages that a host holds at most here: 32, and one that is due. At most this
@@ -40,7 +40,7 @@ async fn a_canary_that_fails_more_often_is_rolled_back_after_few_messages() {
         // Each message has one attempt: the counts are numbers of messages.
         let host = trying(&scene).cap(1).ready().await;
         scene.put(&new);
-        host.logs("a canary begins").await;
+        begins_canary(&host).await;
         assert_eq!(versions(&host)["canary"]["share"], "20%");
         let message = "the canary was rolled back: it fails more often";
         let published = scene.publish_until(&host, message, 1_000).await;
@@ -67,7 +67,7 @@ async fn a_canary_that_fails_more_often_is_rolled_back_after_few_messages() {
         let its = of(&old);
         assert!(its <= total / 20 && its > total / 40, "{its} of {total}");
         assert_eq!(current(&host), *digest(&old));
-        assert!(canary(&host).is_null());
+        ends_canary(&host).await;
         let series = "hostler_canary_decisions_total{decision=\"rollback\"}";
         assert_eq!(host.metric(series), 1);
         let summary = host.drain().await;
@@ -88,11 +88,11 @@ async fn a_canary_that_fails_no_more_often_is_promoted() {
     let options = trying(&scene).flag("canary-max-excess", "40%");
     let host = options.ready().await;
     scene.put(&new);
-    host.logs("a canary begins").await;
+    begins_canary(&host).await;
     let decision = "the canary was promoted";
     scene.publish_until(&host, decision, 1_000).await;
     runs(&host, &new).await;
-    assert!(canary(&host).is_null());
+    ends_canary(&host).await;
     assert_eq!(versions(&host)["previous"]["digest"], *digest(&old));
     let outcomes = ["ack", "nack-requeue"].map(|outcome| attempts(&host, "canary", outcome));
     let tried: u64 = outcomes.iter().sum();

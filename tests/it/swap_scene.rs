@@ -171,6 +171,20 @@ pub(crate) fn canary(host: &Host) -> Value {
     versions(host)["canary"]["digest"].clone()
 }
 
+/// Wait until the host has begun a canary and shows it: it logs the start before `/ready` has it.
+pub(crate) async fn begins_canary(host: &Host) {
+    host.logs("a canary begins").await;
+    eventually("the host shows its canary", async || {
+        !canary(host).is_null()
+    })
+    .await;
+}
+
+/// Wait until the host shows no canary.
+pub(crate) async fn ends_canary(host: &Host) {
+    eventually("the canary ends", async || canary(host).is_null()).await;
+}
+
 /// Wait until `inspect` shows this refusal of the only host.
 pub(crate) async fn inspected(scene: &Scene, refused: &Value) {
     let url = scene.url();
