@@ -1,7 +1,7 @@
 //! Delayed requeues: they are parked, and any host takes them when they are due.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use hostler_tests::command::run_line;
 use hostler_tests::host::HostOptions;
@@ -206,8 +206,8 @@ async fn two_groups_of_one_stream_do_not_affect_each_other() {
     );
 }
 
-/// An idle host asks for what is due only after the server has announced a change. Where the user may not be
-/// told, it asks all the time. Both take what is due.
+/// An idle host asks for what is due only after the server has announced a change, and sends few commands
+/// altogether. Where the user may not be told, it asks all the time. Both take what is due.
 #[tokio::test]
 async fn an_idle_host_asks_for_what_is_due_only_after_a_change() {
     for is_told in [true, false] {
@@ -221,15 +221,27 @@ async fn an_idle_host_asks_for_what_is_due_only_after_a_change() {
             false => scene.user_url(),
         };
         let host = HostOptions::at(&url).ready().await;
-        let reads = scene.calls("xreadgroup").await;
         let asked = scene.calls("zrangebyscore").await;
+        let (begun, before) = (Instant::now(), scene.commands().await);
+        let reads = scene.calls("xreadgroup").await;
+        let mut own = 1;
         eventually("it has waited for a while", async || {
-            scene.calls("xreadgroup").await >= reads + 8
+            own += 1;
+            scene.calls("xreadgroup").await >= reads + 4
         })
         .await;
-        // It waited for four seconds: forty looks at two sets.
+        let sent = scene.commands().await - before - own - 1;
+        let seconds = begun.elapsed().as_secs_f64();
+        // It waited for eight seconds: eighty looks at two sets.
         let asked = scene.calls("zrangebyscore").await - asked;
         assert_eq!(asked < 30, is_told, "{asked}");
+        // Those in scripts are among them.
+        let is_quiet = sent as f64 / seconds < 12.0;
+        assert_eq!(is_quiet, is_told, "{sent} commands in {seconds} s");
+        let clients = scene.raw.text("CLIENT LIST").await;
+        let of_host = |line: &&str| line.contains(" name=hostler");
+        let connections = clients.lines().filter(of_host).count();
+        assert!((3..=8).contains(&connections), "{clients}");
         let line = format!("publish --redis {url} --stream orders --body ack --delay 50ms");
         run_line(&line).ok();
         host.starts(1).await;

@@ -187,6 +187,12 @@ impl<K> Scene<K> {
         number(&stats, &format!("cmdstat_{command}:calls="))
     }
 
+    /// How many commands the server has carried out, those in scripts and this one among them.
+    pub(crate) async fn commands(&self) -> u64 {
+        let stats = self.raw.text("INFO stats").await;
+        number(&stats, "total_commands_processed:")
+    }
+
     /// Wait until so many clients wait for messages.
     pub(crate) async fn blocked(&self, clients: u64) {
         eventually(&format!("{clients} clients wait"), async || {

@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use hostler_tests::command::run;
+use hostler_tests::command::{hostler, run};
+use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::terminal::Terminal;
 use serde_json::{Value, json};
 
 use crate::dlq_scene::{Kind, Scene, on_both};
@@ -71,6 +73,78 @@ async fn a_queue_is_listed_with_what_it_holds_and_who_serves_it(kind: Kind) {
     .await;
     let text = run(["queues", "--redis", &url]).ok().stdout;
     assert!(text.contains("no hosts"), "{text}");
+}
+
+/// The parts of a queue are seen together: a host serves one of them, the other one is not served now.
+#[tokio::test]
+async fn inspect_and_watch_take_a_pattern() {
+    let scene = Scene::new(Kind::Stream).await;
+    let url = scene.server.url();
+    let host = HostOptions::at(&url)
+        .flags("stream={orders:0}")
+        .ready()
+        .await;
+    let other = HostOptions::at(&url)
+        .flags("stream={orders:1}")
+        .ready()
+        .await;
+    eventually("both are listed", async || {
+        queues(&url, &["{orders:*}"]).len() == 2
+    })
+    .await;
+    drop(other.kill().await);
+    for part in ["{orders:0}", "{orders:1}", "{orders:1}"] {
+        scene.raw.add(part, "ack").await;
+    }
+    host.starts(1).await;
+    eventually("one of them is served", async || {
+        let parts = queues(&url, &["{orders:*}"]);
+        let states: Vec<_> = parts.iter().map(|part| part["state"].as_str()).collect();
+        states == [Some("serving"), Some("unserved")]
+    })
+    .await;
+    let seen = run(["inspect", "--redis", &url, "--json", "{orders:*}"])
+        .ok()
+        .json();
+    let keys: Vec<_> = seen
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["key"])
+        .collect();
+    assert_eq!(keys, ["{orders:0}", "{orders:1}"]);
+    assert_eq!(seen[1]["lag"], 2);
+    let text = run(["inspect", "--redis", &url, "{orders:?}"]).ok().stdout;
+    assert!(
+        text.contains("{orders:0} (1 entries)") && text.contains("about 2"),
+        "{text}"
+    );
+    let watch = ["watch", "--redis", &url, "--queue", "{orders:*}"];
+    let lines = run(watch.iter().chain(&["--count=2"])).ok().stdout;
+    for line in lines.lines() {
+        assert!(line.contains("  2 queues  lag 2  pending"), "{line}");
+        assert!(line.contains("{orders:1}: no hosts"), "{line}");
+    }
+    assert_eq!(lines.lines().count(), 2);
+    let json = run(watch.iter().chain(&["--count=1", "--json"]))
+        .ok()
+        .json();
+    assert_eq!(json["queues"].as_array().unwrap().len(), 2);
+    let mut terminal = Terminal::spawn(hostler(watch));
+    for part in ["{orders:*}", "no hosts", "serving", "q: quit"] {
+        terminal.shows(part);
+    }
+    terminal.types("q");
+    assert_eq!(terminal.end(), 0, "{}", terminal.text());
+    // Of one queue only.
+    let admin = run(watch.iter().chain(&["--admin", "9400"]));
+    assert_eq!(admin.code, 64, "{admin:?}");
+    let none = run(["inspect", "--redis", &url, "none*"]);
+    assert!(
+        none.code == 64 && none.stderr.contains("no queue `none*` is known"),
+        "{none:?}"
+    );
+    host.drained().await;
 }
 
 async fn a_paused_queue_is_read_by_no_host_and_nothing_is_charged(kind: Kind) {

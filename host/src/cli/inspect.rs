@@ -5,7 +5,8 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::live_rules::LiveRules;
-use crate::cli::named::{FoundQueue, Named, with_queue};
+use crate::cli::named::{FoundQueue, Named, with_queue, with_queues};
+use crate::cli::session::Session;
 use crate::cli::text::duration_ms;
 use crate::cli::{Variables, output, versions};
 use crate::queue::inspect::{self, Report};
@@ -19,6 +20,7 @@ use crate::rollout::store::Store;
 #[command(after_help = "\
 Examples:
   hostler inspect --redis redis://localhost orders
+  hostler inspect --redis redis+cluster://a,b,c '{orders:*}'
   hostler inspect --redis redis://localhost --stream orders --group billing \\
     --dead-letter orders:dead
   hostler inspect --redis redis://localhost --list jobs --reliable \\
@@ -36,93 +38,98 @@ pub(super) struct Args {
     flags: Flags<ReachQueue>,
 }
 
-/// The shape of `--json`.
+/// The shape of `--json`; an array of these for a pattern.
 #[derive(Serialize)]
-struct Inspected<'a> {
+struct Inspected {
     #[serde(skip)]
     kind: &'static str,
-    key: &'a str,
-    group: Option<&'a str>,
+    key: String,
+    group: Option<String>,
     #[serde(flatten)]
-    queue: &'a Report,
+    queue: Report,
     dead_letter_max_len: Option<u64>,
-    dead_letter_targets: Vec<DeadLetterTarget<'a>>,
-    pinned_by: Option<&'a str>,
+    dead_letter_targets: Vec<DeadLetterTarget>,
+    pinned_by: Option<String>,
     hosts: Vec<HostSeen>,
     #[serde(flatten)]
-    rules: &'a LiveRules,
+    rules: LiveRules,
 }
 
 /// A key that dead letters may go to.
 #[derive(Serialize)]
-struct DeadLetterTarget<'a> {
-    key: &'a str,
+struct DeadLetterTarget {
+    key: String,
     length: u64,
     max_len: u64,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    with_queue(
-        args.named,
-        args.flags,
-        variables,
-        "inspect",
-        async |session, found| {
-            let FoundQueue {
-                sources,
-                queue,
-                dead_letter,
-            } = found;
-            let policies = session.link("policies");
-            let store = Store::new(session.link("hosts"), queue.name());
-            let hosts = versions::hosts_of(&store, queue.group()).await;
-            let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
-            let dead_letter = rules.dead_letter.as_ref();
-            let key = dead_letter.map(|d| &*d.key);
-            let mut targets =
-                dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
-            // A route to the queue itself is a way back, not a dead-letter queue.
-            targets.retain(|key| **key != **queue.name());
-            let (link, place) = (session.link("inspect"), queue.place());
-            let is_stream = queue.group().is_some();
-            let (seen, lengths) = session
-                .retry(async || {
-                    let seen = place.look(&link, key).await?;
-                    let lengths = inspect::lengths(&link, &targets, is_stream).await?;
-                    Ok::<_, Error>((seen.unwrap_or_default(), lengths))
-                })
-                .await?;
-            let max_len = dead_letter.map(|d| d.max_len.get());
-            let targets = targets.iter().zip(lengths);
-            let inspected = Inspected {
-                kind: queue.kind(),
-                key: queue.name(),
-                group: queue.group(),
-                dead_letter_max_len: max_len,
-                dead_letter_targets: targets
-                    .map(|(key, length)| DeadLetterTarget {
-                        key,
-                        length,
-                        max_len: max_len.unwrap_or_default(),
-                    })
-                    .collect(),
-                pinned_by: seen.groups.first().map(|g| g.name.as_str()),
-                hosts,
-                queue: &seen,
-                rules: &rules,
-            };
-            output::either(args.json, &inspected, text)
-        },
-    )
+    const COMMAND: &str = "inspect";
+    let flags = args.flags;
+    if let Some(pattern) = args.named.pattern() {
+        let all = with_queues(pattern, flags, variables, COMMAND, look)?;
+        return output::either(args.json, &all, |all| {
+            let texts: Vec<_> = all.iter().map(text).collect();
+            texts.join("\n\n\n")
+        });
+    }
+    let one = with_queue(args.named, flags, variables, COMMAND, look)?;
+    output::either(args.json, &one, text)
 }
 
-fn text(report: &Inspected<'_>) -> String {
-    let queue = report.queue;
+async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure> {
+    let FoundQueue {
+        sources,
+        queue,
+        dead_letter,
+    } = found;
+    let policies = session.link("policies");
+    let store = Store::new(session.link("hosts"), queue.name());
+    let hosts = versions::hosts_of(&store, queue.group()).await;
+    let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
+    let dead_letter = rules.dead_letter.as_ref();
+    let key = dead_letter.map(|d| &*d.key);
+    let mut targets = dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
+    // A route to the queue itself is a way back, not a dead-letter queue.
+    targets.retain(|key| **key != **queue.name());
+    let (link, place) = (session.link("inspect"), queue.place());
+    let is_stream = queue.group().is_some();
+    let (seen, lengths) = session
+        .retry(async || {
+            let seen = place.look(&link, key).await?;
+            let lengths = inspect::lengths(&link, &targets, is_stream).await?;
+            Ok::<_, Error>((seen.unwrap_or_default(), lengths))
+        })
+        .await?;
+    let max_len = dead_letter.map(|d| d.max_len.get());
+    let targets = targets.into_iter().zip(lengths);
+    Ok(Inspected {
+        kind: queue.kind(),
+        key: queue.name().to_string(),
+        group: queue.group().map(str::to_owned),
+        dead_letter_max_len: max_len,
+        dead_letter_targets: targets
+            .map(|(key, length)| DeadLetterTarget {
+                key,
+                length,
+                max_len: max_len.unwrap_or_default(),
+            })
+            .collect(),
+        pinned_by: seen.groups.first().map(|g| g.name.clone()),
+        hosts,
+        queue: seen,
+        rules,
+    })
+}
+
+fn text(report: &Inspected) -> String {
+    let queue = &report.queue;
     let length = format!("{} ({} entries)", report.key, queue.length);
     let mut facts = vec![[report.kind.to_owned(), length]];
     facts.extend(
         report
             .group
+            .as_ref()
             .map(|group| ["group", group].map(str::to_owned)),
     );
     facts.extend([

@@ -7,13 +7,14 @@ use crate::cli::live_rules::refuse_channel;
 use crate::cli::session::{Session, ask_at};
 use crate::cli::text::one_line;
 use crate::config::{DeadLetter, QueueKind, Redis, Sources};
-use crate::registry::{Listed, ListedKind, named};
+use crate::registry::{Listed, ListedKind, matching, named};
 
-/// A queue, by its key.
+/// A queue, by its key; or several, by a pattern.
 #[derive(Clone, Debug, clap::Args)]
 #[group(multiple = false)]
 pub(super) struct Named {
-    /// The queue: its key alone is enough where hosts list it
+    /// The queue: its key alone is enough where hosts list it. With `*` (any text)
+    /// or `?` (any one character): all listed queues that match
     #[arg(value_name = "QUEUE")]
     name: Option<String>,
 
@@ -30,19 +31,25 @@ pub(super) struct FoundQueue {
 }
 
 impl Named {
+    /// The name, if it is a pattern: `*` is any text, `?` any one character.
+    pub(super) fn pattern(&self) -> Option<&str> {
+        let name = self.name.as_ref().or(self.queue.as_ref())?;
+        name.contains(['*', '?']).then_some(name)
+    }
+
     fn into_name(self) -> Option<String> {
         self.name.or(self.queue)
     }
 }
 
 /// Work on the queue that is named, or that the settings say.
-pub(super) fn with_queue(
+pub(super) fn with_queue<T>(
     which: Named,
     flags: Flags<ReachQueue>,
     variables: Variables,
     command: &str,
-    work: impl AsyncFnOnce(&Session, FoundQueue) -> Result<Exit, Failure>,
-) -> Result<Exit, Failure> {
+    work: impl AsyncFnOnce(&Session, FoundQueue) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let Some(name) = which.into_name() else {
         let (redis, found) = of_settings(flags.sources(variables), command)?;
         return ask_at(&redis, command, async |session| work(session, found).await);
@@ -50,9 +57,38 @@ pub(super) fn with_queue(
     // Its warnings are those of the settings below as well.
     let redis = flags.clone().collect(variables.clone()).redis()?.value;
     ask_at(&redis, command, async |session| {
-        let flags = flags_of(session, flags, &name).await?;
+        let queue = find(session, &name, flags.flag("group")).await?;
+        let flags = flags_of(&queue, flags);
         let (_, found) = of_settings(flags.sources(variables), command)?;
         work(session, found).await
+    })
+}
+
+/// Work on each listed queue whose key matches a pattern.
+pub(super) fn with_queues<T>(
+    pattern: &str,
+    flags: Flags<ReachQueue>,
+    variables: Variables,
+    command: &str,
+    work: impl AsyncFn(&Session, FoundQueue) -> Result<T, Failure>,
+) -> Result<Vec<T>, Failure> {
+    let redis = flags.clone().collect(variables.clone()).redis()?.value;
+    ask_at(&redis, command, async |session| {
+        let link = session.link("queues");
+        let queues = session
+            .retry(async || matching(&link, pattern).await)
+            .await?;
+        if queues.is_empty() {
+            return Err(unknown(pattern));
+        }
+        let mut done = Vec::new();
+        // A channel holds nothing that could be looked at.
+        for queue in queues.iter().filter(|q| q.kind != ListedKind::Channel) {
+            let flags = flags_of(queue, flags.clone());
+            let (_, found) = of_settings(flags.sources(variables.clone()), command)?;
+            done.push(work(session, found).await?);
+        }
+        Ok(done)
     })
 }
 
@@ -68,12 +104,8 @@ fn of_settings(sources: Sources, command: &str) -> Result<(Redis, FoundQueue), F
 }
 
 /// The flags that name this queue in full.
-async fn flags_of(
-    session: &Session,
-    flags: Flags<ReachQueue>,
-    name: &str,
-) -> Result<Flags<ReachQueue>, Failure> {
-    let queue = find(session, name, flags.flag("group")).await?;
+fn flags_of(queue: &Listed, flags: Flags<ReachQueue>) -> Flags<ReachQueue> {
+    let name = &*queue.queue;
     let flags = match queue.kind {
         ListedKind::Stream => flags.or("stream", name),
         ListedKind::List => flags.or("list", name).or("reliable", "true"),
@@ -84,10 +116,10 @@ async fn flags_of(
         Some(group) => flags.or("group", group),
         None => flags,
     };
-    Ok(match &queue.recovery {
+    match &queue.recovery {
         Some(recovery) => flags.or("recovery_zset", recovery),
         None => flags,
-    })
+    }
 }
 
 /// The flags that name this queue as a destination.

@@ -10,21 +10,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::named::{FoundQueue, Named, with_queue};
+use crate::cli::session::ask_at;
 use crate::cli::{Variables, output, text};
 use crate::config::Value;
 use crate::host::StopSignals;
+use crate::redis::connection::Connector;
 
 mod render;
 mod snapshot;
 
-use snapshot::{QueueSnapshot, SnapshotReader};
+use snapshot::{QueueSnapshot, QueuesSnapshot, SnapshotReader};
 
 /// How often the keyboard is polled.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
@@ -41,6 +45,7 @@ admin servers with --admin.
 
 Examples:
   hostler watch --redis redis://localhost orders
+  hostler watch --redis redis+cluster://a,b,c '{orders:*}'
   hostler watch --redis redis://localhost --stream orders --group billing \\
     --dead-letter orders:dead
   hostler watch --config orders.toml --admin 10.0.0.7:9400 \\
@@ -95,39 +100,93 @@ fn every(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let to_screen = !args.json && std::io::stdout().is_terminal();
+    const COMMAND: &str = "watch";
+    let (every, left) = (args.every, args.count.map(NonZeroU64::get));
+    let json = args.json;
+    if let Some(pattern) = args.named.pattern() {
+        if !args.hosts.is_empty() {
+            let what = "`--admin` shows the hosts of one queue, and this is a pattern";
+            return Err(
+                Failure::new(Exit::Usage, what).hint("leave `--admin` out, or name one queue")
+            );
+        }
+        let redis = args.flags.collect(variables).redis()?.value;
+        return ask_at(&redis, COMMAND, async |session| {
+            let view = View::All(session.connector.clone(), pattern.to_owned());
+            Watch { view, every, left }.show(json).await
+        });
+    }
     with_queue(
         args.named,
         args.flags,
         variables,
-        "watch",
+        COMMAND,
         async |session, found| {
             let FoundQueue {
                 sources,
                 queue,
                 dead_letter,
             } = found;
-            let watch = Watch {
-                reader: SnapshotReader::new(session, sources, queue, dead_letter, args.hosts),
-                every: args.every,
-                left: args.count.map(NonZeroU64::get),
-            };
-            match to_screen {
-                true => watch.on_screen().await,
-                false => watch.in_lines(args.json).await,
-            }
+            let reader = SnapshotReader::new(session, sources, queue, dead_letter, args.hosts);
+            let view = View::One(reader);
+            Watch { view, every, left }.show(json).await
         },
     )
 }
 
 struct Watch {
-    reader: SnapshotReader,
+    view: View,
     every: Duration,
     /// How many snapshots are left; `None` = no limit.
     left: Option<u64>,
 }
 
+/// What is watched.
+enum View {
+    One(SnapshotReader),
+    /// All listed queues that match this pattern.
+    All(Connector, String),
+}
+
+/// A moment of it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Snapshot {
+    One(QueueSnapshot),
+    All(QueuesSnapshot),
+}
+
+impl Snapshot {
+    fn line(&self) -> String {
+        match self {
+            Self::One(queue) => render::line(queue),
+            Self::All(queues) => render::line_of_all(queues),
+        }
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>) {
+        match self {
+            Self::One(queue) => render::screen(queue, frame),
+            Self::All(queues) => render::screen_of_all(queues, frame),
+        }
+    }
+
+    fn set_trouble(&mut self, trouble: String) {
+        match self {
+            Self::One(queue) => queue.trouble = Some(trouble),
+            Self::All(queues) => queues.trouble = Some(trouble),
+        }
+    }
+}
+
 impl Watch {
+    async fn show(self, json: bool) -> Result<Exit, Failure> {
+        match !json && std::io::stdout().is_terminal() {
+            true => self.on_screen().await,
+            false => self.in_lines(json).await,
+        }
+    }
+
     /// A line for each snapshot.
     async fn in_lines(mut self, json: bool) -> Result<Exit, Failure> {
         let mut stops = StopSignals::listen()?;
@@ -138,7 +197,7 @@ impl Watch {
                 signal = stops.next() => return Ok(signal.into()),
                 _ = ticks.tick() => {}
             }
-            output::either(json, &self.read().await?, render::line)?;
+            output::either(json, &self.read().await?, Snapshot::line)?;
             if self.left == Some(0) {
                 return Ok(Exit::Ok);
             }
@@ -156,7 +215,7 @@ impl Watch {
         let mut ticks = self.ticks();
         ticks.reset();
         let ended = loop {
-            let drawn = terminal.draw(|frame| render::screen(&shown, frame));
+            let drawn = terminal.draw(|frame| shown.draw(frame));
             if let Err(error) = drawn {
                 break Err(cannot(error));
             }
@@ -172,7 +231,7 @@ impl Watch {
                 },
                 _ = ticks.tick() => match self.read().await {
                     Ok(snapshot) => shown = snapshot,
-                    Err(failure) => shown.trouble = Some(failure.what),
+                    Err(failure) => shown.set_trouble(failure.what),
                 },
             }
         };
@@ -186,9 +245,14 @@ impl Watch {
         ticks
     }
 
-    async fn read(&mut self) -> Result<QueueSnapshot, Failure> {
+    async fn read(&mut self) -> Result<Snapshot, Failure> {
         self.left = self.left.map(|left| left.saturating_sub(1));
-        self.reader.read().await
+        Ok(match &mut self.view {
+            View::One(reader) => Snapshot::One(reader.read().await?),
+            View::All(connector, pattern) => {
+                Snapshot::All(QueuesSnapshot::read(connector, pattern).await?)
+            }
+        })
     }
 }
 

@@ -25,7 +25,7 @@ use crate::telemetry::status::Status;
 /// Every host of a queue applies a new policy within this time.
 const APPLIED_WITHIN: Duration = Duration::from_secs(2);
 /// How often policies are read.
-const READ_EVERY: Duration = Duration::from_millis(500);
+const READ_EVERY: Duration = Duration::from_secs(1);
 // The rest is for the round trip and for the check.
 const _: () = assert!(READ_EVERY.as_millis() * 2 <= APPLIED_WITHIN.as_millis());
 

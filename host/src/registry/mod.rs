@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
 
 use crate::queue::kind::Place;
 use crate::redis::connection::Link;
@@ -172,6 +173,17 @@ pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
         name(a).cmp(&name(b)).then(b.seen_ms.cmp(&a.seen_ms))
     });
     queues.dedup_by(|later, first| later.is_same(first));
+    Ok(queues)
+}
+
+/// The listed queues whose names match a pattern: `*` is any text, `?` any one character.
+///
+/// # Errors
+/// Any error of Redis while it reads the list.
+pub async fn matching(link: &Link, pattern: &str) -> Result<Vec<Listed>, Error> {
+    let pattern = WildMatch::new(pattern);
+    let mut queues = listed(link).await?;
+    queues.retain(|queue| pattern.matches(&queue.queue));
     Ok(queues)
 }
 

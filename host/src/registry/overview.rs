@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
-use wildmatch::WildMatch;
 
 use crate::queue::inspect::{self, Report};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
-use crate::registry::{Listed, listed};
+use crate::registry::{Listed, matching};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 
@@ -126,11 +125,7 @@ pub struct QueueSeen {
 /// Any error of Redis while it reads the list.
 pub async fn queues(connector: &Connector, pattern: Option<&str>) -> Result<Vec<QueueSeen>, Error> {
     let link = Arc::new(connector.link("queues"));
-    let mut queues = listed(&link).await?;
-    if let Some(pattern) = pattern {
-        let pattern = WildMatch::new(pattern);
-        queues.retain(|queue| pattern.matches(&queue.queue));
-    }
+    let queues = matching(&link, pattern.unwrap_or("*")).await?;
     let looks = queues.into_iter().map(|queue| {
         let link = Arc::clone(&link);
         async move { look(&link, &queue).await.0 }

@@ -8,8 +8,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
-use super::snapshot::QueueSnapshot;
+use super::snapshot::{QueueSnapshot, QueuesSnapshot};
 use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash};
+use crate::registry::overview::{QueueSeen, State};
 
 /// The most reasons and hosts that are shown.
 const REASONS_MAX: usize = 10;
@@ -95,6 +96,78 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
     draw_hosts(queue, frame, served);
     draw_faults(queue, frame, faults);
     let last = match &queue.trouble {
+        Some(trouble) => Span::styled(one_line(trouble), Style::new().fg(Color::Red)),
+        None => Span::raw("q: quit"),
+    };
+    frame.render_widget(Line::from(last), bottom);
+}
+
+/// Several queues, as one line of text: their sums, and those that do not serve.
+pub(super) fn line_of_all(all: &QueuesSnapshot) -> String {
+    let queues = &all.queues;
+    let sum = |part: fn(&QueueSeen) -> u64| queues.iter().map(part).sum::<u64>();
+    let rate = |queue: &QueueSeen| queue.attempts_per_second;
+    let rate = queues.iter().filter_map(rate).reduce(|a, b| a + b);
+    let mut words = vec![
+        time(all.at_ms),
+        one_line(&all.pattern),
+        count(queues.len() as u64, "queue"),
+        format!("lag {}", sum(|queue| queue.lag.unwrap_or_default())),
+        format!("pending {}", sum(|queue| queue.pending)),
+        format!("delayed {}", sum(|queue| queue.delayed)),
+        format!("rate {}", per_second(rate)),
+        format!(
+            "dead {}",
+            sum(|queue| queue.dead_letters.unwrap_or_default())
+        ),
+    ];
+    let troubled = queues.iter().filter(|queue| queue.state != State::Serving);
+    let said = |queue: &QueueSeen| format!("{}: {}", one_line(&queue.queue), queue.state.label());
+    words.extend(troubled.clone().take(NOT_READY_MAX).map(said));
+    if let more @ 1.. = troubled.count().saturating_sub(NOT_READY_MAX) {
+        words.push(format!("and {more} more that do not serve"));
+    }
+    words.join("  ")
+}
+
+/// Several queues as a screen.
+pub(super) fn screen_of_all(all: &QueuesSnapshot, frame: &mut Frame<'_>) {
+    let [title, table, bottom] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let head = format!("{}  {}", one_line(&all.pattern), time(all.at_ms));
+    frame.render_widget(Line::from(head).style(bold()), title);
+    let titles = [
+        "queue", "group", "hosts", "lag", "pending", "rate", "dead", "state",
+    ];
+    // What does not serve comes first: a screen may be shorter than the table.
+    let mut queues: Vec<&QueueSeen> = all.queues.iter().collect();
+    queues.sort_by_key(|queue| queue.state);
+    let rows = queues.into_iter().map(|queue| {
+        let style = match queue.state {
+            State::Serving => Style::new(),
+            _ => Style::new().fg(Color::Red),
+        };
+        Row::new([
+            one_line(&queue.queue),
+            one_line(queue.group.as_deref().unwrap_or_default()),
+            queue.hosts.to_string(),
+            or_dash(queue.lag),
+            queue.pending.to_string(),
+            per_second(queue.attempts_per_second),
+            or_dash(queue.dead_letters),
+            queue.state.label().to_owned(),
+        ])
+        .style(style)
+    });
+    let [name, number] = [Constraint::Min(16), Constraint::Length(9)];
+    let widths = [name, name, number, number, number, number, number, name];
+    let drawn = Table::new(rows, widths).header(Row::new(titles).style(bold()));
+    frame.render_widget(drawn, table);
+    let last = match &all.trouble {
         Some(trouble) => Span::styled(one_line(trouble), Style::new().fg(Color::Red)),
         None => Span::raw("q: quit"),
     };

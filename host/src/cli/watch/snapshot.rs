@@ -17,6 +17,7 @@ use crate::dead_letter::DeadLetters;
 use crate::queue::inspect::Report;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
+use crate::registry::overview::{self, QueueSeen};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::telemetry::wall_clock_ms;
@@ -65,6 +66,28 @@ pub(super) struct QueueSnapshot {
     pub(super) faults: Vec<Fault>,
     /// Why this snapshot is incomplete.
     pub(super) trouble: Option<String>,
+}
+
+/// The queues that match a pattern. As JSON, one line.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct QueuesSnapshot {
+    /// When, in epoch milliseconds.
+    pub(super) at_ms: u64,
+    pub(super) pattern: String,
+    pub(super) queues: Vec<QueueSeen>,
+    /// Why this snapshot is incomplete.
+    pub(super) trouble: Option<String>,
+}
+
+impl QueuesSnapshot {
+    pub(super) async fn read(connector: &Connector, pattern: &str) -> Result<Self, Failure> {
+        Ok(Self {
+            at_ms: wall_clock_ms(),
+            pattern: pattern.to_owned(),
+            queues: overview::queues(connector, Some(pattern)).await?,
+            trouble: None,
+        })
+    }
 }
 
 /// A host that is not ready.

@@ -282,6 +282,18 @@ impl ListQueue {
         Ok(())
     }
 
+    /// Whether no other instance may hold an orphan, and no reply to this one was lost: then a scan for
+    /// orphans finds none.
+    pub(super) async fn nothing_is_lapsed(&self) -> Result<bool, Error> {
+        Ok(!self.may_have_lost_a_reply() && self.lapsed_instances().await?.is_empty())
+    }
+
+    fn may_have_lost_a_reply(&self) -> bool {
+        // A server that was paused may carry out a call long after we have given it up.
+        let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
+        self.tokens.is_in_doubt(doubt)
+    }
+
     /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
     /// answer can leave some.
     pub(super) async fn adopt_own(
@@ -292,9 +304,7 @@ impl ListQueue {
     ) -> Result<(), Error> {
         let age = self.options.min_idle / 2;
         let room = max.saturating_sub(taken.claims.len());
-        // A server that was paused may carry out a call long after we have given it up.
-        let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
-        if room == 0 || !self.tokens.is_in_doubt(doubt) {
+        if room == 0 || !self.may_have_lost_a_reply() {
             return Ok(());
         }
         let script = Script::ListOwn;

@@ -383,6 +383,10 @@ impl Queue for ListQueue {
                 return Ok(claims);
             }
             self.wait_for_value(left).await?;
+            if Instant::now() >= until {
+                // Nothing came. If something came just now, the next fetch claims it.
+                return Ok(Vec::new());
+            }
         }
     }
 
@@ -413,7 +417,7 @@ impl Queue for ListQueue {
         if max == 0 {
             return Ok(taken);
         }
-        if !self.base.terms.stay(&self.base.commands).await? {
+        if self.nothing_is_lapsed().await? || !self.base.terms.stay(&self.base.commands).await? {
             return Ok(taken);
         }
         // First the own deliveries: an error of another instance must not hide them.

@@ -1,5 +1,7 @@
 //! Claiming: new deliveries, due ones, orphans, and entries over the length limit.
 
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +24,9 @@ use crate::wire::{Raw, stream};
 pub(super) const CLAIMS_MAX: usize = 100;
 /// After how many bytes of messages a script stops appending: copying them blocks Redis.
 const APPENDED_MAX: usize = 4 << 20;
+/// For how long a group that held nothing is believed to hold no orphan, at most. Less than a sixth of
+/// `min_idle`, so that the first delivery after it is seen long before it can be an orphan.
+const UNHELD_BELIEVED: Duration = Duration::from_secs(5);
 /// How many own deliveries one scan looks at, and how many parked ones: those cost a look-up each.
 const PAGE: usize = 1000;
 const SWEEP_PAGE: usize = 250;
@@ -41,6 +46,10 @@ impl StreamQueue {
         let Some(bytes) = base.bounds.for_new(wait, &base.interruption).await else {
             return Ok(Vec::new());
         };
+        if !wait.is_zero() && self.waited_in_vain.load(Ordering::Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            return self.wait_for_entry(left).await;
+        }
         let script = Script::Fetch;
         let mut call = self.call(script, &[&self.parked]);
         call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
@@ -71,6 +80,8 @@ impl StreamQueue {
         for (_, entries) in streams(COMMAND, reply?)? {
             claims.extend(self.entries(COMMAND, entries)?);
         }
+        self.waited_in_vain
+            .store(claims.is_empty(), Ordering::Relaxed);
         Ok(claims)
     }
 
@@ -125,6 +136,23 @@ impl StreamQueue {
         let reply = self.run(script, &call).await?;
         let [_, wait] = reply::tuple(script.name(), reply)?;
         next_due(script, &wait)
+    }
+
+    /// Whether no consumer of the group holds anything, so that a scan for orphans finds none. This is
+    /// believed for a while: what is delivered meanwhile is no orphan before `min_idle` has passed.
+    pub(super) async fn nothing_is_pending(&self) -> Result<bool, Error> {
+        const COMMAND: &str = "XPENDING";
+        let believed = UNHELD_BELIEVED.min(self.options.min_idle / 6);
+        let unheld = || self.unheld.lock().unwrap_or_else(PoisonError::into_inner);
+        if unheld().is_some_and(|at| at.elapsed() < believed) {
+            return Ok(true);
+        }
+        let (mut ask, at) = (cmd(COMMAND), Instant::now());
+        ask.arg(self.key()).arg(self.group());
+        let [pending, ..] = reply::tuple::<4>(COMMAND, self.ask(COMMAND, &ask).await?)?;
+        let is_none = reply::count(COMMAND, &pending)? == 0;
+        *unheld() = is_none.then_some(at);
+        Ok(is_none)
     }
 
     /// Claim deliveries that other consumers have held for `min_idle` without renewing them.

@@ -3,7 +3,7 @@
 //! - [`options`]: the options of a stream queue.
 //! - `claims`: new, due and orphaned deliveries.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,10 @@ pub struct StreamQueue {
     cursors: Mutex<Cursors>,
     /// Parked deliveries whose entries were found deleted, and that are not reported yet.
     trimmed: AtomicU64,
+    /// When the group was last seen to hold nothing.
+    unheld: Mutex<Option<Instant>>,
+    /// The last fetch waited, and nothing came: the next one need not look before it waits.
+    waited_in_vain: AtomicBool,
 }
 
 /// Where bounded scans go on.
@@ -161,6 +165,8 @@ impl StreamQueue {
                 epoch: String::new(),
             }),
             trimmed: AtomicU64::new(0),
+            unheld: Mutex::default(),
+            waited_in_vain: AtomicBool::new(false),
             options,
         };
         let base = &queue.base;
@@ -449,7 +455,7 @@ impl Queue for StreamQueue {
         if max == 0 {
             return Ok(taken);
         }
-        if !self.base.terms.stay(&self.base.commands).await? {
+        if self.nothing_is_pending().await? || !self.base.terms.stay(&self.base.commands).await? {
             return Ok(taken);
         }
         self.adopt_own(max, holds, &mut taken).await?;

@@ -24,7 +24,7 @@ use crate::telemetry::health::Cause;
 
 /// How long a fetch waits at most. A short wait does not hold up a host that stops although its fetch
 /// cannot be interrupted, and a lease is never much older than its claim.
-const FETCH_WAIT_MAX: Duration = Duration::from_secs(1);
+const FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often housekeeping runs.
 const MAINTAIN_EVERY: Time = Time::from_secs(5);
 /// How often the gauges are updated.
