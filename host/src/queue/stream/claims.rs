@@ -46,8 +46,9 @@ impl StreamQueue {
         let Some(bytes) = base.bounds.for_new(wait, &base.interruption).await else {
             return Ok(Vec::new());
         };
-        if !wait.is_zero() && self.waited_in_vain.load(Ordering::Relaxed) {
-            let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(Instant::now());
+        let may_wait = !left.is_zero() && !base.interruption.is_wanted();
+        if may_wait && self.waited_in_vain.load(Ordering::Relaxed) {
             return self.wait_for_entry(left).await;
         }
         let script = Script::Fetch;
@@ -141,16 +142,14 @@ impl StreamQueue {
     /// Whether no consumer of the group holds anything, so that a scan for orphans finds none. This is
     /// believed for a while: what is delivered meanwhile is no orphan before `min_idle` has passed.
     pub(super) async fn nothing_is_pending(&self) -> Result<bool, Error> {
-        const COMMAND: &str = "XPENDING";
         let believed = UNHELD_BELIEVED.min(self.options.min_idle / 6);
         let unheld = || self.unheld.lock().unwrap_or_else(PoisonError::into_inner);
         if unheld().is_some_and(|at| at.elapsed() < believed) {
             return Ok(true);
         }
-        let (mut ask, at) = (cmd(COMMAND), Instant::now());
-        ask.arg(self.key()).arg(self.group());
-        let [pending, ..] = reply::tuple::<4>(COMMAND, self.ask(COMMAND, &ask).await?)?;
-        let is_none = reply::count(COMMAND, &pending)? == 0;
+        let at = Instant::now();
+        let consumers = self.consumers().await?;
+        let is_none = consumers.iter().all(|(_, pending)| *pending == 0);
         *unheld() = is_none.then_some(at);
         Ok(is_none)
     }
