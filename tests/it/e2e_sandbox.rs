@@ -6,6 +6,7 @@ use std::time::Instant;
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::guests::{HANDLE, exporting, guest};
 use hostler_tests::host::Line;
+use hostler_tests::redis::eventually;
 
 use crate::e2e_scene::Scene;
 use crate::swap_scene;
