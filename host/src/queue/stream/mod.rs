@@ -2,6 +2,7 @@
 //!
 //! - [`options`]: the options of a stream queue.
 //! - `claims`: new, due and orphaned deliveries.
+//! - `settle`: how deliveries leave the pending list.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +11,15 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete};
-use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
+use super::at_least_once::calls::{self, Batch, all_of, batches, complete};
+use super::at_least_once::{self, AtLeastOnce, Base, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
-    Reply, Rules, SettleAction, Settlement, Taken, inspect,
+    Reply, Rules, Settlement, Taken, inspect,
 };
 use crate::delivery::message::DeliveryId;
-use crate::delivery::millis::millis_up;
 use crate::delivery::policy::Reason;
 use crate::queue::due::Due;
 use crate::redis::ServerTime;
@@ -27,33 +27,23 @@ use crate::redis::connection::Connector;
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
-use crate::redis::script_reply::{full, refused, word_reply};
+use crate::redis::script_reply::full;
 use crate::redis::startup::StartError;
-use crate::wire::dead_letter::{self, Context};
 use crate::wire::entry_id::{EntryId, entry_id, parse_entry_id};
+use crate::wire::keys;
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
-use crate::wire::stream::header_field;
-use crate::wire::{self, Raw, keys, list};
 
 mod claims;
 pub mod options;
+mod settle;
 
 pub use options::{GroupStart, Retention, StreamOptions};
 
 /// The consumer that owns parked deliveries. No host has this name: theirs end in a random part.
 pub const PARKED_CONSUMER: &str = "hostler:parked";
 
-/// For how long Redis keeps what the last request of a host has acknowledged with effects: longer than a
-/// host that lost an answer is away.
-const ACTED_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most ids in one `XACK`.
 const PER_XACK: usize = 1000;
-/// For how long a consumer must not have been seen before it is removed.
-const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
-/// Most consumers removed in one go.
-const CONSUMERS_MAX: usize = 100;
-/// Most entries trimmed in one go.
-const TRIM_MAX: u64 = 10_000;
 /// Most deliveries that one script parks again.
 const PARKED_AGAIN_MAX: u64 = 1000;
 
@@ -632,226 +622,5 @@ impl Queue for StreamQueue {
         call.arg(&self.base.consumer).arg(EPOCH_CONSUMER);
         self.run(script, &call).await?;
         self.base.terms.leave(&self.base.commands).await
-    }
-}
-
-impl AtLeastOnce for StreamQueue {
-    const DEAD_LETTER: Script = Script::DeadLetter;
-    const ACKNOWLEDGE: (Script, Script) = (Script::Acknowledge, Script::AcknowledgeOnly);
-
-    fn base(&self) -> &Base {
-        &self.base
-    }
-
-    fn key(&self) -> &str {
-        &self.options.key
-    }
-
-    fn group(&self) -> Option<&str> {
-        Some(&self.options.group)
-    }
-
-    fn source_id(&self, claim: &Claim) -> String {
-        entry_id(claim.id)
-    }
-
-    fn about(&self, error: Error) -> Error {
-        error.about(&self.options.key, &self.options.group)
-    }
-
-    fn starts_before(&self, claim: &Claim) -> u32 {
-        claim.header
-    }
-
-    async fn send_away(
-        &self,
-        settlements: &[Settlement],
-        places: &[usize],
-        replies: &mut Replies,
-    ) -> Result<(), Error> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        // Until the answer is here.
-        let mut under_way = self.calls.lock().await;
-        let number = match self.void_unanswered(&mut under_way).await {
-            Ok(number) => number,
-            Err(error) => {
-                let reply = refused(error)?;
-                for &place in places {
-                    replies[place] = Some(reply.clone());
-                }
-                return Ok(());
-            }
-        };
-        let (parked, left): (Vec<_>, Vec<_>) = places
-            .iter()
-            .copied()
-            .partition(|place| settlements[*place].action.parking().is_some());
-        let refusal = |error| refused(self.about(error));
-        let mut park = self.call_in_epoch(Script::Park, &[&self.fences, &self.parked]);
-        park.arg(number).arg(PARKED_CONSUMER);
-        let batches = self.batches(&parked, park, |place, call| {
-            let settlement = &settlements[place];
-            if let Some((keep, after)) = settlement.action.parking() {
-                call.arg(entry_id(settlement.claim.id))
-                    .arg(settlement.count)
-                    .arg(keep)
-                    .arg(millis_up(after));
-            }
-        });
-        let link = &self.base.commands;
-        calls::run(link, Script::Park, batches, replies, refusal).await?;
-        let mut leave = self.call_in_epoch(Script::Leave, &[&self.fences]);
-        leave.arg(number).arg(millis_up(self.base.terms.largest()));
-        let batches = self.batches(&left, leave, |place, call| {
-            let settlement = &settlements[place];
-            if let SettleAction::Leave { keep } = settlement.action {
-                call.arg(entry_id(settlement.claim.id))
-                    .arg(settlement.count)
-                    .arg(keep);
-            }
-        });
-        calls::run(link, Script::Leave, batches, replies, refusal).await?;
-        under_way.end();
-        Ok(())
-    }
-
-    async fn discard(
-        &self,
-        settlements: &[Settlement],
-        places: &[usize],
-        replies: &mut Replies,
-    ) -> Result<(), Error> {
-        let script = Script::Discard;
-        let call = self.call_in_epoch(script, &[]);
-        let batches = self.batches(places, call, |place, call| {
-            let settlement = &settlements[place];
-            call.arg(entry_id(settlement.claim.id))
-                .arg(settlement.count);
-        });
-        let refusal = |error| refused(self.about(error));
-        calls::run(&self.base.commands, script, batches, replies, refusal).await
-    }
-
-    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
-        let keys = [&[self.acted.as_str()], keys].concat();
-        (self.call_in_epoch(script, &keys), 2)
-    }
-
-    fn acknowledge_arguments(&self, call: &mut Cmd) {
-        call.arg(self.base.acts.number()).arg(ACTED_MS);
-    }
-
-    fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
-        call.arg(entry_id(settlement.claim.id))
-            .arg(settlement.count);
-    }
-
-    fn copy_of(
-        &self,
-        claim: &Claim,
-        target: &DeadLetterQueue,
-        context: &Context<'_>,
-    ) -> Result<(Destination, Raw), list::Error> {
-        let fields = match &claim.raw {
-            Raw::Fields(fields) => &fields[..],
-            // A stream's claims have fields.
-            Raw::Value(_) => &[],
-        };
-        let headers = wire::stream::headers(fields);
-        let copy = dead_letter::stream_fields(fields, &headers, context);
-        Ok((
-            Destination::of(target, &headers, context),
-            Raw::Fields(copy),
-        ))
-    }
-
-    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
-        let mut call = self.call_in_epoch(Script::DeadLetter, &[key]);
-        call.arg(entry_id(settlement.claim.id))
-            .arg(settlement.count);
-        call
-    }
-
-    fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<Cmd> {
-        let mut call = self.call_in_epoch(Script::DiscardCopied, &[key]);
-        let id = entry_id(settlement.claim.id);
-        let (name, value) = header_field(dead_letter::SOURCE_ID.as_bytes(), id.clone().into());
-        call.arg(id)
-            .arg(settlement.count)
-            .arg(&name[..])
-            .arg(&value[..]);
-        Some(call)
-    }
-
-    async fn holds(
-        &self,
-        settlement: &Settlement,
-        _trimmed: Option<&str>,
-        is_wide: bool,
-    ) -> Result<Reply, Error> {
-        let script = Script::Holds;
-        let mut call = self.call_in_epoch(script, &[]);
-        call.arg(entry_id(settlement.claim.id))
-            .arg(settlement.count)
-            .arg(u8::from(is_wide));
-        word_reply(script.name(), self.run(script, &call).await?)
-    }
-
-    async fn check_overflow(
-        &self,
-        length: u64,
-        target: Option<&DeadLetterQueue>,
-    ) -> Result<Reply, Error> {
-        let (_, over) = self.claim_over(length, 0).await?;
-        match target {
-            _ if over == 0 => Ok(Reply::Gone),
-            None => Ok(Reply::Done),
-            Some(target) => {
-                let looked = self.look_at_target(target).await;
-                looked.or_else(|error| refused(self.about(error)))
-            }
-        }
-    }
-
-    async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
-        self.claim_unread_over(length, want).await
-    }
-
-    async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {
-        // A host that made the group again may have died before it was done.
-        self.park_again().await?;
-        let length = match self.options.retention {
-            Retention::Keep => None,
-            Retention::Acked => Some(String::new()),
-            Retention::MaxLen(length) => Some(length.to_string()),
-        };
-        if let Some(length) = length {
-            let script = Script::Retain;
-            let mut call = script.on(&[self.key()]);
-            let reply = self
-                .run(
-                    script,
-                    call.arg(TRIM_MAX).arg(length).arg(UNPARKED_CONSUMER),
-                )
-                .await?;
-            let [trimmed, held] = reply::tuple(script.name(), reply)?;
-            done.trimmed = reply::count(script.name(), &trimmed)?;
-            done.held_back = reply::integer(script.name(), &held)? == 1;
-        }
-        let script = Script::Consumers;
-        let mut call = script.on(&[self.key(), &self.fences]);
-        call.arg(self.group())
-            .arg(CONSUMER_IDLE_MS)
-            .arg(CONSUMERS_MAX)
-            .arg("")
-            .arg(EPOCH_CONSUMER)
-            .arg(&self.base.consumer)
-            .arg(PARKED_CONSUMER)
-            .arg(UNPARKED_CONSUMER);
-        let removed = self.run(script, &call).await?;
-        done.consumers_removed = reply::count(script.name(), &removed)?;
-        Ok(())
     }
 }
