@@ -49,5 +49,6 @@ pub mod rollout;
 pub mod runtime;
 pub mod sandbox;
 pub mod telemetry;
+mod tls;
 pub mod ui;
 pub mod wire;

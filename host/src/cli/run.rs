@@ -8,6 +8,7 @@ use crate::cli::{Variables, output};
 use crate::config::SummaryFormat;
 use crate::host::{Threads, serve};
 use crate::telemetry::logging;
+use crate::telemetry::otlp::{self, Telemetry};
 
 /// Serve a queue: call the handler with each message, and settle it as the handler says
 #[derive(Debug, clap::Args)]
@@ -50,15 +51,28 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let sources = args.flags.sources(variables);
     let loaded = sources.collect().config()?;
     let config = loaded.value;
-    logging::start(config.process.log_format, &config.process.log_level);
+    let queue = otlp::Queue {
+        name: config.queue.name(),
+        group: config.queue.group(),
+    };
+    let telemetry = config.telemetry.as_ref();
+    let telemetry = telemetry.map(|settings| Telemetry::start(settings, queue));
+    let mut telemetry = telemetry.transpose()?;
+    let process = &config.process;
+    let collector = telemetry.as_ref().and_then(Telemetry::log_layer);
+    logging::start(process.log_format, &process.log_level, collector);
     for problem in &loaded.warnings {
         warn!(hint = problem.hint, "{problem}");
     }
     let summary = config.process.summary;
     let served = threads.run(async |attempts| {
         // The future is large: on the heap it is not copied about.
-        Box::pin(serve(config, sources, stops, attempts)).await
-    })?;
+        Box::pin(serve(config, sources, stops, attempts, telemetry.as_mut())).await
+    });
+    if let Some(telemetry) = telemetry {
+        telemetry.close();
+    }
+    let served = served?;
     if let (SummaryFormat::Json, Some(counted)) = (summary, &served.summary) {
         output::json(counted)?;
     }

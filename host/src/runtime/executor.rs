@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Event, Time};
 use crate::delivery::rules::Rule;
+use crate::delivery::trace::Traced;
 use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
@@ -130,6 +131,7 @@ impl Shared {
             max_attempts: self.max_attempts.load(Ordering::Relaxed),
             cancelled: &self.slots[slot].cancelled,
             logs: &self.logs,
+            trace: Traced::default(),
         }
     }
 }

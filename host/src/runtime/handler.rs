@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::delivery::effect::Effects;
 use crate::delivery::ledger::{Event, Key};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::delivery::trace::Trace;
 use crate::rollout::versions::Versions;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::job::{Job, Ticket};
@@ -27,6 +28,8 @@ pub struct Report {
     pub effects: Option<Arc<Effects>>,
     /// The end of the log of an attempt that did not ack.
     pub log: Option<Arc<str>>,
+    /// The span of the attempt; `None` = it has none of its own.
+    pub trace: Option<Trace>,
 }
 
 impl Report {
@@ -38,6 +41,7 @@ impl Report {
             log_bytes_dropped: 0,
             effects: None,
             log: None,
+            trace: None,
         }
     }
 }

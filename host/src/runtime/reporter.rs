@@ -126,7 +126,8 @@ impl Reporter {
         let id = &*job.claim.message.id;
         let message_id = || printable(id);
         let handler = &*report.digest;
-        let trace = Trace::of(&job.claim.message.headers);
+        let of_message = || Trace::of(&job.claim.message.headers);
+        let trace = report.trace.or_else(of_message);
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
         let Outcome::Fault(fault) = &report.outcome else {

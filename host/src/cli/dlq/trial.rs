@@ -16,6 +16,7 @@ use crate::cli::{invoke, output};
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::outcome::Outcome;
+use crate::delivery::trace::Traced;
 use crate::host::component;
 use crate::sandbox::{BACKTRACE, Call, Capture, LogSink, Sandbox};
 use crate::telemetry::wall_clock_ms;
@@ -146,6 +147,7 @@ impl<'a> Trial<'a> {
                 cancelled: &Arc::default(),
                 // The report has the end of it; `hostler invoke` shows all.
                 logs: &LogSink::Capture(Capture::default()),
+                trace: Traced::default(),
             };
             let report = sandbox.call(&mut sandbox.slot(), call).await;
             Verdict {
