@@ -50,5 +50,6 @@ pub mod runtime;
 pub mod sandbox;
 pub mod telemetry;
 mod tls;
+pub mod trial;
 pub mod ui;
 pub mod wire;

@@ -131,6 +131,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "registry",
             "rollout",
             "telemetry",
+            "trial",
+            "wire",
+        ],
+    ),
+    (
+        "trial",
+        &[
+            "delivery",
+            "wire",
+            "dead_letter",
+            "sandbox",
+            "telemetry",
+            "config",
         ],
     ),
     (

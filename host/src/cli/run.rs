@@ -4,7 +4,7 @@ use tracing::warn;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
-use crate::cli::{Variables, output};
+use crate::cli::{Variables, named, output};
 use crate::config::SummaryFormat;
 use crate::host::{Threads, serve};
 use crate::telemetry::logging;
@@ -16,6 +16,7 @@ use crate::telemetry::otlp::{self, Telemetry};
     override_usage = "hostler run --redis URL --stream KEY --group NAME --handler FILE.wasm\n       \
                       hostler run --redis URL --list KEY [--reliable] --handler FILE.wasm\n       \
                       hostler run --redis URL --channel NAME --handler FILE.wasm\n       \
+                      hostler run --queue NAME --handler FILE.wasm\n       \
                       hostler run --config FILE.toml [FLAGS]",
     after_help = "\
 Every flag is also a variable (--min-idle is HOSTLER_MIN_IDLE) and a key of the
@@ -40,6 +41,10 @@ Exit codes: 0 drained or empty, 64 usage or configuration, 65 bad component,
 69 Redis does not answer, 75 the time for draining (or --until-empty) was over"
 )]
 pub(super) struct Args {
+    /// Serve this queue, which hosts serve or served lately: the same kind, and the same group
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+
     #[command(flatten)]
     flags: Flags<All>,
 }
@@ -48,7 +53,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     // First of all: a signal that comes while the host starts stops it like any other.
     let threads = Threads::start()?;
     let stops = threads.listen()?;
-    let sources = args.flags.sources(variables);
+    let flags = match &args.queue {
+        Some(name) => named::served(args.flags, &variables, name)?,
+        None => args.flags,
+    };
+    let sources = flags.sources(variables);
     let loaded = sources.collect().config()?;
     let config = loaded.value;
     let queue = otlp::Queue {

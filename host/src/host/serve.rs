@@ -107,6 +107,7 @@ pub async fn serve(
                 connected.connector.clone(),
                 dashboard.token.clone(),
                 is_local,
+                None,
             );
             tokio::spawn(ui.clone().observe());
             ui.router()

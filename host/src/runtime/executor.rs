@@ -200,11 +200,11 @@ impl<H: Handler> Slot<H> {
         }
         let shared = &self.shared;
         let (tickets, attempts): (Vec<_>, Vec<_>) = admitted.into_iter().unzip();
-        let started = tickets.iter().zip(attempts);
+        let started = tickets.iter().zip(&attempts);
         let calls: Vec<Call<'_>> = started
-            .map(|(t, attempt)| shared.call(self.number, t, attempt))
+            .map(|(t, attempt)| shared.call(self.number, t, *attempt))
             .collect();
-        let mut verdicts = Verdicts::new(tickets.clone(), self.events.clone());
+        let mut verdicts = Verdicts::new(tickets.clone(), attempts, self.events.clone());
         let running = &shared.slots[self.number].running;
         running.store(calls.len(), Ordering::Relaxed);
         self.handler
@@ -303,6 +303,7 @@ impl<H: Handler> Slot<H> {
         fault_point::reach(Point::Verdict, call.message);
         Some(SlotEvent::Finished {
             key: ticket.key,
+            attempt,
             report,
             took,
         })

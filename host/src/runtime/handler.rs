@@ -131,6 +131,8 @@ pub enum SlotEvent {
     Finished {
         /// Its delivery.
         key: Key,
+        /// Its number.
+        attempt: u32,
         /// Its result.
         report: Report,
         /// How long the call took.
@@ -142,6 +144,8 @@ pub enum SlotEvent {
 #[derive(Debug)]
 pub struct Verdicts {
     tickets: Vec<Arc<Ticket>>,
+    /// The number of the attempt at each.
+    attempts: Vec<u32>,
     events: EventSender<SlotEvent>,
     began: Instant,
     /// How often pieces of the batch ran again.
@@ -151,9 +155,14 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn new(tickets: Vec<Arc<Ticket>>, events: EventSender<SlotEvent>) -> Self {
+    pub(super) fn new(
+        tickets: Vec<Arc<Ticket>>,
+        attempts: Vec<u32>,
+        events: EventSender<SlotEvent>,
+    ) -> Self {
         Self {
             tickets,
+            attempts,
             events,
             began: Instant::now(),
             splits: 0,
@@ -168,6 +177,7 @@ impl Verdicts {
         fault_point::reach(Point::Verdict, &ticket.job.claim.message);
         let event = SlotEvent::Finished {
             key: ticket.key,
+            attempt: self.attempts[place],
             report,
             took: self.began.elapsed(),
         };

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use crate::delivery::batch::Pieces;
 use crate::delivery::outcome::{Fault, Outcome};
+use crate::delivery::trace::Trace;
 use crate::rollout::versions::{Origin, Versions, View};
 use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
 use crate::sandbox::{self, BatchEffects, Sandbox, World};
@@ -174,13 +175,15 @@ impl Sandboxed {
                 None => {
                     verdicts.split(log_bytes_dropped);
                     let messages = piece.len();
+                    let trace_id = trace.as_ref().map(Trace::trace_id);
+                    let span_id = trace.as_ref().map(Trace::span_id);
                     match fault {
                         Some(Fault { kind, detail }) => {
                             let kind = kind.label();
-                            warn!(messages, kind, detail, handler = %digest, "a batch faulted: in halves again");
+                            warn!(messages, kind, detail, handler = %digest, trace_id, span_id, "a batch faulted: in halves again");
                         }
                         None => {
-                            warn!(messages, handler = %digest, "a batch was miscounted: in halves again")
+                            warn!(messages, handler = %digest, trace_id, span_id, "a batch was miscounted: in halves again")
                         }
                     }
                 }
