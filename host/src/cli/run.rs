@@ -1,6 +1,6 @@
 //! `hostler run`: the host of one queue.
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
@@ -70,6 +70,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let process = &config.process;
     let collector = telemetry.as_ref().and_then(Telemetry::log_layer);
     logging::start(process.log_format, &process.log_level, collector);
+    if let Some(settings) = &config.telemetry {
+        let (endpoint, sample) = (&settings.endpoint, settings.sample);
+        info!(%endpoint, sample, "sends telemetry");
+    }
     for problem in &loaded.warnings {
         warn!(hint = problem.hint, "{problem}");
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use http::Uri;
+
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{AttemptSpan, Step, StepKind, Trace};
 
@@ -64,26 +66,28 @@ impl Drop for Recording {
     }
 }
 
-/// The step of a request. A query may hold what nobody else should see: it is left out.
+/// The step of a request. A user, a password and a query may be what nobody else should see: they are left out.
 pub(super) fn of_request(method: &str, url: &str) -> StepKind {
-    let url = url::Url::parse(url).ok();
-    let host = url
-        .as_ref()
-        .and_then(url::Url::host_str)
-        .unwrap_or_default();
-    let shown = url.as_ref().map(|url| {
-        let mut url = url.clone();
-        url.set_query(None);
-        url.set_fragment(None);
-        // They fail for URLs that have no server.
-        let _without = (url.set_username("").is_ok(), url.set_password(None).is_ok());
-        url
-    });
+    let url: Uri = url.parse().unwrap_or_default();
+    let (scheme, host) = (
+        url.scheme_str().unwrap_or_default(),
+        url.host().unwrap_or_default(),
+    );
+    let port = url.port_u16();
+    let shown = match port {
+        Some(port) => format!("{scheme}://{host}:{port}{}", url.path()),
+        None => format!("{scheme}://{host}{}", url.path()),
+    };
+    let usual = match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    };
     StepKind::Http {
         method: truncated(method, TEXT_MAX).to_owned(),
-        url: truncated(shown.as_ref().map_or("", url::Url::as_str), TEXT_MAX).to_owned(),
+        url: truncated(&shown, TEXT_MAX).to_owned(),
         host: truncated(host, TEXT_MAX).to_owned(),
-        port: url.as_ref().and_then(url::Url::port_or_known_default),
+        port: port.or(usual),
         status: None,
     }
 }
@@ -91,5 +95,52 @@ pub(super) fn of_request(method: &str, url: &str) -> StepKind {
 pub(super) fn of_lookup(name: &str) -> StepKind {
     StepKind::Lookup {
         name: truncated(name, TEXT_MAX).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_shown_without_what_may_be_secret() {
+        for (url, shown, host, port) in [
+            (
+                "http://a.test/x?token=s#f",
+                "http://a.test/x",
+                "a.test",
+                Some(80),
+            ),
+            (
+                "https://me:pw@a.test:8443/x",
+                "https://a.test:8443/x",
+                "a.test",
+                Some(8443),
+            ),
+            ("https://[::1]/", "https://[::1]/", "[::1]", Some(443)),
+            ("no url at all", "://", "", None),
+        ] {
+            let StepKind::Http {
+                url: found,
+                host: named,
+                port: at,
+                ..
+            } = of_request("GET", url)
+            else {
+                panic!("a request");
+            };
+            assert_eq!((&*named, at), (host, port), "{url}");
+            assert!(
+                found.starts_with(shown) && found.len() <= shown.len() + 1,
+                "{found}"
+            );
+        }
+        let StepKind::Http { url, method, .. } = of_request(
+            &"M".repeat(1_000),
+            &format!("http://a/{}", "x".repeat(1_000)),
+        ) else {
+            panic!("a request");
+        };
+        assert_eq!((url.len(), method.len()), (TEXT_MAX, TEXT_MAX));
     }
 }
