@@ -196,7 +196,7 @@ async fn the_name_of_a_queue_is_enough_to_serve_it_and_to_see_its_dead_letters(k
     assert_eq!(dlq("show", &[id])["reason"], "dropped");
     assert_eq!(dlq("groups", &[])["total"], 1);
     assert_eq!(dlq("replay", &[])["replayed"], 1);
-    let again = named.dead_letter().flag("dead-letter", &scene.dead_key());
+    let again = named.dead_letter().flag("dead-letter", scene.dead_key());
     let ended = again.flag("max-deliveries", "1").finish().await;
     assert_eq!(ended.json()["attempts"], 1);
     assert_eq!(dlq("purge", &["--yes"])["purged"], 1);

@@ -6,7 +6,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
 use crate::cli::{Variables, named, output};
 use crate::config::SummaryFormat;
-use crate::host::{Threads, serve};
+use crate::host::{Ended, Threads, serve};
 use crate::telemetry::logging;
 use crate::telemetry::otlp::{self, Telemetry};
 
@@ -82,7 +82,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         // The future is large: on the heap it is not copied about.
         Box::pin(serve(config, sources, stops, attempts, telemetry.as_mut())).await
     });
-    if let Some(telemetry) = telemetry {
+    // A second signal ends it at once.
+    let is_forced = matches!(&served, Ok(served) if matches!(served.ended, Ended::Forced(_)));
+    if let Some(telemetry) = telemetry.filter(|_| !is_forced) {
         telemetry.close();
     }
     let served = served?;

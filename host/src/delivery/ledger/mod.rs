@@ -368,7 +368,7 @@ impl<J> Ledger<J> {
         matches!(self.mode, Mode::Normal | Mode::Share { .. })
             && !self.is_closing()
             && !self.is_halted()
-            && !(self.settings.paused && self.hands_back())
+            && !self.pauses(Lane::Normal)
     }
 
     // What to read.

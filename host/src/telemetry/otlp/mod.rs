@@ -135,7 +135,7 @@ impl Telemetry {
         };
         let resource = resource(settings, queue);
         let (stop, stopped) = watch::channel(false);
-        let (end, ended) = std_mpsc::channel();
+        let (end, ended) = std_mpsc::sync_channel(1);
         let mut work = JoinSet::new();
         let exporter = || Exporter::new(&client, &stopped);
         let mut telemetry = Self {

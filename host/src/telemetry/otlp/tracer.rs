@@ -122,9 +122,9 @@ impl Begun {
     }
 
     /// Its span, if it is recorded.
-    pub fn recorded(self) -> Option<Box<Recording>> {
+    pub fn recorded(self) -> Option<Recording> {
         match self.0 {
-            State::Recorded(recording) => Some(recording),
+            State::Recorded(recording) => Some(*recording),
             _ => None,
         }
     }
@@ -236,7 +236,7 @@ impl Tracer {
 
     /// An attempt that is recorded has ended. It is dropped, and counted, if the queue to the collector is
     /// full.
-    pub fn end(&self, recording: Box<Recording>, about: About<'_>, ended: Ended<'_>) {
+    pub fn end(&self, recording: Recording, about: About<'_>, ended: Ended<'_>) {
         let fault = match ended {
             Ended::Faulted(fault) | Ended::Answered(Outcome::Fault(fault)) => Some(fault),
             _ => None,
