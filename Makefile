@@ -36,7 +36,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bindings demo-host demo-payments \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -325,6 +325,10 @@ bench-worlds: host guests-test programs
 # The table of docs/scale.md.
 bench-cluster: host guests-test
 	@sh tests/bench/cluster.sh target/release/hostler guest-examples/rust/target/wasm32-wasip2/release
+
+# The table of docs/telemetry.md.
+bench-telemetry: host guests-test
+	@sh tests/bench/telemetry.sh target/release/hostler guest-examples/rust/target/wasm32-wasip2/release
 
 lint: setup-rust
 	$(CARGO) fmt --all --check

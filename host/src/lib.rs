@@ -49,5 +49,7 @@ pub mod rollout;
 pub mod runtime;
 pub mod sandbox;
 pub mod telemetry;
+mod tls;
+pub mod trial;
 pub mod ui;
 pub mod wire;

@@ -14,6 +14,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::Outcome;
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{Allocation, Call, Cancelled, LogSink, Sandbox, Settings, Slot, Variation};
 use hostler_tests::guests::{batch_handler, guest, handler};
 use hostler_tests::rig::message;
@@ -140,6 +141,7 @@ impl Calls {
             max_attempts: 0,
             cancelled: &self.cancelled,
             logs: &LogSink::Tracing,
+            trace: Traced::default(),
         };
         let batch = vec![call; self.batch];
         let (sandbox, slot) = (&self.sandbox, &mut self.slot);

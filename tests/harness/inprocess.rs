@@ -84,6 +84,7 @@ impl Handler for Script {
             log_bytes_dropped: 0,
             effects: None,
             log: None,
+            trace: None,
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod checker;
 pub mod cluster;
+pub mod collector;
 pub mod command;
 pub mod guests;
 pub mod host;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{Cache, Call, Cancelled, Capture, LogSink, Report, Sandbox, Settings, Slot};
 
 use crate::guests::guest;
@@ -77,6 +78,7 @@ impl Rig {
             max_attempts: 5,
             cancelled: &self.cancelled,
             logs: &LogSink::Capture(self.capture.clone()),
+            trace: Traced::default(),
         };
         let call = self.sandbox.call(&mut self.slot, call);
         // No limit that works takes longer: a test must not hang.

@@ -17,6 +17,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -267,6 +268,28 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
     stream.write_all(&reply).await.ok()
 }
 
+/// TLS with a certificate for this name, and HTTP/2. The certificate of its authority is written to `ca`.
+pub(crate) fn acceptor(name: &str, ca: &Path) -> TlsAcceptor {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = KeyPair::generate().expect("a key");
+    let issuer = CertifiedIssuer::self_signed(params, authority).expect("a certificate");
+    std::fs::write(ca, issuer.pem()).expect("the certificate is written");
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+    let own = params.signed_by(&key, &issuer).expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let private = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![own.der().clone()], private.into())
+        .expect("a certificate and its key");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
 /// A server with TLS, which speaks HTTP/2 if it is asked for. It answers with the version, the method
 /// and the path of each request.
 #[derive(Debug)]
@@ -290,24 +313,7 @@ impl SecureWeb {
     ///
     /// If it cannot listen.
     pub async fn start(name: &str, ca: &Path) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, authority).expect("a certificate");
-        std::fs::write(ca, issuer.pem()).expect("the certificate is written");
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        let own = params.signed_by(&key, &issuer).expect("a certificate");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let private = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![own.der().clone()], private.into())
-            .expect("a certificate and its key");
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let acceptor = acceptor(name, ca);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let connections = Arc::<AtomicUsize>::default();

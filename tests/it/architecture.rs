@@ -36,8 +36,13 @@ const WORD_RULES: &[WordRule] = &[
     },
     WordRule {
         word: "hyper",
-        rooms: &["effects", "admin"],
-        why: "only `effects` sends HTTP requests, and only `admin` serves them",
+        rooms: &["effects", "telemetry", "admin"],
+        why: "only `effects` and `telemetry` send HTTP requests, and only `admin` serves them",
+    },
+    WordRule {
+        word: "opentelemetry_proto",
+        rooms: &["telemetry"],
+        why: "only `telemetry` knows the protocol of collectors",
     },
     WordRule {
         word: "clap::",
@@ -66,6 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("delivery", &[]),
     ("wire", &["delivery"]),
     ("regular_file", &[]),
+    ("tls", &[]),
     ("file_watch", &["regular_file"]),
     ("redis", &["delivery", "wire"]),
     ("queue", &["delivery", "wire", "redis"]),
@@ -73,8 +79,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dead_letter", &["delivery", "wire", "redis", "queue"]),
     ("policies", &["delivery", "wire", "redis"]),
     ("sandbox", &["delivery", "regular_file"]),
-    ("telemetry", &["delivery", "redis", "queue"]),
-    ("effects", &["delivery", "redis", "sandbox", "telemetry"]),
+    ("telemetry", &["delivery", "redis", "queue", "tls"]),
+    (
+        "effects",
+        &["delivery", "redis", "sandbox", "telemetry", "tls"],
+    ),
     (
         "rollout",
         &[
@@ -122,6 +131,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "registry",
             "rollout",
             "telemetry",
+            "trial",
+            "wire",
+        ],
+    ),
+    (
+        "trial",
+        &[
+            "delivery",
+            "wire",
+            "dead_letter",
+            "sandbox",
+            "telemetry",
+            "config",
         ],
     ),
     (

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::{FaultKind, Outcome};
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{Call, Limits, LogSink, Settings, Start};
 use hostler_tests::guests::language;
 use hostler_tests::rig::{Rig, message};
@@ -45,6 +46,7 @@ async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
             max_attempts: 5,
             cancelled: &cancelled,
             logs: &LogSink::Tracing,
+            trace: Traced::default(),
         })
         .collect();
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

@@ -265,6 +265,8 @@ mod swap_verdicts;
 #[cfg(test)]
 mod swap_versions;
 #[cfg(test)]
+mod telemetry_otlp;
+#[cfg(test)]
 mod terminal_safety;
 #[cfg(test)]
 mod terminal_views;

@@ -151,6 +151,7 @@ fn acting(claim: &Arc<Claim>) -> Settlement {
         body: "x".into(),
         headers: Headers::default(),
         delay: None,
+        trace: None,
     };
     let limits = EffectLimits::default();
     effects

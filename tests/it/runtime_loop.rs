@@ -203,6 +203,7 @@ impl Handler for Keeper {
             log_bytes_dropped: 0,
             effects: None,
             log: None,
+            trace: None,
         }
     }
 

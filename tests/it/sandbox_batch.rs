@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{BatchReport, Call, Limits, LogSink, Settings, World};
 use hostler_tests::rig::{Rig, message};
 
@@ -30,6 +31,7 @@ async fn batch(rig: &mut Rig, bodies: &[&str]) -> BatchReport {
             max_attempts: 5,
             cancelled: &rig.cancelled,
             logs: &logs,
+            trace: Traced::default(),
         })
         .collect();
     let call = rig.sandbox.call_batch(&mut rig.slot, &calls);
@@ -173,6 +175,7 @@ async fn in_a_batch_traces_are_only_in_the_headers_of_their_messages() {
         max_attempts: 0,
         cancelled: &rig.cancelled,
         logs: &logs,
+        trace: Traced::default(),
     };
     let calls = [call(&first), call(&second)];
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

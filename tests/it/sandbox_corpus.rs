@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hostler::delivery::outcome::Outcome;
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{Call, LogSink, Sandbox, Settings, World};
 use hostler_tests::rig::{Rig, message};
 
@@ -48,6 +49,7 @@ async fn a_batch_handler_of_the_first_release_still_runs() {
         max_attempts: 0,
         cancelled: &rig.cancelled,
         logs: &LogSink::default(),
+        trace: Traced::default(),
     };
     let report = rig.sandbox.call_batch(&mut rig.slot, &[call; 100]).await;
     assert_eq!(report.answer.unwrap(), vec![Outcome::Ack; 100]);

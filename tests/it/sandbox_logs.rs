@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::Outcome;
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{Call, Cancelled, Limits, LogLine, LogSink, Settings, Stream};
 use hostler_tests::guests::{HANDLE, exporting};
 use hostler_tests::rig::{Rig, message};
@@ -277,6 +278,7 @@ fn to_the_log(message: &Message) -> Call<'_> {
         max_attempts: 0,
         cancelled: &CANCELLED,
         logs: &LogSink::Tracing,
+        trace: Traced::default(),
     }
 }
 

@@ -15,7 +15,9 @@ use crate::security_user::{confined_url, documented_user};
 on_both! {
     a_queue_is_listed_with_what_it_holds_and_who_serves_it
     a_paused_queue_is_read_by_no_host_and_nothing_is_charged
+    a_pause_holds_where_another_policy_is_wrong
     inspect_and_watch_take_the_bare_name_of_a_queue
+    the_name_of_a_queue_is_enough_to_serve_it_and_to_see_its_dead_letters
     a_message_is_traced_through_its_queue_and_its_dead_letters
     the_documented_user_lists_its_queue
 }
@@ -218,6 +220,103 @@ async fn a_paused_queue_is_read_by_no_host_and_nothing_is_charged(kind: Kind) {
         "nothing was charged for the pause"
     );
     for host in hosts.into_iter().chain([late]) {
+        host.drained().await;
+    }
+}
+
+/// Another program writes a policy that is wrong; a pause is followed nevertheless.
+async fn a_pause_holds_where_another_policy_is_wrong(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let url = scene.server.url();
+    let host = scene.binary().ready().await;
+    let policy = format!("{{{}}}:policy", scene.key());
+    scene
+        .raw
+        .ask(&format!("HSET {policy} max_deliveries 0"))
+        .await;
+    host.logs("wrong rules are ignored").await;
+    let tell = |word: &str| {
+        let told = run([word, "--redis", &url, "--queue", scene.key(), "--json"]);
+        told.ok().json()
+    };
+    assert_eq!(tell("pause")["hosts"].as_array().unwrap().len(), 1);
+    host.logs("paused").await;
+    scene.send("ack").await;
+    assert_eq!(tell("resume")["hosts"].as_array().unwrap().len(), 1);
+    host.starts(1).await;
+    host.drained().await;
+}
+
+async fn the_name_of_a_queue_is_enough_to_serve_it_and_to_see_its_dead_letters(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let url = scene.server.url();
+    let unknown = HostOptions::at(&url).without("stream").without("group");
+    let named = unknown.flag("queue", scene.key());
+    named.end().await.expect_code(64);
+    let host = scene.binary().flags("max-deliveries=1").ready().await;
+    scene.send("drop:no").await;
+    eventually("it is listed", async || !queues(&url, &[]).is_empty()).await;
+    eventually("it died", async || scene.dead().await.len() == 1).await;
+    host.drained().await;
+    let of_queue = ["--redis", &url, "--queue", scene.key(), "--json"];
+    let dlq = |word: &str, more: &[&str]| {
+        let words = ["dlq", word].into_iter().chain(of_queue);
+        run(words.chain(more.iter().copied())).ok().json()
+    };
+    let peeked = dlq("peek", &[]);
+    assert_eq!(peeked["by_reason"], json!({ "dropped": 1 }));
+    let id = peeked["entries"][0]["id"].as_str().unwrap();
+    assert_eq!(dlq("show", &[id])["reason"], "dropped");
+    assert_eq!(dlq("groups", &[])["total"], 1);
+    assert_eq!(dlq("replay", &[])["replayed"], 1);
+    let again = named.dead_letter().flag("dead-letter", scene.dead_key());
+    let ended = again.flag("max-deliveries", "1").finish().await;
+    assert_eq!(ended.json()["attempts"], 1);
+    assert_eq!(dlq("purge", &["--yes"])["purged"], 1);
+}
+
+#[tokio::test]
+async fn queues_at_most_once_are_paused_as_well() {
+    let scene = crate::once_scene::Scene::new().await;
+    let url = scene.server.url();
+    let options = || {
+        HostOptions::new(&scene.server)
+            .without("stream")
+            .without("group")
+    };
+    let list = options().flag("list", "jobs").ready().await;
+    let channel = options()
+        .flag("channel", "news")
+        .flag("buffer", "10")
+        .ready()
+        .await;
+    let tell = |word: &str, queue: &str| {
+        let told = run([word, "--redis", &url, "--queue", queue, "--json"])
+            .ok()
+            .json();
+        told["hosts"].as_array().unwrap().len()
+    };
+    for queue in ["jobs", "news"] {
+        assert_eq!(tell("pause", queue), 1, "{queue}");
+    }
+    for _ in 0..3 {
+        scene.push("jobs", b"ack").await;
+        scene.raw.ask("PUBLISH news ack").await;
+    }
+    // A host that starts meanwhile takes nothing either.
+    let late = options().flag("list", "jobs").start();
+    late.logs("ready, and paused").await;
+    assert_eq!(scene.raw.number("LLEN jobs").await, 3);
+    assert_eq!(list.witness().total() + channel.witness().total(), 0);
+    for queue in ["jobs", "news"] {
+        tell("resume", queue);
+    }
+    channel.starts(3).await;
+    eventually("the list is empty", async || {
+        list.witness().total() + late.witness().total() == 3
+    })
+    .await;
+    for host in [list, channel, late] {
         host.drained().await;
     }
 }

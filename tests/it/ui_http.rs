@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 use hostler::delivery::policy::Reason;
-use hostler_tests::command::{Host, hostler, run};
+use hostler_tests::command::{Host, end, hostler, run};
+use hostler_tests::guests::guest;
 use hostler_tests::redis::{PATIENCE, eventually};
 use serde_json::{Value, json};
 
@@ -20,12 +22,20 @@ struct Dashboard {
 
 impl Dashboard {
     fn start(scene: &Scene, with_token: bool) -> Self {
+        Self::trying(scene, with_token, &[])
+    }
+
+    /// With these handlers to try.
+    fn trying(scene: &Scene, with_token: bool, handlers: &[&Path]) -> Self {
         let file = scene.server.dir().join("token");
         std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
         let url = scene.server.url();
         let mut command = hostler(["ui", "--redis", &url, "--listen", "127.0.0.1:0"]);
         if with_token {
             command.arg("--token-file").arg(&file);
+        }
+        for handler in handlers {
+            command.arg("--try").arg(handler);
         }
         let mut process = Host::spawn(command);
         process.says("/ui ", 1);
@@ -302,6 +312,64 @@ async fn each_action_does_what_its_command_does() {
     let (status, answer) = ui.act("rollback", "orders", &json!({}));
     assert_eq!(status, 400, "nothing was deployed: {answer}");
     host.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_tried_with_a_handler_that_the_operator_named_and_no_other() {
+    let scene = Scene::new(Kind::Stream).await;
+    let trapped = scene.letter("text:hello+trap", Reason::Trap).await;
+    let fine = scene.letter("ack", Reason::Trap).await;
+    let file = guest("scripted");
+    let mut ui = Dashboard::trying(&scene, true, &[&file]);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let handlers = ui.get("/ui/api/session")["handlers"].clone();
+    assert_eq!(handlers[0]["name"], name);
+    let trial = |id: &str, handler: &str| {
+        ui.act(
+            "try",
+            "orders:dead",
+            &json!({ "id": id, "handler": handler }),
+        )
+    };
+    let (status, verdict) = trial(&trapped, name);
+    assert_eq!(status, 200, "{verdict}");
+    assert_eq!(
+        (&verdict["verdict"], &verdict["fault"]),
+        (&json!("fault"), &json!("trap"))
+    );
+    assert!(
+        verdict["log"].as_array().unwrap().contains(&json!("hello")),
+        "{verdict}"
+    );
+    assert_eq!(verdict["handler"], handlers[0]["digest"]);
+    let (_, verdict) = trial(&fine, name);
+    assert_eq!(verdict["verdict"], "ack");
+    assert!(verdict["duration_us"].as_u64().unwrap() > 0);
+    // A path is a name that nobody gave.
+    let path = file.display().to_string();
+    for (id, handler, status) in [
+        (&*fine, &*path, 400),
+        (&*fine, "", 400),
+        (&*fine, "../scripted.wasm", 400),
+        ("1-1", name, 404),
+    ] {
+        let (found, answer) = trial(id, handler);
+        assert_eq!(found, status, "{handler}: {answer}");
+    }
+    let (status, answer) = ui.act("try", "orders:dead", &json!({ "id": fine, "confirm": "x" }));
+    assert_eq!(status, 400, "{answer}");
+    assert_eq!(scene.dead().await.len(), 2, "nothing is written");
+    ui.process.says("\"action\":\"try\"", 3);
+    // Nothing can be tried without a token, or without a handler.
+    let alone = hostler(["ui", "--redis", &scene.server.url(), "--try", &path]);
+    assert_eq!(end(&mut { alone }).code, 64);
+    let none = Dashboard::start(&scene, true);
+    let (status, answer) = none.act(
+        "try",
+        "orders:dead",
+        &json!({ "id": fine, "handler": name }),
+    );
+    assert_eq!(status, 400, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

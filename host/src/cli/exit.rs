@@ -9,6 +9,7 @@ use crate::host::{self, Ended, StopSignal};
 use crate::publish;
 use crate::redis::startup::StartError;
 use crate::redis::{Class, Error as RedisError};
+use crate::telemetry::otlp;
 
 macro_rules! exits {
     ($($name:ident = $code:literal, $meaning:literal;)*) => {
@@ -181,6 +182,16 @@ impl From<dead_letter::Error> for Failure {
             ),
             error => Self::new(Exit::Usage, error),
         }
+    }
+}
+
+impl From<otlp::Error> for Failure {
+    fn from(error: otlp::Error) -> Self {
+        let exit = match &error {
+            otlp::Error::Tls(_) => Exit::Usage,
+            otlp::Error::Thread(_) => Exit::Io,
+        };
+        Self::new(exit, error)
     }
 }
 

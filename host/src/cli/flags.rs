@@ -14,7 +14,7 @@ use crate::config::settings::{self, Section};
 use crate::config::{self, CONFIG_VARIABLE, Collected, Definition, Loaded, Shape, Sources};
 
 /// The settings that a command takes as flags.
-pub(super) trait Scope: 'static {
+pub(super) trait Scope: Clone + 'static {
     /// Whether this setting is among them.
     fn has(key: &str) -> bool;
 

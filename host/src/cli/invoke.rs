@@ -16,6 +16,7 @@ use crate::cli::{Variables, effects, output, text};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
 use crate::delivery::outcome::Outcome;
+use crate::delivery::trace::Traced;
 use crate::host::component;
 use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
 
@@ -104,6 +105,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             max_attempts: args.max_attempts,
             cancelled: &Arc::default(),
             logs: &LogSink::Capture(capture.clone()),
+            trace: Traced::default(),
         };
         Ok(sandbox.call(&mut sandbox.slot(), call).await)
     })?;

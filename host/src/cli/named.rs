@@ -2,9 +2,9 @@
 
 use crate::cli::Variables;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, ReachDestination, ReachQueue, checked};
+use crate::cli::flags::{All, Flags, ReachDestination, ReachQueue, Scope, checked};
 use crate::cli::live_rules::refuse_channel;
-use crate::cli::session::{Session, ask_at};
+use crate::cli::session::{Session, ask_at, block_on, connected};
 use crate::cli::text::one_line;
 use crate::config::{DeadLetter, QueueKind, Redis, Sources};
 use crate::registry::{Listed, ListedKind, matching, named};
@@ -104,14 +104,8 @@ fn of_settings(sources: Sources, command: &str) -> Result<(Redis, FoundQueue), F
 }
 
 /// The flags that name this queue in full.
-fn flags_of(queue: &Listed, flags: Flags<ReachQueue>) -> Flags<ReachQueue> {
-    let name = &*queue.queue;
-    let flags = match queue.kind {
-        ListedKind::Stream => flags.or("stream", name),
-        ListedKind::List => flags.or("list", name).or("reliable", "true"),
-        ListedKind::SimpleList => flags.or("list", name),
-        ListedKind::Channel => flags.or("channel", name),
-    };
+fn flags_of<S: Scope>(queue: &Listed, flags: Flags<S>) -> Flags<S> {
+    let flags = named_in_full(flags, queue);
     let flags = match &queue.group {
         Some(group) => flags.or("group", group),
         None => flags,
@@ -135,12 +129,48 @@ pub(super) fn destination(
         // A message goes to all groups of a stream.
         found.into_iter().next().ok_or_else(|| unknown(name))
     })?;
-    Ok(match queue.kind {
+    Ok(named_in_full(flags, &queue))
+}
+
+/// The flags that name the queue of a host in full.
+pub(super) fn served(
+    flags: Flags<All>,
+    variables: &Variables,
+    name: &str,
+) -> Result<Flags<All>, Failure> {
+    let redis = flags.clone().collect(variables.clone()).redis()?.value;
+    // The settings of the host say how it logs.
+    let asking = connected(&redis, "run", async |session| {
+        let queue = find(session, name, flags.flag("group")).await?;
+        Ok::<_, Failure>(flags_of(&queue, flags))
+    });
+    block_on(asking)
+}
+
+/// The key of the dead letters of a queue.
+pub(super) fn dead_letters<S: Scope>(
+    flags: &Flags<S>,
+    variables: &Variables,
+    name: &str,
+) -> Result<String, Failure> {
+    let redis = flags.clone().collect(variables.clone()).redis()?.value;
+    let queue = ask_at(&redis, "dlq", async |session| {
+        find(session, name, None).await
+    })?;
+    queue.dead_letter.ok_or_else(|| {
+        let what = format!("the hosts of `{name}` have no dead-letter queue");
+        Failure::new(Exit::Usage, what).hint("name its key: `hostler dlq peek KEY`")
+    })
+}
+
+fn named_in_full<S>(flags: Flags<S>, queue: &Listed) -> Flags<S> {
+    let name = &queue.queue;
+    match queue.kind {
         ListedKind::Stream => flags.or("stream", name),
         ListedKind::List => flags.or("list", name).or("reliable", "true"),
         ListedKind::SimpleList => flags.or("list", name),
         ListedKind::Channel => flags.or("channel", name),
-    })
+    }
 }
 
 /// The one queue with this name, of this group if there is one.

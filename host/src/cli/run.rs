@@ -1,13 +1,14 @@
 //! `hostler run`: the host of one queue.
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
-use crate::cli::{Variables, output};
+use crate::cli::{Variables, named, output};
 use crate::config::SummaryFormat;
-use crate::host::{Threads, serve};
+use crate::host::{Ended, Threads, serve};
 use crate::telemetry::logging;
+use crate::telemetry::otlp::{self, Telemetry};
 
 /// Serve a queue: call the handler with each message, and settle it as the handler says
 #[derive(Debug, clap::Args)]
@@ -15,6 +16,7 @@ use crate::telemetry::logging;
     override_usage = "hostler run --redis URL --stream KEY --group NAME --handler FILE.wasm\n       \
                       hostler run --redis URL --list KEY [--reliable] --handler FILE.wasm\n       \
                       hostler run --redis URL --channel NAME --handler FILE.wasm\n       \
+                      hostler run --queue NAME --handler FILE.wasm\n       \
                       hostler run --config FILE.toml [FLAGS]",
     after_help = "\
 Every flag is also a variable (--min-idle is HOSTLER_MIN_IDLE) and a key of the
@@ -39,6 +41,10 @@ Exit codes: 0 drained or empty, 64 usage or configuration, 65 bad component,
 69 Redis does not answer, 75 the time for draining (or --until-empty) was over"
 )]
 pub(super) struct Args {
+    /// Serve this queue, which hosts serve or served lately: the same kind, and the same group
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+
     #[command(flatten)]
     flags: Flags<All>,
 }
@@ -47,18 +53,41 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     // First of all: a signal that comes while the host starts stops it like any other.
     let threads = Threads::start()?;
     let stops = threads.listen()?;
-    let sources = args.flags.sources(variables);
+    let flags = match &args.queue {
+        Some(name) => named::served(args.flags, &variables, name)?,
+        None => args.flags,
+    };
+    let sources = flags.sources(variables);
     let loaded = sources.collect().config()?;
     let config = loaded.value;
-    logging::start(config.process.log_format, &config.process.log_level);
+    let queue = otlp::Queue {
+        name: config.queue.name(),
+        group: config.queue.group(),
+    };
+    let telemetry = config.telemetry.as_ref();
+    let telemetry = telemetry.map(|settings| Telemetry::start(settings, queue));
+    let mut telemetry = telemetry.transpose()?;
+    let process = &config.process;
+    let collector = telemetry.as_ref().and_then(Telemetry::log_layer);
+    logging::start(process.log_format, &process.log_level, collector);
+    if let Some(settings) = &config.telemetry {
+        let (endpoint, sample) = (&settings.endpoint, settings.sample);
+        info!(%endpoint, sample, "sends telemetry");
+    }
     for problem in &loaded.warnings {
         warn!(hint = problem.hint, "{problem}");
     }
     let summary = config.process.summary;
     let served = threads.run(async |attempts| {
         // The future is large: on the heap it is not copied about.
-        Box::pin(serve(config, sources, stops, attempts)).await
-    })?;
+        Box::pin(serve(config, sources, stops, attempts, telemetry.as_mut())).await
+    });
+    // A second signal ends it at once.
+    let is_forced = matches!(&served, Ok(served) if matches!(served.ended, Ended::Forced(_)));
+    if let Some(telemetry) = telemetry.filter(|_| !is_forced) {
+        telemetry.close();
+    }
+    let served = served?;
     if let (SummaryFormat::Json, Some(counted)) = (summary, &served.summary) {
         output::json(counted)?;
     }

@@ -82,7 +82,7 @@ pub(super) async fn connected<T>(
 
 /// Log as a command does whose settings do not say how.
 pub(super) fn start_logging() {
-    logging::start(LogFormat::Auto, &LogFilter::default());
+    logging::start(LogFormat::Auto, &LogFilter::default(), None);
 }
 
 /// Run on this thread.

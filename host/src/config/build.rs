@@ -31,6 +31,7 @@ impl Collected {
         self.check_keys(queue.as_ref());
         let dedup = self.check_dedup(queue.as_ref());
         let process = self.check_process();
+        let telemetry = self.check_telemetry();
         let effects = self.check_effects();
         let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
             return Err(self.error());
@@ -68,6 +69,7 @@ impl Collected {
             max_payload: self.or_default(&handler::MAX_PAYLOAD),
             prefetch: self.or_default(&handler::PREFETCH),
             process,
+            telemetry,
             development: Development {
                 build: self.value(&development::BUILD),
                 watch: self.or_default(&development::WATCH),

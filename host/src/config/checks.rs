@@ -8,7 +8,7 @@ use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
 use crate::config::setting::{Definition, Kind};
 use crate::config::settings::{
-    dead_letters, dedup, failures, grants, handler, process, queue, swap,
+    dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
 };
 use crate::config::value::Value;
 use crate::config::{
@@ -24,6 +24,8 @@ use crate::queue::pubsub::{Buffer, Subscription};
 use crate::rollout::breaker;
 use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
+use crate::telemetry::otlp;
+use crate::telemetry::otlp::dropped::Signal;
 use crate::wire;
 use crate::wire::codec::BodyCodec;
 use crate::wire::keys;
@@ -516,6 +518,26 @@ impl Collected {
     }
 
     /// The process.
+    /// Which collector gets what; `None` = there is none.
+    pub(super) fn check_telemetry(&mut self) -> Option<otlp::Settings> {
+        self.check(self.kind(), &[&telemetry::SECTION]);
+        let headers = self.headers_file();
+        let endpoint = self.value(&telemetry::OTLP_ENDPOINT)?.0;
+        let signals = self.or_default(&telemetry::OTLP_SIGNALS).0;
+        Some(otlp::Settings {
+            endpoint,
+            protocol: self.or_default(&telemetry::OTLP_PROTOCOL),
+            headers: headers.unwrap_or_default(),
+            ca: self.readable(&telemetry::OTLP_CA),
+            traces: signals.contains(&Signal::Traces),
+            metrics: signals.contains(&Signal::Metrics),
+            logs: signals.contains(&Signal::Logs),
+            sample: self.or_default(&telemetry::OTLP_SAMPLE).as_f64(),
+            metrics_every: self.or_default(&telemetry::OTLP_METRICS_EVERY),
+            service_name: self.or_default(&telemetry::OTLP_SERVICE_NAME),
+        })
+    }
+
     pub(super) fn check_process(&mut self) -> Process {
         self.check(self.kind(), &[&process::SECTION]);
         if self.or_default(&process::UNTIL_EMPTY) && self.channel().is_some() {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+use http::Uri;
 use serde_json::Value as Json;
+use url::Url;
 
 use crate::config::schema;
 use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
@@ -18,6 +20,8 @@ use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
 use crate::sandbox::Values;
 use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::telemetry::otlp::Protocol;
+use crate::telemetry::otlp::dropped::Signal;
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
@@ -31,6 +35,7 @@ words!(@value LogFormat { Auto = "auto", Pretty = "pretty", Json = "json" });
 words!(@value Framing { Auto = "auto", Frame = "frame", Raw = "raw", Json = "json" });
 words!(@value Accounting { Lazy = "lazy", Exact = "exact" });
 words!(@value OnBreak { Stop = "stop", Rollback = "rollback" });
+words!(@value Protocol { Grpc = "grpc", Http = "http" });
 words!(@value OnFault { Requeue = "requeue", DeadLetter = "dead-letter" });
 
 /// The format of bodies, or of values.
@@ -246,6 +251,71 @@ impl Value for LogFilter {
 
     fn show(&self) -> String {
         self.as_str().to_owned()
+    }
+}
+
+/// The URL of a collector.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Endpoint(pub(super) Uri);
+
+impl Value for Endpoint {
+    const TYPE: &'static str = "URL";
+    const SHAPE: Shape = Shape::Text;
+
+    // The text may hold a password: no error repeats it.
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let hint = "it looks like `http://localhost:4317` or `https://collector.example.com`";
+        let url = Url::parse(text);
+        let url = url.map_err(|error| Invalid::new(format!("is no URL: {error}")).hint(hint))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Invalid::new("holds a user or a password")
+                .hint("write what the collector needs into `otlp.headers_file`"));
+        }
+        let is_plain = url.query().is_none() && url.fragment().is_none();
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !is_plain {
+            let what = "is not a URL with `http` or `https`, a server, and no query";
+            return Err(Invalid::new(what).hint(hint));
+        }
+        let uri = url.as_str().parse();
+        uri.map(Self)
+            .map_err(|error| Invalid::new(format!("is no URL: {error}")).hint(hint))
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn schema() -> Json {
+        schema::text("^https?://[^@?#]+$")
+    }
+}
+
+/// What a collector gets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Signals(pub(super) Vec<Signal>);
+
+impl Value for Signals {
+    const TYPE: &'static str = "signals";
+    const SHAPE: Shape = Shape::Text;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let signal = |word: &str| {
+            let mut known = Signal::ALL.into_iter();
+            let found = known.find(|signal| signal.label() == word);
+            found.ok_or_else(|| not_one_of(word, &Signal::LABELS))
+        };
+        let words = text.split(',').map(str::trim);
+        words.map(signal).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn show(&self) -> String {
+        let labels: Vec<&str> = self.0.iter().map(|signal| signal.label()).collect();
+        labels.join(", ")
+    }
+
+    fn schema() -> Json {
+        let one = Signal::LABELS.join("|");
+        schema::text(&format!("^\\s*({one})\\s*(,\\s*({one})\\s*)*$"))
     }
 }
 

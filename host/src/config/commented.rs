@@ -116,6 +116,9 @@ fn example_of(key: &str) -> Option<&'static str> {
             r#"{"invoices":"stream:{orders}:invoices"}"#,
         ),
         ("grant.key-value", r#"{"prefix":"{orders}:kv:"}"#),
+        ("otlp.endpoint", "http://localhost:4317"),
+        ("otlp.headers_file", "/etc/hostler/otlp"),
+        ("otlp.ca", "/etc/hostler/ca.pem"),
         ("dev.build", "make"),
     ];
     let found = examples.iter().find(|(known, _)| *known == key);

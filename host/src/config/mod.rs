@@ -43,6 +43,7 @@ use crate::rollout::verify;
 use crate::runtime::Batching;
 use crate::sandbox;
 use crate::telemetry::logging::{LogFilter, LogFormat};
+use crate::telemetry::otlp;
 use crate::wire;
 use crate::wire::codec::BodyCodec;
 use crate::wire::list::{Codec, Framing};
@@ -133,6 +134,8 @@ pub struct Config {
     pub prefetch: NonZeroU32,
     /// The process.
     pub process: Process,
+    /// Which collector gets telemetry; `None` = nothing is sent.
+    pub telemetry: Option<otlp::Settings>,
     /// The settings of `hostler dev`.
     pub development: Development,
 }

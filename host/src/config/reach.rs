@@ -3,12 +3,14 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use http::{HeaderMap, HeaderName, HeaderValue};
+
 use crate::config::collect::Collected;
 use crate::config::problem::Source;
 use crate::config::secret::RedisUrl;
 use crate::config::setting::Definition;
 use crate::config::setting::Setting;
-use crate::config::settings::{process, server};
+use crate::config::settings::{process, server, telemetry};
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
 use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
@@ -37,6 +39,32 @@ pub fn read_token(file: &Path) -> Result<Secret, String> {
         Ok(_) => return Ok(Secret::new(token)),
     };
     Err(format!("{} {what}", file.display()))
+}
+
+/// The headers of a file, one in a line. No error repeats a value.
+fn read_headers(file: &Path) -> Result<HeaderMap, String> {
+    let mut text = String::new();
+    let read = regular_file::open(file)
+        .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    if text.len() as u64 > PASSWORD_MAX {
+        return Err(format!("is larger than {PASSWORD_MAX} bytes"));
+    }
+    let mut headers = HeaderMap::new();
+    let lines = text.lines().enumerate();
+    for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let parse = || {
+            let (name, value) = line.split_once(':')?;
+            let name = HeaderName::try_from(name.trim()).ok()?;
+            let mut value = HeaderValue::try_from(value.trim()).ok()?;
+            value.set_sensitive(true);
+            Some((name, value))
+        };
+        let line = number + 1;
+        let (name, value) = parse().ok_or_else(|| format!("has no header in line {line}"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
 }
 
 impl Collected {
@@ -187,8 +215,21 @@ impl Collected {
         }
     }
 
+    /// The headers in the file of the collector. It is read once.
+    pub(super) fn headers_file(&mut self) -> Option<HeaderMap> {
+        let file = self.value(&telemetry::OTLP_HEADERS_FILE)?;
+        match read_headers(&file) {
+            Ok(headers) => Some(headers),
+            Err(what) => {
+                let what = format!("{} {what}", file.display());
+                self.bad_value(&telemetry::OTLP_HEADERS_FILE, what);
+                None
+            }
+        }
+    }
+
     /// A file that must exist and be readable.
-    fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
+    pub(super) fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
         let path = self.value(setting)?;
         if let Err(error) = regular_file::open(&path) {
             let what = format!("{} cannot be read: {error}", path.display());

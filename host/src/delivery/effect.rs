@@ -16,6 +16,7 @@ use super::key_value::{KeyRules, Keys, Seen, Written};
 use super::message::{
     Headers, MESSAGE_ID, Message, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT, TRACEPARENT, TRACESTATE,
 };
+use super::trace::Trace;
 
 headers! {
     /// How many handlers have published on the way to this message. The host sets it. A handler that
@@ -103,6 +104,8 @@ pub struct Publication {
     pub headers: Headers,
     /// How long it waits, from the acknowledgement.
     pub delay: Option<Duration>,
+    /// The span in which it is published; `None` = that of the message which is handled.
+    pub trace: Option<Trace>,
 }
 
 /// What one attempt publishes and writes, and what must not have changed for it.
@@ -348,7 +351,9 @@ impl Publication {
         inherit(CORRELATION_ID, Some(correlation.unwrap_or_else(own)));
         // A trace of the handler's own has a state of its own, too.
         if self.headers.find(TRACEPARENT).is_none() {
-            inherit(TRACEPARENT, source.headers.find(TRACEPARENT).cloned());
+            let own = self.trace.map(|trace| Bytes::from(trace.to_string()));
+            let parent = own.or_else(|| source.headers.find(TRACEPARENT).cloned());
+            inherit(TRACEPARENT, parent);
             inherit(TRACESTATE, source.headers.find(TRACESTATE).cloned());
         }
         headers
@@ -416,6 +421,7 @@ mod tests {
             body: Bytes::from_static(b"body"),
             headers: Headers::default(),
             delay: None,
+            trace: None,
         }
     }
 

@@ -1,15 +1,41 @@
-//! The trace that a message belongs to: W3C `traceparent`.
+//! The trace that a message belongs to: W3C `traceparent`. And the span of an attempt, with its steps.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::message::{Headers, TRACEPARENT};
+
+/// The most steps of an attempt that are kept.
+const STEPS_MAX: usize = 64;
 
 /// The ids of a valid `traceparent`: hexadecimal digits, so harmless wherever they are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Trace {
     trace_id: [u8; 32],
     span_id: [u8; 16],
+    is_sampled: bool,
 }
 
 impl Trace {
+    /// The span with these ids, none of which is zero.
+    pub fn new(trace_id: u128, span_id: u64, is_sampled: bool) -> Self {
+        Self {
+            trace_id: hexadecimal(&trace_id.to_be_bytes()),
+            span_id: hexadecimal(&span_id.to_be_bytes()),
+            is_sampled,
+        }
+    }
+
+    /// Another span of the same trace.
+    #[must_use]
+    pub fn with_span(&self, span_id: u64) -> Self {
+        Self {
+            span_id: hexadecimal(&span_id.to_be_bytes()),
+            ..*self
+        }
+    }
+
     /// The trace of a message with these headers.
     pub fn of(headers: &Headers) -> Option<Self> {
         Self::parse(headers.find(TRACEPARENT)?)
@@ -28,9 +54,32 @@ impl Trace {
         let trace_id = digits(traceparent.get(3..35)?)?;
         let span_id = digits(traceparent.get(36..52)?)?;
         let is_hex = |part| digits::<2>(part).is_some();
+        let low = flags
+            .get(1)
+            .and_then(|digit| char::from(*digit).to_digit(16));
+        let is_sampled = low.is_some_and(|low| low & 1 == 1);
         let is_null = |id: &[u8]| id.iter().all(|digit| *digit == b'0');
         let valid = whole && dashes && version != b"ff" && is_hex(version) && is_hex(flags);
-        (valid && !is_null(&trace_id) && !is_null(&span_id)).then_some(Self { trace_id, span_id })
+        (valid && !is_null(&trace_id) && !is_null(&span_id)).then_some(Self {
+            trace_id,
+            span_id,
+            is_sampled,
+        })
+    }
+
+    /// Whether whoever sent the message records this trace.
+    pub fn is_sampled(&self) -> bool {
+        self.is_sampled
+    }
+
+    /// The trace's id as a number.
+    pub fn trace_number(&self) -> u128 {
+        u128::from_str_radix(self.trace_id(), 16).unwrap_or_default()
+    }
+
+    /// The id of the span as a number.
+    pub fn span_number(&self) -> u64 {
+        u64::from_str_radix(self.span_id(), 16).unwrap_or_default()
     }
 
     /// The trace's id: 32 hexadecimal digits.
@@ -42,6 +91,153 @@ impl Trace {
     pub fn span_id(&self) -> &str {
         std::str::from_utf8(&self.span_id).unwrap_or_default()
     }
+}
+
+/// `traceparent`.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = u8::from(self.is_sampled);
+        write!(f, "00-{}-{}-{flags:02x}", self.trace_id(), self.span_id())
+    }
+}
+
+/// How an attempt is traced.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Traced<'a> {
+    /// Nobody records it. What it sends belongs to the span of the message, if that has one.
+    #[default]
+    AsMessage,
+    /// Nobody records it. What it sends belongs to this span.
+    Unrecorded(Trace),
+    /// It is recorded.
+    Recorded(&'a Arc<AttemptSpan>),
+}
+
+impl Traced<'_> {
+    /// The span of the attempt, if it has one.
+    pub fn trace(&self) -> Option<Trace> {
+        match self {
+            Self::AsMessage => None,
+            Self::Unrecorded(trace) => Some(*trace),
+            Self::Recorded(span) => Some(span.trace),
+        }
+    }
+
+    /// The span, if it is recorded.
+    pub fn span(&self) -> Option<&Arc<AttemptSpan>> {
+        match self {
+            Self::Recorded(span) => Some(span),
+            _ => None,
+        }
+    }
+}
+
+/// The span of an attempt that is recorded: its place in the trace, and what the attempt did.
+#[derive(Debug)]
+pub struct AttemptSpan {
+    trace: Trace,
+    steps: Mutex<Steps>,
+}
+
+/// The steps of an attempt, in the order of their ends.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// At most 64.
+    pub kept: Vec<Step>,
+    /// How many there were beyond those.
+    pub dropped: u32,
+}
+
+/// Something that an attempt did, with a span of its own.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The id of its span.
+    pub span_id: u64,
+    /// What it was.
+    pub kind: StepKind,
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// Why it failed: a word of a fixed set.
+    pub error: Option<&'static str>,
+}
+
+/// What an attempt did.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StepKind {
+    /// It sent an HTTP request, and waited for the status of the response.
+    Http {
+        /// The method, bounded.
+        method: String,
+        /// The URL without user, query and fragment, bounded.
+        url: String,
+        /// The server's name.
+        host: String,
+        /// The server's port.
+        port: Option<u16>,
+        /// The status.
+        status: Option<u16>,
+    },
+    /// It asked the key-value store.
+    Store {
+        /// What for.
+        operation: &'static str,
+        /// How many keys it named.
+        keys: usize,
+    },
+    /// It asked for the addresses of a name.
+    Lookup {
+        /// The name, bounded.
+        name: String,
+    },
+    /// It published a message with its acknowledgement.
+    Publish {
+        /// The name of the destination.
+        to: Arc<str>,
+        /// The size of the body in bytes.
+        bytes: usize,
+    },
+}
+
+impl AttemptSpan {
+    /// A span without steps.
+    pub fn new(trace: Trace) -> Self {
+        Self {
+            trace,
+            steps: Mutex::default(),
+        }
+    }
+
+    /// Its place in the trace.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Add a step. Beyond the bound it is counted only.
+    pub fn add(&self, step: Step) {
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps.kept.len() < STEPS_MAX {
+            steps.kept.push(step);
+        } else {
+            steps.dropped = steps.dropped.saturating_add(1);
+        }
+    }
+
+    /// Take the steps so far.
+    pub fn take_steps(&self) -> Steps {
+        std::mem::take(&mut *self.steps.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn hexadecimal<const BYTES: usize, const DIGITS: usize>(bytes: &[u8; BYTES]) -> [u8; DIGITS] {
+    const DIGIT: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'0'; DIGITS];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGIT[usize::from(byte >> 4)];
+        pair[1] = DIGIT[usize::from(byte & 15)];
+    }
+    text
 }
 
 fn digits<const N: usize>(part: &[u8]) -> Option<[u8; N]> {
@@ -70,6 +266,42 @@ mod tests {
         assert_eq!(Trace::of(&headers), None);
         headers.push("TraceParent", VALID);
         assert_eq!(Trace::of(&headers), Some(trace));
+    }
+
+    #[test]
+    fn a_trace_is_written_as_it_is_read() {
+        let trace = Trace::parse(VALID.as_bytes()).unwrap();
+        assert!(trace.is_sampled());
+        assert_eq!(trace.to_string(), VALID);
+        let same = Trace::new(trace.trace_number(), trace.span_number(), true);
+        assert_eq!(same, trace);
+        assert_eq!(trace.with_span(0x2a).span_id(), "000000000000002a");
+        for (flags, is_sampled) in [("00", false), ("02", false), ("03", true), ("ff", true)] {
+            let text = VALID.replace("-01", &format!("-{flags}"));
+            let trace = Trace::parse(text.as_bytes()).unwrap();
+            assert_eq!(trace.is_sampled(), is_sampled, "{flags}");
+        }
+    }
+
+    #[test]
+    fn the_steps_of_an_attempt_are_bounded_and_the_rest_is_counted() {
+        let span = AttemptSpan::new(Trace::parse(VALID.as_bytes()).unwrap());
+        let now = Instant::now();
+        for span_id in 0..100 {
+            span.add(Step {
+                span_id,
+                kind: StepKind::Store {
+                    operation: "get",
+                    keys: 1,
+                },
+                began: now,
+                ended: now,
+                error: None,
+            });
+        }
+        let steps = span.take_steps();
+        assert_eq!((steps.kept.len(), steps.dropped), (STEPS_MAX, 36));
+        assert!(span.take_steps().kept.is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use crate::delivery::text::{printable, truncated};
+use crate::delivery::trace::Trace;
 use crate::sandbox::Origin;
 
 /// Events in a second, of all attempts together. The metrics count all.
@@ -32,10 +33,14 @@ impl Denials {
             return;
         };
         let bounded = |text| printable(truncated(text, TEXT_MAX));
+        let trace = origin.traceparent.as_ref();
+        let trace = trace.and_then(|traceparent| Trace::parse(traceparent));
         warn!(
             message_id = %bounded(&origin.message_id),
             attempt = origin.attempt,
             handler = %origin.handler,
+            trace_id = trace.as_ref().map(Trace::trace_id),
+            span_id = trace.as_ref().map(Trace::span_id),
             denied = bounded(denied),
             why = bounded(why),
             allowed_by = bounded(rule),

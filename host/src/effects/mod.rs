@@ -19,7 +19,6 @@ pub mod rules;
 mod secrets;
 pub mod stand_in;
 pub mod target;
-mod tls;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -47,6 +46,7 @@ use crate::sandbox::{
     ReadValues, Reading,
 };
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
+use crate::tls;
 
 /// The longest method.
 const METHOD_MAX: usize = 32;

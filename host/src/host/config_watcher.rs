@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, error, info, warn};
 
+use crate::config::settings::paused_key;
 use crate::config::{Config, Effective, FILE_MAX, PolicyValue, Sources};
 use crate::file_watch::{Change, FileWatch};
 use crate::host::ReloadSignals;
@@ -33,8 +34,10 @@ const _: () = assert!(READ_EVERY.as_millis() * 2 <= APPLIED_WITHIN.as_millis());
 pub struct ConfigWatcher {
     sources: Sources,
     connector: Connector,
-    /// `None` for queues that have no setting that a policy may set.
+    /// `None`: the user of a queue at most once may not read them.
     policies: Option<Policies>,
+    /// A queue at most once follows no policy but a pause.
+    only_pause: bool,
     queue: Arc<str>,
     status: Status,
     /// What was read last, right or wrong.
@@ -51,6 +54,10 @@ pub struct ConfigWatcher {
     /// The last problem that was logged: of rules that are wrong, and of policies that cannot be read.
     refusal: Option<String>,
     unreadable: Option<String>,
+}
+
+fn is_pause(policy: &PolicyValue) -> bool {
+    policy.key == paused_key()
 }
 
 /// The texts that rules are made from.
@@ -90,12 +97,11 @@ impl ConfigWatcher {
             effective: sources.collect().effective(),
             sources,
             connector: connector.clone(),
-            policies: match options {
-                QueueOptions::Stream(_) | QueueOptions::List(_) => {
-                    Some(Policies::new(connector.link("policies")))
-                }
-                QueueOptions::SimpleList(_) | QueueOptions::PubSub(_) => None,
-            },
+            policies: Some(Policies::new(connector.link("policies"))),
+            only_pause: matches!(
+                options,
+                QueueOptions::SimpleList(_) | QueueOptions::PubSub(_)
+            ),
             queue: Arc::clone(config.queue.name()),
             status: status.clone(),
             latest: RawRules::default(),
@@ -200,6 +206,10 @@ impl ConfigWatcher {
                 debug!(%error, "could not read policies");
                 if error.class() == crate::redis::Class::Configuration {
                     self.warn_unreadable(&error.to_string());
+                    if self.only_pause {
+                        // It may serve without: Redis would log a refusal each time.
+                        self.policies = None;
+                    }
                 }
                 return false;
             }
@@ -208,7 +218,10 @@ impl ConfigWatcher {
             Some(error) => self.warn_unreadable(&error.to_string()),
             None => self.unreadable = None,
         }
-        let policies = policy_values(&found);
+        let mut policies = policy_values(&found);
+        if self.only_pause {
+            policies.retain(is_pause);
+        }
         let is_new = policies != self.latest.policies;
         self.latest.policies = policies;
         is_new
@@ -238,6 +251,12 @@ impl ConfigWatcher {
                 ..latest.clone()
             });
         }
+        // A pause does not wait until the other policies are right.
+        let mut paused = applied.clone();
+        paused.policies.retain(|policy| !is_pause(policy));
+        let pause = latest.policies.iter().filter(|policy| is_pause(policy));
+        paused.policies.extend(pause.cloned());
+        candidates.push(paused);
         let mut wrong = None;
         for raw in candidates {
             if raw == self.applied {

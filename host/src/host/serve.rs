@@ -24,6 +24,8 @@ use crate::runtime::{self, Control, Driver};
 use crate::sandbox::Sandbox;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::{Metrics, Summary};
+use crate::telemetry::otlp::Telemetry;
+use crate::telemetry::otlp::tracer::Place;
 use crate::telemetry::status::{self, Status};
 use crate::ui::Ui;
 
@@ -60,12 +62,13 @@ impl Served {
 }
 
 /// Load the handler of this configuration, and serve its queue until a signal or an empty queue ends
-/// it. `sources` are read again whenever the file or a policy changes.
+/// it. `sources` are read again whenever the file or a policy changes. `telemetry` gets what the host does.
 pub async fn serve(
     config: Config,
     sources: Sources,
     mut stops: StopSignals,
     attempts: &Handle,
+    mut telemetry: Option<&mut Telemetry>,
 ) -> Result<Served, Error> {
     let loading = config.clone();
     let loading = attempts.spawn_blocking(move || component::load_handler(&loading));
@@ -86,6 +89,9 @@ pub async fn serve(
     if let Some(effects) = &config.effects {
         metrics.follow(effects.counts());
     }
+    if let Some(telemetry) = &mut telemetry {
+        telemetry.follow(&metrics, &health);
+    }
     let mut serving = None;
     if let Some(address) = config.process.admin {
         let bound = admin::bind(address).await?;
@@ -101,6 +107,7 @@ pub async fn serve(
                 connected.connector.clone(),
                 dashboard.token.clone(),
                 is_local,
+                None,
             );
             tokio::spawn(ui.clone().observe());
             ui.router()
@@ -114,6 +121,7 @@ pub async fn serve(
         health,
         status,
         attempts,
+        telemetry: telemetry.as_deref(),
     };
     // Large: it is moved less.
     let served = Box::pin(host.serve(config, sources, handler, &mut stops)).await;
@@ -127,6 +135,7 @@ struct Host<'a> {
     health: Health,
     status: Status,
     attempts: &'a Handle,
+    telemetry: Option<&'a Telemetry>,
 }
 
 impl Host<'_> {
@@ -188,11 +197,20 @@ impl Host<'_> {
         ));
         let metrics = &self.metrics;
         let shown = rollout.show(&config, queue.consumer(), shown, metrics, until_drained);
+        let place = Place {
+            queue: Arc::clone(config.queue.name()),
+            group: config.queue.group().map(Arc::from),
+            consumer: queue.consumer().into(),
+        };
+        let tracer = self.telemetry.and_then(|telemetry| telemetry.tracer(place));
+        let handler = Sandboxed::of(versions)
+            .gathering(config.batching)
+            .traced_by(tracer);
         let (control, commands) = mpsc::channel(CONTROLS_MAX);
         self.attempts.spawn(watcher.run(control.clone()));
         let driver = Driver::new(
             queue,
-            &Arc::new(Sandboxed::of(versions).gathering(config.batching)),
+            &Arc::new(handler),
             loop_settings(&config),
             Arc::clone(&self.metrics),
             self.health,

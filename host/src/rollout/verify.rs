@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
+use crate::delivery::trace::Traced;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::fault::host_panic;
 use crate::sandbox::{Call, LogSink, Sandbox, Settings, load};
@@ -280,6 +281,7 @@ async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Resu
         max_attempts: 1,
         cancelled: &Arc::default(),
         logs: &LogSink::Tracing,
+        trace: Traced::default(),
     };
     let outcome = sandbox.call(&mut sandbox.slot(), call).await.outcome;
     if test.expect.is_met(&outcome) {

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Event, Time};
 use crate::delivery::rules::Rule;
+use crate::delivery::trace::Traced;
 use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
@@ -130,6 +131,7 @@ impl Shared {
             max_attempts: self.max_attempts.load(Ordering::Relaxed),
             cancelled: &self.slots[slot].cancelled,
             logs: &self.logs,
+            trace: Traced::default(),
         }
     }
 }
@@ -198,11 +200,11 @@ impl<H: Handler> Slot<H> {
         }
         let shared = &self.shared;
         let (tickets, attempts): (Vec<_>, Vec<_>) = admitted.into_iter().unzip();
-        let started = tickets.iter().zip(attempts);
+        let started = tickets.iter().zip(&attempts);
         let calls: Vec<Call<'_>> = started
-            .map(|(t, attempt)| shared.call(self.number, t, attempt))
+            .map(|(t, attempt)| shared.call(self.number, t, *attempt))
             .collect();
-        let mut verdicts = Verdicts::new(tickets.clone(), self.events.clone());
+        let mut verdicts = Verdicts::new(tickets.clone(), attempts, self.events.clone());
         let running = &shared.slots[self.number].running;
         running.store(calls.len(), Ordering::Relaxed);
         self.handler
@@ -301,6 +303,7 @@ impl<H: Handler> Slot<H> {
         fault_point::reach(Point::Verdict, call.message);
         Some(SlotEvent::Finished {
             key: ticket.key,
+            attempt,
             report,
             took,
         })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::delivery::effect::Effects;
 use crate::delivery::ledger::{Event, Key};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::delivery::trace::Trace;
 use crate::rollout::versions::Versions;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::job::{Job, Ticket};
@@ -27,6 +28,8 @@ pub struct Report {
     pub effects: Option<Arc<Effects>>,
     /// The end of the log of an attempt that did not ack.
     pub log: Option<Arc<str>>,
+    /// The span of the attempt; `None` = it has none of its own.
+    pub trace: Option<Trace>,
 }
 
 impl Report {
@@ -38,6 +41,7 @@ impl Report {
             log_bytes_dropped: 0,
             effects: None,
             log: None,
+            trace: None,
         }
     }
 }
@@ -127,6 +131,8 @@ pub enum SlotEvent {
     Finished {
         /// Its delivery.
         key: Key,
+        /// Its number.
+        attempt: u32,
         /// Its result.
         report: Report,
         /// How long the call took.
@@ -138,6 +144,8 @@ pub enum SlotEvent {
 #[derive(Debug)]
 pub struct Verdicts {
     tickets: Vec<Arc<Ticket>>,
+    /// The number of the attempt at each.
+    attempts: Vec<u32>,
     events: EventSender<SlotEvent>,
     began: Instant,
     /// How often pieces of the batch ran again.
@@ -147,9 +155,14 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn new(tickets: Vec<Arc<Ticket>>, events: EventSender<SlotEvent>) -> Self {
+    pub(super) fn new(
+        tickets: Vec<Arc<Ticket>>,
+        attempts: Vec<u32>,
+        events: EventSender<SlotEvent>,
+    ) -> Self {
         Self {
             tickets,
+            attempts,
             events,
             began: Instant::now(),
             splits: 0,
@@ -164,6 +177,7 @@ impl Verdicts {
         fault_point::reach(Point::Verdict, &ticket.job.claim.message);
         let event = SlotEvent::Finished {
             key: ticket.key,
+            attempt: self.attempts[place],
             report,
             took: self.began.elapsed(),
         };

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::delivery::effect::Effects;
 use crate::delivery::ledger::{Key, Time};
+use crate::delivery::trace::Trace;
 use crate::queue::Claim;
 
 /// A claimed delivery, as the ledger keeps it.
@@ -31,6 +32,8 @@ pub struct LastAttempt {
     pub handler: Arc<str>,
     /// The end of its log, if it wrote anything.
     pub log: Option<Arc<str>>,
+    /// Its span, if it had one of its own.
+    pub trace: Option<Trace>,
 }
 
 impl Job {
@@ -61,6 +64,12 @@ impl Job {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// The span of its last attempt, or else that in which the message was sent.
+    pub fn trace(&self) -> Option<Trace> {
+        let own = self.last().and_then(|last| last.trace);
+        own.or_else(|| Trace::of(&self.claim.message.headers))
     }
 
     /// Its last attempt, if that did not end in an ack.

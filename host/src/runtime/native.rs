@@ -31,6 +31,7 @@ impl Handler for NoOp {
             log_bytes_dropped: 0,
             effects: None,
             log: None,
+            trace: None,
         }
     }
 

@@ -106,7 +106,8 @@ impl Reporter {
         }
     }
 
-    pub(super) fn finished(&self, job: Option<&Job>, report: &Report, took: Duration) {
+    /// An attempt has ended; `started` is its delivery, if that is still held, and its number.
+    pub(super) fn finished(&self, started: Option<(&Job, u32)>, report: &Report, took: Duration) {
         self.metrics.attempt(&report.outcome);
         self.metrics.handler_seconds.observe(took);
         let dropped = &self.metrics.guest_log_bytes_dropped;
@@ -120,19 +121,21 @@ impl Reporter {
         if matches!(report.outcome, Outcome::NackRequeue(Some(delay)) if delay > DELAY_MAX) {
             self.metrics.delays_clamped.inc();
         }
-        let Some(job) = job else {
+        let Some((job, attempt)) = started else {
             return;
         };
         let id = &*job.claim.message.id;
         let message_id = || printable(id);
         let handler = &*report.digest;
-        let trace = Trace::of(&job.claim.message.headers);
+        let of_message = || Trace::of(&job.claim.message.headers);
+        let trace = report.trace.or_else(of_message);
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
         let Outcome::Fault(fault) = &report.outcome else {
             let outcome = &report.outcome;
             debug!(
                 message_id = message_id(),
+                attempt,
                 ?outcome,
                 handler,
                 trace_id,
@@ -155,6 +158,7 @@ impl Reporter {
         if let Some(suppressed) = self.message_line(kind) {
             warn!(
                 message_id = message_id(),
+                attempt,
                 kind,
                 detail = fault.detail,
                 handler,
@@ -174,6 +178,12 @@ impl Reporter {
             _ => None,
         };
         let handler = ran.as_deref();
+        let trace = match how {
+            Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => None,
+            _ => job.trace(),
+        };
+        let trace_id = trace.as_ref().map(Trace::trace_id);
+        let span_id = trace.as_ref().map(Trace::span_id);
         let effects = job.effects();
         let effects = effects.filter(|effects| !effects.is_empty() && !effects.is_void());
         if let Some(effects) = effects {
@@ -210,6 +220,8 @@ impl Reporter {
                     message_id = message_id(),
                     delay_ms = millis(after),
                     handler,
+                    trace_id,
+                    span_id,
                     "requeued"
                 );
             }
@@ -225,7 +237,14 @@ impl Reporter {
                 if let Some(suppressed) = self.message_line("dead-lettered") {
                     warn!(
                         message_id = message_id(),
-                        reason, attempts, detail, handler, suppressed, "dead-lettered"
+                        reason,
+                        attempts,
+                        detail,
+                        handler,
+                        trace_id,
+                        span_id,
+                        suppressed,
+                        "dead-lettered"
                     );
                 }
                 let dead_letter = Disposition::DeadLetter(rejection);
@@ -238,14 +257,27 @@ impl Reporter {
                     if let Some(others) = self.pass("lost") {
                         warn!(
                             message_id = message_id(),
-                            reason, detail, handler, others, "lost: this queue takes nothing back"
+                            reason,
+                            detail,
+                            handler,
+                            trace_id,
+                            span_id,
+                            others,
+                            "lost: this queue takes nothing back"
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
                     if let Some(suppressed) = self.message_line("discarded") {
                         info!(
                             message_id = message_id(),
-                            reason, attempts, detail, handler, suppressed, "discarded"
+                            reason,
+                            attempts,
+                            detail,
+                            handler,
+                            trace_id,
+                            span_id,
+                            suppressed,
+                            "discarded"
                         );
                     }
                 } else if let Some(others) = self.pass(reason) {
@@ -255,6 +287,8 @@ impl Reporter {
                         attempts,
                         detail,
                         handler,
+                        trace_id,
+                        span_id,
                         others,
                         "discarded: it cannot be handled, and there is no `dead_letter.key`"
                     );

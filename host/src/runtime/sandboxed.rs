@@ -9,15 +9,19 @@ use tracing::warn;
 
 use crate::delivery::batch::Pieces;
 use crate::delivery::outcome::{Fault, Outcome};
+use crate::delivery::trace::Trace;
 use crate::rollout::versions::{Origin, Versions, View};
 use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
 use crate::sandbox::{self, BatchEffects, Sandbox, World};
+use crate::telemetry::otlp::tracer::{About, Begun, Ended, Tracer};
 
 /// The handler with its versions. Each attempt picks its version at its start.
 #[derive(Debug)]
 pub struct Sandboxed {
     versions: Arc<Versions>,
     batching: Batching,
+    /// Records the attempts; `None` = nobody does.
+    tracer: Option<Tracer>,
 }
 
 /// A slot, and the versions as it sees them.
@@ -42,7 +46,13 @@ impl Sandboxed {
                 wait: Duration::ZERO,
                 bytes: 0,
             },
+            tracer: None,
         }
+    }
+
+    /// Record the attempts with this.
+    pub fn traced_by(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Gather messages like this for a handler that takes several.
@@ -59,35 +69,66 @@ impl Sandboxed {
         call: Call<'_>,
     ) -> Report {
         let digest = Arc::clone(digest);
-        let ran = AssertUnwindSafe(sandbox.call(slot, call));
-        match ran.catch_unwind().await {
+        let begun = match &self.tracer {
+            Some(tracer) => tracer.begin(call.message),
+            None => Begun::default(),
+        };
+        let traced = Call {
+            trace: begun.traced(),
+            ..call
+        };
+        let ran = AssertUnwindSafe(sandbox.call(slot, traced));
+        let report = match ran.catch_unwind().await {
             Ok(report) => Report {
                 outcome: report.outcome,
                 digest,
                 log_bytes_dropped: report.log_bytes_dropped,
                 effects: report.effects,
                 log: report.log,
+                trace: begun.trace(),
             },
             Err(_) => {
                 // The state of the slot may be half-changed.
                 *slot = sandbox::Slot::default();
-                Report::panicked(digest)
+                Report {
+                    trace: begun.trace(),
+                    ..Report::panicked(digest)
+                }
             }
+        };
+        if let (Some(tracer), Some(recorded)) = (&self.tracer, begun.recorded()) {
+            let about = About {
+                message: call.message,
+                attempt: call.attempt,
+                messages: 1,
+                handler: &report.digest,
+            };
+            tracer.end(recorded, about, Ended::Answered(&report.outcome));
         }
+        report
     }
 
     /// Run a batch on one version. If it faults, it runs again in smaller pieces.
-    async fn run_pieces(
+    async fn run_pieces<'a>(
         &self,
         sandbox: &Sandbox,
         slot: &mut sandbox::Slot,
-        calls: &[(usize, Call<'_>)],
+        calls: &[(usize, Call<'a>)],
         verdicts: &mut Verdicts,
     ) {
         let digest = sandbox.digest();
         let mut pieces = Pieces::of(calls.len());
         while let Some(piece) = pieces.next_piece() {
-            let asked: Vec<_> = calls[piece.clone()].iter().map(|(_, call)| *call).collect();
+            let messages = calls[piece.clone()].iter().map(|(_, call)| call.message);
+            let begun = match &self.tracer {
+                Some(tracer) => tracer.begin_batch(messages),
+                None => Begun::default(),
+            };
+            let traced = |(_, call): &(usize, Call<'a>)| Call {
+                trace: begun.traced(),
+                ..*call
+            };
+            let asked: Vec<_> = calls[piece.clone()].iter().map(traced).collect();
             let call = AssertUnwindSafe(sandbox.call_batch(slot, &asked));
             let (answer, mut log_bytes_dropped, effects, log) = match call.catch_unwind().await {
                 Ok(report) => (
@@ -103,6 +144,18 @@ impl Sandboxed {
                 }
             };
             let fault = answer.as_ref().err().cloned();
+            let trace = begun.trace();
+            if let (Some(tracer), Some(recorded)) = (&self.tracer, begun.recorded()) {
+                let (_, first) = calls[piece.start];
+                let about = About {
+                    message: first.message,
+                    attempt: first.attempt,
+                    messages: piece.len(),
+                    handler: digest,
+                };
+                let ended = fault.as_ref().map_or(Ended::Several, Ended::Faulted);
+                tracer.end(recorded, about, ended);
+            }
             match pieces.judge(piece.clone(), answer) {
                 Some(outcomes) => {
                     for (nth, outcome) in outcomes.into_iter().enumerate() {
@@ -114,6 +167,7 @@ impl Sandboxed {
                             digest: Arc::clone(digest),
                             // The bytes of the whole call count once.
                             log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
+                            trace,
                         };
                         verdicts.give(place, report);
                     }
@@ -121,13 +175,15 @@ impl Sandboxed {
                 None => {
                     verdicts.split(log_bytes_dropped);
                     let messages = piece.len();
+                    let trace_id = trace.as_ref().map(Trace::trace_id);
+                    let span_id = trace.as_ref().map(Trace::span_id);
                     match fault {
                         Some(Fault { kind, detail }) => {
                             let kind = kind.label();
-                            warn!(messages, kind, detail, handler = %digest, "a batch faulted: in halves again");
+                            warn!(messages, kind, detail, handler = %digest, trace_id, span_id, "a batch faulted: in halves again");
                         }
                         None => {
-                            warn!(messages, handler = %digest, "a batch was miscounted: in halves again")
+                            warn!(messages, handler = %digest, trace_id, span_id, "a batch was miscounted: in halves again")
                         }
                     }
                 }

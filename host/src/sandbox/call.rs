@@ -18,6 +18,7 @@ use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
 use crate::delivery::text::truncated;
+use crate::delivery::trace::Traced;
 
 /// The input of an attempt.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub struct Call<'a> {
     pub cancelled: &'a Arc<Cancelled>,
     /// The destination of the guest's output.
     pub logs: &'a LogSink,
+    /// How the call is traced. All messages of a call have the same span.
+    pub trace: Traced<'a>,
 }
 
 /// The result of an attempt.
@@ -257,6 +260,8 @@ impl Attempt {
             messages: calls.len(),
             deadline,
             cancelled: Arc::clone(call.cancelled),
+            trace: call.trace.trace(),
+            span: call.trace.span().cloned(),
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),

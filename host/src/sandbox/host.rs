@@ -26,7 +26,8 @@ use super::wasi_http::{self, Hooks};
 use crate::delivery::effect::{Budget, Effects, Publication};
 use crate::delivery::key_value::{KeyRules, Written};
 use crate::delivery::message::{Headers, Message};
-use crate::delivery::trace::Trace;
+use crate::delivery::trace::{AttemptSpan, StepKind, Trace};
+use crate::sandbox::steps::Recording;
 
 /// The first argument of a program.
 const PROGRAM_NAME: &str = "handler";
@@ -57,7 +58,13 @@ pub(super) struct Attempt {
     pub(super) messages: usize,
     pub(super) deadline: Instant,
     pub(super) cancelled: Arc<Cancelled>,
+    /// The span of the call; `None` = it has none of its own.
+    pub(super) trace: Option<Trace>,
+    /// The same, if it is recorded.
+    pub(super) span: Option<Arc<AttemptSpan>>,
+    /// `traceparent` of the message, or of the first one.
     pub(super) traceparent: Option<Bytes>,
+    /// `tracestate` of the same.
     pub(super) tracestate: Option<Bytes>,
     pub(super) sink: LogSink,
     /// The messages with their effects so far, in the order of the call; empty = there are none, or they
@@ -80,16 +87,28 @@ pub(super) struct Acting {
 }
 
 impl Attempt {
+    /// The span that what the call sends belongs to, as `traceparent`: its own, or that of its one message.
+    pub(super) fn traceparent(&self) -> Option<Bytes> {
+        match &self.trace {
+            Some(trace) => Some(Bytes::from(trace.to_string())),
+            None => self.traceparent.clone().filter(|_| self.messages == 1),
+        }
+    }
+
+    /// `tracestate` of its one message.
+    pub(super) fn tracestate(&self) -> Option<Bytes> {
+        self.tracestate.clone().filter(|_| self.messages == 1)
+    }
+
     fn origin(&self, handler: &Arc<str>) -> Origin {
-        let one = self.messages == 1;
         Origin {
             message_id: Arc::clone(&self.message_id),
             queue: Arc::clone(&self.queue),
             attempt: self.number,
             messages: self.messages,
             deadline: self.deadline,
-            traceparent: self.traceparent.clone().filter(|_| one),
-            tracestate: self.tracestate.clone().filter(|_| one),
+            traceparent: self.traceparent(),
+            tracestate: self.tracestate(),
             handler: Arc::clone(handler),
         }
     }
@@ -176,6 +195,8 @@ impl Attempt {
             messages: 0,
             deadline,
             cancelled: Arc::default(),
+            trace: None,
+            span: None,
             traceparent: None,
             tracestate: None,
             sink: LogSink::Tracing,
@@ -215,7 +236,8 @@ impl Host {
         let mut scope = lock(self.scope.as_ref()?);
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
-            Scope::new(&outside.0, origin, self.shared.limits.requests)
+            let span = self.attempt.span.clone();
+            Scope::new(&outside.0, origin, span, self.shared.limits.requests)
         });
         Some(Arc::clone(scope))
     }
@@ -250,8 +272,23 @@ impl Host {
         let Some(outlets) = &shared.grants.publish else {
             return Err("nothing may be published".to_owned());
         };
+        let recording = self.attempt.span.as_ref().map(|span| {
+            let (to, bytes) = (Arc::clone(&publication.to), publication.body.len());
+            Recording::begin(span, StepKind::Publish { to, bytes })
+        });
+        let publication = Publication {
+            trace: recording
+                .as_ref()
+                .map(Recording::trace)
+                .or(self.attempt.trace),
+            ..publication
+        };
         let Acting { message, effects } = self.attempt.acting(index)?;
-        effects.publish(outlets, &shared.limits.effects, message, publication)
+        let published = effects.publish(outlets, &shared.limits.effects, message, publication);
+        if let Some(recording) = recording {
+            recording.end(published.as_ref().err().map(|_| "refused"));
+        }
+        published
     }
 
     /// The keys that the guest may use for its messages.
@@ -350,6 +387,7 @@ impl Host {
             body: written.bytes.into(),
             headers: Headers::default(),
             delay: None,
+            trace: None,
         };
         let published = self.publish(0, publication);
         published.map_err(|why| Unpublished::Refused { to, why })
@@ -370,15 +408,17 @@ impl Host {
 
 fn log_context(attempt: &Attempt, shared: &Shared) -> LogContext {
     // The output of a batch belongs to all its messages, so it has no trace.
-    let trace = attempt
-        .traceparent
-        .as_ref()
-        .filter(|_| attempt.messages == 1);
+    // It has one if the call is recorded.
+    let of_message = || {
+        let traceparent = attempt.traceparent.as_ref();
+        let traceparent = traceparent.filter(|_| attempt.messages == 1)?;
+        Trace::parse(traceparent)
+    };
     LogContext {
         message_id: Arc::clone(&attempt.message_id),
         attempt: attempt.number,
         messages: attempt.messages,
-        trace: trace.and_then(|traceparent| Trace::parse(traceparent)),
+        trace: attempt.trace.or_else(of_message),
         handler: Arc::clone(&shared.digest),
         sink: attempt.sink.clone(),
     }

@@ -10,7 +10,7 @@
 //! - [`compile`]: gets compiled code from a child process or from the cache.
 //! - `grants`: the imports that a handler may have. `imports`: links them, one file each. `outside`:
 //!   what grants do outside the sandbox, by a provider of the host. `wasi_http`: that interface on top
-//!   of it.
+//!   of it. `steps`: what a recorded attempt did.
 //! - `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
 //! - `program`: programs as handlers: `wasi:cli/run`, and modules with `_start`.
 //! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
@@ -42,6 +42,7 @@ mod meter;
 mod outside;
 mod program;
 mod settings;
+mod steps;
 mod supervise;
 mod wasi_http;
 mod world;

@@ -17,7 +17,9 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 
+use super::steps::{self, Recording};
 use crate::delivery::key_value::Seen;
+use crate::delivery::trace::{AttemptSpan, StepKind};
 
 /// A body of a request or of a response.
 pub type Body = UnsyncBoxBody<Bytes, HttpError>;
@@ -66,6 +68,21 @@ pub enum HttpError {
     Protocol(String),
 }
 
+impl HttpError {
+    /// One word, for `error.type`.
+    const fn label(&self) -> &'static str {
+        match self {
+            Self::Denied(_) => "denied",
+            Self::Dns(_) => "dns",
+            Self::Connect(_) => "connect",
+            Self::Tls(_) => "tls",
+            Self::Timeout => "timeout",
+            Self::TooLarge(_) => "too-large",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+}
+
 /// Keys to read, by their names in Redis.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -106,6 +123,17 @@ pub enum LookupError {
     Unknown,
     /// The time was over.
     Timeout,
+}
+
+impl LookupError {
+    /// One word, for `error.type`.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Unknown => "unknown",
+            Self::Timeout => "timeout",
+        }
+    }
 }
 
 /// The attempt on whose behalf something is done.
@@ -212,6 +240,8 @@ impl Eq for Outside {}
 pub(super) struct Scope {
     provider: Arc<dyn Provider>,
     origin: Origin,
+    /// The span of the attempt, if it is recorded.
+    span: Option<Arc<AttemptSpan>>,
     requests: AtomicU32,
     /// Calls to the key-value store.
     store_calls: AtomicU32,
@@ -240,11 +270,13 @@ impl Scope {
     pub(super) fn new(
         provider: &Arc<dyn Provider>,
         origin: Origin,
+        span: Option<Arc<AttemptSpan>>,
         requests_max: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             provider: Arc::clone(provider),
             origin,
+            span,
             requests: AtomicU32::new(0),
             store_calls: AtomicU32::new(0),
             requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
@@ -291,13 +323,35 @@ impl Scope {
             return Err(HttpError::Denied(why));
         }
         let mut ended = self.ended.subscribe();
-        let sending = self.provider.send(&self.origin, ordinal, request);
+        let mut recording = self.record(|| steps::of_request(&request.method, &request.url));
+        let sending = match &recording {
+            None => self.provider.send(&self.origin, ordinal, request),
+            Some(recording) => {
+                let origin = Origin {
+                    traceparent: Some(Bytes::from(recording.trace().to_string())),
+                    ..self.origin.clone()
+                };
+                self.provider.send(&origin, ordinal, request)
+            }
+        };
         let response = tokio::select! {
             biased;
-            _ = ended.wait_for(|ended| *ended) => return Err(HttpError::Timeout),
-            response = sending => response?,
+            _ = ended.wait_for(|ended| *ended) => Err(HttpError::Timeout),
+            response = sending => response,
         };
-        Ok(response.map(|body| self.watched(body)))
+        if let (Some(recording), Ok(response)) = (&mut recording, &response) {
+            recording.answered(response.status().as_u16());
+        }
+        if let Some(recording) = recording {
+            recording.end(response.as_ref().err().map(HttpError::label));
+        }
+        Ok(response?.map(|body| self.watched(body)))
+    }
+
+    /// Record a step, if the attempt is recorded.
+    fn record(&self, kind: impl FnOnce() -> StepKind) -> Option<Recording> {
+        let span = self.span.as_ref()?;
+        Some(Recording::begin(span, kind()))
     }
 
     /// The body, which ends with the attempt.
@@ -332,14 +386,14 @@ impl Scope {
     /// The values of keys.
     pub(super) async fn read(self: Arc<Self>, reading: Reading) -> ReadValues {
         let calls = reading.keys.len();
-        self.ask_store(calls, || self.provider.read(&self.origin, reading))
-            .await
+        let ask = || self.provider.read(&self.origin, reading);
+        self.ask_store("get", calls, calls, ask).await
     }
 
     /// Add to the number of a key.
     pub(super) async fn increment(self: Arc<Self>, key: String, delta: i64) -> Result<i64, String> {
-        self.ask_store(1, || self.provider.increment(&self.origin, key, delta))
-            .await
+        let ask = || self.provider.increment(&self.origin, key, delta);
+        self.ask_store("increment", 1, 1, ask).await
     }
 
     /// Set a value, if the present one is the one that was seen.
@@ -349,21 +403,22 @@ impl Scope {
         seen: Seen,
         value: Bytes,
     ) -> Result<bool, String> {
-        self.ask_store(1, || self.provider.swap(&self.origin, key, seen, value))
-            .await
+        let ask = || self.provider.swap(&self.origin, key, seen, value);
+        self.ask_store("swap", 1, 1, ask).await
     }
 
     /// Some keys, and the cursor of the next ones.
     pub(super) async fn list(self: Arc<Self>, prefix: String, cursor: u64) -> KeyPage {
-        self.ask_store(CALLS_PER_PAGE, || {
-            self.provider.list(&self.origin, prefix, cursor)
-        })
-        .await
+        let ask = || self.provider.list(&self.origin, prefix, cursor);
+        self.ask_store("list", 1, CALLS_PER_PAGE, ask).await
     }
 
-    /// Ask the key-value store something that counts as so many calls, until the attempt ends.
+    /// Ask the key-value store about so many keys or prefixes, which counts as so many calls, until the attempt
+    /// ends.
     async fn ask_store<T>(
         &self,
+        operation: &'static str,
+        keys: usize,
         calls: usize,
         ask: impl FnOnce() -> Promise<Result<T, String>>,
     ) -> Result<T, String> {
@@ -383,13 +438,18 @@ impl Scope {
         }
         let mut ended = self.ended.subscribe();
         let deadline = tokio::time::Instant::from(self.origin.deadline);
-        tokio::select! {
+        let recording = self.record(|| StepKind::Store { operation, keys });
+        let answer = tokio::select! {
             biased;
             _ = ended.wait_for(|ended| *ended) => Err(TOO_LATE.to_owned()),
             answer = tokio::time::timeout_at(deadline, ask()) => {
                 answer.unwrap_or_else(|_| Err(TOO_LATE.to_owned()))
             }
+        };
+        if let Some(recording) = recording {
+            recording.end(answer.as_ref().err().map(|_| "store"));
         }
+        answer
     }
 
     /// The addresses of a name. The guest may connect to them until its attempt ends.
@@ -402,11 +462,17 @@ impl Scope {
         }
         let mut ended = self.ended.subscribe();
         let resolving = self.provider.resolve(&self.origin, &name);
+        let recording = self.record(|| steps::of_lookup(&name));
         let found = tokio::select! {
             biased;
-            _ = ended.wait_for(|ended| *ended) => return Err(LookupError::Timeout),
-            found = resolving => found?,
+            _ = ended.wait_for(|ended| *ended) => Err(LookupError::Timeout),
+            found = resolving => found,
         };
+        if let Some(recording) = recording {
+            let error = found.as_ref().err().copied();
+            recording.end(error.map(LookupError::label));
+        }
+        let found = found?;
         let mut addresses = lock(&self.addresses);
         let mut ips = Vec::new();
         for address in found {

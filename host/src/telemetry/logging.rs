@@ -8,10 +8,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 use super::bounded_stderr::{BoundedWriter, Reader, own_terminal};
+use super::otlp::log_layer::LogLayer;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,11 +76,12 @@ pub fn lines_dropped() -> u64 {
     STDERR.dropped()
 }
 
-/// Log to stderr from now on. The first call of a process wins; later ones change nothing.
+/// Log to stderr from now on, and to a collector if there is one. The first call of a process wins; later ones
+/// change nothing.
 ///
 /// A line is written before the code that logs it goes on, so that it survives a crash. A reader that
 /// has stopped reading delays nothing for long: [`lines_dropped`].
-pub fn start(format: LogFormat, level: &LogFilter) {
+pub fn start(format: LogFormat, level: &LogFilter, collector: Option<LogLayer>) {
     // `LogFilter::new` has parsed it: no directive is lost.
     let filter = EnvFilter::builder().parse_lossy(level.directives());
     let is_terminal = std::io::stderr().is_terminal();
@@ -91,22 +95,25 @@ pub fn start(format: LogFormat, level: &LogFilter) {
         Some(terminal) => Box::new(terminal),
         None => Box::new(std::io::stderr()),
     });
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(move || BoundedWriter::new(out, &STDERR));
-    let started = if pretty {
-        builder
+    let lines = fmt::layer().with_writer(move || BoundedWriter::new(out, &STDERR));
+    let lines = if pretty {
+        lines
             .with_ansi(is_terminal && !no_colour)
             .with_target(false)
-            .try_init()
+            .boxed()
     } else {
-        builder
+        lines
             .json()
             .flatten_event(true)
             .with_current_span(false)
             .with_span_list(false)
-            .try_init()
+            .boxed()
     };
+    let started = registry()
+        .with(lines)
+        .with(collector)
+        .with(filter)
+        .try_init();
     if let Err(error) = started {
         tracing::debug!(%error, "logging had been started before");
     }

@@ -23,6 +23,7 @@ use crate::delivery::policy::{Disposition, Policy, Reason};
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
+use crate::telemetry::otlp::dropped::{Signal, dropped};
 use crate::telemetry::rules::{HttpLatencies, HttpRequests, RequestEnd, RuleCounts, TcpDenied};
 
 /// A counter of seconds.
@@ -76,8 +77,6 @@ macro_rules! metrics {
         #[derive(Debug)]
         pub struct Metrics {
             registry: Registry,
-            /// The dropped log lines that are counted already.
-            log_lines_known: AtomicU64,
             /// The declarations, in order.
             pub declared: Vec<Declared>,
             $($(#[doc = $help])+ $vis $name: Arc<$kind>,)+
@@ -90,7 +89,7 @@ macro_rules! metrics {
                 let declared = vec![
                     $(declare(&mut registry, stringify!($name), concat!($($help),+), &$name),)+
                 ];
-                Self { registry, log_lines_known: AtomicU64::new(0), declared, $($name,)+ }
+                Self { registry, declared, $($name,)+ }
             }
         }
     };
@@ -191,6 +190,9 @@ metrics! {
     pub guest_log_bytes_dropped: Counter;
     /// Log lines dropped because the reader of stderr was too slow.
     log_lines_dropped: Counter;
+    /// Telemetry that did not reach the collector, because its queue was full or the collector did not take it:
+    /// spans of attempts, log lines, and sets of metrics.
+    telemetry_dropped: Counters = Counters::by("signal", &Signal::LABELS);
 
     /// HTTP requests of the handler, by the rule that allowed them and by their end: the class of the
     /// status, or why there was no response. The rule `none` stands for requests that no rule allows.
@@ -370,9 +372,15 @@ impl Metrics {
     /// The OpenMetrics text of all series.
     pub fn render(&self, health: &Health) -> String {
         self.ready.set(health.is_ready().into());
-        let dropped = logging::lines_dropped();
-        let known = self.log_lines_known.fetch_max(dropped, Ordering::Relaxed);
-        self.log_lines_dropped.inc_by(dropped.saturating_sub(known));
+        // The process counts these.
+        let counted = |counter: &Counter, total: u64| {
+            counter.inner().fetch_max(total, Ordering::Relaxed);
+        };
+        counted(&self.log_lines_dropped, logging::lines_dropped());
+        for signal in Signal::ALL {
+            let row = self.telemetry_dropped.at(signal as usize);
+            counted(row, dropped(signal));
+        }
         let mut text = String::with_capacity(16 * 1024);
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
             .expect("writing to a String cannot fail");

@@ -5,6 +5,7 @@
 //! - [`health`]: ready or not, and why.
 //! - [`status`]: the active rules and the latest faults, for `/status`.
 //! - [`versions`]: the versions of the handler that a host runs, as people see them.
+//! - [`otlp`]: spans, metrics and log lines, sent to a collector.
 //! - [`logging`]: log lines on stderr, and a bound on repeated ones. `bounded_stderr` never waits long for
 //!   the reader of stderr.
 
@@ -13,6 +14,7 @@ pub mod health;
 pub mod histogram;
 pub mod logging;
 pub mod metrics;
+pub mod otlp;
 pub mod rules;
 pub mod status;
 pub mod versions;

@@ -45,6 +45,9 @@ pub(super) struct Asked {
     /// Its value; without one the setting is removed.
     #[serde(default)]
     value: Option<String>,
+    /// The name of the handler to try.
+    #[serde(default)]
+    handler: Option<String>,
 }
 
 pub(super) async fn act(
@@ -58,7 +61,13 @@ pub(super) async fn act(
     }
     let done = perform(&ui, &action, &asked).await;
     let [on, action] = [&asked.on, &action].map(|text| truncated(text, LOGGED_MAX));
-    let of = [&asked.id, &asked.reason, &asked.signature, &asked.setting];
+    let of = [
+        &asked.id,
+        &asked.reason,
+        &asked.signature,
+        &asked.setting,
+        &asked.handler,
+    ];
     let of: Vec<&str> = of
         .into_iter()
         .flatten()
@@ -90,6 +99,7 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
             let purged = letters.purge_all(filter(asked)).await?;
             Ok(json!({ "purged": purged }))
         }
+        "try" => try_one(ui, asked).await,
         "pause" => policy(ui, queue, paused_key(), Some("true")).await,
         "resume" => policy(ui, queue, paused_key(), None).await,
         "policy" => {
@@ -106,6 +116,39 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
         }
         _ => Err(Error::Missing(format!("there is no action `{action}`"))),
     }
+}
+
+/// Run one of the handlers on one dead letter. Nothing is written.
+async fn try_one(ui: &Ui, asked: &Asked) -> Result<serde_json::Value, Error> {
+    let wrong = |what: &str| Error::Wrong(what.to_owned());
+    let trials = ui.0.trials.as_ref();
+    let trials = trials.ok_or_else(|| wrong("no handler was named: start it with `--try FILE`"))?;
+    let wanted = asked.handler.as_deref().unwrap_or_default();
+    let mut candidates = trials.candidates.iter();
+    let found = candidates.find(|(name, _)| name == wanted);
+    let (_, candidate) = found.ok_or_else(|| wrong("no handler of this name can be tried"))?;
+    let id = asked
+        .id
+        .as_deref()
+        .ok_or_else(|| wrong("`id` is missing"))?;
+    let letters = DeadLetters::new(&ui.0.connector, &asked.on).reading(trials.reading.clone());
+    let entry = letters.find(id).await?;
+    let entry = entry.ok_or_else(|| Error::Missing(format!("`{}` has no entry {id}", asked.on)))?;
+    let _turn = ui.0.turn.acquire().await.map_err(|_| wrong("it ends"))?;
+    let verdict = trials
+        .attempts
+        .spawn(candidate.call(&letters, &entry, None));
+    let verdict = verdict
+        .await
+        .map_err(|error| Error::Wrong(error.to_string()))?;
+    Ok(json!({
+        "verdict": verdict.word,
+        "fault": verdict.fault,
+        "detail": verdict.detail,
+        "duration_us": verdict.duration.map(|took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
+        "log": verdict.lines().collect::<Vec<_>>(),
+        "handler": &**candidate.digest(),
+    }))
 }
 
 fn filter(asked: &Asked) -> Filter {
@@ -142,7 +185,11 @@ async fn policy(
         text: value.to_owned(),
         target: scope.text().clone(),
     }];
-    let found = policies.of_queue(queue).await?;
+    let mut found = policies.of_queue(queue).await?;
+    if setting == paused_key() {
+        // Hosts follow a pause whatever the other policies are.
+        found.settings.clear();
+    }
     let others = found
         .effective()
         .into_iter()

@@ -74,9 +74,14 @@ impl Words {
 }
 
 pub(super) async fn session(State(ui): State<Ui>) -> Response {
+    let trials = ui.0.trials.iter();
+    let handlers = trials.flat_map(|trials| &trials.candidates);
+    let handlers =
+        handlers.map(|(name, candidate)| json!({ "name": name, "digest": &**candidate.digest() }));
     let session = json!({
         "can_act": ui.0.token.is_some(),
         "version": env!("CARGO_PKG_VERSION"),
+        "handlers": handlers.collect::<Vec<_>>(),
     });
     Json(session).into_response()
 }

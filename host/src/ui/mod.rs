@@ -11,7 +11,8 @@
 //!
 //! Reading needs no token: bind the address where only operators reach it. An action needs the token, in a
 //! header that only the page's own script can set, and the origin of the page: no other page can send it, and
-//! no cookie does. Each action is logged.
+//! no cookie does. Each action is logged. Trying a dead letter runs a handler on this machine, so only those that the
+//! operator named at the start can be tried: no request brings one, or names a file.
 //!
 //! - [`guard`]: which requests are answered. [`page`]: the files and their headers.
 //! - [`api`]: what can be read. [`act`]: what can be done. [`course`]: figures over time.
@@ -21,9 +22,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use crate::redis::connection::Connector;
 use crate::redis::target::Secret;
+use crate::trial::Candidate;
+use crate::wire::stream;
 
 mod act;
 mod api;
@@ -45,17 +50,39 @@ struct Inner {
     /// Bound to this machine only: requests must name it.
     is_local: bool,
     course: Course,
+    /// What dead letters may be tried with.
+    trials: Option<Trials>,
+    /// One dead letter is tried at a time.
+    turn: Semaphore,
+}
+
+/// The handlers that dead letters may be tried with: those that the operator named at the start.
+#[derive(Debug)]
+pub struct Trials {
+    /// Each with the name of its file.
+    pub candidates: Vec<(String, Candidate)>,
+    /// How stream entries are read.
+    pub reading: stream::Options,
+    /// Attempts run here.
+    pub attempts: Handle,
 }
 
 impl Ui {
     /// The dashboard of this server. Without a token it only reads. `is_local`: the page is served to this
-    /// machine only.
-    pub fn new(connector: Connector, token: Option<Secret>, is_local: bool) -> Self {
+    /// machine only. Without `trials`, nothing can be tried.
+    pub fn new(
+        connector: Connector,
+        token: Option<Secret>,
+        is_local: bool,
+        trials: Option<Trials>,
+    ) -> Self {
         Self(Arc::new(Inner {
             course: Course::default(),
             connector,
             token,
             is_local,
+            trials,
+            turn: Semaphore::new(1),
         }))
     }
 

@@ -22,6 +22,7 @@ use hostler::delivery::policy::{
     DELAY_MAX, DeadLetterRules, Disposition, OnCap, OnFault, Policy, Rejection, decide,
 };
 use hostler::delivery::text::DETAIL_MAX;
+use hostler::delivery::trace::Traced;
 use hostler::sandbox::{
     Call, Cancelled, Capture, Limits, LoadError, LogSink, Sandbox, Settings, Slot,
 };
@@ -231,6 +232,7 @@ impl Rig {
             max_attempts: 3,
             cancelled: &self.cancelled,
             logs: &self.logs,
+            trace: Traced::default(),
         }
     }
 

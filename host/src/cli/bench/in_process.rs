@@ -16,6 +16,7 @@ use crate::cli::session::block_on;
 use crate::cli::text::size;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
+use crate::delivery::trace::Traced;
 use crate::host::component;
 use crate::sandbox::{Cache, Call, LogSink, Sandbox, Settings, World};
 
@@ -227,6 +228,7 @@ impl<'a> Calls<'a> {
             max_attempts: 0,
             cancelled: &Arc::default(),
             logs: &self.logs,
+            trace: Traced::default(),
         };
         let calls = vec![call; self.batch];
         let began = Instant::now();

@@ -78,7 +78,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         .or("log.format", "pretty");
     let loaded = flags.collect(variables).config()?;
     let process = &loaded.value.process;
-    logging::start(process.log_format, &process.log_level);
+    logging::start(process.log_format, &process.log_level, None);
     let config = checked(Ok(loaded))?;
     Threads::start()?.run(async |attempts| develop(&config, args.json, attempts).await)
 }

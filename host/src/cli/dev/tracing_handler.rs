@@ -66,6 +66,7 @@ impl Handler for TracingHandler {
             log_bytes_dropped: report.log_bytes_dropped,
             effects: report.effects,
             log: report.log,
+            trace: None,
         }
     }
 

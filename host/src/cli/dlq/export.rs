@@ -1,6 +1,6 @@
 //! `hostler dlq export`: whole entries as lines of JSON.
 
-use super::filter::Which;
+use super::filter::{Letters, Which};
 use super::{Batches, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
@@ -23,8 +23,8 @@ Examples:
   hostler publish --redis redis://localhost --stream orders:dead \\
     --lines --json < dead.jsonl")]
 pub(super) struct Args {
-    /// The dead-letter key
-    key: String,
+    #[command(flatten)]
+    letters: Letters,
 
     #[command(flatten)]
     which: Which,
@@ -38,7 +38,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    with_letters(&args.key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.flags, &variables)?;
+    with_letters(&key, args.flags, variables, async |letters| {
         let letters = args.which.of(letters);
         let progress = Progress::counting("exported");
         let scan = letters.scan(args.which.filter()).await?;
@@ -50,7 +51,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             progress.advance(entries.len() as u64);
         }
         progress.finish();
-        Which::warn_of_others(&args.key, batches.others());
+        Which::warn_of_others(&key, batches.others());
         if is_empty {
             args.which.warn_of_unknown_reasons();
         }

@@ -2,13 +2,44 @@
 
 use std::time::Duration;
 
+use crate::cli::exit::Failure;
+use crate::cli::flags::{Flags, Scope};
 use crate::cli::message::{Header, header};
-use crate::cli::{output, text};
+use crate::cli::{Variables, named, output, text};
 use crate::config::nearest;
 use crate::dead_letter::peek::UNKNOWN;
 use crate::dead_letter::{DeadLetters, Filter};
 use crate::delivery::policy::Reason;
 use crate::wire::dead_letter::REASON;
+
+/// Which dead letters.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Letters {
+    /// The dead-letter key
+    #[arg(value_name = "KEY", required_unless_present = "queue")]
+    key: Option<String>,
+
+    /// The dead letters of this queue, instead of KEY: its hosts say where they go
+    #[arg(long, value_name = "QUEUE", conflicts_with = "key")]
+    queue: Option<String>,
+}
+
+impl Letters {
+    /// The dead-letter key.
+    pub(super) fn key<S: Scope>(
+        &self,
+        flags: &Flags<S>,
+        variables: &Variables,
+    ) -> Result<String, Failure> {
+        match (&self.key, &self.queue) {
+            (Some(key), _) => Ok(key.clone()),
+            (None, queue) => {
+                let queue = queue.as_deref().unwrap_or_default();
+                named::dead_letters(flags, variables, queue)
+            }
+        }
+    }
+}
 
 /// Flags that choose entries. An entry must match all of them.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! `hostler dlq groups`: dead letters by their causes.
 
-use super::filter::Which;
+use super::filter::{Letters, Which};
 use super::with_letters;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
@@ -30,8 +30,8 @@ Examples:
   hostler dlq replay --redis redis://localhost orders:dead \\
     --signature 1f3a90c2")]
 pub(super) struct Args {
-    /// The dead-letter key
-    key: String,
+    #[command(flatten)]
+    letters: Letters,
 
     #[command(flatten)]
     which: Which,
@@ -49,7 +49,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let mut found = with_letters(&args.key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.flags, &variables)?;
+    let mut found = with_letters(&key, args.flags, variables, async |letters| {
         Ok(letters.groups(args.which.filter()).await?)
     })?;
     if found.total == 0 {
@@ -63,7 +64,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         .map(|g| g.count)
         .sum::<u64>();
     found.groups.truncate(args.limit);
-    output::either(args.json, &found, |found| text(&args.key, found, causes))
+    output::either(args.json, &found, |found| text(&key, found, causes))
 }
 
 fn text(key: &str, found: &Groups, causes: usize) -> String {

@@ -1,5 +1,6 @@
 //! `hostler dlq peek`: dead letters by reason, and the newest ones.
 
+use super::filter::Letters;
 use super::with_letters;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
@@ -33,8 +34,8 @@ Examples:
   hostler dlq peek --redis redis://localhost orders:dead --limit 100 --json \\
     | jq .by_reason")]
 pub(super) struct Args {
-    /// The dead-letter key
-    key: String,
+    #[command(flatten)]
+    letters: Letters,
 
     /// Only entries that died for this reason; may be repeated
     #[arg(long = "reason", value_name = "REASON")]
@@ -53,22 +54,23 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let found = with_letters(&args.key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.flags, &variables)?;
+    let found = with_letters(&key, args.flags, variables, async |letters| {
         let found = letters.peek_for(&args.reasons, args.limit).await?;
         if found.total == 0 && !letters.exists().await? {
-            let what = format!("there is no key `{}`", args.key);
+            let what = format!("there is no key `{}`", key);
             let hint = "is the name right? until a message dies, and when the last dead letter \
                         of a list is gone, there is no key";
             return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
         if let Some(by) = letters.served_by().await? {
-            let what = format!("`{}` is a queue that is served: {by}", args.key);
+            let what = format!("`{}` is a queue that is served: {by}", key);
             output::warning(&what, None);
         }
         Ok(found)
     })?;
     output::either(args.json, &found, |found| {
-        text(&args.key, !args.reasons.is_empty(), found)
+        text(&key, !args.reasons.is_empty(), found)
     })
 }
 

@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use serde::Serialize;
 
-use super::filter::Which;
+use super::filter::{Letters, Which};
 use super::{Batches, ByReason, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
@@ -27,8 +27,8 @@ Examples:
   hostler dlq purge --redis redis://localhost orders:dead --reason dropped \\
     --yes --json")]
 pub(super) struct Args {
-    /// The dead-letter key
-    key: String,
+    #[command(flatten)]
+    letters: Letters,
 
     #[command(flatten)]
     which: Which,
@@ -75,13 +75,14 @@ impl Purged {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    with_letters(&args.key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.flags, &variables)?;
+    with_letters(&key, args.flags, variables, async |letters| {
         let letters = args.which.of(letters);
         let scan = letters.scan(args.which.filter()).await?;
         // With `--yes` there is no need to wait for the count.
         let found = match args.yes {
             true => None,
-            false => Some(count(Batches::new(scan.clone(), args.limit), &args.key).await?),
+            false => Some(count(Batches::new(scan.clone(), args.limit), &key).await?),
         };
         if let Some(found) = &found {
             if found.purged == 0 {
@@ -90,7 +91,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             if args.dry_run || found.purged == 0 {
                 return print(found, args.json);
             }
-            if !confirmed(&args.key, found)? {
+            if !confirmed(&key, found)? {
                 output::people("nothing was deleted\n");
                 return Ok(Exit::Ok);
             }
@@ -99,7 +100,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let batches = Batches::new(scan, args.limit);
         let (purged, others, exit) = delete(&letters, batches, total).await?;
         if args.yes {
-            Which::warn_of_others(&args.key, others);
+            Which::warn_of_others(&key, others);
         }
         if purged.purged == 0 {
             args.which.warn_of_unknown_reasons();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::Batches;
-use super::filter::Which;
+use super::filter::{Letters, Which};
 use super::trial::{Counts, Trial};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tried};
@@ -45,8 +45,8 @@ Examples:
   hostler dlq replay --redis redis://localhost orders:dead \\
     --handler fixed.wasm --only-acked")]
 pub(super) struct Args {
-    /// The dead-letter key
-    key: String,
+    #[command(flatten)]
+    letters: Letters,
 
     #[command(flatten)]
     which: Which,
@@ -113,14 +113,15 @@ struct Tested<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
+    let key = args.letters.key(&args.flags, &variables)?;
     if args.handler.is_some() && !args.dry_run && !args.only_acked {
         let what = "`--handler` alone does not say what to replay";
         let hint =
             "give `--dry-run` to see the verdicts, or `--only-acked` to replay acked entries";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    if args.to.as_ref() == Some(&args.key) {
-        let what = format!("`--to {}` is the dead-letter queue itself", args.key);
+    if args.to.as_ref() == Some(&key) {
+        let what = format!("`--to {}` is the dead-letter queue itself", key);
         let hint = "name another key, or leave `--to` out";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
@@ -136,11 +137,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     start_logging();
     Threads::start()?.run(async |attempts| {
         connected(&redis, "dlq", async |session| {
-            let letters = DeadLetters::new(&session.connector, &args.key);
+            let letters = DeadLetters::new(&session.connector, &key);
             let letters = args.which.of(letters.reading(trying.reading.clone()));
             let trial = args.handler.as_ref().map(|file| {
                 let to = args.to.as_deref();
-                Trial::load(file, trying, &letters, to, attempts, args.json)
+                Trial::load(file, &trying, &letters, to, attempts, args.json)
             });
             let trial = trial.transpose()?;
             let scan = letters.scan(args.which.filter()).await?;
@@ -159,7 +160,7 @@ async fn replay_or_try(
     mut trial: Option<Trial<'_>>,
 ) -> Result<Exit, Failure> {
     let exit = match &mut trial {
-        Some(trial) if !args.only_acked => try_all(args, scan, trial).await,
+        Some(trial) if !args.only_acked => try_all(args, letters, scan, trial).await,
         trial => move_all(args, letters, scan, replay, trial.as_mut()).await,
     };
     let report = replay.report();
@@ -186,7 +187,10 @@ async fn replay_or_try(
     match (&report.refusal, report.skipped.get(&Skip::Refused)) {
         (Some(refusal), Some(count)) => {
             let what = format!("redis would not take {count} of them back: {refusal}");
-            let hint = format!("they are still in `{}`; `--to KEY` moves them", args.key);
+            let hint = format!(
+                "they are still in `{}`; `--to KEY` moves them",
+                letters.key()
+            );
             Err(Failure::new(Exit::Usage, what).hint(hint))
         }
         _ => Ok(exit),
@@ -194,7 +198,12 @@ async fn replay_or_try(
 }
 
 /// Try the entries of the scan, until the end, the limit or a signal.
-async fn try_all(args: &Args, scan: Scan<'_>, trial: &mut Trial<'_>) -> Result<Exit, Failure> {
+async fn try_all(
+    args: &Args,
+    letters: &DeadLetters,
+    scan: Scan<'_>,
+    trial: &mut Trial<'_>,
+) -> Result<Exit, Failure> {
     let mut stops = StopSignals::listen()?;
     let mut batches = Batches::new(scan, args.limit);
     while let Some(entries) = batches.next().await? {
@@ -204,7 +213,7 @@ async fn try_all(args: &Args, scan: Scan<'_>, trial: &mut Trial<'_>) -> Result<E
             tried = trial.sift(entries) => tried.map(drop)?,
         }
     }
-    Which::warn_of_others(&args.key, batches.others());
+    Which::warn_of_others(letters.key(), batches.others());
     Ok(Exit::Ok)
 }
 
@@ -252,7 +261,7 @@ async fn move_all(
         }
     }
     progress.finish();
-    Which::warn_of_others(&args.key, scan.others());
+    Which::warn_of_others(letters.key(), scan.others());
     Ok(Exit::Ok)
 }
 

@@ -6,7 +6,7 @@ use super::{log_line, with_letters};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Reach};
 use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
-use crate::cli::{Variables, output};
+use crate::cli::{Variables, named, output};
 use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
 use crate::wire::dead_letter::LOG;
@@ -19,11 +19,17 @@ Examples:
   hostler dlq show --redis redis://localhost orders:dead 1700000000000-0 \\
     --json | jq -r .body")]
 pub(super) struct Args {
-    /// The dead-letter key
+    /// The dead-letter key; with --queue, the entry's id
+    #[arg(value_name = "KEY")]
     key: String,
 
     /// The entry's id, as `hostler dlq peek` shows it
-    id: String,
+    #[arg(required_unless_present = "queue")]
+    id: Option<String>,
+
+    /// The dead letters of this queue, instead of KEY: its hosts say where they go
+    #[arg(long, value_name = "QUEUE", conflicts_with = "id")]
+    queue: Option<String>,
 
     /// Print JSON
     #[arg(long)]
@@ -65,11 +71,19 @@ impl<'a> From<&'a Death> for Record<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let found = with_letters(&args.key, args.flags, variables, async |letters| {
-        Ok(letters.find(&args.id).await?)
+    let (key, id) = match (args.id, &args.queue) {
+        (Some(id), _) => (args.key, id),
+        (None, queue) => {
+            let queue = queue.as_deref().unwrap_or_default();
+            let key = named::dead_letters(&args.flags, &variables, queue)?;
+            (key, args.key)
+        }
+    };
+    let found = with_letters(&key, args.flags, variables, async |letters| {
+        Ok(letters.find(&id).await?)
     })?;
     let Some(entry) = found else {
-        let what = format!("`{}` has no entry {}", args.key, args.id);
+        let what = format!("`{key}` has no entry {id}");
         let hint = "it may have been replayed or purged; `hostler dlq peek` shows what is there";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     };
@@ -78,9 +92,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         entry: &entry,
         history: history.records().iter().map(Record::from).collect(),
     };
-    output::either(args.json, &whole, |_| {
-        text(&args.key, &entry, history.records())
-    })
+    output::either(args.json, &whole, |_| text(&key, &entry, history.records()))
 }
 
 fn text(key: &str, entry: &Entry, history: &[Death]) -> String {

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
@@ -11,15 +9,13 @@ use tokio::runtime::Handle;
 
 use super::{ByReason, log_line};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
 use crate::cli::text::{cut, micros, short};
-use crate::cli::{invoke, output};
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
-use crate::delivery::outcome::Outcome;
 use crate::host::component;
-use crate::sandbox::{BACKTRACE, Call, Capture, LogSink, Sandbox};
-use crate::telemetry::wall_clock_ms;
-use crate::wire::stream::Decoded;
+use crate::sandbox::BACKTRACE;
+use crate::trial::{Candidate, Verdict};
 
 /// How many lines of the end of a log are shown.
 const LOG_LINES: usize = 3;
@@ -28,8 +24,9 @@ const WIDTH: usize = 80;
 
 /// A handler on trial.
 pub(super) struct Trial<'a> {
-    sandbox: Sandbox,
-    settings: Trying,
+    candidate: Candidate,
+    /// How many are tried at the same time.
+    concurrency: usize,
     letters: &'a DeadLetters,
     /// The queue that all entries would go to; `None` = each to the queue that it died in.
     to: Option<&'a str>,
@@ -44,19 +41,6 @@ pub(super) struct Counts {
     handler: String,
     tried: u64,
     verdicts: ByReason<BTreeMap<String, u64>>,
-}
-
-/// The handler's verdict on one dead letter.
-#[derive(Debug)]
-struct Verdict {
-    /// `ack`, `nack-requeue`, `drop`, `fault`; `malformed` or `oversize` where no handler runs.
-    word: &'static str,
-    /// The kind of fault.
-    fault: Option<&'static str>,
-    detail: Option<String>,
-    duration_us: Option<u64>,
-    /// The end of its log, if it did not ack.
-    log: Option<Arc<str>>,
 }
 
 /// The shape of a line of `--json`.
@@ -75,7 +59,7 @@ impl<'a> Trial<'a> {
     /// Load the handler of this file. Blocks while it is compiled.
     pub(super) fn load(
         file: &Path,
-        settings: Trying,
+        settings: &Trying,
         letters: &'a DeadLetters,
         to: Option<&'a str>,
         attempts: &'a Handle,
@@ -87,8 +71,8 @@ impl<'a> Trial<'a> {
                 handler: sandbox.digest().to_string(),
                 ..Counts::default()
             },
-            sandbox,
-            settings,
+            candidate: Candidate::new(sandbox, settings),
+            concurrency: settings.sandbox.concurrency,
             letters,
             to,
             attempts,
@@ -99,11 +83,12 @@ impl<'a> Trial<'a> {
     /// Try these entries and print each verdict, in their order. Returns the entries that the handler
     /// acks.
     pub(super) async fn sift(&mut self, entries: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
-        let calls: Vec<_> = entries.iter().map(|entry| self.call(entry)).collect();
+        let call = |entry| self.candidate.call(self.letters, entry, self.to);
+        let calls: Vec<_> = entries.iter().map(call).collect();
         let attempts = self.attempts.clone();
         let mut verdicts = stream::iter(calls)
             .map(|call| attempts.spawn(call))
-            .buffered(self.settings.sandbox.concurrency);
+            .buffered(self.concurrency);
         let mut acked = Vec::new();
         for entry in entries {
             let Some(verdict) = verdicts.next().await else {
@@ -118,43 +103,6 @@ impl<'a> Trial<'a> {
         Ok(acked)
     }
 
-    /// One attempt, the first, at the message as a replay would write it.
-    fn call(&self, entry: &Entry) -> impl Future<Output = Verdict> + Send + use<> {
-        let Decoded {
-            message, defect, ..
-        } = self.letters.replayed(entry, self.to, wall_clock_ms());
-        let sandbox = self.sandbox.clone();
-        let Trying {
-            max_payload,
-            max_attempts,
-            ..
-        } = self.settings;
-        async move {
-            if let Some(defect) = defect {
-                return Verdict::unrun(defect.reason.label(), defect.detail);
-            }
-            let size = message.body.len();
-            if size > max_payload.as_usize() {
-                let allowed = max_payload.as_usize();
-                let detail = format!("the body has {size} bytes, {allowed} are allowed");
-                return Verdict::unrun("oversize", detail);
-            }
-            let call = Call {
-                message: &message,
-                attempt: 1,
-                max_attempts,
-                cancelled: &Arc::default(),
-                // The report has the end of it; `hostler invoke` shows all.
-                logs: &LogSink::Capture(Capture::default()),
-            };
-            let report = sandbox.call(&mut sandbox.slot(), call).await;
-            Verdict {
-                log: report.log,
-                ..Verdict::of(&report.outcome, report.duration)
-            }
-        }
-    }
-
     fn print(&mut self, entry: &Entry, verdict: &Verdict) -> Result<(), Failure> {
         self.counts.tried += 1;
         let verdicts = self.counts.verdicts.of(entry, self.letters.key());
@@ -167,7 +115,7 @@ impl<'a> Trial<'a> {
                 verdict: verdict.word,
                 fault: verdict.fault,
                 detail: verdict.detail.as_deref(),
-                duration_us: verdict.duration_us,
+                duration_us: verdict.duration.map(micros),
                 log: verdict.lines().collect(),
             });
         }
@@ -194,41 +142,6 @@ impl<'a> Trial<'a> {
     /// The counts so far.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
-    }
-}
-
-impl Verdict {
-    fn unrun(word: &'static str, detail: String) -> Self {
-        Self {
-            word,
-            fault: None,
-            detail: Some(detail),
-            duration_us: None,
-            log: None,
-        }
-    }
-
-    fn of(outcome: &Outcome, duration: Duration) -> Self {
-        let verdict = invoke::Verdict::new(outcome);
-        Self {
-            word: verdict.outcome,
-            fault: verdict.fault,
-            detail: verdict.reason.map(str::to_owned),
-            duration_us: Some(micros(duration)),
-            log: None,
-        }
-    }
-
-    fn lines(&self) -> impl Iterator<Item = &str> {
-        self.log.iter().flat_map(|log| log.lines())
-    }
-
-    /// The word, and the kind of fault if it is one.
-    fn name(&self) -> String {
-        match self.fault {
-            Some(kind) => format!("{} ({kind})", self.word),
-            None => self.word.to_owned(),
-        }
     }
 }
 

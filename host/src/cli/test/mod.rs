@@ -10,6 +10,7 @@ use crate::cli::flags::{Flags, Tested};
 use crate::cli::invoke::Verdict;
 use crate::cli::session::block_on;
 use crate::cli::{Variables, effects, output};
+use crate::delivery::trace::Traced;
 use crate::host::component;
 use crate::sandbox::{Call, Capture, LogSink, Outside, Sandbox, Slot};
 
@@ -157,6 +158,7 @@ async fn try_case(
         max_attempts: case.max_attempts,
         cancelled: &Arc::default(),
         logs: &LogSink::Capture(capture.clone()),
+        trace: Traced::default(),
     };
     let report = sandbox.call(slot, call).await;
     let lines = capture.take().into_iter().map(|line| line.text);

@@ -17,6 +17,7 @@ pub(super) mod program;
 pub(super) mod queue;
 pub(super) mod server;
 pub(super) mod swap;
+pub(super) mod telemetry;
 
 /// A group of settings.
 pub struct Section {
@@ -50,7 +51,7 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 12] = [
+pub static SECTIONS: [&Section; 13] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
@@ -62,6 +63,7 @@ pub static SECTIONS: [&Section; 12] = [
     &limits::SECTION,
     &grants::SECTION,
     &process::SECTION,
+    &telemetry::SECTION,
     &development::SECTION,
 ];
 

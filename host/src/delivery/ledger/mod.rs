@@ -351,7 +351,7 @@ impl<J> Ledger<J> {
         self.draining && self.hands_back()
     }
 
-    /// Whether the operator has paused the queue: nothing is read, and nothing more starts.
+    /// Whether the operator has paused the queue: nothing is read, and what can go back goes back.
     pub fn is_paused(&self) -> bool {
         self.settings.paused
     }
@@ -362,12 +362,13 @@ impl<J> Ledger<J> {
         self.settings.paused && self.hands_back() && lane == Lane::Normal
     }
 
-    /// Whether normal traffic may start, and new messages may be read.
+    /// Whether normal traffic may start, and new messages may be read. A paused host that cannot hand back what
+    /// it holds runs it, and reads nothing.
     fn is_open(&self) -> bool {
         matches!(self.mode, Mode::Normal | Mode::Share { .. })
             && !self.is_closing()
             && !self.is_halted()
-            && !self.settings.paused
+            && !self.pauses(Lane::Normal)
     }
 
     // What to read.
@@ -383,7 +384,7 @@ impl<J> Ledger<J> {
         if !self.intake.renewing && now >= self.intake.next_renewal {
             self.renew(now);
         }
-        if !self.is_open() {
+        if !self.is_open() || self.settings.paused {
             return;
         }
         self.intake.rate.measure(now);

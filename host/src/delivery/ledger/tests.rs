@@ -285,6 +285,26 @@ fn a_paused_host_hands_back_what_has_not_started_and_reads_nothing() {
 }
 
 #[test]
+fn a_paused_host_that_cannot_hand_back_runs_what_it_holds_and_reads_nothing() {
+    let mut ledger = at_most_once(4);
+    let keys = releases(&step(&mut ledger, fetched(1..3)));
+    let actions = step(&mut ledger, Event::Paused(true));
+    assert!(revoked(&actions).is_empty() && handed_back(&actions).is_empty());
+    // What a late answer brings runs as well.
+    let late = step(&mut ledger, fetched(20..21));
+    assert_eq!(releases(&late).len(), 1, "{late:?}");
+    for key in keys.into_iter().chain(releases(&late)) {
+        step(&mut ledger, finished(key, Outcome::Ack));
+        step(&mut ledger, Event::Acknowledged(vec![key]));
+    }
+    assert_eq!(ledger.len(), 0, "{ledger:?}");
+    let late = polled(&mut ledger, NOW + Duration::from_secs(60));
+    assert!(fetches(&late).is_empty(), "{late:?}");
+    let actions = step(&mut ledger, Event::Paused(false));
+    assert_eq!(fetches(&actions).len(), 1);
+}
+
+#[test]
 fn while_paused_a_nack_goes_to_redis_and_a_suspect_keeps_its_mark() {
     let mut ledger = ledger();
     let key = released(&mut ledger);

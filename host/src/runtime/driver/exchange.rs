@@ -271,15 +271,21 @@ impl Driver {
     pub(super) fn on_slot_event(&mut self, now: Time, event: SlotEvent) {
         match event {
             SlotEvent::Ledger(event) => self.ledger.apply(now, event),
-            SlotEvent::Finished { key, report, took } => self.finished(now, key, report, took),
+            SlotEvent::Finished {
+                key,
+                attempt,
+                report,
+                took,
+            } => self.finished(now, (key, attempt), report, took),
         }
     }
 
-    fn finished(&mut self, now: Time, key: Key, report: Report, took: Duration) {
+    fn finished(&mut self, now: Time, (key, attempt): (Key, u32), report: Report, took: Duration) {
         self.tickets.remove(&key);
         self.monitored(now, |monitor, host| monitor.on_attempt(host, key, &report));
         let job = self.ledger.job(key);
-        self.reporter.finished(job.map(|job| &**job), &report, took);
+        let started = job.map(|job| (&**job, attempt));
+        self.reporter.finished(started, &report, took);
         let mut panicked = None;
         if report.outcome == Outcome::Ack
             && self.settings.ledger.checked_acks
@@ -293,6 +299,7 @@ impl Driver {
             job.failed(LastAttempt {
                 handler: Arc::clone(&report.digest),
                 log: report.log,
+                trace: report.trace,
             });
             if let Outcome::Fault(fault) = &report.outcome
                 && fault.kind == FaultKind::HostPanic

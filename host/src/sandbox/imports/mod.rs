@@ -107,7 +107,7 @@ fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             // Each message of a batch has its own trace, in its headers.
             return Ok(((None, None),));
         }
-        let text = |value: &Option<Bytes>| value.as_ref().map(|v| lossy(v).into_owned());
-        Ok(((text(&attempt.traceparent), text(&attempt.tracestate)),))
+        let text = |value: Option<Bytes>| value.map(|v| lossy(&v).into_owned());
+        Ok(((text(attempt.traceparent()), text(attempt.tracestate())),))
     })
 }

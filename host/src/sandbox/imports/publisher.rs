@@ -30,6 +30,7 @@ impl Outgoing {
             body: Bytes::from(self.body),
             headers: Headers::new(headers.collect()),
             delay: self.delay_ms.map(Duration::from_millis),
+            trace: None,
         }
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
                     body: Bytes::from(message.body),
                     headers,
                     delay: None,
+                    trace: None,
                 };
                 Ok((store.data_mut().publish(0, publication),))
             },

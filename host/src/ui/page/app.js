@@ -4,7 +4,7 @@
 const main = document.getElementById('main');
 const statusLine = document.getElementById('status');
 const EVERY_MS = 5000;
-let session = { can_act: false };
+let session = { can_act: false, handlers: [] };
 let timer = null;
 let turn = 0;
 
@@ -129,7 +129,7 @@ function act(title, text, action, body) {
     try {
       const result = await post(action, { ...body, confirm: name.value });
       await show();
-      say(`${title}: done ${JSON.stringify(result)}`);
+      say(action === 'try' ? verdict(title, result) : `${title}: done ${JSON.stringify(result)}`);
     } catch (error) {
       say(`${title}: ${error.message}`, true);
     }
@@ -137,6 +137,13 @@ function act(title, text, action, body) {
   dialog.returnValue = 'cancel';
   dialog.showModal();
   name.focus();
+}
+
+/** What a handler says to a dead letter, with the end of its log. */
+function verdict(title, result) {
+  const took = result.duration_us === null ? '' : ` in ${result.duration_us / 1000} ms`;
+  const lines = [`${title}: ${result.verdict}${result.fault ? ` (${result.fault})` : ''}${took}`, result.detail, ...result.log];
+  return lines.filter(Boolean).join('\n');
 }
 
 /** A button of an action; nothing where the page only reads. */
@@ -290,7 +297,10 @@ async function letterPage(key, id) {
     el('p', {}, 'in ', link(key, 'dead', key)),
     session.can_act ? el('p', { class: 'buttons' },
       button('Replay', 'Move it back to the queue that it died in.', 'replay', on),
-      button('Purge', 'Delete it for good.', 'purge', on, true)) : null,
+      button('Purge', 'Delete it for good.', 'purge', on, true),
+      session.handlers.map((handler) => button(`Try ${handler.name}`,
+        `Run ${handler.name} (${digest(handler.digest)}) on it once, here, and show its verdict. Nothing is written; what it requests by HTTP is sent.`,
+        'try', { ...on, handler: handler.name }))) : null,
     facts([
       ['died', time(found.row.died_ms)], ['reason', found.row.reason], ['detail', found.row.detail],
       ['cause', `${found.row.signature} ${found.cause}`], ['attempts', found.row.attempts],

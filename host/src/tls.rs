@@ -1,4 +1,4 @@
-//! The encryption of HTTP: the certificates that are trusted.
+//! The encryption of HTTP and of telemetry: the certificates that are trusted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,13 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
 /// TLS that trusts the certificates of this file, or else those of the system. A system without any
-/// trusts those that Mozilla trusts.
-pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+/// trusts those that Mozilla trusts. It offers HTTP/2 and HTTP/1.1.
+pub(crate) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+    config(ca).map(|config| TlsConnector::from(Arc::new(config)))
+}
+
+/// The same, for other connectors.
+pub(crate) fn config(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let roots = match ca {
         Some(path) => of_file(path)?,
         None => of_system(),
@@ -22,7 +27,7 @@ pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(config)
 }
 
 fn of_file(path: &Path) -> Result<RootCertStore, String> {
