@@ -422,8 +422,9 @@ async fn only_what_is_asked_for_is_sent() {
 async fn without_an_answer(endpoint: &str) {
     let scene = Scene::new().await;
     let options = HostOptions::new(&scene.server)
+        .flag("handler", &guest("ack").display().to_string())
         .flag("otlp-endpoint", endpoint)
-        .flags("otlp-sample=100% otlp-metrics-every=1s")
+        .flags("otlp-sample=100% otlp-metrics-every=1s reuse=1000")
         .admin();
     let host = options.ready().await;
     // More than its queue holds, so that the first is dropped at once.
