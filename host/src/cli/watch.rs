@@ -128,7 +128,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 dead_letter,
             } = found;
             let reader = SnapshotReader::new(session, sources, queue, dead_letter, args.hosts);
-            let view = View::One(reader);
+            let view = View::One(Box::new(reader));
             Watch { view, every, left }.show(json).await
         },
     )
@@ -143,7 +143,7 @@ struct Watch {
 
 /// What is watched.
 enum View {
-    One(SnapshotReader),
+    One(Box<SnapshotReader>),
     /// All listed queues that match this pattern.
     All(Connector, String),
 }
@@ -152,7 +152,7 @@ enum View {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Snapshot {
-    One(QueueSnapshot),
+    One(Box<QueueSnapshot>),
     All(QueuesSnapshot),
 }
 
@@ -248,7 +248,7 @@ impl Watch {
     async fn read(&mut self) -> Result<Snapshot, Failure> {
         self.left = self.left.map(|left| left.saturating_sub(1));
         Ok(match &mut self.view {
-            View::One(reader) => Snapshot::One(reader.read().await?),
+            View::One(reader) => Snapshot::One(Box::new(reader.read().await?)),
             View::All(connector, pattern) => {
                 Snapshot::All(QueuesSnapshot::read(connector, pattern).await?)
             }
