@@ -1,0 +1,2 @@
+//! The fault suite.
+fn main() {}
