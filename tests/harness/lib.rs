@@ -11,6 +11,7 @@ pub mod proxy;
 pub mod redis;
 pub mod rig;
 pub mod sentinel;
+pub mod skew;
 pub mod terminal;
 pub mod versions;
 pub mod web;

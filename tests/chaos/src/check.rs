@@ -80,10 +80,16 @@ impl Invariant {
     #[must_use]
     pub fn meaning(self) -> (&'static str, &'static str) {
         match self {
-            Self::NoLoss => ("I1", "nothing confirmed is lost, and everything comes to an end"),
+            Self::NoLoss => (
+                "I1",
+                "nothing confirmed is lost, and everything comes to an end",
+            ),
             Self::NothingFromNowhere => ("I2", "nothing comes out that nobody has published"),
             Self::VerdictFirst => ("I3", "nothing leaves the queue before a verdict"),
-            Self::Duplicates => ("I4", "a message runs again only after a failure, or a fault under it"),
+            Self::Duplicates => (
+                "I4",
+                "a message runs again only after a failure, or a fault under it",
+            ),
             Self::Cap => ("I5", "starts never exceed the cap; no two have one number"),
             Self::NoInnocent => ("I6", "nothing is given up with attempts left"),
             Self::Fidelity => ("I7", "a dead letter is what was published, once"),
@@ -444,7 +450,11 @@ impl<'a> Judge<'a> {
         for place in places {
             let letter = &history.harvest.dead[place];
             if (letter.length as usize, letter.crc) != (body.len(), crc32fast::hash(&body)) {
-                self.wrong(Invariant::Fidelity, number, "its dead letter has another body");
+                self.wrong(
+                    Invariant::Fidelity,
+                    number,
+                    "its dead letter has another body",
+                );
             }
             match &*letter.reason {
                 "dropped" => self.dropped(number, events, place),
@@ -554,7 +564,9 @@ impl<'a> Judge<'a> {
         let mut of = BTreeMap::<(u16, u32), BTreeSet<u64>>::new();
         for event in events {
             if let What::Version(version) = event.what {
-                of.entry((event.host, event.attempt)).or_default().insert(version);
+                of.entry((event.host, event.attempt))
+                    .or_default()
+                    .insert(version);
             }
         }
         for ((_, attempt), versions) in of {
@@ -577,8 +589,11 @@ impl<'a> Judge<'a> {
                 "the queue was not drained: {} messages wait",
                 history.harvest.waiting.len()
             );
-            self.judgement
-                .wrong(Invariant::NoLoss, history.harvest.waiting.first().copied(), what);
+            self.judgement.wrong(
+                Invariant::NoLoss,
+                history.harvest.waiting.first().copied(),
+                what,
+            );
         }
         let Some(acked) = history.harvest.acked else {
             return;
@@ -639,15 +654,21 @@ impl<'a> Judge<'a> {
     fn liveness(&mut self) {
         let history = self.history;
         let settings = &history.settings;
-        let mut ends: Vec<u64> = ends(&history.events).map(|end| end.at_ms).collect();
-        ends.sort_unstable();
+        // When a handler ended, and when its message was published.
+        let mut verdicts: Vec<(u64, u64)> = ends(&history.events)
+            .map(|end| {
+                let sent = history.messages.get(end.message as usize);
+                (end.at_ms, sent.map_or(0, |sent| sent.at_ms))
+            })
+            .collect();
+        verdicts.sort_unstable();
         let mut longest = 0;
         for fault in history.faults.iter().filter(|f| f.kind.interrupts()) {
-            let next = ends.partition_point(|&at| at < fault.until_ms);
-            // Without work, there is nothing to recover.
-            let Some(&next) = ends.get(next) else { continue };
-            let idle = self.was_idle(fault.until_ms, next);
-            if !idle {
+            let next = verdicts.partition_point(|&(at, _)| at < fault.until_ms);
+            // If what came next was published later, there was nothing to do: nothing to recover.
+            if let Some(&(next, published)) = verdicts.get(next)
+                && published <= fault.until_ms
+            {
                 longest = longest.max(next - fault.until_ms);
             }
         }
@@ -666,19 +687,20 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether nothing that was published before `from` ended after it: there was nothing to do.
-    fn was_idle(&self, from: u64, next: u64) -> bool {
-        let works = |event: &&Event| event.at_ms >= from && event.at_ms <= next;
-        let mut ended = ends(&self.history.events).filter(works);
-        ended.all(|end| {
-            let sent = self.history.messages.get(end.message as usize);
-            sent.is_none_or(|sent| sent.at_ms > from)
-        })
-    }
-
     /// I11.
     fn shutdowns(&mut self) {
         let deadline = self.history.settings.drain_timeout_ms;
+        let kills = self
+            .history
+            .messages
+            .iter()
+            .any(|sent| sent.script.kills_host);
+        for exit in &self.history.exits {
+            if !(exit.aborted && kills) {
+                let what = format!("host {} ended by itself: {}", exit.host, exit.how);
+                self.judgement.wrong(Invariant::Shutdown, None, what);
+            }
+        }
         for drain in &self.history.drains {
             let host = drain.host;
             let stopped = self.interrupting.iter().any(|fault| {
@@ -694,7 +716,9 @@ impl<'a> Judge<'a> {
             match drain.code {
                 Some(0) => {}
                 Some(75) if stopped || took >= deadline => {}
-                code => wrong.push(format!("host {host} was told to stop and ended with {code:?}")),
+                code => wrong.push(format!(
+                    "host {host} was told to stop and ended with {code:?}"
+                )),
             }
             let late = |event: &&Event| event.host == host && event.at_ms > drain.at_ms + SIGNAL_MS;
             if !stopped && let Some(start) = starts(&self.history.events).find(late) {

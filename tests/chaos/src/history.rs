@@ -121,9 +121,7 @@ pub struct Event {
 }
 
 /// The kinds of faults.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
-)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum FaultKind {
     /// A host is killed.
     KillHost,
@@ -289,6 +287,19 @@ pub struct Drain {
     pub code: Option<i32>,
 }
 
+/// A host that ended although nobody had told it to.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Exit {
+    /// Which.
+    pub host: u16,
+    /// When it was noticed.
+    pub at_ms: u64,
+    /// How it ended.
+    pub how: String,
+    /// Whether it was aborted, as by a message that kills its host.
+    pub aborted: bool,
+}
+
 /// What processes used at a moment.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Sample {
@@ -347,6 +358,8 @@ pub struct History {
     pub faults: Vec<Fault>,
     /// The hosts that were told to stop.
     pub drains: Vec<Drain>,
+    /// The hosts that ended by themselves.
+    pub exits: Vec<Exit>,
     /// What processes used.
     pub samples: Vec<Sample>,
     /// When the last fault was healed.

@@ -2,5 +2,13 @@
 //! happened: [`check`] knows what messages say and which faults there were, and nothing of hostler's code.
 
 pub mod check;
+pub mod fleet;
+pub mod harvest;
 pub mod history;
+pub mod plan;
+pub mod publisher;
+pub mod report;
+pub mod run;
 pub mod script;
+pub mod wire;
+pub mod witness;

@@ -144,7 +144,10 @@ impl Script {
                 0 => String::new(),
                 ms => format!("sleep:{ms}+"),
             };
-            format!("{version}{sleep}{version}text:{END}+{}", step.answer.words())
+            format!(
+                "{version}{sleep}{version}text:{END}+{}",
+                step.answer.words()
+            )
         };
         let steps: Vec<String> = self.steps.iter().map(step).collect();
         let mut body = steps.join(",").into_bytes();
@@ -242,10 +245,7 @@ mod tests {
         assert_eq!(script.end(5), (3, Verdict::Acked));
         assert_eq!(script.end(2), (2, Verdict::Failed));
         assert_eq!(Script::always(Answer::Count).end(5), (1, Verdict::Dropped));
-        assert_eq!(
-            script.body(),
-            b"text:end+nack:5,text:end+trap,text:end+ack"
-        );
+        assert_eq!(script.body(), b"text:end+nack:5,text:end+trap,text:end+ack");
     }
 
     #[test]

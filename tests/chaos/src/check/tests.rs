@@ -2,7 +2,7 @@
 //! faults, in which nothing is wrong.
 
 use super::*;
-use crate::history::{Dead, Drain, Harvest, Sample, Sent, Settings};
+use crate::history::{Dead, Drain, Exit, Harvest, Sample, Sent, Settings};
 use crate::script::Script;
 
 const CAP: u32 = 3;
@@ -50,6 +50,7 @@ fn good() -> History {
             ended_ms: 9_500,
             code: Some(0),
         }],
+        exits: Vec::new(),
         samples: vec![Sample {
             at_ms: 500,
             hosts: vec![(0, 60_000, 20)],
@@ -237,13 +238,19 @@ fn i2_what_redis_has_refused_does_not_come_out() {
 #[test]
 fn a_publish_without_an_answer_may_come_out_or_not() {
     let judgement = holds(|history| history.messages[0].published = Published::Unknown);
-    assert_eq!((judgement.counts.unknown, judgement.counts.recovered), (1, 1));
+    assert_eq!(
+        (judgement.counts.unknown, judgement.counts.recovered),
+        (1, 1)
+    );
     let judgement = holds(|history| {
         history.messages[0].published = Published::Unknown;
         history.events.retain(|event| event.message != 0);
         history.harvest.acked = Some(1);
     });
-    assert_eq!((judgement.counts.unknown, judgement.counts.recovered), (1, 0));
+    assert_eq!(
+        (judgement.counts.unknown, judgement.counts.recovered),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -264,7 +271,9 @@ fn i3_nothing_leaves_without_a_verdict() {
     });
     // Its handler wanted another attempt.
     breaks(Invariant::VerdictFirst, |history| {
-        history.events.retain(|event| event.message != 1 || event.attempt != 2);
+        history
+            .events
+            .retain(|event| event.message != 1 || event.attempt != 2);
         history.harvest.acked = None;
     });
     // It was dead-lettered as dropped before its handler has answered.
@@ -289,7 +298,10 @@ fn i4_a_message_that_has_not_failed_runs_again_only_after_a_fault_under_it() {
         again(history);
         history.faults = vec![fault(FaultKind::KillHost, Some(0), 300, 300)];
     });
-    assert_eq!((judgement.counts.duplicated, judgement.counts.unexplained), (1, 0));
+    assert_eq!(
+        (judgement.counts.duplicated, judgement.counts.unexplained),
+        (1, 0)
+    );
     // Another host was; or a fault that interrupts nothing; or one that came later.
     for innocent in [
         fault(FaultKind::KillHost, Some(1), 300, 300),
@@ -377,10 +389,14 @@ fn i5_no_two_starts_have_one_number() {
 fn i6_nothing_is_given_up_with_attempts_left() {
     // Two failures only.
     breaks(Invariant::NoInnocent, |history| {
-        history.events.retain(|event| event.message != 3 || event.attempt < 3);
+        history
+            .events
+            .retain(|event| event.message != 3 || event.attempt < 3);
     });
     // The record says so itself.
-    breaks(Invariant::NoInnocent, |history| history.harvest.dead[1].attempts = 2);
+    breaks(Invariant::NoInnocent, |history| {
+        history.harvest.dead[1].attempts = 2
+    });
     // It never started.
     breaks(Invariant::NoInnocent, |history| {
         history.events.retain(|event| event.message != 3);
@@ -409,7 +425,9 @@ fn i6_an_innocent_is_given_up_only_if_faults_took_all_its_attempts() {
 
 #[test]
 fn i7_a_dead_letter_is_what_was_published_once() {
-    breaks(Invariant::Fidelity, |history| history.harvest.dead[0].crc ^= 1);
+    breaks(Invariant::Fidelity, |history| {
+        history.harvest.dead[0].crc ^= 1
+    });
     breaks(Invariant::Fidelity, |history| {
         history.harvest.dead[0].reason = "expired".to_owned();
     });
@@ -436,7 +454,9 @@ fn i8_a_message_is_settled_once() {
     let broken: BTreeSet<Invariant> = judgement.violations.iter().map(|v| v.invariant).collect();
     assert!(broken.contains(&Invariant::OneSettlement), "{broken:?}");
     // Hosts that have acknowledged more than there was.
-    breaks(Invariant::OneSettlement, |history| history.harvest.acked = Some(3));
+    breaks(Invariant::OneSettlement, |history| {
+        history.harvest.acked = Some(3)
+    });
 }
 
 #[test]
@@ -444,7 +464,9 @@ fn i9_memory_and_descriptors_are_bounded() {
     breaks(Invariant::Bounds, |history| {
         history.samples[0].hosts[0].1 = 100_001;
     });
-    breaks(Invariant::Bounds, |history| history.samples[0].hosts[0].2 = 101);
+    breaks(Invariant::Bounds, |history| {
+        history.samples[0].hosts[0].2 = 101
+    });
     let grows = |history: &mut History, kib: u64| {
         let at = |minute: u64| Sample {
             at_ms: minute * 60_000,
@@ -482,9 +504,13 @@ fn i10_work_goes_on_after_a_fault() {
 
 #[test]
 fn i11_a_host_that_is_told_to_stop_does_so_in_time() {
-    breaks(Invariant::Shutdown, |history| history.drains[0].ended_ms = 16_001);
+    breaks(Invariant::Shutdown, |history| {
+        history.drains[0].ended_ms = 16_001
+    });
     breaks(Invariant::Shutdown, |history| history.drains[0].code = None);
-    breaks(Invariant::Shutdown, |history| history.drains[0].code = Some(75));
+    breaks(Invariant::Shutdown, |history| {
+        history.drains[0].code = Some(75)
+    });
     breaks(Invariant::Shutdown, |history| {
         history.messages.push(history.messages[0].clone());
         runs(history, 0, 4, 1, 10_001);
@@ -494,6 +520,25 @@ fn i11_a_host_that_is_told_to_stop_does_so_in_time() {
     holds(|history| {
         history.drains[0].code = Some(75);
         history.drains[0].ended_ms = 14_100;
+    });
+}
+
+#[test]
+fn i11_a_host_ends_by_itself_only_if_a_message_kills_it() {
+    let exits = |history: &mut History| {
+        history.exits = vec![Exit {
+            host: 0,
+            at_ms: 700,
+            how: "SIGABRT".to_owned(),
+            aborted: true,
+        }];
+    };
+    breaks(Invariant::Shutdown, exits);
+    holds(|history| {
+        exits(history);
+        history.messages[3].script.kills_host = true;
+        let letter = letter(history, 3, "max-deliveries", CAP);
+        history.harvest.dead[1] = letter;
     });
 }
 
