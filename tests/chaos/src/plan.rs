@@ -229,9 +229,11 @@ impl Cell {
             },
         ));
         cells.extend(both("killers", "messages kill their hosts", &[], |cell| {
-            cell.load.mix.killers = 1_000;
+            cell.load.mix.killers = 400;
             cell.load.mix.fails = false;
-            // The pace is that of the killers: each of their starts ends a host.
+            // The pace is that of the killers: each of their starts ends a host, and a lease.
+            cell.load.cap = 4;
+            cell.load.min_idle_ms = 800;
             cell.load.messages = 2_000;
         }));
         cells.extend(both(
