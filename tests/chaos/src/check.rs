@@ -231,7 +231,7 @@ impl<'a> Judge<'a> {
             dead,
             waiting: history.harvest.waiting.iter().copied().collect(),
             interrupting: faults.copied().filter(|f| f.kind.interrupts()).collect(),
-            is_durable: !history.faults.iter().any(|fault| fault.kind.forgets()),
+            is_durable: !history.faults.iter().any(|fault| fault.forgets()),
             judgement,
         }
     }
@@ -355,7 +355,7 @@ impl<'a> Judge<'a> {
         let kept = &self.history.harvest.kept;
         let is_there = kept.as_ref().is_some_and(|kept| kept.contains(&number));
         let by = |fault: &&Fault| {
-            fault.kind.forgets() && at + fault.forgets_ms >= fault.at_ms && at <= fault.until_ms
+            fault.forgets() && at + fault.forgets_ms >= fault.at_ms && at <= fault.until_ms
         };
         !is_there && self.history.faults.iter().any(|fault| by(&fault))
     }
@@ -367,7 +367,7 @@ impl<'a> Judge<'a> {
         let script = &history.messages[number as usize].script;
         let all: Vec<&Event> = starts(events).collect();
         let numbers: BTreeSet<u32> = all.iter().map(|start| start.attempt).collect();
-        let forgets = history.faults.iter().filter(|f| f.kind.forgets()).count();
+        let forgets = history.faults.iter().filter(|f| f.forgets()).count();
         let most = settings.cap as usize * (1 + forgets);
         if all.len() > most {
             let what = format!("{} starts with a cap of {}", all.len(), settings.cap);
@@ -422,7 +422,7 @@ impl<'a> Judge<'a> {
             None => one * hosts.len() as u64,
         };
         let most: u64 = self.interrupting.iter().map(each).sum();
-        let forgets = self.interrupting.iter().any(|fault| fault.kind.forgets());
+        let forgets = self.interrupting.iter().any(|fault| fault.forgets());
         let duplicated = self.judgement.counts.duplicated;
         if duplicated > most && !forgets {
             let what = format!("{duplicated} starts again, where {most} may have been under way");
@@ -437,7 +437,7 @@ impl<'a> Judge<'a> {
         };
         let history = self.history;
         let script = &history.messages[number as usize].script;
-        let forgets = history.faults.iter().filter(|f| f.kind.forgets()).count();
+        let forgets = history.faults.iter().filter(|f| f.forgets()).count();
         if places.len() > 1 + forgets {
             let what = format!("{} dead letters", places.len());
             self.wrong(Invariant::Fidelity, number, what);

@@ -251,12 +251,6 @@ impl FaultKind {
                 | Self::OtherVersion
         )
     }
-
-    /// Whether the server forgets what it has confirmed.
-    #[must_use]
-    pub fn forgets(self) -> bool {
-        matches!(self, Self::PowerLoss | Self::Failover)
-    }
 }
 
 /// A fault, from its begin until it was healed.
@@ -270,8 +264,16 @@ pub struct Fault {
     pub kind: FaultKind,
     /// The host that it hit; `None` = all of them.
     pub host: Option<u16>,
-    /// How many milliseconds of confirmed writes it may have destroyed.
+    /// How many milliseconds of confirmed writes the server may have forgotten; 0 = none.
     pub forgets_ms: u64,
+}
+
+impl Fault {
+    /// Whether the server may have forgotten what it had confirmed.
+    #[must_use]
+    pub fn forgets(&self) -> bool {
+        self.forgets_ms > 0
+    }
 }
 
 /// A host that was told to stop.

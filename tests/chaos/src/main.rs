@@ -11,6 +11,7 @@ use hostler_chaos::history::FaultKind;
 use hostler_chaos::plan::{Cell, Plan};
 use hostler_chaos::report::{self, Record};
 use hostler_chaos::run::{self, Programs};
+use hostler_tests::redis::RedisServer;
 use serde::{Deserialize, Serialize};
 
 /// Drive hosts and servers through faults, and judge what happens.
@@ -93,9 +94,23 @@ enum Command {
         #[arg(long, default_value = "docs/reliability.md")]
         page: PathBuf,
     },
-    /// The cells of the matrix
+    /// Storms: much at once
+    Storms {
+        /// Only those whose names begin so
+        #[arg(long)]
+        only: Option<String>,
+        /// So many messages instead of those of the storm
+        #[arg(long)]
+        messages: Option<u32>,
+    },
+    /// See a host refuse the server that HOSTLER_TEST_REDIS_SERVER names, because it is too old
+    Refuses,
+    /// The cells of the matrix, and the storms
     Cells,
 }
+
+/// In a long run, one of so many runs is a storm.
+const STORM_EVERY: u64 = 40;
 
 /// Where a long run stands.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -146,8 +161,32 @@ async fn main() -> Result<ExitCode> {
             std::fs::write(&page, text)?;
             true
         }
+        Command::Storms { only, messages } => {
+            let mut bad = 0;
+            for mut cell in Cell::storms() {
+                if only
+                    .as_ref()
+                    .is_none_or(|only| cell.name.starts_with(&**only))
+                {
+                    cell.load.messages = messages.unwrap_or(cell.load.messages);
+                    bad += u32::from(
+                        !one(&common, &cell.plan(fastrand::u64(..1 << 48)), false).await?,
+                    );
+                }
+            }
+            bad == 0
+        }
+        Command::Refuses => {
+            let said = run::refusal(&RedisServer::start()).await?;
+            say(said.trim());
+            said.contains("needs 7.0 or newer")
+        }
         Command::Cells => {
-            for cell in Cell::all() {
+            for cell in Cell::all()
+                .into_iter()
+                .chain(Cell::storms())
+                .chain([Cell::kills()])
+            {
                 say(&format!(
                     "{:<20} {:<14} {}",
                     cell.name,
@@ -278,7 +317,12 @@ async fn long(common: &Common, hours: f64, path: &Path) -> Result<bool> {
     let mut bad = 0;
     while state.took_ms < time_ms {
         let begun = Instant::now();
-        let cell = Cell::random(state.next_seed, common.old_hostler.is_some());
+        // A storm now and then, each of them in turn.
+        let storms = Cell::storms();
+        let cell = match (state.runs % STORM_EVERY, state.runs / STORM_EVERY) {
+            (9, turn) => storms[usize::try_from(turn)? % storms.len()].clone(),
+            _ => Cell::random(state.next_seed, common.old_hostler.is_some()),
+        };
         let is_good = one(common, &cell.plan(state.next_seed), false).await?;
         bad += u64::from(!is_good);
         state.next_seed += 1;

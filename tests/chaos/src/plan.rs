@@ -16,11 +16,24 @@ pub enum Persistence {
     Always,
 }
 
+/// What there is before the hosts start.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Before {
+    /// Nothing: messages are published while hosts serve.
+    Nothing,
+    /// All messages, unread.
+    Backlog,
+    /// All messages of a stream, read by so many consumers that are gone.
+    Orphans(u32),
+}
+
 /// The load and the hosts of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The kind of queue.
     pub kind: Kind,
+    /// What there is before the hosts start.
+    pub before: Before,
     /// How many hosts serve it.
     pub hosts: usize,
     /// The attempts that run on a host at the same time.
@@ -47,8 +60,6 @@ pub struct Load {
     pub min_idle_ms: u64,
     /// How wrong the clock of the hosts is, in seconds.
     pub skew_s: i64,
-    /// How much later than the load the faults may end, in milliseconds.
-    pub longest_ms: u64,
 }
 
 impl Load {
@@ -57,6 +68,7 @@ impl Load {
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
+            before: Before::Nothing,
             hosts: 3,
             concurrency: 8,
             messages: 3_000,
@@ -73,7 +85,6 @@ impl Load {
             reuse: 1,
             min_idle_ms: 2_000,
             skew_s: 0,
-            longest_ms: 3_000,
         }
     }
 }
@@ -380,10 +391,100 @@ impl Cell {
         cells
     }
 
+    /// A million messages, while a thousand hosts are killed.
+    #[must_use]
+    pub fn kills() -> Self {
+        Self {
+            name: "kills",
+            about: "a million messages, a thousand kills",
+            load: Load {
+                messages: 1_000_000,
+                rate: 1_200,
+                concurrency: 16,
+                // Innocents are killed with their hosts, again and again.
+                cap: 30,
+                mix: Mix {
+                    large: 0,
+                    ..Mix::ALL
+                },
+                ..Load::new(Kind::Stream)
+            },
+            faults: &[FaultKind::KillHost],
+            every_ms: 830,
+            lasts_ms: (0, 0),
+        }
+    }
+
+    /// Storms: much at once. They take longer than the cells of the matrix.
+    #[must_use]
+    pub fn storms() -> Vec<Self> {
+        let storm = |name, about, before, messages, kind| Self {
+            name,
+            about,
+            load: Load {
+                before,
+                messages,
+                concurrency: 16,
+                mix: Mix {
+                    sleep_ms: 0,
+                    ..Mix::ACKS
+                },
+                ..Load::new(kind)
+            },
+            faults: &[],
+            every_ms: 900,
+            lasts_ms: (200, 900),
+        };
+        let mut herd = storm(
+            "herd",
+            "50 hosts start at once, before 5,000 messages",
+            Before::Backlog,
+            5_000,
+            Kind::Stream,
+        );
+        herd.load.hosts = 50;
+        herd.load.concurrency = 2;
+        // So many hosts on few cores: a lease must outlast their start.
+        herd.load.min_idle_ms = 10_000;
+        vec![
+            herd,
+            storm(
+                "orphans",
+                "100,000 messages of one dead host",
+                Before::Orphans(1),
+                100_000,
+                Kind::Stream,
+            ),
+            storm(
+                "consumers",
+                "10,000 consumers that are gone, each with a message",
+                Before::Orphans(10_000),
+                10_000,
+                Kind::Stream,
+            ),
+            storm(
+                "backlog",
+                "a backlog of 1,000,000 messages",
+                Before::Backlog,
+                1_000_000,
+                Kind::Stream,
+            ),
+            storm(
+                "list-backlog",
+                "a backlog of 1,000,000 messages",
+                Before::Backlog,
+                1_000_000,
+                Kind::List,
+            ),
+        ]
+    }
+
     /// The cell of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|cell| cell.name == name)
+        let others = Self::storms().into_iter().chain([Self::kills()]);
+        let mut all = Self::all().into_iter().chain(others);
+        all.find(|cell| cell.name == name)
     }
 
     /// A combination of faults, drawn by a seed.

@@ -32,28 +32,26 @@ pub async fn publish(
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / TICKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let share = (rate / TICKS).max(1) as usize;
-    let mut connection = None;
+    let mut connection: Option<MultiplexedConnection> = None;
     let mut number = 0;
     for scripts in scripts.chunks(share) {
-        ticks.tick().await;
-        if connection.is_none() {
-            connection = connect(&url).await;
-        }
-        let at_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let outcomes = match &connection {
-            // Nothing was sent: nothing can have arrived.
-            None => vec![Published::Failed; scripts.len()],
-            Some(connection) => {
-                let asked = scripts
-                    .iter()
-                    .zip(number..)
-                    .map(|(script, number)| ask(connection.clone(), command(kind, number, script)));
-                join_all(asked).await
+        // Nothing is sent before there is a connection: nothing can be lost.
+        let open = loop {
+            ticks.tick().await;
+            match connection.take() {
+                Some(open) => break open,
+                None => connection = connect(&url).await,
             }
         };
+        let at_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let asked = scripts
+            .iter()
+            .zip(number..)
+            .map(|(script, number)| ask(open.clone(), command(kind, number, script)));
+        let outcomes = join_all(asked).await;
         number += u32::try_from(scripts.len()).unwrap_or(0);
-        if outcomes.contains(&Published::Unknown) {
-            connection = None;
+        if !outcomes.contains(&Published::Unknown) {
+            connection = Some(open);
         }
         let sent = scripts
             .iter()
@@ -67,6 +65,26 @@ pub async fn publish(
             return;
         }
     }
+}
+
+/// Publish these scripts at once; the server is well.
+///
+/// # Errors
+/// The server refuses something.
+pub async fn publish_all(url: &str, kind: Kind, scripts: &[Script]) -> redis::RedisResult<()> {
+    let mut connection = Client::open(url)?
+        .get_multiplexed_async_connection()
+        .await?;
+    let mut number = 0;
+    for scripts in scripts.chunks(1_000) {
+        let mut pipeline = redis::pipe();
+        for script in scripts {
+            pipeline.add_command(command(kind, number, script)).ignore();
+            number += 1;
+        }
+        pipeline.exec_async(&mut connection).await?;
+    }
+    Ok(())
 }
 
 async fn connect(url: &str) -> Option<MultiplexedConnection> {

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use crate::check::{Judgement, check};
 use crate::fleet::{Fleet, rss_kib};
 use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest};
-use crate::history::{Fault, FaultKind, Harvest, History, Kind, Sample, Sent, Settings};
-use crate::plan::{Action, Persistence, Plan};
-use crate::publisher::{QUEUE, publish};
+use crate::history::{Fault, FaultKind, Harvest, History, Kind, Published, Sample, Sent, Settings};
+use crate::plan::{Action, Before, Persistence, Plan};
+use crate::publisher::{QUEUE, publish, publish_all};
 use crate::script::Script;
 
 /// The password of the hosts; it must not appear anywhere.
@@ -35,6 +35,11 @@ const EMPTY_MS: u64 = 60_000;
 const READY: Duration = Duration::from_secs(60);
 /// The size of the append-only file is kept for so long.
 const KEPT_SIZES_MS: u64 = 4_000;
+/// With `appendfsync everysec`, a server puts off a write to its append-only file while it syncs the file, for up
+/// to two seconds, and answers meanwhile: a kill destroys that.
+const POSTPONED_MS: u64 = 2_500;
+/// The largest append-only file that is kept of a bad run.
+const KEPT_BYTES: u64 = 64 << 20;
 /// Memory of a host beside its handlers.
 const BASE_KIB: u64 = 200 << 10;
 /// Memory of a handler.
@@ -70,7 +75,12 @@ pub struct Outcome {
 /// It could not be run: that is no judgement of hostler.
 pub async fn run(plan: &Plan, programs: &Programs) -> Result<Outcome> {
     let mut world = World::new(plan, programs.clone()).await?;
-    let messages = world.load().await?;
+    let before = world.before().await?;
+    world.start_all().await?;
+    let messages = match plan.load.before {
+        Before::Nothing => world.load().await?,
+        _ => before,
+    };
     world.end(messages).await
 }
 
@@ -93,6 +103,8 @@ struct World<'a> {
     options: RedisOptions,
     proxy: Proxy,
     skewed: Option<Skewed>,
+    /// How far ahead the clock of the server is, in seconds.
+    ahead_s: i64,
     handler: PathBuf,
     component: Vec<u8>,
     version: u64,
@@ -148,6 +160,7 @@ impl<'a> World<'a> {
             options,
             proxy,
             skewed,
+            ahead_s: 0,
             handler,
             component,
             version: 0,
@@ -162,13 +175,52 @@ impl<'a> World<'a> {
         if load.replica {
             world.replica = Some(world.new_replica());
         }
-        for place in 0..load.hosts {
-            // Where there is another release, half of the hosts begin with it.
-            let is_old = world.programs.old.is_some() && place % 2 == 0;
-            world.start_host(None, is_old)?;
-        }
-        world.until_ready().await?;
         Ok(world)
+    }
+
+    /// What there is before the hosts start.
+    async fn before(&mut self) -> Result<Vec<Sent>> {
+        let load = &self.plan.load;
+        if load.before == Before::Nothing {
+            return Ok(Vec::new());
+        }
+        let scripts = self.scripts();
+        publish_all(&self.server.url(), load.kind, &scripts).await?;
+        if let Before::Orphans(consumers) = load.before {
+            let raw = self.server.raw().await;
+            raw.ask(&format!("XGROUP CREATE {QUEUE} {GROUP} 0")).await;
+            let each = load.messages.div_ceil(consumers.max(1));
+            for consumer in 0..consumers {
+                let read = format!(
+                    "XREADGROUP GROUP {GROUP} gone-{consumer} COUNT {each} STREAMS {QUEUE} >"
+                );
+                raw.ask(&read).await;
+            }
+        }
+        let sent = |script| Sent {
+            script,
+            at_ms: 0,
+            published: Published::Ok,
+        };
+        Ok(scripts.into_iter().map(sent).collect())
+    }
+
+    /// The scripts of the plan.
+    fn scripts(&self) -> Vec<Script> {
+        let load = &self.plan.load;
+        let mut random = fastrand::Rng::with_seed(self.plan.seed ^ 0x5eed);
+        (0..load.messages)
+            .map(|_| load.mix.draw(&mut random))
+            .collect()
+    }
+
+    async fn start_all(&mut self) -> Result<()> {
+        for place in 0..self.plan.load.hosts {
+            // Where there is another release, half of the hosts begin with it.
+            let is_old = self.programs.old.is_some() && place % 2 == 0;
+            self.start_host(None, is_old)?;
+        }
+        self.until_ready().await
     }
 
     fn now_ms(&self) -> u64 {
@@ -295,10 +347,7 @@ impl<'a> World<'a> {
     /// Publish everything, and inject the faults of the plan.
     async fn load(&mut self) -> Result<Vec<Sent>> {
         let load = &self.plan.load;
-        let mut random = fastrand::Rng::with_seed(self.plan.seed ^ 0x5eed);
-        let scripts: Vec<Script> = (0..load.messages)
-            .map(|_| load.mix.draw(&mut random))
-            .collect();
+        let scripts = self.scripts();
         let (done, mut sent) = mpsc::channel(1_024);
         // Times of the history count from here: hosts have been started before, and say nothing yet.
         let publishing = tokio::spawn(publish(
@@ -393,7 +442,12 @@ impl<'a> World<'a> {
                 host = Some(self.fleet.drain(place, at_ms));
                 self.start_host(None, !is_old && self.programs.old.is_some())?;
             }
-            F::KillRedis => self.server.kill(),
+            F::KillRedis => {
+                self.server.kill();
+                if self.plan.load.persistence == Persistence::EverySecond {
+                    forgets_ms = POSTPONED_MS;
+                }
+            }
             F::RestartRedis => {
                 let raw = self.server.raw().await;
                 // The server ends instead of answering.
@@ -442,9 +496,17 @@ impl<'a> World<'a> {
                 raw.try_ask("BGSAVE").await?;
             }
             F::ClockJump => {
-                let hours = i64::try_from(pick % 5).unwrap_or(0) - 2;
+                // A clock that was ahead and goes back lets delayed messages wait until it is there again: that
+                // is documented. So it goes back for a while, or ahead for good.
+                let back = match pick % 2 {
+                    0 => 1_800 * i64::try_from(1 + pick % 5).unwrap_or(1),
+                    _ => {
+                        self.ahead_s += 1_800;
+                        0
+                    }
+                };
                 if let Some(skewed) = &self.skewed {
-                    skewed.set(hours * 3_600 + 1_800);
+                    skewed.set(self.ahead_s - back);
                 }
             }
             F::Swap => {
@@ -523,7 +585,7 @@ impl<'a> World<'a> {
                 }
                 F::ClockJump => {
                     if let Some(skewed) = &self.skewed {
-                        skewed.set(0);
+                        skewed.set(self.ahead_s);
                     }
                 }
                 F::BadSwap => self.put_handler(&self.current_component())?,
@@ -608,7 +670,7 @@ impl<'a> World<'a> {
             self.look()?;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let forgets = self.faults.iter().any(|fault| fault.kind.forgets());
+        let forgets = self.faults.iter().any(|fault| fault.forgets());
         let raw = self.server.raw().await;
         let mut harvest = harvest(&raw, self.plan.load.kind, forgets, SECRET).await?;
         self.read_server_log(&mut harvest);
@@ -634,8 +696,12 @@ impl<'a> World<'a> {
             drained_ms,
             harvest,
         };
+        let judgement = check(&history);
+        if !judgement.is_valid() {
+            keep_server(self.server.dir(), self.dir.path())?;
+        }
         Ok(Outcome {
-            judgement: check(&history),
+            judgement,
             history,
             server,
             dir: self.dir,
@@ -713,6 +779,38 @@ async fn server_name(raw: &RawRedis) -> String {
         (Some(valkey), _) => format!("Valkey {valkey}"),
         (None, Some(redis)) => format!("Redis {redis}"),
         _ => "unknown".to_owned(),
+    }
+}
+
+/// Copy the log and the data of a server.
+fn keep_server(server: &Path, to: &Path) -> Result<()> {
+    for dir in [server.to_owned(), server.join("appendonlydir")] {
+        let Ok(entries) = std::fs::read_dir(dir) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let data = std::fs::metadata(&path)?;
+            if data.is_file()
+                && data.len() < KEPT_BYTES
+                && let Some(name) = path.file_name()
+            {
+                std::fs::copy(&path, to.join(name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// See a host refuse this server at its start. What it says.
+///
+/// # Errors
+/// It does not refuse it.
+pub async fn refusal(server: &RedisServer) -> Result<String> {
+    let ended = HostOptions::new(server).end().await;
+    match ended.code() {
+        None | Some(0) => bail!("it was not refused: {:?}", ended.status),
+        Some(_) => Ok(ended.stderr()),
     }
 }
 

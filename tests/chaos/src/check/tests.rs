@@ -123,7 +123,10 @@ fn fault(kind: FaultKind, host: Option<u16>, at_ms: u64, until_ms: u64) -> Fault
         until_ms,
         kind,
         host,
-        forgets_ms: 1_000,
+        forgets_ms: match kind {
+            FaultKind::PowerLoss | FaultKind::Failover => 1_000,
+            _ => 0,
+        },
     }
 }
 
