@@ -721,7 +721,12 @@ impl<'a> Judge<'a> {
                 )),
             }
             let late = |event: &&Event| event.host == host && event.at_ms > drain.at_ms + SIGNAL_MS;
-            if !stopped && let Some(start) = starts(&self.history.events).find(late) {
+            // A host of a queue at most once runs what it has in hand: nobody else has it.
+            let hands_back = self.history.settings.kind.at_least_once();
+            if hands_back
+                && !stopped
+                && let Some(start) = starts(&self.history.events).find(late)
+            {
                 wrong.push(format!(
                     "host {host} started message {} {} ms after it was told to stop",
                     start.message,

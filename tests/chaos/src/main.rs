@@ -281,7 +281,8 @@ async fn matrix(
     say(&format!("seed {seed}"));
     let mut bad = 0;
     let mut left_out = 0;
-    for cell in Cell::all() {
+    let upgrades = common.old_hostler.iter().flat_map(|_| Cell::upgrades());
+    for cell in upgrades.chain(Cell::all()) {
         if only.is_some_and(|only| !cell.name.starts_with(only)) {
             continue;
         }

@@ -391,6 +391,20 @@ impl Cell {
         cells
     }
 
+    /// Hosts of two releases serve one queue, and take each other's places, to and fro. They need the other
+    /// release.
+    #[must_use]
+    pub fn upgrades() -> [Self; 2] {
+        const FAULTS: &[FaultKind] = &[
+            FaultKind::OtherVersion,
+            FaultKind::OtherVersion,
+            FaultKind::OtherVersion,
+            FaultKind::KillHost,
+        ];
+        let about = "hosts are drained and replaced by another release, and back";
+        both("upgrade", about, FAULTS, |cell| cell.load.messages = 6_000)
+    }
+
     /// A million messages, while a thousand hosts are killed.
     #[must_use]
     pub fn kills() -> Self {
@@ -483,6 +497,7 @@ impl Cell {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let others = Self::storms().into_iter().chain([Self::kills()]);
+        let others = others.chain(Self::upgrades());
         let mut all = Self::all().into_iter().chain(others);
         all.find(|cell| cell.name == name)
     }
@@ -615,7 +630,8 @@ fn both(
 
 /// The name of a cell for a reliable list.
 fn list_name(name: &'static str) -> &'static str {
-    const NAMES: [(&str, &str); 16] = [
+    const NAMES: [(&str, &str); 17] = [
+        ("upgrade", "list-upgrade"),
         ("host-crash", "list-host-crash"),
         ("zombie", "list-zombie"),
         ("killers", "list-killers"),

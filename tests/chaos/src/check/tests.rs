@@ -519,6 +519,12 @@ fn i11_a_host_that_is_told_to_stop_does_so_in_time() {
         runs(history, 0, 4, 1, 10_001);
         history.harvest.acked = Some(3);
     });
+    // A host of a queue at most once runs what it has in hand.
+    holds(|history| {
+        at_most_once(history, Kind::SimpleList);
+        history.messages.push(history.messages[0].clone());
+        runs(history, 0, 4, 1, 10_001);
+    });
     // It was over its time, and says so.
     holds(|history| {
         history.drains[0].code = Some(75);
