@@ -19,7 +19,7 @@ use crate::check::{Judgement, check};
 use crate::fleet::{Fleet, rss_kib};
 use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest};
 use crate::history::{Fault, FaultKind, Harvest, History, Kind, Published, Sample, Sent, Settings};
-use crate::plan::{Action, Before, Persistence, Plan};
+use crate::plan::{Action, Before, Load, Persistence, Plan};
 use crate::publisher::{QUEUE, publish, publish_all};
 use crate::script::Script;
 
@@ -717,7 +717,7 @@ impl<'a> World<'a> {
 
     /// Wait until nothing is left to do.
     async fn until_empty(&mut self, healed_ms: u64, messages: usize) -> Result<Option<u64>> {
-        let deadline = healed_ms + 2 * drain_queue_ms(messages);
+        let deadline = healed_ms + 2 * drain_queue_ms(&self.plan.load, messages);
         let mut ends = (self.fleet.witness.ends, self.now_ms());
         loop {
             self.look()?;
@@ -759,14 +759,17 @@ impl<'a> World<'a> {
             host_rss_kib: BASE_KIB + u64::from(load.concurrency) * HANDLER_KIB,
             host_fds: 256,
             slope_kib: 1_024,
-            drain_queue_ms: drain_queue_ms(messages),
+            drain_queue_ms: drain_queue_ms(load, messages),
         }
     }
 }
 
-/// How long a queue of so many messages may take to be empty: at least 100 are handled in a second.
-fn drain_queue_ms(messages: usize) -> u64 {
-    EMPTY_MS + messages as u64 * 10
+/// How long a queue of so many messages may take to be empty. A busy machine takes up to 10 ms for each, beside
+/// what its handlers wait; most have one attempt, some have several.
+fn drain_queue_ms(load: &Load, messages: usize) -> u64 {
+    let slots = load.hosts as u64 * u64::from(load.concurrency);
+    let waits = 2 * u64::from(load.mix.sleep_ms) / slots.max(1);
+    EMPTY_MS + messages as u64 * (10 + waits)
 }
 
 async fn server_name(raw: &RawRedis) -> String {
