@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 
 use anyhow::{Context, Result};
 use hostler_tests::host::{HostOptions, get};
@@ -110,8 +110,9 @@ impl Fleet {
         self.started += 1;
         let stdout = self.dir.join(format!("host-{number}.json"));
         let stderr = self.dir.join(format!("host-{number}.log"));
-        let child = options.start_with(File::create(&stdout)?, File::create(&stderr)?);
+        let (out, err) = (File::create(&stdout)?, File::create(&stderr)?);
         let log = Log::new(&stderr, number, -self.skew_ms)?;
+        let child = options.start_with(out, err);
         self.hosts.push(Process {
             number,
             is_old,
@@ -189,20 +190,7 @@ impl Fleet {
             };
             let host = self.hosts.swap_remove(place);
             let number = self.bury(host)?;
-            self.in_peace = false;
-            self.exits.push(Exit {
-                host: number,
-                at_ms: now_ms,
-                how: status.to_string(),
-                aborted: status.signal() == Some(Signal::SIGABRT as i32),
-            });
-            died.push(Fault {
-                at_ms: now_ms.saturating_sub(200),
-                until_ms: now_ms,
-                kind: FaultKind::HostDies,
-                host: Some(number),
-                forgets_ms: 0,
-            });
+            died.push(self.exited(number, &status, now_ms));
         }
         let mut place = 0;
         while let Some(host) = self.leaving.get_mut(place) {
@@ -217,6 +205,12 @@ impl Fleet {
                 continue;
             };
             let host = self.leaving.swap_remove(place);
+            if status.signal() == Some(Signal::SIGABRT as i32) {
+                // A message has killed it while it stopped.
+                let number = self.bury(host)?;
+                died.push(self.exited(number, &status, now_ms));
+                continue;
+            }
             match status.code() {
                 Some(0) => self.acked += acked(&host.stdout).unwrap_or(0),
                 _ => self.in_peace = false,
@@ -240,6 +234,24 @@ impl Fleet {
             }
         }
         Ok(died)
+    }
+
+    /// Note that a host has ended by itself.
+    fn exited(&mut self, number: u16, status: &ExitStatus, now_ms: u64) -> Fault {
+        self.in_peace = false;
+        self.exits.push(Exit {
+            host: number,
+            at_ms: now_ms,
+            how: status.to_string(),
+            aborted: status.signal() == Some(Signal::SIGABRT as i32),
+        });
+        Fault {
+            at_ms: now_ms.saturating_sub(200),
+            until_ms: now_ms,
+            kind: FaultKind::HostDies,
+            host: Some(number),
+            forgets_ms: 0,
+        }
     }
 
     /// What there is to read of a host that has ended.

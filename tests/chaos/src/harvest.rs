@@ -25,11 +25,21 @@ pub async fn backlog(raw: &RawRedis, kind: Kind) -> Option<u64> {
     match kind {
         Kind::Stream => stream_backlog(raw).await,
         Kind::List => {
-            let mut left = 0;
-            for key in list_keys(raw).await? {
-                left += length(raw, &key).await?;
-            }
-            Some(left)
+            // In one step: a message that moves from one key to another is in one of them.
+            const COUNT: &str = "local left = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) \
+                + redis.call('ZCARD', KEYS[3]) \
+                for _, key in ipairs(redis.call('KEYS', ARGV[1])) do left = left + redis.call('LLEN', key) end \
+                return left";
+            let keys = [
+                QUEUE.to_owned(),
+                format!("{{{QUEUE}}}:retry"),
+                format!("{{{QUEUE}}}:delayed"),
+                format!("{{{QUEUE}}}:processing:*"),
+            ];
+            let mut words: Vec<&[u8]> = vec![b"EVAL", COUNT.as_bytes(), b"3"];
+            words.extend(keys.iter().map(String::as_bytes));
+            let left = raw.try_ask_words(&words).await.ok()?;
+            redis::from_redis_value(left).ok()
         }
         Kind::SimpleList => length(raw, QUEUE).await,
         Kind::Channel => Some(0),

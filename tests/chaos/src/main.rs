@@ -13,6 +13,7 @@ use hostler_chaos::report::{self, Record};
 use hostler_chaos::run::{self, Programs};
 use hostler_tests::redis::RedisServer;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 /// Drive hosts and servers through faults, and judge what happens.
 #[derive(Debug, Parser)]
@@ -23,7 +24,7 @@ struct Arguments {
     command: Command,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 struct Common {
     /// The host under test; without, target/debug/hostler-under-test
     #[arg(long, global = true, value_name = "PATH")]
@@ -78,6 +79,9 @@ enum Command {
         /// Only the cells whose names begin so; no combinations
         #[arg(long)]
         only: Option<String>,
+        /// How many runs at the same time
+        #[arg(long, default_value_t = 2)]
+        parallel: usize,
     },
     /// Combinations for hours; goes on where it stopped
     Long {
@@ -152,7 +156,8 @@ async fn main() -> Result<ExitCode> {
             seconds,
             seed,
             only,
-        } => matrix(&common, seconds, seed, only.as_deref()).await?,
+            parallel,
+        } => matrix(&common, seconds, seed, only.as_deref(), parallel).await?,
         Command::Long { hours, state } => long(&common, hours, &state).await?,
         Command::Report { page } => {
             let records = common.records.context("--records says where they are")?;
@@ -269,35 +274,49 @@ async fn one(common: &Common, plan: &Plan, keep_good: bool) -> Result<bool> {
     Ok(violations.is_empty())
 }
 
+/// The cells, from one that the seed chooses, then combinations; some of them at the same time.
 async fn matrix(
     common: &Common,
     seconds: u64,
     seed: Option<u64>,
     only: Option<&str>,
+    parallel: usize,
 ) -> Result<bool> {
     let begun = Instant::now();
     let time = Duration::from_secs(seconds);
-    let mut seed = seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
-    say(&format!("seed {seed}"));
+    let first = seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
+    say(&format!("seed {first}"));
+    let has_old = common.old_hostler.is_some();
+    let upgrades = Cell::upgrades().into_iter().filter(|_| has_old);
+    let wanted = |cell: &Cell| only.is_none_or(|only| cell.name.starts_with(only));
+    let mut cells: Vec<Cell> = upgrades.chain(Cell::all()).filter(wanted).collect();
+    if cells.is_empty() {
+        bail!("no cell has such a name: see `chaos cells`");
+    }
+    // If the time is too short for all of them, each seed leaves out others.
+    let turn = usize::try_from(first % cells.len() as u64)?;
+    cells.rotate_left(turn);
+    let mut cells = cells.into_iter();
+    let mut seeds = first..;
+    let mut running = JoinSet::new();
     let mut bad = 0;
-    let mut left_out = 0;
-    let upgrades = common.old_hostler.iter().flat_map(|_| Cell::upgrades());
-    for cell in upgrades.chain(Cell::all()) {
-        if only.is_some_and(|only| !cell.name.starts_with(only)) {
-            continue;
+    loop {
+        while running.len() < parallel.max(1) && begun.elapsed() < time {
+            let Some(seed) = seeds.next() else { break };
+            let cell = match cells.next() {
+                Some(cell) => cell,
+                None if only.is_some() => break,
+                None => Cell::random(seed, has_old),
+            };
+            let (common, plan) = (common.clone(), cell.plan(seed));
+            running.spawn(async move { one(&common, &plan, false).await });
         }
-        if begun.elapsed() >= time {
-            left_out += 1;
-            continue;
-        }
-        bad += u32::from(!one(common, &cell.plan(seed), false).await?);
-        seed += 1;
+        let Some(ended) = running.join_next().await else {
+            break;
+        };
+        bad += u32::from(!ended??);
     }
-    while only.is_none() && begun.elapsed() < time {
-        let cell = Cell::random(seed, common.old_hostler.is_some());
-        bad += u32::from(!one(common, &cell.plan(seed), false).await?);
-        seed += 1;
-    }
+    let left_out = cells.len();
     if left_out > 0 {
         say(&format!(
             "{left_out} cells were left out: the time was over"

@@ -114,6 +114,7 @@ struct World<'a> {
     samples: Vec<Sample>,
     sizes: VecDeque<(u64, u64)>,
     commands: Vec<Child>,
+    is_ending: bool,
     dir: TempDir,
 }
 
@@ -170,6 +171,7 @@ impl<'a> World<'a> {
             samples: Vec::new(),
             sizes: VecDeque::new(),
             commands: Vec::new(),
+            is_ending: false,
             dir,
         };
         if load.replica {
@@ -319,7 +321,10 @@ impl<'a> World<'a> {
             );
         }
         for _ in 0..replaced {
-            self.start_host(None, false)?;
+            // One that a message killed while it stopped has been replaced before.
+            if self.fleet.hosts.len() < self.plan.load.hosts && !self.is_ending {
+                self.start_host(None, false)?;
+            }
         }
         Ok(())
     }
@@ -662,6 +667,7 @@ impl<'a> World<'a> {
         }
         let drained_ms = self.until_empty(healed_ms, messages.len()).await?;
         self.fleet.ask_admin();
+        self.is_ending = true;
         while !self.fleet.hosts.is_empty() {
             let now = self.now_ms();
             self.fleet.drain(0, now);
