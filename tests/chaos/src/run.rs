@@ -217,9 +217,13 @@ impl<'a> World<'a> {
     }
 
     async fn start_all(&mut self) -> Result<()> {
+        let actions = &self.plan.actions;
+        let changes = actions
+            .iter()
+            .any(|action| action.kind == FaultKind::OtherVersion);
         for place in 0..self.plan.load.hosts {
-            // Where there is another release, half of the hosts begin with it.
-            let is_old = self.programs.old.is_some() && place % 2 == 0;
+            // Half of the hosts begin with the other release.
+            let is_old = changes && self.programs.old.is_some() && place % 2 == 0;
             self.start_host(None, is_old)?;
         }
         self.until_ready().await
