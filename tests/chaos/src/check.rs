@@ -504,9 +504,15 @@ impl<'a> Judge<'a> {
         // Every other attempt was taken by a fault: on a host that has had it, or of all hosts.
         let last = events.iter().map(|event| event.at_ms).max().unwrap_or(0);
         let until = last + history.settings.min_idle_ms + AFTERMATH_MS;
+        let lease = history.settings.min_idle_ms.max(1);
+        let charges = |fault: &Fault| match fault.kind {
+            // It comes and goes all the time, and is noted as one.
+            FaultKind::Starved => 1 + (fault.until_ms - fault.at_ms) / lease,
+            _ => 1,
+        };
         let faults = self.interrupting.iter();
         let faults = faults.filter(|fault| fault.until_ms >= sent.at_ms && fault.at_ms <= until);
-        if failed.len() + faults.count() < cap as usize {
+        if failed.len() as u64 + faults.map(charges).sum::<u64>() < u64::from(cap) {
             let what = format!(
                 "given up after {} failures and too few faults, with a cap of {cap}",
                 failed.len()

@@ -1,5 +1,6 @@
 //! The hosts of a run: started, killed, stopped, drained and replaced; their logs are read as they grow.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -315,6 +316,37 @@ pub fn rss_kib(pid: u32) -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// How long the threads of processes have waited for a CPU.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// By thread: so many nanoseconds in all.
+    threads: HashMap<u32, u64>,
+}
+
+impl Waits {
+    /// The longest time that a thread of this process has waited since it was looked at last, in milliseconds.
+    pub fn longest_ms(&mut self, pid: u32) -> u64 {
+        let mut longest = 0;
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            return 0;
+        };
+        for thread in threads.flatten() {
+            let path = thread.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let id = name.and_then(|name| name.parse::<u32>().ok());
+            // The second number: nanoseconds in a queue of the scheduler.
+            let stat = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
+            let waited = stat.split_whitespace().nth(1);
+            let waited = waited.and_then(|waited| waited.parse::<u64>().ok());
+            if let (Some(id), Some(waited)) = (id, waited) {
+                let before = self.threads.insert(id, waited).unwrap_or(waited);
+                longest = longest.max(waited.saturating_sub(before) / 1_000_000);
+            }
+        }
+        longest
+    }
 }
 
 fn acked(summary: &Path) -> Option<u64> {

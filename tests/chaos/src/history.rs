@@ -129,6 +129,8 @@ pub enum FaultKind {
     HostDies,
     /// A host stands still.
     StopHost,
+    /// The machine gives a process no CPU for a while: nobody has planned it.
+    Starved,
     /// A host is told to stop, and another one comes.
     DrainHost,
     /// A host does not end its handlers in time when it is told to stop.
@@ -177,10 +179,11 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::KillHost,
         Self::HostDies,
         Self::StopHost,
+        Self::Starved,
         Self::DrainHost,
         Self::DrainTimeout,
         Self::KillRedis,
@@ -212,6 +215,7 @@ impl FaultKind {
             Self::KillHost => "host killed",
             Self::HostDies => "host killed by a message",
             Self::StopHost => "host stopped",
+            Self::Starved => "host or Redis without CPU (not planned)",
             Self::DrainHost => "host drained",
             Self::DrainTimeout => "drain over its time",
             Self::KillRedis => "Redis killed",

@@ -147,6 +147,7 @@ fn place(kind: FaultKind) -> Place {
         F::KillHost
         | F::HostDies
         | F::StopHost
+        | F::Starved
         | F::DrainHost
         | F::DrainTimeout
         | F::OtherSettings

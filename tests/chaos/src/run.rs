@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::check::{Judgement, check};
-use crate::fleet::{Fleet, rss_kib};
+use crate::fleet::{Fleet, Waits, rss_kib};
 use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest};
 use crate::history::{Fault, FaultKind, Harvest, History, Kind, Published, Sample, Sent, Settings};
 use crate::plan::{Action, Before, Load, Persistence, Plan};
@@ -38,6 +38,10 @@ const KEPT_SIZES_MS: u64 = 4_000;
 /// With `appendfsync everysec`, a server puts off a write to its append-only file while it syncs the file, for up
 /// to two seconds, and answers meanwhile: a kill destroys that.
 const POSTPONED_MS: u64 = 2_500;
+/// How often processes are looked at, in milliseconds.
+const SAMPLE_MS: u64 = 1_000;
+/// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
+const STARVED_MS: u64 = 300;
 /// The largest append-only file that is kept of a bad run.
 const KEPT_BYTES: u64 = 64 << 20;
 /// Memory of a host beside its handlers.
@@ -112,6 +116,7 @@ struct World<'a> {
     faults: Vec<Fault>,
     open: Vec<Open>,
     samples: Vec<Sample>,
+    waits: Waits,
     sizes: VecDeque<(u64, u64)>,
     commands: Vec<Child>,
     is_ending: bool,
@@ -169,6 +174,7 @@ impl<'a> World<'a> {
             faults: Vec::new(),
             open: Vec::new(),
             samples: Vec::new(),
+            waits: Waits::default(),
             sizes: VecDeque::new(),
             commands: Vec::new(),
             is_ending: false,
@@ -335,22 +341,49 @@ impl<'a> World<'a> {
 
     fn sample(&mut self) {
         let at_ms = self.now_ms();
-        let sample = Sample {
+        let last_ms = self.samples.last().map_or(0, |last| last.at_ms);
+        if at_ms < last_ms + SAMPLE_MS {
+            return;
+        }
+        self.samples.push(Sample {
             at_ms,
             hosts: self.fleet.sample(),
             redis_kib: match self.server.is_running() {
                 true => rss_kib(self.server.pid()).unwrap_or(0),
                 false => 0,
             },
-        };
-        // A run of an hour keeps as many as a run of minutes.
-        if self
-            .samples
-            .last()
-            .is_none_or(|last| at_ms >= last.at_ms + 1_000)
-        {
-            self.samples.push(sample);
+        });
+        let mut pids: Vec<(Option<u16>, u32)> = Vec::new();
+        for host in &self.fleet.hosts {
+            pids.push((Some(host.number), host.pid()));
         }
+        if self.server.is_running() {
+            pids.push((None, self.server.pid()));
+        }
+        for (host, pid) in pids {
+            if self.waits.longest_ms(pid) >= STARVED_MS {
+                self.starved(host, last_ms, at_ms);
+            }
+        }
+    }
+
+    /// The machine has let a process wait: for its peers that looks like a host that stands still.
+    fn starved(&mut self, host: Option<u16>, from_ms: u64, until_ms: u64) {
+        let mut same = self.faults.iter_mut().rev();
+        let same = same.find(|fault| fault.kind == FaultKind::Starved && fault.host == host);
+        if let Some(before) = same
+            && before.until_ms == from_ms
+        {
+            before.until_ms = until_ms;
+            return;
+        }
+        self.faults.push(Fault {
+            at_ms: from_ms,
+            until_ms,
+            kind: FaultKind::Starved,
+            host,
+            forgets_ms: 0,
+        });
     }
 
     /// Publish everything, and inject the faults of the plan.
@@ -527,7 +560,7 @@ impl<'a> World<'a> {
                 self.put_handler(&whole[..whole.len() / 2])?;
             }
             F::Policy => self.policy(pick)?,
-            F::HostDies | F::DrainTimeout => return Ok(()),
+            F::HostDies | F::DrainTimeout | F::Starved => return Ok(()),
         }
         self.faults.push(Fault {
             at_ms,
