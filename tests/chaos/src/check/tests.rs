@@ -427,6 +427,22 @@ fn i6_an_innocent_is_given_up_only_if_faults_took_all_its_attempts() {
 }
 
 #[test]
+fn i6_a_host_without_cpu_may_lose_an_attempt_for_each_lease() {
+    let innocent = |history: &mut History, until_ms: u64| {
+        history.events.retain(|event| event.message != 0);
+        for attempt in 1..=CAP {
+            starts_at(history, 0, 0, attempt, 200 + u64::from(attempt) * 2_000);
+        }
+        let dead = letter(history, 0, "max-deliveries", CAP);
+        history.harvest.dead.push(dead);
+        history.harvest.acked = None;
+        history.faults = vec![fault(FaultKind::Starved, None, 100, until_ms)];
+    };
+    holds(|history| innocent(history, 7_000));
+    breaks(Invariant::NoInnocent, |history| innocent(history, 3_000));
+}
+
+#[test]
 fn i7_a_dead_letter_is_what_was_published_once() {
     breaks(Invariant::Fidelity, |history| {
         history.harvest.dead[0].crc ^= 1
