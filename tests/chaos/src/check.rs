@@ -685,7 +685,14 @@ impl<'a> Judge<'a> {
             self.judgement.wrong(Invariant::Liveness, None, what);
         }
         if let Some(drained) = history.drained_ms {
-            let took = drained.saturating_sub(history.healed_ms);
+            // Where no process gets a CPU, nothing can be fast.
+            let starved = covered(
+                &history.faults,
+                FaultKind::Starved,
+                history.healed_ms,
+                drained,
+            );
+            let took = drained.saturating_sub(history.healed_ms + starved);
             if took > settings.drain_queue_ms {
                 let what = format!("{took} ms from the last fault to an empty queue");
                 self.judgement.wrong(Invariant::Liveness, None, what);
@@ -785,6 +792,21 @@ fn ends(events: &[Event]) -> impl Iterator<Item = &Event> {
 /// Whether two events belong to the same attempt.
 fn is_of(one: &Event, other: &Event) -> bool {
     (one.host, one.attempt) == (other.host, other.attempt)
+}
+
+/// For how long of this time there was a fault of this kind, in milliseconds.
+fn covered(faults: &[Fault], kind: FaultKind, from: u64, to: u64) -> u64 {
+    let of_kind = faults.iter().filter(|fault| fault.kind == kind);
+    let mut spans: Vec<(u64, u64)> = of_kind
+        .map(|fault| (fault.at_ms.max(from), fault.until_ms.min(to)))
+        .collect();
+    spans.sort_unstable();
+    let (mut covered, mut until) = (0, from);
+    for (begin, end) in spans {
+        covered += end.saturating_sub(begin.max(until));
+        until = until.max(end);
+    }
+    covered
 }
 
 /// How many faults there were of each kind.

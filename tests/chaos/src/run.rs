@@ -760,7 +760,7 @@ impl<'a> World<'a> {
 
     /// Wait until nothing is left to do.
     async fn until_empty(&mut self, healed_ms: u64, messages: usize) -> Result<Option<u64>> {
-        let deadline = healed_ms + 2 * drain_queue_ms(&self.plan.load, messages);
+        let deadline = healed_ms + 4 * drain_queue_ms(&self.plan.load, messages);
         let mut ends = (self.fleet.witness.ends, self.now_ms());
         loop {
             self.look()?;

@@ -509,6 +509,14 @@ fn i10_work_goes_on_after_a_fault() {
     breaks(Invariant::Liveness, |history| {
         history.drained_ms = Some(history.healed_ms + 60_001);
     });
+    // Time without a CPU does not count, and counts once.
+    let slow = |history: &mut History, until_ms| {
+        history.drained_ms = Some(history.healed_ms + 70_000);
+        let starved = |host| fault(FaultKind::Starved, host, 1_000, until_ms);
+        history.faults = vec![starved(Some(0)), starved(Some(1)), starved(None)];
+    };
+    holds(|history| slow(history, 12_000));
+    breaks(Invariant::Liveness, |history| slow(history, 8_000));
     // Nothing was there to do.
     let judgement = holds(|history| {
         history.faults = vec![fault(FaultKind::PauseRedis, None, 600, 700)];
