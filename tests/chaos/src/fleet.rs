@@ -132,6 +132,13 @@ impl Fleet {
         self.hosts.iter().all(|host| host.log.is_ready)
     }
 
+    /// Whether work goes on if one of them is killed: so many others are ready.
+    #[must_use]
+    pub fn can_lose_one(&self) -> bool {
+        let ready = self.hosts.iter().filter(|host| host.log.is_ready).count();
+        ready >= self.hosts.len().min(2)
+    }
+
     /// Kill a host. Returns its number.
     ///
     /// # Errors

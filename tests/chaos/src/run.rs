@@ -410,7 +410,10 @@ impl<'a> World<'a> {
                     messages.extend(more);
                     false
                 }
-                Ok(None) => true,
+                Ok(None) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    true
+                }
                 Err(_) => false,
             };
             let now = self.now_ms();
@@ -418,6 +421,8 @@ impl<'a> World<'a> {
             self.heal(now).await?;
             while let Some(action) = actions.front().copied()
                 && loaded_ms + action.at_ms <= now
+                // Hosts that are killed while they start, again and again, handle nothing.
+                && (action.kind != FaultKind::KillHost || self.fleet.can_lose_one())
             {
                 actions.pop_front();
                 self.begin(action).await?;
@@ -427,14 +432,24 @@ impl<'a> World<'a> {
                 self.sample();
                 looked = Instant::now();
             }
-            if is_over {
-                // Faults that have not come by now have nothing to meet.
+            // Faults go on as long as there is work for them to meet.
+            if is_over && (actions.is_empty() || self.is_empty().await) {
                 break;
             }
         }
         publishing.await?;
         self.heal(u64::MAX).await?;
         Ok(messages)
+    }
+
+    /// Whether the queue is known to be empty.
+    async fn is_empty(&self) -> bool {
+        // A server that fails need not answer.
+        self.open.is_empty()
+            && match RawRedis::open(&self.server.url()).await {
+                Ok(raw) => backlog(&raw, self.plan.load.kind).await == Some(0),
+                Err(_) => false,
+            }
     }
 
     fn remember_size(&mut self, now: u64) {
