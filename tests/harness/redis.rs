@@ -124,6 +124,14 @@ impl RedisOptions {
     }
 }
 
+/// The server that tests start: `redis-server`, or the one that `HOSTLER_TEST_REDIS_SERVER` names, to see
+/// whether it behaves the same: `valkey-server`, a newer Redis.
+#[must_use]
+pub fn program() -> OsString {
+    let named = std::env::var_os("HOSTLER_TEST_REDIS_SERVER");
+    named.unwrap_or_else(|| "redis-server".into())
+}
+
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
@@ -187,6 +195,42 @@ impl RedisServer {
         self.run();
     }
 
+    /// The newest part of its append-only file: commands are written to its end.
+    fn append_only_file(&self) -> std::io::Result<PathBuf> {
+        let mut parts = Vec::new();
+        for entry in std::fs::read_dir(self.dir().join("appendonlydir"))? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // appendonly.aof.2.incr.aof
+            let number = name.strip_suffix(".incr.aof");
+            let number = number.and_then(|name| name.rsplit('.').next()?.parse::<u64>().ok());
+            if let Some(number) = number {
+                parts.push((number, path));
+            }
+        }
+        let newest = parts.into_iter().max().map(|(_, path)| path);
+        newest.ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    }
+
+    /// How many bytes that part has: to remember, for [`RedisServer::lose_power`].
+    ///
+    /// # Errors
+    /// There is none yet.
+    pub fn append_only_bytes(&self) -> std::io::Result<u64> {
+        Ok(std::fs::metadata(self.append_only_file()?)?.len())
+    }
+
+    /// Kill it, and cut its append-only file to so many bytes: what was not on the disk is lost.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn lose_power(&mut self, bytes: u64) -> std::io::Result<()> {
+        self.kill();
+        let file = File::options().write(true).open(self.append_only_file()?)?;
+        let length = file.metadata()?.len();
+        file.set_len(bytes.min(length))
+    }
+
     /// Whether it was not killed.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -218,9 +262,7 @@ impl RedisServer {
 
     fn run(&mut self) {
         let log = self.dir.path().join("redis.log");
-        // Another server, to see whether it behaves the same: `valkey-server`, a newer Redis.
-        let program = std::env::var_os("HOSTLER_TEST_REDIS_SERVER");
-        let mut command = Command::new(program.unwrap_or_else(|| "redis-server".into()));
+        let mut command = Command::new(program());
         let variables = self.options.variables.iter();
         command
             .envs(variables.map(|(name, value)| (name, value)))

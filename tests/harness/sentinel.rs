@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::redis::{RawRedis, RedisOptions, RedisServer, eventually, free_port};
+use crate::redis::{RawRedis, RedisOptions, RedisServer, eventually, free_port, program};
 
 /// The name of the primary.
 pub const MASTER: &str = "mymaster";
@@ -49,7 +49,7 @@ impl Sentinel {
     /// Start it again.
     pub fn restart(&mut self) {
         self.kill();
-        let child = Command::new("redis-server")
+        let child = Command::new(program())
             .arg("sentinel.conf")
             .arg("--sentinel")
             .current_dir(self.dir.path())

@@ -1,17 +1,15 @@
 //! Hosts whose clocks are wrong by hours. Hosts take the time from the server: for every score, and
 //! for the expiry of messages, in queues of every kind.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hostler::delivery::message::Headers;
 use hostler::queue::Queue;
 use hostler::wire::frame;
 use hostler_tests::host::{Host, HostOptions};
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::redis::eventually;
+use hostler_tests::skew::Skewed;
 use hostler_tests::witness::Witness;
 
 use crate::list_scene::{CLAIMS, DEAD, DELAYED, INSTANCES, KEY, Scene, both, framed, processing};
@@ -22,63 +20,6 @@ const HOUR_MS: i64 = 3_600_000;
 const SKEWS: [i64; 3] = [7, -7, 0];
 /// Scores may differ this much from the server's time. The wrong clocks differ by more.
 const TOLERANCE_MS: i64 = HOUR_MS;
-
-/// A library that shifts the clock of a process.
-struct Skewed {
-    library: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-impl Skewed {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let library = dir.path().join("skew.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/it/skew.c");
-        // Rust links with a C compiler, so there is one.
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
-            .arg(source)
-            .status()
-            .unwrap();
-        assert!(built.success());
-        Self { library, _dir: dir }
-    }
-
-    /// A server whose clock is wrong by as many seconds as [`Skewed::set`] says, at any time.
-    fn server(&self) -> RedisOptions {
-        self.set(0);
-        let library = self.library.display().to_string();
-        RedisOptions::default()
-            .variable("LD_PRELOAD", &library)
-            .variable("TEST_CLOCK_FILE", &self.clock().display().to_string())
-    }
-
-    fn set(&self, seconds: i64) {
-        let mut clock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.clock());
-        // In place: the server has mapped this very file.
-        clock
-            .as_mut()
-            .unwrap()
-            .write_all(&seconds.to_ne_bytes())
-            .unwrap();
-    }
-
-    fn clock(&self) -> PathBuf {
-        self.library.with_file_name("clock")
-    }
-
-    /// This host, with a clock that is wrong by so many hours.
-    fn turn(&self, host: HostOptions, hours: i64) -> HostOptions {
-        let library = self.library.display().to_string();
-        host.variable("LD_PRELOAD", &library)
-            .variable("TEST_CLOCK_SKEW", &(hours * 3600).to_string())
-    }
-}
 
 fn list(scene: &Scene) -> HostOptions {
     HostOptions::new(&scene.server)

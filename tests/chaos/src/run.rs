@@ -1,0 +1,895 @@
+//! A run: servers, hosts and a publisher, the faults of a plan, and the end: heal, drain, harvest, check.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hostler_tests::guests::{guest, marked};
+use hostler_tests::host::{HostOptions, binary};
+use hostler_tests::proxy::Proxy;
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
+use hostler_tests::skew::Skewed;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::check::{Judgement, check};
+use crate::fleet::{Fleet, Waits, rss_kib};
+use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest};
+use crate::history::{Fault, FaultKind, Harvest, History, Kind, Published, Sample, Sent, Settings};
+use crate::plan::{Action, Before, Load, Persistence, Plan};
+use crate::publisher::{QUEUE, publish, publish_all};
+use crate::script::Script;
+
+/// The password of the hosts; it must not appear anywhere.
+const SECRET: &str = "s3cr3t-0f-the-ch40s-suite";
+/// The longest wait between two attempts.
+const BACKOFF_MAX_MS: u64 = 1_000;
+/// How long hosts may take to drain.
+const DRAIN_MS: u64 = 8_000;
+/// How long a queue may take to be empty after the last fault, beside the time for its messages.
+const EMPTY_MS: u64 = 60_000;
+/// How long hosts may take to be ready.
+const READY: Duration = Duration::from_secs(60);
+/// The size of the append-only file is kept for so long.
+const KEPT_SIZES_MS: u64 = 4_000;
+/// With `appendfsync everysec`, a server puts off a write to its append-only file while it syncs the file, for up
+/// to two seconds, and answers meanwhile: a kill destroys that.
+const POSTPONED_MS: u64 = 2_500;
+/// How often processes are looked at, in milliseconds.
+const SAMPLE_MS: u64 = 1_000;
+/// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
+const STARVED_MS: u64 = 300;
+/// The largest append-only file that is kept of a bad run.
+const KEPT_BYTES: u64 = 64 << 20;
+/// Memory of a host beside its handlers.
+const BASE_KIB: u64 = 200 << 10;
+/// Memory of a handler.
+const HANDLER_KIB: u64 = 64 << 10;
+/// Versions of the handler that are swapped in.
+const VERSIONS: u64 = 3;
+
+/// Which programs take part.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    /// The host under test; without, the one that the tests build.
+    pub hostler: Option<PathBuf>,
+    /// The host of another release, for upgrades.
+    pub old: Option<PathBuf>,
+}
+
+/// What a run has shown.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What happened.
+    pub history: History,
+    /// The judgement.
+    pub judgement: Judgement,
+    /// What the server says that it is.
+    pub server: String,
+    /// Logs, as long as this is kept.
+    pub dir: TempDir,
+}
+
+/// Run a plan.
+///
+/// # Errors
+/// It could not be run: that is no judgement of hostler.
+pub async fn run(plan: &Plan, programs: &Programs) -> Result<Outcome> {
+    let mut world = World::new(plan, programs.clone()).await?;
+    let before = world.before().await?;
+    world.start_all().await?;
+    let messages = match plan.load.before {
+        Before::Nothing => world.load().await?,
+        _ => before,
+    };
+    world.end(messages).await
+}
+
+/// A fault that has begun.
+#[derive(Debug)]
+struct Open {
+    /// Its place among the faults of the history.
+    place: usize,
+    heal_ms: u64,
+    kind: FaultKind,
+    host: Option<u16>,
+}
+
+struct World<'a> {
+    plan: &'a Plan,
+    programs: Programs,
+    begun: Instant,
+    server: RedisServer,
+    replica: Option<RedisServer>,
+    options: RedisOptions,
+    proxy: Proxy,
+    skewed: Option<Skewed>,
+    /// How far ahead the clock of the server is, in seconds.
+    ahead_s: i64,
+    handler: PathBuf,
+    component: Vec<u8>,
+    version: u64,
+    fleet: Fleet,
+    faults: Vec<Fault>,
+    open: Vec<Open>,
+    samples: Vec<Sample>,
+    waits: Waits,
+    sizes: VecDeque<(u64, u64)>,
+    commands: Vec<Child>,
+    is_ending: bool,
+    dir: TempDir,
+}
+
+impl<'a> World<'a> {
+    async fn new(plan: &'a Plan, programs: Programs) -> Result<Self> {
+        let load = &plan.load;
+        let dir = TempDir::with_prefix("chaos")?;
+        let jumps = plan
+            .actions
+            .iter()
+            .any(|action| action.kind == FaultKind::ClockJump);
+        let skewed = (jumps || load.skew_s != 0).then(Skewed::new);
+        let options = match (&skewed, jumps) {
+            (Some(skewed), true) => skewed.server(),
+            _ => RedisOptions::default(),
+        };
+        let options = match load.persistence {
+            Persistence::None => options,
+            Persistence::EverySecond => options.appendonly(),
+            Persistence::Always => options.appendonly().set("appendfsync", "always"),
+        };
+        let options = options
+            .set("auto-aof-rewrite-percentage", "0")
+            .set("enable-protected-configs", "yes")
+            .set("repl-diskless-sync-delay", "0")
+            .user(&format!("app on >{SECRET} ~* &* +@all"));
+        let options = if load.replica { options.tcp() } else { options };
+        let server = options.clone().start();
+        let proxy = Proxy::to_socket(&server.socket(), plan.seed)?;
+        let component = std::fs::read(guest("scripted"))?;
+        let handler = dir.path().join("handler.wasm");
+        std::fs::write(&handler, &component)?;
+        let begun_ms = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map(|since| i64::try_from(since.as_millis()))??;
+        let keep_logs = load.messages <= 100_000;
+        let fleet = Fleet::new(dir.path(), begun_ms, load.skew_s * 1_000, SECRET, keep_logs);
+        let mut world = Self {
+            plan,
+            programs,
+            begun: Instant::now(),
+            server,
+            replica: None,
+            options,
+            proxy,
+            skewed,
+            ahead_s: 0,
+            handler,
+            component,
+            version: 0,
+            fleet,
+            faults: Vec::new(),
+            open: Vec::new(),
+            samples: Vec::new(),
+            waits: Waits::default(),
+            sizes: VecDeque::new(),
+            commands: Vec::new(),
+            is_ending: false,
+            dir,
+        };
+        if load.replica {
+            world.replica = Some(world.new_replica());
+        }
+        Ok(world)
+    }
+
+    /// What there is before the hosts start.
+    async fn before(&mut self) -> Result<Vec<Sent>> {
+        let load = &self.plan.load;
+        if load.before == Before::Nothing {
+            return Ok(Vec::new());
+        }
+        let scripts = self.scripts();
+        publish_all(&self.server.url(), load.kind, &scripts).await?;
+        if let Before::Orphans(consumers) = load.before {
+            let raw = self.server.raw().await;
+            raw.ask(&format!("XGROUP CREATE {QUEUE} {GROUP} 0")).await;
+            let each = load.messages.div_ceil(consumers.max(1));
+            for consumer in 0..consumers {
+                let read = format!(
+                    "XREADGROUP GROUP {GROUP} gone-{consumer} COUNT {each} STREAMS {QUEUE} >"
+                );
+                raw.ask(&read).await;
+            }
+        }
+        let sent = |script| Sent {
+            script,
+            at_ms: 0,
+            published: Published::Ok,
+        };
+        Ok(scripts.into_iter().map(sent).collect())
+    }
+
+    /// The scripts of the plan.
+    fn scripts(&self) -> Vec<Script> {
+        let load = &self.plan.load;
+        let mut random = fastrand::Rng::with_seed(self.plan.seed ^ 0x5eed);
+        (0..load.messages)
+            .map(|_| load.mix.draw(&mut random))
+            .collect()
+    }
+
+    async fn start_all(&mut self) -> Result<()> {
+        let actions = &self.plan.actions;
+        let changes = actions
+            .iter()
+            .any(|action| action.kind == FaultKind::OtherVersion);
+        for place in 0..self.plan.load.hosts {
+            // Half of the hosts begin with the other release.
+            let is_old = changes && self.programs.old.is_some() && place % 2 == 0;
+            self.start_host(None, is_old)?;
+        }
+        self.until_ready().await
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn new_replica(&self) -> RedisServer {
+        let port = self.server.port().to_string();
+        let options = self.options.clone();
+        options.words("replicaof", &["127.0.0.1", &port]).start()
+    }
+
+    /// The settings of a host; `pick` chooses others than those of the plan.
+    fn host_options(&self, pick: Option<u64>, is_old: bool) -> HostOptions {
+        let load = &self.plan.load;
+        let protocol = if load.resp3 { "&protocol=resp3" } else { "" };
+        let url = format!("{}?user=app{protocol}", self.proxy.url());
+        let mut random = fastrand::Rng::with_seed(pick.unwrap_or(0));
+        let (concurrency, min_idle) = match pick {
+            None => (load.concurrency, load.min_idle_ms),
+            Some(_) => (
+                random.u32(1..=load.concurrency),
+                random.u64(load.min_idle_ms / 2..=load.min_idle_ms),
+            ),
+        };
+        let options = HostOptions::at(&url)
+            .without("stream")
+            .without("group")
+            .directory(self.dir.path())
+            .variable("HOSTLER_REDIS_PASSWORD", SECRET)
+            .flag("handler", &self.handler.display().to_string())
+            .flag("concurrency", &concurrency.to_string())
+            .flag("reuse", &load.reuse.to_string())
+            .flag("drain-timeout", &format!("{DRAIN_MS}ms"))
+            .flags("timeout=20s cpu=500ms limit-log-rate=1GiB wait-redis=60s breaker=off admin=127.0.0.1:0");
+        let at_least_once = |options: HostOptions| {
+            options
+                .flag("dead-letter", DEAD)
+                .flag("max-deliveries", &load.cap.to_string())
+                .flag("min-idle", &format!("{min_idle}ms"))
+                .flag("backoff-max", &format!("{BACKOFF_MAX_MS}ms"))
+                .flag(
+                    "attempt-accounting",
+                    if load.exact { "exact" } else { "lazy" },
+                )
+                .flags("orphan-scan=200ms dead-letter-max-len=100000000")
+        };
+        let options = match load.kind {
+            Kind::Stream => at_least_once(options.flag("stream", QUEUE).flag("group", GROUP)),
+            Kind::List => at_least_once(options.flag("list", QUEUE).flag("reliable", "true"))
+                .flag("recovery-zset", CLAIMS),
+            Kind::SimpleList => options.flag("list", QUEUE),
+            Kind::Channel => options.flag("channel", QUEUE).flags("buffer=100000"),
+        };
+        let options = match (&self.programs.old, &self.programs.hostler) {
+            (Some(old), _) if is_old => options.binary(old),
+            (_, Some(hostler)) => options.binary(hostler),
+            _ => options,
+        };
+        match &self.skewed {
+            Some(skewed) if load.skew_s != 0 => skewed.turn(options, load.skew_s / 3_600),
+            _ => options,
+        }
+    }
+
+    fn start_host(&mut self, pick: Option<u64>, is_old: bool) -> Result<()> {
+        let options = self.host_options(pick, is_old);
+        self.fleet.start(&options, is_old)
+    }
+
+    async fn until_ready(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while !self.fleet.is_ready() {
+            self.look()?;
+            if begun.elapsed() > READY || !self.fleet.exits.is_empty() {
+                bail!("no host is ready: {:?}", self.fleet.exits);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Read the logs, and replace the hosts that have ended by themselves.
+    fn look(&mut self) -> Result<()> {
+        let now = self.now_ms();
+        let died = self.fleet.look(now, DRAIN_MS + 30_000)?;
+        let replaced = died
+            .iter()
+            .filter(|f| f.kind == FaultKind::HostDies)
+            .count();
+        self.faults.extend(died);
+        if self.fleet.exits.len() > 500 {
+            bail!(
+                "hosts end by themselves, again and again: {:?}",
+                self.fleet.exits.last()
+            );
+        }
+        for _ in 0..replaced {
+            // One that a message killed while it stopped has been replaced before.
+            if self.fleet.hosts.len() < self.plan.load.hosts && !self.is_ending {
+                self.start_host(None, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self) {
+        let at_ms = self.now_ms();
+        let last_ms = self.samples.last().map_or(0, |last| last.at_ms);
+        if at_ms < last_ms + SAMPLE_MS {
+            return;
+        }
+        self.samples.push(Sample {
+            at_ms,
+            hosts: self.fleet.sample(),
+            redis_kib: match self.server.is_running() {
+                true => rss_kib(self.server.pid()).unwrap_or(0),
+                false => 0,
+            },
+        });
+        let mut pids: Vec<(Option<u16>, u32)> = Vec::new();
+        for host in &self.fleet.hosts {
+            pids.push((Some(host.number), host.pid()));
+        }
+        if self.server.is_running() {
+            pids.push((None, self.server.pid()));
+        }
+        for (host, pid) in pids {
+            if self.waits.longest_ms(pid) >= STARVED_MS {
+                self.starved(host, last_ms, at_ms);
+            }
+        }
+    }
+
+    /// The machine has let a process wait: for its peers that looks like a host that stands still.
+    fn starved(&mut self, host: Option<u16>, from_ms: u64, until_ms: u64) {
+        let mut same = self.faults.iter_mut().rev();
+        let same = same.find(|fault| fault.kind == FaultKind::Starved && fault.host == host);
+        if let Some(before) = same
+            && before.until_ms == from_ms
+        {
+            before.until_ms = until_ms;
+            return;
+        }
+        self.faults.push(Fault {
+            at_ms: from_ms,
+            until_ms,
+            kind: FaultKind::Starved,
+            host,
+            forgets_ms: 0,
+        });
+    }
+
+    /// Publish everything, and inject the faults of the plan.
+    async fn load(&mut self) -> Result<Vec<Sent>> {
+        let load = &self.plan.load;
+        let scripts = self.scripts();
+        let (done, mut sent) = mpsc::channel(1_024);
+        // Times of the history count from here: hosts have been started before, and say nothing yet.
+        let publishing = tokio::spawn(publish(
+            self.proxy.url(),
+            load.kind,
+            scripts,
+            load.rate,
+            self.begun,
+            done,
+        ));
+        let loaded_ms = self.now_ms();
+        let mut messages = Vec::with_capacity(load.messages as usize);
+        let mut actions: VecDeque<Action> = self.plan.actions.iter().copied().collect();
+        let mut looked = Instant::now();
+        loop {
+            let is_over = match tokio::time::timeout(Duration::from_millis(20), sent.recv()).await {
+                Ok(Some(more)) => {
+                    messages.extend(more);
+                    false
+                }
+                Ok(None) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    true
+                }
+                Err(_) => false,
+            };
+            let now = self.now_ms();
+            self.remember_size(now);
+            self.heal(now).await?;
+            while let Some(action) = actions.front().copied()
+                && loaded_ms + action.at_ms <= now
+                // Hosts that are killed while they start, again and again, handle nothing.
+                && (action.kind != FaultKind::KillHost || self.fleet.can_lose_one())
+            {
+                actions.pop_front();
+                self.begin(action).await?;
+            }
+            if looked.elapsed() >= Duration::from_millis(100) {
+                self.look()?;
+                self.sample();
+                looked = Instant::now();
+            }
+            // Faults go on as long as there is work for them to meet.
+            if is_over && (actions.is_empty() || self.is_empty().await) {
+                break;
+            }
+        }
+        publishing.await?;
+        self.heal(u64::MAX).await?;
+        Ok(messages)
+    }
+
+    /// Whether the queue is known to be empty.
+    async fn is_empty(&self) -> bool {
+        // A server that fails need not answer.
+        self.open.is_empty()
+            && match RawRedis::open(&self.server.url()).await {
+                Ok(raw) => backlog(&raw, self.plan.load.kind).await == Some(0),
+                Err(_) => false,
+            }
+    }
+
+    fn remember_size(&mut self, now: u64) {
+        if self.plan.load.persistence == Persistence::None || !self.server.is_running() {
+            return;
+        }
+        if let Ok(bytes) = self.server.append_only_bytes() {
+            self.sizes.push_back((now, bytes));
+        }
+        while self
+            .sizes
+            .front()
+            .is_some_and(|(at, _)| at + KEPT_SIZES_MS < now)
+        {
+            self.sizes.pop_front();
+        }
+    }
+
+    /// Begin a fault.
+    async fn begin(&mut self, action: Action) -> Result<()> {
+        use FaultKind as F;
+        let at_ms = self.now_ms();
+        let pick = action.pick;
+        let place = match self.fleet.hosts.len() {
+            0 => return Ok(()),
+            hosts => usize::try_from(pick % hosts as u64).unwrap_or(0),
+        };
+        let mut host = None;
+        let mut forgets_ms = 0;
+        match action.kind {
+            F::KillHost => {
+                host = Some(self.fleet.kill(place)?);
+                self.start_host(None, false)?;
+            }
+            F::StopHost => {
+                let number = self.fleet.hosts[place].number;
+                self.fleet.stand_still(number, true);
+                host = Some(number);
+            }
+            F::DrainHost | F::OtherSettings => {
+                host = Some(self.fleet.drain(place, at_ms));
+                let other = (action.kind == F::OtherSettings).then_some(pick);
+                self.start_host(other, false)?;
+            }
+            F::OtherVersion => {
+                let is_old = self.fleet.hosts[place].is_old;
+                host = Some(self.fleet.drain(place, at_ms));
+                self.start_host(None, !is_old && self.programs.old.is_some())?;
+            }
+            F::KillRedis => {
+                self.server.kill();
+                if self.plan.load.persistence == Persistence::EverySecond {
+                    forgets_ms = POSTPONED_MS;
+                }
+            }
+            F::RestartRedis => {
+                let raw = self.server.raw().await;
+                // The server ends instead of answering.
+                drop(raw.try_ask("SHUTDOWN").await);
+                self.server.kill();
+            }
+            F::PauseRedis => self.server.pause(true),
+            F::PowerLoss => {
+                forgets_ms = 100 + pick % 1_500;
+                let before = at_ms.saturating_sub(forgets_ms);
+                let kept = self.sizes.iter().rev().find(|(at, _)| *at <= before);
+                let kept = kept.or(self.sizes.front()).map(|(_, bytes)| *bytes);
+                let Some(kept) = kept else { return Ok(()) };
+                self.server.lose_power(kept)?;
+                self.sizes.clear();
+                // Sizes are seen every 20 ms, or later on a busy machine.
+                forgets_ms += 500;
+            }
+            F::Failover => match self.fail_over(pick).await? {
+                Some(lost) => forgets_ms = lost,
+                None => return Ok(()),
+            },
+            F::Cut => self.proxy.cut(),
+            F::CutReply => {
+                const NEEDLES: [&str; 6] =
+                    ["EVALSHA", "XREADGROUP", "EVALSHA", "XACK", "XADD", "LPUSH"];
+                let needle = NEEDLES[usize::try_from(pick % 6).unwrap_or(0)];
+                self.proxy.cut_reply(needle, (pick >> 8) % 65);
+            }
+            F::BlackHole => self.proxy.pause(),
+            F::Stall => self.proxy.stall(),
+            F::SlowLink => {
+                self.proxy
+                    .delay(Duration::from_millis(2), Duration::from_millis(3));
+                self.proxy.pieces(700);
+            }
+            F::ClientKill => drop(self.ask("CLIENT KILL TYPE normal SKIPME yes").await),
+            F::ScriptFlush => drop(self.ask("SCRIPT FLUSH").await),
+            F::OutOfMemory => drop(self.ask("CONFIG SET maxmemory 1").await),
+            F::DiskFull => {
+                // A snapshot that fails is what makes the server refuse writes: MISCONF.
+                let raw = self.server.raw().await;
+                let words: [&[u8]; 4] = [b"CONFIG", b"SET", b"save", b"3600 1"];
+                raw.try_ask_words(&words).await?;
+                raw.try_ask("CONFIG SET dir /proc").await?;
+                raw.try_ask("BGSAVE").await?;
+            }
+            F::ClockJump => {
+                // A clock that was ahead and goes back lets delayed messages wait until it is there again: that
+                // is documented. So it goes back for a while, or ahead for good.
+                let back = match pick % 2 {
+                    0 => 1_800 * i64::try_from(1 + pick % 5).unwrap_or(1),
+                    _ => {
+                        self.ahead_s += 1_800;
+                        0
+                    }
+                };
+                if let Some(skewed) = &self.skewed {
+                    skewed.set(self.ahead_s - back);
+                }
+            }
+            F::Swap => {
+                self.version = 1 + pick % VERSIONS;
+                self.put_handler(&self.current_component())?;
+            }
+            F::BadSwap => {
+                let whole = self.current_component();
+                self.put_handler(&whole[..whole.len() / 2])?;
+            }
+            F::Policy => self.policy(pick)?,
+            F::HostDies | F::DrainTimeout | F::Starved => return Ok(()),
+        }
+        self.faults.push(Fault {
+            at_ms,
+            until_ms: u64::MAX,
+            kind: action.kind,
+            host,
+            forgets_ms,
+        });
+        self.open.push(Open {
+            place: self.faults.len() - 1,
+            heal_ms: at_ms + action.for_ms,
+            kind: action.kind,
+            host,
+        });
+        // What is over at once is healed at once.
+        self.heal(self.now_ms()).await
+    }
+
+    /// End the faults whose time has come.
+    async fn heal(&mut self, now: u64) -> Result<()> {
+        use FaultKind as F;
+        let mut place = 0;
+        while let Some(open) = self.open.get(place) {
+            let is_instant = matches!(
+                open.kind,
+                F::KillHost
+                    | F::DrainHost
+                    | F::OtherSettings
+                    | F::OtherVersion
+                    | F::Failover
+                    | F::Cut
+                    | F::ClientKill
+                    | F::ScriptFlush
+                    | F::Policy
+                    | F::Swap
+            );
+            if open.heal_ms > now && !is_instant {
+                place += 1;
+                continue;
+            }
+            let open = self.open.swap_remove(place);
+            match open.kind {
+                F::StopHost => {
+                    if let Some(host) = open.host {
+                        self.fleet.stand_still(host, false);
+                    }
+                }
+                F::KillRedis | F::RestartRedis | F::PowerLoss => self.server.restart(),
+                F::PauseRedis => self.server.pause(false),
+                F::CutReply => self.proxy.disarm(),
+                F::BlackHole => self.proxy.resume(),
+                F::Stall => self.proxy.release(),
+                F::SlowLink => {
+                    self.proxy.delay(Duration::ZERO, Duration::ZERO);
+                    self.proxy.pieces(0);
+                }
+                F::OutOfMemory => drop(self.ask("CONFIG SET maxmemory 0").await),
+                F::DiskFull => {
+                    let raw = self.server.raw().await;
+                    let words: [&[u8]; 4] = [b"CONFIG", b"SET", b"save", b""];
+                    raw.try_ask_words(&words).await?;
+                    let dir = self.server.dir().display().to_string();
+                    raw.try_ask(&format!("CONFIG SET dir {dir}")).await?;
+                }
+                F::ClockJump => {
+                    if let Some(skewed) = &self.skewed {
+                        skewed.set(self.ahead_s);
+                    }
+                }
+                F::BadSwap => self.put_handler(&self.current_component())?,
+                _ => {}
+            }
+            self.faults[open.place].until_ms = self.now_ms();
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, command: &str) -> Option<redis::Value> {
+        let raw = RawRedis::open(&self.server.url()).await.ok()?;
+        raw.try_ask(command).await.ok()
+    }
+
+    /// The replica takes the place of the server, without the last writes. `None` if it is not in step yet.
+    async fn fail_over(&mut self, pick: u64) -> Result<Option<u64>> {
+        let Some(replica) = self.replica.take() else {
+            return Ok(None);
+        };
+        let info = replica.raw().await.text("INFO replication").await;
+        if !info.contains("master_link_status:up") {
+            self.replica = Some(replica);
+            return Ok(None);
+        }
+        let lag = pick % 300;
+        replica.pause(true);
+        tokio::time::sleep(Duration::from_millis(lag)).await;
+        self.server.kill();
+        replica.pause(false);
+        let raw = replica.raw().await;
+        raw.ask("REPLICAOF NO ONE").await;
+        self.proxy.lead_to(&replica.socket());
+        self.proxy.cut();
+        self.server = replica;
+        self.replica = Some(self.new_replica());
+        Ok(Some(lag + 1_500))
+    }
+
+    fn current_component(&self) -> Vec<u8> {
+        match usize::try_from(self.version) {
+            Ok(version @ 1..) => marked(&self.component, version),
+            _ => self.component.clone(),
+        }
+    }
+
+    fn put_handler(&self, bytes: &[u8]) -> Result<()> {
+        let other = self.handler.with_extension("new");
+        std::fs::write(&other, bytes)?;
+        std::fs::rename(other, &self.handler).context("the handler can be replaced")
+    }
+
+    /// Change a live setting, whatever the server is doing.
+    fn policy(&mut self, pick: u64) -> Result<()> {
+        let setting = format!("backoff.first={}ms", 1 + pick % 200);
+        let program = self.programs.hostler.clone().unwrap_or_else(binary);
+        let child = Command::new(program)
+            .args(["policy", "set", "--redis", &self.server.url()])
+            .args(["--queue", QUEUE, &setting])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        self.commands.push(child);
+        Ok(())
+    }
+
+    /// Heal, drain, harvest, check.
+    async fn end(mut self, messages: Vec<Sent>) -> Result<Outcome> {
+        let healed_ms = self.now_ms();
+        for mut command in std::mem::take(&mut self.commands) {
+            drop(command.kill());
+            command.wait()?;
+        }
+        let drained_ms = self.until_empty(healed_ms, messages.len()).await?;
+        self.fleet.ask_admin();
+        self.is_ending = true;
+        while !self.fleet.hosts.is_empty() {
+            let now = self.now_ms();
+            self.fleet.drain(0, now);
+        }
+        while self.fleet.is_leaving() {
+            self.look()?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let forgets = self.faults.iter().any(|fault| fault.forgets());
+        let raw = self.server.raw().await;
+        let mut harvest = harvest(&raw, self.plan.load.kind, forgets, SECRET).await?;
+        self.read_server_log(&mut harvest);
+        let server = server_name(&raw).await;
+        let witness = &mut self.fleet.witness;
+        harvest.strangers.append(&mut witness.strangers);
+        harvest.leaks.append(&mut witness.leaks);
+        harvest.acked = self.fleet.in_peace.then_some(self.fleet.acked);
+        if witness.dropped > 0 {
+            bail!("a host has dropped lines of its guests: there is no witness");
+        }
+        let mut events = std::mem::take(&mut witness.events);
+        events.sort_by_key(|event| event.at_ms);
+        let history = History {
+            settings: self.settings(messages.len()),
+            messages,
+            events,
+            faults: self.faults,
+            drains: self.fleet.drains,
+            exits: self.fleet.exits,
+            samples: self.samples,
+            healed_ms,
+            drained_ms,
+            harvest,
+        };
+        let judgement = check(&history);
+        if !judgement.is_valid() {
+            keep_server(self.server.dir(), self.dir.path())?;
+        }
+        Ok(Outcome {
+            judgement,
+            history,
+            server,
+            dir: self.dir,
+        })
+    }
+
+    fn read_server_log(&self, harvest: &mut Harvest) {
+        let log = std::fs::read_to_string(self.server.dir().join("redis.log")).unwrap_or_default();
+        if log.contains(SECRET) {
+            harvest.leaks.push("the log of the server".to_owned());
+        }
+    }
+
+    /// Wait until nothing is left to do.
+    async fn until_empty(&mut self, healed_ms: u64, messages: usize) -> Result<Option<u64>> {
+        let deadline = healed_ms + 4 * drain_queue_ms(&self.plan.load, messages);
+        let mut ends = (self.fleet.witness.ends, self.now_ms());
+        loop {
+            self.look()?;
+            self.sample();
+            let now = self.now_ms();
+            if self.fleet.witness.ends != ends.0 {
+                ends = (self.fleet.witness.ends, now);
+            }
+            let raw = RawRedis::open(&self.server.url()).await;
+            let left = match &raw {
+                Ok(raw) => backlog(raw, self.plan.load.kind).await,
+                Err(_) => None,
+            };
+            // What is kept nowhere is over when nothing comes any more.
+            let is_quiet = self.plan.load.kind.at_least_once() || now > ends.1 + 1_500;
+            if left == Some(0) && is_quiet {
+                return Ok(Some(now));
+            }
+            if now > deadline {
+                return Ok(None);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn settings(&self, messages: usize) -> Settings {
+        let load = &self.plan.load;
+        Settings {
+            kind: load.kind,
+            cap: load.cap,
+            concurrency: load.concurrency,
+            prefetch: 1_024,
+            min_idle_ms: load.min_idle_ms,
+            backoff_max_ms: BACKOFF_MAX_MS,
+            drain_timeout_ms: DRAIN_MS,
+            ordered: load.hosts == 1 && load.concurrency == 1 && !load.mix.fails,
+            fresh_instances: load.reuse == 1,
+            versions: (0..=VERSIONS).collect::<BTreeSet<u64>>(),
+            host_rss_kib: BASE_KIB + u64::from(load.concurrency) * HANDLER_KIB,
+            host_fds: 256,
+            slope_kib: 1_024,
+            drain_queue_ms: drain_queue_ms(load, messages),
+        }
+    }
+}
+
+/// How long a queue of so many messages may take to be empty. A busy machine takes up to 10 ms for each, beside
+/// what its handlers wait; most have one attempt, some have several.
+fn drain_queue_ms(load: &Load, messages: usize) -> u64 {
+    let slots = load.hosts as u64 * u64::from(load.concurrency);
+    let waits = 2 * u64::from(load.mix.sleep_ms) / slots.max(1);
+    EMPTY_MS + messages as u64 * (10 + waits)
+}
+
+async fn server_name(raw: &RawRedis) -> String {
+    let info = raw.text("INFO server").await;
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|value| value.trim().to_owned())
+    };
+    match (field("valkey_version:"), field("redis_version:")) {
+        (Some(valkey), _) => format!("Valkey {valkey}"),
+        (None, Some(redis)) => format!("Redis {redis}"),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// Copy the log and the data of a server.
+fn keep_server(server: &Path, to: &Path) -> Result<()> {
+    for dir in [server.to_owned(), server.join("appendonlydir")] {
+        let Ok(entries) = std::fs::read_dir(dir) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let data = std::fs::metadata(&path)?;
+            if data.is_file()
+                && data.len() < KEPT_BYTES
+                && let Some(name) = path.file_name()
+            {
+                std::fs::copy(&path, to.join(name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// See a host refuse this server at its start. What it says.
+///
+/// # Errors
+/// It does not refuse it.
+pub async fn refusal(server: &RedisServer) -> Result<String> {
+    let ended = HostOptions::new(server).end().await;
+    match ended.code() {
+        None | Some(0) => bail!("it was not refused: {:?}", ended.status),
+        Some(_) => Ok(ended.stderr()),
+    }
+}
+
+/// Keep what a run has left: its history and its logs.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn keep(outcome: Outcome, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    let history = std::fs::File::create(to.join("history.json"))?;
+    serde_json::to_writer(std::io::BufWriter::new(history), &outcome.history)?;
+    for entry in std::fs::read_dir(outcome.dir.path())? {
+        let path = entry?.path();
+        if path.is_file()
+            && let Some(name) = path.file_name()
+        {
+            std::fs::copy(&path, to.join(name))?;
+        }
+    }
+    Ok(())
+}

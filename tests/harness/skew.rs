@@ -1,0 +1,79 @@
+//! Clocks that are wrong: a library that is preloaded into a server or a host.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::host::HostOptions;
+use crate::redis::RedisOptions;
+
+/// A library that shifts the clock of a process.
+#[derive(Debug)]
+pub struct Skewed {
+    library: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Skewed {
+    /// Built anew.
+    ///
+    /// # Panics
+    ///
+    /// If there is no C compiler.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it builds a library")]
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let library = dir.path().join("skew.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/harness/skew.c");
+        // Rust links with a C compiler, so there is one.
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(source)
+            .status()
+            .expect("there is a C compiler");
+        assert!(built.success());
+        Self { library, _dir: dir }
+    }
+
+    /// A server whose clock is wrong by as many seconds as [`Skewed::set`] says, at any time.
+    #[must_use]
+    pub fn server(&self) -> RedisOptions {
+        self.set(0);
+        let library = self.library.display().to_string();
+        RedisOptions::default()
+            .variable("LD_PRELOAD", &library)
+            .variable("TEST_CLOCK_FILE", &self.clock().display().to_string())
+    }
+
+    /// Let the clock of that server be wrong by so many seconds.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn set(&self, seconds: i64) {
+        let clock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.clock());
+        // In place: the server has mapped this very file.
+        clock
+            .and_then(|mut clock| clock.write_all(&seconds.to_ne_bytes()))
+            .expect("the clock can be set");
+    }
+
+    fn clock(&self) -> PathBuf {
+        self.library.with_file_name("clock")
+    }
+
+    /// This host, with a clock that is wrong by so many hours.
+    #[must_use]
+    pub fn turn(&self, host: HostOptions, hours: i64) -> HostOptions {
+        let library = self.library.display().to_string();
+        host.variable("LD_PRELOAD", &library)
+            .variable("TEST_CLOCK_SKEW", &(hours * 3600).to_string())
+    }
+}
