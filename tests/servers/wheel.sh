@@ -12,6 +12,8 @@ version=$2 python=$3 abi=$4 platform=$5 hash=$6 program=$7
 set +f
 home=$dir/$name-$version
 if [ ! -e "$home/.whole" ]; then
+  python3 -m pip --version >/dev/null 2>&1 || {
+    echo "pip is missing: run \`sudo apt-get install python3-pip\`, then make again" >&2; exit 1; }
   rm -rf "$home"
   mkdir -p "$home/wheel"
   echo "$name==$version --hash=sha256:$hash" > "$home/requirements.txt"
