@@ -15,7 +15,7 @@ use redis::{AsyncConnectionConfig, Client, RedisResult, Value};
 use tempfile::TempDir;
 
 /// For how long anything that a test waits for may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How the server is started.
 #[derive(Clone, Debug, Default)]

@@ -272,7 +272,7 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
 #[tokio::test]
 async fn no_attempt_starts_on_an_expired_lease() {
     let mut scene = Scene::new().await;
-    let options = scene.host().cap(5).flags("concurrency=1 min-idle=1s");
+    let options = scene.host().cap(5).flags("concurrency=1 min-idle=3s");
     let (paused, slow) = scene.host_with_a_buffer(&options).await;
     paused.pause().await;
     // Redis has now carried out the last request of the paused host.

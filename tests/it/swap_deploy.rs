@@ -689,7 +689,7 @@ async fn a_deploy_that_waits_ends_with_the_verdict_of_all_hosts() {
     // A canary that nobody gives messages is on trial for long.
     let options = scene.accepting().flags("canary=50% canary-window=1h");
     let host = options.ready().await;
-    let undecided = wait(&scripted("two"), "--wait=4s");
+    let undecided = wait(&scripted("two"), "--wait=8s");
     assert_eq!(undecided.code, 75, "{undecided:?}");
     let json = undecided.json();
     assert!(
