@@ -13,6 +13,8 @@ use crate::telemetry::otlp::dropped;
 const BATCH_MAX: usize = 512;
 /// How long the first record of a request waits for others.
 const DELAY: Duration = Duration::from_secs(1);
+/// How often the queue is looked at meanwhile: it holds more than what comes within this time.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The pauses before a request is tried again. After them it is dropped.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(250),
@@ -53,16 +55,17 @@ impl Exporter {
                 if queue.recv_many(&mut batch, BATCH_MAX).await == 0 {
                     return;
                 }
-                let full = async {
-                    while batch.len() < BATCH_MAX {
-                        let room = BATCH_MAX - batch.len();
-                        if queue.recv_many(&mut batch, room).await == 0 {
-                            return;
-                        }
-                    }
-                };
-                // What has come until then is sent.
-                let _is_full = tokio::time::timeout(DELAY, full).await.is_ok();
+                // It looks now and then: a task that waits for each record is woken by each, and a wake-up costs
+                // the attempt more than its span.
+                let since = Instant::now();
+                while batch.len() + queue.len() < BATCH_MAX && since.elapsed() < DELAY {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                while batch.len() < BATCH_MAX
+                    && let Ok(next) = queue.try_recv()
+                {
+                    batch.push(next);
+                }
             };
             tokio::select! {
                 biased;
