@@ -17,8 +17,9 @@ use crate::ui::{Trials, Ui};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 One page without outside resources. Without a token it only reads. With a token
-it can also replay, purge and try dead letters, pause and resume queues, promote,
-roll back and set policies: each action is confirmed by a person and logged.
+it can also replay, purge and try dead letters, pause and resume queues,
+promote, roll back and set policies: a person confirms each action, and it is
+logged.
 A dead letter is tried with a handler of `--try` only; that writes nothing.
 A host serves the same with `--admin ADDRESS --ui`.
 
