@@ -518,7 +518,7 @@ impl Collected {
     }
 
     /// The process.
-    /// Which collector gets what; `None` = there is none.
+    /// The collector of telemetry, and what it gets; `None` = no collector.
     pub(super) fn check_telemetry(&mut self) -> Option<otlp::Settings> {
         self.check(self.kind(), &[&telemetry::SECTION]);
         let headers = self.headers_file();

@@ -266,7 +266,7 @@ impl Value for Endpoint {
     fn parse(text: &str) -> Result<Self, Invalid> {
         let hint = "it looks like `http://localhost:4317` or `https://collector.example.com`";
         let url = Url::parse(text);
-        let url = url.map_err(|error| Invalid::new(format!("is no URL: {error}")).hint(hint))?;
+        let url = url.map_err(|error| Invalid::new(format!("is not a URL: {error}")).hint(hint))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Invalid::new("holds a user or a password")
                 .hint("write what the collector needs into `otlp.headers_file`"));
@@ -278,7 +278,7 @@ impl Value for Endpoint {
         }
         let uri = url.as_str().parse();
         uri.map(Self)
-            .map_err(|error| Invalid::new(format!("is no URL: {error}")).hint(hint))
+            .map_err(|error| Invalid::new(format!("is not a URL: {error}")).hint(hint))
     }
 
     fn show(&self) -> String {

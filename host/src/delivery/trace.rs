@@ -67,7 +67,7 @@ impl Trace {
         })
     }
 
-    /// Whether whoever sent the message records this trace.
+    /// Whether the sender of the message records this trace.
     pub fn is_sampled(&self) -> bool {
         self.is_sampled
     }

@@ -139,29 +139,31 @@ impl StreamQueue {
         next_due(script, &wait)
     }
 
-    /// Whether no consumer of the group holds anything, so that a scan for orphans finds none. This is
-    /// believed for a while: what is delivered meanwhile is no orphan before `min_idle` has passed.
-    pub(super) async fn nothing_is_pending(&self) -> Result<bool, Error> {
+    /// `None` if no consumer of the group holds anything, so that a scan for orphans finds none. The answer
+    /// holds for a while: a later delivery is not an orphan before `min_idle` has passed.
+    /// Otherwise returns the consumers.
+    pub(super) async fn holders(&self) -> Result<Option<Vec<(Bytes, u64)>>, Error> {
         let believed = UNHELD_BELIEVED.min(self.options.min_idle / 6);
         let unheld = || self.unheld.lock().unwrap_or_else(PoisonError::into_inner);
         if unheld().is_some_and(|at| at.elapsed() < believed) {
-            return Ok(true);
+            return Ok(None);
         }
         let at = Instant::now();
         let consumers = self.consumers().await?;
         let is_none = consumers.iter().all(|(_, pending)| *pending == 0);
         *unheld() = is_none.then_some(at);
-        Ok(is_none)
+        Ok((!is_none).then_some(consumers))
     }
 
     /// Claim deliveries that other consumers have held for `min_idle` without renewing them.
     pub(super) async fn claim_from_others(
         &self,
+        consumers: Vec<(Bytes, u64)>,
         max: usize,
         taken: &mut Taken,
     ) -> Result<(), Error> {
         let script = Script::Orphans;
-        let mut others = self.other_consumers().await?;
+        let mut others = self.others_among(consumers);
         self.base.rotate(&mut others);
         for names in others.chunks(CONSUMERS_PER_CALL).take(CALLS_PER_SCAN) {
             let Some(bytes) = self.room(max, taken) else {
@@ -182,12 +184,11 @@ impl StreamQueue {
     }
 
     /// Consumers with something pending, other than this host and the one of parked deliveries.
-    async fn other_consumers(&self) -> Result<Vec<Bytes>, Error> {
-        let mut others = self.consumers().await?;
-        others.retain(|(name, pending)| {
+    fn others_among(&self, consumers: Vec<(Bytes, u64)>) -> Vec<Bytes> {
+        let others = consumers.into_iter().filter(|(name, pending)| {
             *pending > 0 && name != &self.base.consumer && name != PARKED_CONSUMER
         });
-        Ok(others.into_iter().map(|(name, _)| name).collect())
+        others.map(|(name, _)| name).collect()
     }
 
     /// The consumers of the group, and how much is pending for each.

@@ -445,16 +445,24 @@ impl Queue for StreamQueue {
         if max == 0 {
             return Ok(taken);
         }
-        if self.nothing_is_pending().await? || !self.base.terms.stay(&self.base.commands).await? {
+        let Some(consumers) = self.holders().await? else {
+            return Ok(taken);
+        };
+        if !self.base.terms.stay(&self.base.commands).await? {
             return Ok(taken);
         }
+        let mut known = Some(consumers);
         self.adopt_own(max, holds, &mut taken).await?;
         let until = Instant::now() + SCAN_TIME;
         let mut found = true;
         while found {
             let (before, sent) = (taken.claims.len(), Instant::now());
             let scanned = async {
-                self.claim_from_others(max, &mut taken).await?;
+                let consumers = match known.take() {
+                    Some(consumers) => consumers,
+                    None => self.consumers().await?,
+                };
+                self.claim_from_others(consumers, max, &mut taken).await?;
                 self.count_from_now(&mut taken).await?;
                 self.sweep_parked(max, &mut taken).await
             };

@@ -63,7 +63,7 @@ pub enum Protocol {
     Http,
 }
 
-/// Which collector gets what.
+/// The collector, and what it gets.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The URL of the collector: `http` or `https`. For HTTP, the paths `/v1/...` are added.
