@@ -9,11 +9,11 @@ use super::message::{Headers, TRACEPARENT};
 /// The most steps of an attempt that are kept.
 const STEPS_MAX: usize = 64;
 
-/// The ids of a valid `traceparent`: hexadecimal digits, so harmless wherever they are written.
+/// The ids of a valid `traceparent`. None of them is zero.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Trace {
-    trace_id: [u8; 32],
-    span_id: [u8; 16],
+    trace_id: u128,
+    span_id: u64,
     is_sampled: bool,
 }
 
@@ -21,8 +21,8 @@ impl Trace {
     /// The span with these ids, none of which is zero.
     pub fn new(trace_id: u128, span_id: u64, is_sampled: bool) -> Self {
         Self {
-            trace_id: hexadecimal(&trace_id.to_be_bytes()),
-            span_id: hexadecimal(&span_id.to_be_bytes()),
+            trace_id,
+            span_id,
             is_sampled,
         }
     }
@@ -30,10 +30,7 @@ impl Trace {
     /// Another span of the same trace.
     #[must_use]
     pub fn with_span(&self, span_id: u64) -> Self {
-        Self {
-            span_id: hexadecimal(&span_id.to_be_bytes()),
-            ..*self
-        }
+        Self { span_id, ..*self }
     }
 
     /// The trace of a message with these headers.
@@ -50,20 +47,14 @@ impl Trace {
         let dashes = [2, 35, 52]
             .iter()
             .all(|at| traceparent.get(*at) == Some(&b'-'));
-        let flags = traceparent.get(53..55)?;
-        let trace_id = digits(traceparent.get(3..35)?)?;
-        let span_id = digits(traceparent.get(36..52)?)?;
-        let is_hex = |part| digits::<2>(part).is_some();
-        let low = flags
-            .get(1)
-            .and_then(|digit| char::from(*digit).to_digit(16));
-        let is_sampled = low.is_some_and(|low| low & 1 == 1);
-        let is_null = |id: &[u8]| id.iter().all(|digit| *digit == b'0');
-        let valid = whole && dashes && version != b"ff" && is_hex(version) && is_hex(flags);
-        (valid && !is_null(&trace_id) && !is_null(&span_id)).then_some(Self {
+        let trace_id = hexadecimal(traceparent.get(3..35)?)?;
+        let span_id = u64::try_from(hexadecimal(traceparent.get(36..52)?)?).ok()?;
+        let flags = hexadecimal(traceparent.get(53..55)?)?;
+        let valid = whole && dashes && version != b"ff" && hexadecimal(version).is_some();
+        (valid && trace_id != 0 && span_id != 0).then_some(Self {
             trace_id,
             span_id,
-            is_sampled,
+            is_sampled: flags & 1 == 1,
         })
     }
 
@@ -74,22 +65,22 @@ impl Trace {
 
     /// The trace's id as a number.
     pub fn trace_number(&self) -> u128 {
-        u128::from_str_radix(self.trace_id(), 16).unwrap_or_default()
+        self.trace_id
     }
 
     /// The id of the span as a number.
     pub fn span_number(&self) -> u64 {
-        u64::from_str_radix(self.span_id(), 16).unwrap_or_default()
+        self.span_id
     }
 
     /// The trace's id: 32 hexadecimal digits.
-    pub fn trace_id(&self) -> &str {
-        std::str::from_utf8(&self.trace_id).unwrap_or_default()
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace_id)
     }
 
     /// The id of the span in which the message was sent: 16 hexadecimal digits.
-    pub fn span_id(&self) -> &str {
-        std::str::from_utf8(&self.span_id).unwrap_or_default()
+    pub fn span_id(&self) -> String {
+        format!("{:016x}", self.span_id)
     }
 }
 
@@ -230,21 +221,16 @@ impl AttemptSpan {
     }
 }
 
-fn hexadecimal<const BYTES: usize, const DIGITS: usize>(bytes: &[u8; BYTES]) -> [u8; DIGITS] {
-    const DIGIT: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [b'0'; DIGITS];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGIT[usize::from(byte >> 4)];
-        pair[1] = DIGIT[usize::from(byte & 15)];
-    }
-    text
-}
-
-fn digits<const N: usize>(part: &[u8]) -> Option<[u8; N]> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    part.try_into()
-        .ok()
-        .filter(|part: &[u8; N]| part.iter().all(is_digit))
+/// The number that these lower-case hexadecimal digits write: at most 32 of them.
+fn hexadecimal(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some((number << 4) | u128::from(value))
+    })
 }
 
 #[cfg(test)]

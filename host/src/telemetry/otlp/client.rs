@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Scheme};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -112,7 +112,11 @@ impl Client {
     /// # Errors
     /// The certificates cannot be read.
     pub(super) fn new(settings: &Settings) -> Result<Self, String> {
-        let mut config = tls::config(settings.ca.as_deref())?;
+        let encrypted = settings.endpoint.scheme() == Some(&Scheme::HTTPS);
+        let mut config = match encrypted || settings.ca.is_some() {
+            true => tls::config(settings.ca.as_deref())?,
+            false => tls::unused()?,
+        };
         // The connector offers what it can speak.
         config.alpn_protocols.clear();
         let connector = HttpsConnectorBuilder::new()

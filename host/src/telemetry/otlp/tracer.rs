@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use crate::delivery::message::Message;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
@@ -64,14 +64,8 @@ impl Sampler {
 
 /// The trace of a message that came without one: the same for every attempt at it, on every host.
 fn own_trace(message: &Message) -> u128 {
-    let digest = Sha256::new()
-        .chain_update(message.queue.as_bytes())
-        .chain_update([0])
-        .chain_update(message.id.as_bytes())
-        .finalize();
-    let bytes: [u8; 32] = digest.into();
-    let id = bytes.iter().take(16);
-    id.fold(0, |id, byte| (id << 8) | u128::from(*byte)).max(1)
+    let seed = xxh3_64(message.queue.as_bytes());
+    xxh3_128_with_seed(message.id.as_bytes(), seed).max(1)
 }
 
 /// An attempt that has begun.
