@@ -262,7 +262,10 @@ async fn a_stream_deleted_under_load_is_made_again() {
     .await;
     host.recovers().await;
     // Without parked messages, the histogram has one observation for each claim.
-    accounts_for_all_it_claimed(&host, || host.metrics.queue_wait_seconds.count()).await;
+    accounts_for_all_it_claimed(&host, || {
+        host.metrics.queue_wait_seconds.durations().count()
+    })
+    .await;
     assert!(host.metrics.trimmed_pending.get() < lost.messages.len() as u64);
     let before = host.metrics.summary();
     let after = scene.load(MIXED, 70).await;

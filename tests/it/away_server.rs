@@ -75,7 +75,10 @@ async fn a_server_restarted_without_its_data_gets_a_new_group() {
     // The started messages are acknowledged. The others are lost with the data, and counted.
     let acked = host.metrics.summary().acked;
     let lost = host.metrics.trimmed_pending.get();
-    assert_eq!(acked + lost, host.metrics.queue_wait_seconds.count());
+    assert_eq!(
+        acked + lost,
+        host.metrics.queue_wait_seconds.durations().count()
+    );
     assert!(acked >= 16, "{acked}");
     let load = scene.load(MIXED, 70).await;
     eventually("the later messages are settled", async || {

@@ -77,6 +77,28 @@ async fn a_queue_is_listed_with_what_it_holds_and_who_serves_it(kind: Kind) {
     assert!(text.contains("no hosts"), "{text}");
 }
 
+/// Nine of ten attempts are quick: the average and the 99th percentile tell them from the slow ones.
+#[tokio::test]
+async fn how_long_attempts_take_is_listed() {
+    let scene = Scene::new(Kind::Stream).await;
+    let url = scene.server.url();
+    let options = scene.binary().flags("concurrency=1 prefetch=1");
+    let _host = options.ready().await;
+    let mut last = Value::Null;
+    eventually("attempts are measured", async || {
+        for number in 0..20 {
+            let slow = number % 10 == 0;
+            scene.send(if slow { "sleep:200" } else { "ack" }).await;
+        }
+        last = queues(&url, &[]).pop().unwrap_or_default();
+        // A window may hold few of them.
+        let (average, most) = (last["run_ms"].as_f64(), last["run_p99_ms"].as_f64());
+        most.is_some_and(|most| most > 100.0)
+            && average.is_some_and(|average| average > 0.0 && average < 100.0)
+    })
+    .await;
+}
+
 /// The parts of a queue are seen together: a host serves one of them, the other one is not served now.
 #[tokio::test]
 async fn inspect_and_watch_take_a_pattern() {

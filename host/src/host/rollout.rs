@@ -124,6 +124,7 @@ impl Rollout {
             attempts_per_second: None,
             in_flight: 0,
             run_ms: None,
+            run_p99_ms: None,
             not_ready: Vec::new(),
             rules: Vec::new(),
             rules_refused: None,
@@ -140,10 +141,7 @@ impl Rollout {
         let counted = move || Counted {
             attempts: metrics.attempts_ended(),
             in_flight: u64::try_from(metrics.in_flight.get()).unwrap_or_default(),
-            runs: (
-                metrics.handler_seconds.count(),
-                metrics.handler_seconds.sum(),
-            ),
+            runs: metrics.handler_seconds.durations(),
         };
         tokio::spawn(publish_host(
             store,

@@ -109,6 +109,8 @@ pub struct QueueSeen {
     pub in_flight: u64,
     /// How long attempts took lately, in milliseconds: the slowest host's average.
     pub run_ms: Option<f64>,
+    /// What 99 of 100 attempts lately did not exceed, in milliseconds: that of the slowest host.
+    pub run_p99_ms: Option<f64>,
     /// Where dead letters go.
     pub dead_letter_key: Option<String>,
     /// How many there are.
@@ -179,6 +181,7 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         attempts_per_second: rates.reduce(|a, b| a + b),
         in_flight: hosts.iter().map(|host| host.in_flight).sum(),
         run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),
+        run_p99_ms: (hosts.iter().filter_map(|host| host.run_p99_ms)).reduce(f64::max),
         dead_letter_key: dead_letter,
         dead_letters: report.dead_letters,
         seen_ms: queue.seen_ms,

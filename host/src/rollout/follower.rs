@@ -27,6 +27,7 @@ use crate::rollout::store::{Action, Fetched, Requested, Store, Stored};
 use crate::rollout::verify::Step;
 use crate::rollout::versions::{Kept, Origin, Rejected, Version, Versions};
 use crate::telemetry::health::{Cause, Health};
+use crate::telemetry::histogram::Durations;
 use crate::telemetry::status::{ActiveRule, Status};
 use crate::telemetry::versions::VersionsSeen;
 use crate::telemetry::wall_clock_ms;
@@ -347,6 +348,9 @@ pub struct HostSeen {
     /// How long attempts took lately on average, in milliseconds; `None` = there were none.
     #[serde(default)]
     pub run_ms: Option<f64>,
+    /// What 99 of 100 attempts lately did not exceed, in milliseconds; `None` = there were none.
+    #[serde(default)]
+    pub run_p99_ms: Option<f64>,
     /// The reasons why the host is not ready; empty = it is ready.
     pub not_ready: Vec<String>,
     /// The live settings that the host goes by; empty if it is too old to say them.
@@ -407,6 +411,7 @@ pub async fn publish_host(
         rate.at(counts);
         host.attempts_per_second = rate.per_second;
         host.run_ms = rate.run_ms;
+        host.run_p99_ms = rate.run_p99_ms;
         host.handler = seen.borrow_and_update().clone();
         host.at_ms = wall_clock_ms();
         let reasons = health.impediments();
@@ -456,8 +461,8 @@ pub struct Counted {
     pub attempts: u64,
     /// Attempts that run now.
     pub in_flight: u64,
-    /// Attempts whose time was measured, and how long they took together.
-    pub runs: (u64, Duration),
+    /// How long attempts took.
+    pub runs: Durations,
 }
 
 /// How fast counts grow.
@@ -467,6 +472,7 @@ struct Rate {
     counts: Counted,
     per_second: Option<f64>,
     run_ms: Option<f64>,
+    run_p99_ms: Option<f64>,
 }
 
 impl Rate {
@@ -476,6 +482,7 @@ impl Rate {
             counts,
             per_second: None,
             run_ms: None,
+            run_p99_ms: None,
         }
     }
 
@@ -488,9 +495,10 @@ impl Rate {
         let one_digit = |number: f64| (number * 10.0).round() / 10.0;
         let more = counts.attempts.saturating_sub(self.counts.attempts) as f64;
         self.per_second = Some(one_digit(more / elapsed.as_secs_f64()));
-        let runs = counts.runs.0.saturating_sub(self.counts.runs.0);
-        let took = counts.runs.1.saturating_sub(self.counts.runs.1);
-        self.run_ms = (runs > 0).then(|| one_digit(took.as_secs_f64() * 1_000.0 / runs as f64));
+        let runs = counts.runs.since(&self.counts.runs);
+        let millis = |took: Duration| took.as_micros() as f64 / 1_000.0;
+        self.run_ms = runs.average().map(millis);
+        self.run_p99_ms = runs.quantile(0.99).map(millis);
         self.at = Instant::now();
         self.counts = counts;
     }

@@ -34,6 +34,54 @@ const BOUNDS_NS: [u64; 22] = [
     60_000_000_000,
 ];
 
+/// What a histogram has counted up to a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Durations {
+    buckets: [u64; BOUNDS_NS.len() + 1],
+    sum: Duration,
+}
+
+impl Durations {
+    /// Those since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut more = *self;
+        for (now, then) in more.buckets.iter_mut().zip(earlier.buckets) {
+            *now = now.saturating_sub(then);
+        }
+        more.sum = more.sum.saturating_sub(earlier.sum);
+        more
+    }
+
+    /// How many there are: the sum of the buckets, so that both agree in one scrape.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Their average; `None` = there are none.
+    pub fn average(&self) -> Option<Duration> {
+        let count = self.count();
+        (count > 0).then(|| self.sum.div_f64(count as f64))
+    }
+
+    /// What this share of them, from 0 to 1, does not exceed; `None` = there are none. It is exact at the bounds of
+    /// the buckets, and a straight line between them. Those beyond the last bound count as the last bound.
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let count = self.count();
+        let rank = share * count as f64;
+        let (mut below, mut lower) = (0, 0);
+        for (bound, bucket) in BOUNDS_NS.iter().zip(self.buckets) {
+            let within = (rank - below as f64) / bucket as f64;
+            if bucket > 0 && within <= 1.0 {
+                let width = Duration::from_nanos(bound - lower);
+                return Some(Duration::from_nanos(lower) + width.mul_f64(within.max(0.0)));
+            }
+            (below, lower) = (below + bucket, *bound);
+        }
+        (count > 0).then(|| Duration::from_nanos(lower))
+    }
+}
+
 /// Durations by bucket. Observations from many threads are cheap. A scrape may see an observation
 /// in its bucket a moment before it sees it in the sum.
 #[derive(Debug, Default)]
@@ -51,14 +99,12 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// The number of durations.
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).sum()
-    }
-
-    /// The sum of the durations.
-    pub fn sum(&self) -> Duration {
-        Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
+    /// What was counted so far.
+    pub fn durations(&self) -> Durations {
+        Durations {
+            buckets: std::array::from_fn(|at| self.buckets[at].load(Ordering::Relaxed)),
+            sum: Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed)),
+        }
     }
 }
 
@@ -68,12 +114,10 @@ impl EncodeMetric for Histogram {
             .iter()
             .map(|ns| Duration::from_nanos(*ns).as_secs_f64())
             .chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds
-            .zip(self.buckets.iter().map(|b| b.load(Ordering::Relaxed)))
-            .collect();
-        // The count is the sum of the buckets just read: both must agree in one scrape.
-        let count = buckets.iter().map(|(_, count)| count).sum();
-        encoder.encode_histogram::<NoLabelSet>(self.sum().as_secs_f64(), count, &buckets, None)
+        let durations = self.durations();
+        let buckets: Vec<(f64, u64)> = bounds.zip(durations.buckets).collect();
+        let (sum, count) = (durations.sum.as_secs_f64(), durations.count());
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
     fn metric_type(&self) -> MetricType {
@@ -92,19 +136,40 @@ mod tests {
         histogram.observe(Duration::from_micros(10));
         histogram.observe(Duration::from_nanos(10_001));
         histogram.observe(Duration::from_secs(61));
-        let counts: Vec<u64> = histogram
-            .buckets
-            .iter()
-            .map(|b| b.load(Ordering::Relaxed))
-            .collect();
-        assert_eq!(counts[0], 2);
-        assert_eq!(counts[1], 1);
-        assert_eq!(counts[BOUNDS_NS.len()], 1);
-        assert_eq!(histogram.count(), 4);
+        let durations = histogram.durations();
+        assert_eq!(durations.buckets[0], 2);
+        assert_eq!(durations.buckets[1], 1);
+        assert_eq!(durations.buckets[BOUNDS_NS.len()], 1);
+        assert_eq!(durations.count(), 4);
         assert_eq!(
-            histogram.sum(),
+            durations.sum,
             Duration::from_secs(61) + Duration::from_nanos(20_001)
         );
+    }
+
+    #[test]
+    fn a_quantile_is_of_the_durations_since_a_moment() {
+        let histogram = Histogram::default();
+        let none = histogram.durations();
+        assert_eq!((none.average(), none.quantile(0.99)), (None, None));
+        histogram.observe(Duration::from_secs(61));
+        let slowest = histogram.durations();
+        assert_eq!(slowest.quantile(0.5), Some(Duration::from_secs(60)));
+        // 98 of them take at most 10 us, and two at most 5 ms.
+        for _ in 0..98 {
+            histogram.observe(Duration::from_micros(10));
+        }
+        for _ in 0..2 {
+            histogram.observe(Duration::from_millis(5));
+        }
+        let since = histogram.durations().since(&slowest);
+        assert_eq!(since.average(), Some(Duration::from_nanos(109_800)));
+        let us = |us| Some(Duration::from_micros(us));
+        assert_eq!(since.quantile(0.0), us(0));
+        assert_eq!(since.quantile(0.49), us(5));
+        assert_eq!(since.quantile(0.98), us(10));
+        assert_eq!(since.quantile(0.99), us(3_750));
+        assert_eq!(since.quantile(1.0), us(5_000));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub(super) struct Point {
     dead: Option<u64>,
     rate: Option<f64>,
     run_ms: Option<f64>,
+    run_p99_ms: Option<f64>,
 }
 
 /// Names a queue: its key and its group.
@@ -113,6 +114,7 @@ impl State {
                 dead: queue.dead_letters,
                 rate: queue.attempts_per_second,
                 run_ms: queue.run_ms,
+                run_p99_ms: queue.run_p99_ms,
             });
             if points.len() > POINTS_MAX {
                 points.pop_front();
