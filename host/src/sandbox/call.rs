@@ -161,7 +161,7 @@ impl Loaded {
         live.store.set_epoch_deadline(1);
         slot.meter.begin();
         let running = async {
-            let handle = live.handle(self).await?;
+            let handle = live.handle().await?;
             handle.call(&mut live.store, messages).await
         };
         let end = supervise(running, &slot.meter, deadline).await;

@@ -1,12 +1,13 @@
 //! The wasmtime engine: compiler settings, memory allocation and interruption of guests.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy,
+    Config, Enabled, Engine, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy,
     PoolingAllocationConfig, ResourcesRequired, Strategy,
 };
 
@@ -48,9 +49,15 @@ const ON_DEMAND_GUARD: u64 = 64 << 10;
 /// thread for this long. An epoch costs some microseconds.
 const BUSY_TICK: Duration = Duration::from_millis(2);
 
-/// An engine that runs guests.
+/// The most engines of a handler: each has a copy of its code.
+const ENGINES_MAX: usize = 8;
+
+/// Engines that run guests.
 pub(super) struct Built {
-    pub(super) engine: Engine,
+    /// At least one.
+    pub(super) engines: Vec<Engine>,
+    /// The most instances of each.
+    pub(super) room: usize,
     pub(super) pooling: bool,
     pub(super) pace: Arc<Pace>,
 }
@@ -90,7 +97,7 @@ pub(super) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Res
         .async_stack_size(limits.stack.saturating_add(HOST_STACK))
         // A `memory.copy` cannot be interrupted; 32-bit memories bound its duration.
         .wasm_memory64(false)
-        .wasm_backtrace_max_frames(std::num::NonZero::new(BACKTRACE_FRAMES))
+        .wasm_backtrace_max_frames(NonZero::new(BACKTRACE_FRAMES))
         .memory_guaranteed_dense_image_size(IMAGE_MAX)
         .module_version(ModuleVersionStrategy::Custom(
             super::WASMTIME_VERSION.to_owned(),
@@ -109,24 +116,41 @@ pub(super) fn compiler(settings: &Settings, allocation: Allocation) -> wasmtime:
     Engine::new(&base(settings, allocation)?)
 }
 
-/// An engine for `settings.concurrency` instances that need `required`.
-pub(super) fn runner(
+/// Engines for `settings.concurrency` instances that need `required`: one for each core, or one alone if the
+/// address space has no room for more.
+pub(super) fn runners(
     settings: &Settings,
     allocation: Allocation,
     required: &ResourcesRequired,
 ) -> wasmtime::Result<Built> {
-    let mut config = base(settings, allocation)?;
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let most = cores.min(settings.concurrency).clamp(1, ENGINES_MAX);
     let pooling = allocation == Allocation::Auto;
-    if pooling {
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(
-            settings, required,
-        )));
-    }
-    let engine = Engine::new(&config)?;
     let pace = Arc::default();
-    tick(&engine, &pace)?;
+    if !pooling {
+        let engines = vec![Engine::new(&base(settings, allocation)?)?];
+        tick(&engines, &pace)?;
+        return Ok(Built {
+            engines,
+            room: usize::MAX,
+            pooling,
+            pace,
+        });
+    }
+    let pooled = |count: usize| {
+        let room = settings.concurrency.div_ceil(count);
+        let mut config = base(settings, allocation)?;
+        let pool = pool(settings, room, required);
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        let engines = (0..count).map(|_| Engine::new(&config));
+        let engines = engines.collect::<wasmtime::Result<Vec<_>>>()?;
+        Ok::<_, wasmtime::Error>((engines, room))
+    };
+    let (engines, room) = pooled(most).or_else(|_| pooled(1))?;
+    tick(&engines, &pace)?;
     Ok(Built {
-        engine,
+        engines,
+        room,
         pooling,
         pace,
     })
@@ -138,12 +162,9 @@ pub(super) fn pool_of_one(
     allocation: Allocation,
     required: &ResourcesRequired,
 ) -> wasmtime::Result<Engine> {
-    let one = Settings {
-        concurrency: 1,
-        ..settings.clone()
-    };
     let mut config = base(settings, allocation)?;
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(&one, required)));
+    let pool = pool(settings, 1, required);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     Engine::new(&config)
 }
 
@@ -159,8 +180,13 @@ pub(super) fn slots(concurrency: usize) -> u32 {
         .saturating_add(SPARE_SLOTS)
 }
 
-fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationConfig {
-    let slots = slots(settings.concurrency);
+/// A pool for so many attempts at a time.
+fn pool(
+    settings: &Settings,
+    concurrency: usize,
+    required: &ResourcesRequired,
+) -> PoolingAllocationConfig {
+    let slots = slots(concurrency);
     let scans = settings.variation != Some(Variation::NoPagemapScan)
         && PoolingAllocationConfig::is_pagemap_scan_available();
     let (memory_kept, table_kept) = match settings.variation {
@@ -189,20 +215,24 @@ fn pool(settings: &Settings, required: &ResourcesRequired) -> PoolingAllocationC
     pool
 }
 
-/// Start the thread that advances the engine's epoch every [`TICK`], or every [`BUSY_TICK`] while
-/// guests run. The thread ends when the engine is dropped.
-fn tick(engine: &Engine, pace: &Arc<Pace>) -> wasmtime::Result<()> {
-    let engine = engine.weak();
+/// Start the thread that advances the epoch of the engines every [`TICK`], or every [`BUSY_TICK`] while
+/// guests run. The thread ends when the engines are dropped.
+fn tick(engines: &[Engine], pace: &Arc<Pace>) -> wasmtime::Result<()> {
+    let engines: Vec<_> = engines.iter().map(Engine::weak).collect();
     let pace = Arc::clone(pace);
     thread::Builder::new()
         .name("epoch".to_owned())
         .spawn(move || {
-            while let Some(engine) = engine.upgrade() {
-                engine.increment_epoch();
-                // Not held during the sleep, so that the last engine can be dropped meanwhile.
-                drop(engine);
+            // None is held during the sleep, so that the last one can be dropped meanwhile.
+            while advance(&engines) {
                 thread::sleep(pace.next());
             }
         })?;
     Ok(())
+}
+
+/// Advance the epoch of the engines that still exist. False: there are none.
+fn advance(engines: &[EngineWeak]) -> bool {
+    let engines = engines.iter().filter_map(EngineWeak::upgrade);
+    engines.map(|engine| engine.increment_epoch()).count() > 0
 }

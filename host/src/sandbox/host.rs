@@ -35,8 +35,8 @@ const PROGRAM_NAME: &str = "handler";
 /// The most handles of an instance that may open files.
 const FILES_OPEN: usize = 64;
 
-/// Data that all instances of a handler share.
-#[derive(Debug)]
+/// Data that all instances of a handler share. Each runner has a copy.
+#[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) digest: Arc<str>,

@@ -13,6 +13,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store};
 use super::host::{Attempt, Host, store};
 use super::load::Loaded;
 use super::meter::Meter;
+use super::runner::Reserved;
 use super::settings::Reuse;
 use super::supervise::drop_caught;
 use super::world::Handle;
@@ -107,12 +108,15 @@ pub(super) struct Live {
     idle: Duration,
     /// The handler's generation: another handler must not reuse the instance.
     generation: u64,
+    /// Given back after the store is dropped.
+    runner: Reserved,
 }
 
 impl Live {
     pub(super) fn new(loaded: &Loaded, meter: &Arc<Meter>, attempt: Attempt, now: Instant) -> Self {
+        let runner = loaded.runners.reserve();
         Self {
-            store: store(&loaded.engine, &loaded.shared, meter, attempt),
+            store: store(&runner.engine, &runner.shared, meter, attempt),
             handle: None,
             served: 0,
             lifetime: loaded.reuse.lifetime(),
@@ -120,6 +124,7 @@ impl Live {
             used: now,
             idle: loaded.reuse.idle,
             generation: loaded.generation,
+            runner,
         }
     }
 
@@ -129,17 +134,17 @@ impl Live {
     }
 
     /// The handler's function. Makes the instance if necessary.
-    pub(super) async fn handle(&mut self, loaded: &Loaded) -> wasmtime::Result<Handle> {
+    pub(super) async fn handle(&mut self) -> wasmtime::Result<Handle> {
         if let Some(handle) = self.handle {
             return Ok(handle);
         }
         let instance = loop {
-            match loaded.pre.instantiate_async(&mut self.store).await {
+            match self.runner.pre.instantiate_async(&mut self.store).await {
                 Err(error) if error.is::<PoolConcurrencyLimitError>() => sleep(POOL_RETRY).await,
                 made => break made?,
             }
         };
-        let handle = loaded.export.function(&mut self.store, &instance)?;
+        let handle = self.runner.export.function(&mut self.store, &instance)?;
         self.handle = Some(handle);
         Ok(handle)
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, Instance, InstancePre};
+use wasmtime::component::{Component, Instance};
 
 use super::compile::{Start, Tried};
 use super::error::{LoadError, describe, display_name};
@@ -22,18 +22,17 @@ use super::host::{Host, Shared};
 use super::imports::linker;
 use super::log::Rate;
 use super::program::ExitCodes;
+use super::runner::{Runner, Runners};
 use super::settings::{Allocation, Reuse, Settings};
-use super::world::{self, Export, World};
+use super::world::{self, World};
 use super::{compile, declarations, engine, format};
 use crate::delivery::effect::Budget;
 use crate::regular_file;
 
 /// A handler that can be called.
 pub(super) struct Loaded {
-    pub(super) engine: wasmtime::Engine,
-    pub(super) pre: InstancePre<Host>,
-    pub(super) export: Export,
-    pub(super) shared: Arc<Shared>,
+    pub(super) runners: Runners,
+    pub(super) shared: Shared,
     pub(super) reuse: Reuse,
     /// Unique in this process.
     pub(super) generation: u64,
@@ -149,7 +148,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     // The pool is sized for this component, so its engine is made after the checks.
     let built = match &compiled.tried {
         Tried::NoPool(reason) => Err(reason.clone()),
-        _ => engine::runner(settings, allocation, &required).map_err(|error| describe(&error)),
+        _ => engine::runners(settings, allocation, &required).map_err(|error| describe(&error)),
     };
     let built = match built {
         Ok(built) => built,
@@ -171,16 +170,36 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         let one = engine::pool_of_one(settings, allocation, &required).map_err(unusable)?;
         artifact.load(&one).map_err(too_large)?;
     }
-    let component = artifact.load(&built.engine).map_err(too_large)?;
-    // The index of an export is valid for one loaded component only.
-    let export = world::probe(&built.engine, &component)
-        .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
-    let pre = linker(&built.engine, &settings.grants)
-        .map_err(unusable)?
-        .instantiate_pre(&component)
-        .map_err(|error| LoadError::WrongImport {
-            detail: describe(&error),
-        })?;
+    let exit_codes = program.as_ref().map(|(_, codes)| *codes);
+    let shared = Shared {
+        rate: Arc::new(Rate::new(&settings.limits)),
+        pace: built.pace,
+        limits: settings.limits.clone(),
+        grants: settings.grants.clone(),
+        budget: Budget::default(),
+        digest: name(&digest),
+        program,
+    };
+    let runner = |engine: wasmtime::Engine| {
+        let component = artifact.load(&engine).map_err(too_large)?;
+        let export = world::probe(&engine, &component)
+            .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
+        let pre = linker(&engine, &settings.grants)
+            .map_err(unusable)?
+            .instantiate_pre(&component)
+            .map_err(|error| LoadError::WrongImport {
+                detail: describe(&error),
+            })?;
+        Ok(Arc::new(Runner::new(engine, pre, export, &shared)))
+    };
+    let runners = Runners {
+        all: built
+            .engines
+            .into_iter()
+            .map(runner)
+            .collect::<Result<_, LoadError>>()?,
+        room: built.room,
+    };
     let loaded = Loaded {
         description: Description {
             interface: export.name.clone(),
@@ -196,20 +215,10 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             table_initial: required.max_initial_table_size.unwrap_or(0),
             pooling: built.pooling,
             start: compiled.start.clone(),
-            exit_codes: program.as_ref().map(|(_, codes)| *codes),
+            exit_codes,
         },
-        engine: built.engine,
-        pre,
-        export,
-        shared: Arc::new(Shared {
-            rate: Arc::new(Rate::new(&settings.limits)),
-            pace: built.pace,
-            limits: settings.limits.clone(),
-            grants: settings.grants.clone(),
-            budget: Budget::default(),
-            digest: name(&digest),
-            program,
-        }),
+        runners,
+        shared,
         reuse: Reuse::new(settings),
         generation: generation(),
     };
@@ -323,14 +332,15 @@ fn allow_files(settings: &Settings) -> Result<(), LoadError> {
 
 /// Make a trial instance.
 fn trial(loaded: &Loaded) -> Result<(), LoadError> {
-    let export = &loaded.export;
+    let runner = &loaded.runners.all[0];
+    let export = &runner.export;
     let look = |store: &mut Store<Host>, instance: &Instance| {
         export
             .function(store, instance)
             .map(drop)
             .map_err(|error| export.wrong_type(describe(&error)))
     };
-    let trial = async || make(&loaded.engine, &loaded.pre, &loaded.shared, look).await;
+    let trial = async || make(&runner.engine, &runner.pre, &runner.shared, look).await;
     on_own_thread("trial", trial)
         .map_err(|error| LoadError::Engine {
             detail: format!("the trial did not run: {error}"),

@@ -1,7 +1,7 @@
 //! Loads a component and calls it within limits. Only this module uses wasmtime.
 //!
-//! A [`Sandbox`] is one handler: a component that has passed every check, with its own engine and
-//! instance pool. A [`Slot`] runs one call at a time and keeps an instance for reuse; by default
+//! A [`Sandbox`] is one handler: a component that has passed every check, with its own engines and
+//! instance pools. A [`Slot`] runs one call at a time and keeps an instance for reuse; by default
 //! every call gets a fresh instance. A guest error becomes an
 //! [`Outcome`](crate::delivery::outcome::Outcome): [`Sandbox::call`] never fails.
 //!
@@ -11,7 +11,7 @@
 //! - `grants`: the imports that a handler may have. `imports`: links them, one file each. `outside`:
 //!   what grants do outside the sandbox, by a provider of the host. `wasi_http`: that interface on top
 //!   of it. `steps`: what a recorded attempt did.
-//! - `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
+//! - `runner`: one engine for each thread. `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
 //! - `program`: programs as handlers: `wasi:cli/run`, and modules with `_start`.
 //! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
 //!   `host`: the data of a store. `log`: the guest's output.
@@ -41,6 +41,7 @@ mod log;
 mod meter;
 mod outside;
 mod program;
+mod runner;
 mod settings;
 mod steps;
 mod supervise;

@@ -143,18 +143,18 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         Ok(required) => required,
         Err(error) => return Ok(Verdict::Untried(error.to_string())),
     };
-    let built = match engine::runner(&settings, allocation, &required) {
+    let built = match engine::runners(&settings, allocation, &required) {
         Ok(built) => built,
         Err(error) if allocation == Allocation::Auto => {
             return Ok(Verdict::NoPool(describe(&error)));
         }
         Err(error) => return Err(error),
     };
-    let again = match artifact.load(&built.engine) {
+    let again = match artifact.load(&built.engines[0]) {
         Ok(again) => again,
         Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };
-    let pre = match linker(&built.engine, &settings.grants)?.instantiate_pre(&again) {
+    let pre = match linker(&built.engines[0], &settings.grants)?.instantiate_pre(&again) {
         Ok(pre) => pre,
         Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };
@@ -171,7 +171,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         .enable_time()
         .build()?;
     runtime.block_on(one_instance(
-        &built.engine,
+        &built.engines[0],
         &pre,
         &shared,
         &mut meters,
