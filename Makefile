@@ -132,7 +132,7 @@ guest-rust-charge: $(GUEST_CHARGE)
 
 $(GUEST_CHARGE): $(wildcard guest-examples/rust-charge/src/*.rs guest-examples/rust-charge/wit/*.wit) \
   guest-examples/rust-charge/Cargo.toml wit/world.wit | setup-rust
-	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-charge/Cargo.toml \
+	+$(BESIDE) $(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust-charge/Cargo.toml \
 	  --target-dir guest-examples/rust/target
 
 test-guest-rust test-guest-rust-batch test-guest-rust-charge: test-guest-%: setup-rust
@@ -201,11 +201,11 @@ peer: setup-rust
 host: setup-rust
 	$(CARGO) build --release --locked -p hostler
 
-# The handler and the host are built at the same time. `make demo HOSTLER=/usr/bin/hostler` runs that binary, and
-# builds no other.
+# The handler and the host are built at the same time. The handler gets what the host leaves, above all while the last crate of
+# the host takes one core alone. `make demo HOSTLER=/usr/bin/hostler` runs that binary, and builds no other.
 HOSTLER ?=
 demo: setup
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) BESIDE="nice -n 10" $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
 	@echo "hostler: $(or $(HOSTLER),target/debug/hostler), $$($(or $(HOSTLER),target/debug/hostler) --version | head -n 1)"
 	@sh tests/demo/demo.sh $(or $(HOSTLER),target/debug/hostler) target/debug/payment-server $(GUEST_CHARGE)
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Measures what telemetry costs: CPU of the host in microseconds for each message, without a collector, and with one
-# and several shares of recorded messages. The least of alternating ROUNDS: what else the machine does only adds.
+# and several shares of recorded messages, in alternating ROUNDS. What else the machine does only adds: so the least counts,
+# and the median of the ratios within a round. REUSE=1: a fresh instance for each message.
 # telemetry.sh HOSTLER GUESTS
 set -eu
 
@@ -56,7 +57,7 @@ measure() { # NAME FLAG...
     "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', 'orders', '*', '_payload', '{\"id\":1}') end" 0 "$messages" > /dev/null
   redis-cli -p "$port" xgroup create orders bench 0 > /dev/null
   python3 - "$dir/$name" "$messages" "$hostler" run --redis "redis://127.0.0.1:$port" --stream orders --group bench \
-    --handler "$guests/ack.wasm" --reuse 1000 --until-empty --summary json --log-level warn "$@" <<'RUN'
+    --handler "$guests/ack.wasm" --reuse "${REUSE:-1000}" --until-empty --summary json --log-level warn "$@" <<'RUN'
 import resource, subprocess, sys
 out, messages, *command = sys.argv[1:]
 done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -79,9 +80,13 @@ for _ in $(seq "$rounds"); do
   measure all $otlp --otlp-sample=100%
 done
 
-echo "telemetry | CPU of the host for each message (us) | of that without"
+median() { sort -n | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
+
+echo "telemetry | CPU of the host for each message (us): least, median | of that without: least, median of the rounds"
 for name in off none one all; do
-  sort -n "$dir/$name" | head -n 1 > "$dir/least"
-  [ "$name" != off ] || cp "$dir/least" "$dir/base"
-  awk -v name="$name" -v base="$(cat "$dir/base")" '{ printf "%s | %.2f | %.1f %%\n", name, $1, $1 * 100 / base }' "$dir/least"
+  for of in "$dir/$name" "$dir/off"; do sort -n "$of" | head -n 1; done | paste -s > "$dir/least"
+  paste "$dir/$name" "$dir/off" | awk '{ print $1 / $2 * 100 }' | median > "$dir/ratio"
+  median < "$dir/$name" > "$dir/median"
+  paste "$dir/least" "$dir/median" "$dir/ratio" |
+    awk -v name="$name" '{ printf "%s | %.2f, %.2f | %.1f %%, %.1f %%\n", name, $1, $3, $1 / $2 * 100, $4 }'
 done

@@ -429,6 +429,22 @@ async fn sleeping_guests_occupy_no_thread() {
     assert!(started.elapsed() < one_after_the_other / 4);
 }
 
+/// A thread takes instances from the pools of the others when its own is full: one thread can use all of them.
+#[tokio::test]
+async fn one_thread_gets_an_instance_for_each_slot() {
+    const GUESTS: usize = 8;
+    let settings = Settings {
+        concurrency: GUESTS,
+        ..Settings::default()
+    };
+    let sandbox = Rig::scripted(&settings).sandbox;
+    let started = Instant::now();
+    let outcomes = at_once(&sandbox, GUESTS, "sleep:4000").await;
+    assert_eq!(outcomes, vec![Outcome::Ack; GUESTS]);
+    // Those that had to wait for an instance would end after twice the time.
+    assert!(started.elapsed() < Duration::from_millis(7_500));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn looping_guests_do_not_starve_others() {
     let sandbox = Rig::scripted(&Settings::default()).sandbox;

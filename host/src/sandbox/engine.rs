@@ -49,7 +49,7 @@ const ON_DEMAND_GUARD: u64 = 64 << 10;
 /// thread for this long. An epoch costs some microseconds.
 const BUSY_TICK: Duration = Duration::from_millis(2);
 
-/// The most engines of a handler: each has a copy of its code.
+/// The most engines of a handler: each has its own tables of the code, and its own pool.
 const ENGINES_MAX: usize = 8;
 
 /// Engines that run guests.

@@ -1,8 +1,8 @@
 //! The engines that run a handler: one for each thread that runs attempts.
 //!
 //! Threads that share an engine write to the same cache lines at each call: its counts of references, and
-//! the locks of its pool. So each thread has an engine of its own, with its own pool and its own copy of the
-//! code. A thread whose pool is full takes an instance from another one.
+//! the locks of its pool. So each thread has an engine of its own, with its own pool. The engines share the
+//! memory of the compiled code. A thread whose pool is full takes an instance from another one.
 
 use std::ops::Deref;
 use std::sync::Arc;
