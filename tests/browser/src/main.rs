@@ -353,7 +353,7 @@ async fn reads(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
     let charts = client
         .find_all(Locator::Css("figure svg[role=img][aria-label]"))
         .await?;
-    check(charts.len() == 5, "five charts")?;
+    check(charts.len() == 6, "six charts")?;
     scene.open(client, places[2]).await?;
     let text = text_of(client, "main").await?;
     check(
