@@ -37,7 +37,7 @@ pub struct Rollout {
 
 impl Rollout {
     /// Take the version that the fleet runs, and the deployed one, if there are any. Then follow the file
-    /// and the deploys. `loaded` is what the file held at the start.
+    /// and the deploys. `loaded` is what the file held at the start: it is freed here, a component may be large.
     ///
     /// Versions are hashed and verified on the threads of attempts, so that the loop can renew its
     /// leases meanwhile.
@@ -45,7 +45,7 @@ impl Rollout {
         config: &Config,
         connector: &Connector,
         versions: &Arc<Versions>,
-        loaded: &[u8],
+        loaded: Vec<u8>,
         metrics: &Arc<Metrics>,
         health: &Health,
         attempts: &Handle,
@@ -86,7 +86,8 @@ impl Rollout {
             attempts.spawn(follower.run(requests.clone()));
         }
         // The file as it was loaded at the start is not a change.
-        let file = FileWatch::new(config.handler.file.clone(), max).with_known_content(loaded);
+        let file = FileWatch::new(config.handler.file.clone(), max).with_known_content(&loaded);
+        drop(loaded);
         attempts.spawn(swapper.run(inbox));
         attempts.spawn(watch_file(file, requests, reloads));
         let mut hangups =

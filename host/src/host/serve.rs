@@ -178,7 +178,7 @@ impl Host<'_> {
             &config,
             connector,
             &versions,
-            &file,
+            file,
             &self.metrics,
             &self.health,
             self.attempts,
