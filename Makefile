@@ -202,10 +202,10 @@ host: setup-rust
 	$(CARGO) build --release --locked -p hostler
 
 # The handler and the host are built at the same time. The handler gets what the host leaves, above all while the last crate of
-# the host takes one core alone. `make demo HOSTLER=/usr/bin/hostler` runs that binary, and builds no other.
+# the host takes one core alone; so it takes no jobs of make. `make demo HOSTLER=/usr/bin/hostler` runs that binary, and builds no other.
 HOSTLER ?=
 demo: setup
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) BESIDE="nice -n 10" $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) BESIDE="nice -n 10 env -u MAKEFLAGS -u MFLAGS" $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
 	@echo "hostler: $(or $(HOSTLER),target/debug/hostler), $$($(or $(HOSTLER),target/debug/hostler) --version | head -n 1)"
 	@sh tests/demo/demo.sh $(or $(HOSTLER),target/debug/hostler) target/debug/payment-server $(GUEST_CHARGE)
 
