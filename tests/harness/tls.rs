@@ -27,9 +27,11 @@ impl TlsFront {
     ///
     /// # Errors
     /// There is no free port.
-    pub async fn start(socket: &Path, ca: &Path) -> std::io::Result<Self> {
+    pub fn start(socket: &Path, ca: &Path) -> std::io::Result<Self> {
         let acceptor = acceptor("localhost", ca);
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let port = listener.local_addr()?.port();
         let socket = socket.to_owned();
         let accepting = tokio::spawn(async move {

@@ -110,11 +110,11 @@ end";
 /// # Errors
 /// The server refuses something.
 pub async fn fill(
-    url: &str,
+    url: String,
     kind: Kind,
     to: To,
     messages: u32,
-    body: &[u8],
+    body: Vec<u8>,
 ) -> redis::RedisResult<()> {
     let client = Client::open(url)?;
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(FILLS));
@@ -134,7 +134,7 @@ pub async fn fill(
             .arg(FILL)
             .arg(1)
             .arg(&key)
-            .arg(body)
+            .arg(&body)
             .arg(first)
             .arg(next - 1)
             .arg(way)

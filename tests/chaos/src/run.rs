@@ -104,7 +104,7 @@ pub struct Outcome {
 /// # Errors
 /// It could not be run: that is no judgement of hostler.
 pub async fn run(plan: &Plan, programs: &Programs) -> Result<Outcome> {
-    let mut world = World::new(plan, programs.clone()).await?;
+    let mut world = World::new(plan, programs.clone())?;
     let before = world.before().await?;
     world.start_all().await?;
     let messages = match plan.load.before {
@@ -113,7 +113,7 @@ pub async fn run(plan: &Plan, programs: &Programs) -> Result<Outcome> {
             world.replay()?;
             world.load(before).await?
         }
-        _ => before,
+        Before::Backlog | Before::Orphans(_) | Before::Delayed => before,
     };
     world.end(messages).await
 }
@@ -128,8 +128,8 @@ struct Open {
     host: Option<u16>,
 }
 
-struct World<'a> {
-    plan: &'a Plan,
+struct World {
+    plan: Plan,
     programs: Programs,
     begun: Instant,
     server: RedisServer,
@@ -160,8 +160,8 @@ struct World<'a> {
     dir: TempDir,
 }
 
-impl<'a> World<'a> {
-    async fn new(plan: &'a Plan, programs: Programs) -> Result<Self> {
+impl World {
+    fn new(plan: &Plan, programs: Programs) -> Result<Self> {
         let load = &plan.load;
         let dir = TempDir::with_prefix("chaos")?;
         let jumps = plan
@@ -189,11 +189,9 @@ impl<'a> World<'a> {
         let tls = match load.tls {
             true => {
                 let ca = dir.path().join("ca.pem");
-                Some((
-                    TlsFront::start(Path::new(proxy.url().trim_start_matches("unix://")), &ca)
-                        .await?,
-                    ca,
-                ))
+                let url = proxy.url();
+                let socket = Path::new(url.trim_start_matches("unix://"));
+                Some((TlsFront::start(socket, &ca)?, ca))
             }
             false => None,
         };
@@ -206,7 +204,7 @@ impl<'a> World<'a> {
         let keep_logs = load.messages <= 100_000;
         let fleet = Fleet::new(dir.path(), begun_ms, load.skew_s * 1_000, SECRET, keep_logs);
         let mut world = Self {
-            plan,
+            plan: plan.clone(),
             programs,
             begun: Instant::now(),
             server,
@@ -240,7 +238,7 @@ impl<'a> World<'a> {
 
     /// What there is before the hosts start.
     async fn before(&mut self) -> Result<Vec<Sent>> {
-        let load = &self.plan.load;
+        let load = self.plan.load.clone();
         let (messages, to) = match load.before {
             Before::Nothing => return Ok(Vec::new()),
             Before::Backlog | Before::Orphans(_) => (load.messages, To::Queue),
@@ -254,7 +252,7 @@ impl<'a> World<'a> {
             bail!("the messages of a storm are all the same");
         }
         let url = self.server.url();
-        fill(&url, load.kind, to, messages, &body).await?;
+        fill(url, load.kind, to, messages, body).await?;
         let raw = self.server.raw().await;
         match load.before {
             Before::Orphans(consumers) => {
@@ -295,15 +293,18 @@ impl<'a> World<'a> {
         // The outcome is at 512, and its case is the third: `drop`, without a reason.
         let drops = "(i32.store8 (i32.const 512) (i32.const 2)) (i32.const 512)";
         std::fs::write(&path, handler("", drops))?;
-        let options = self.host_options(None, false);
-        let ended = options
+        let stderr = self.dir.path().join("drops.log");
+        let mut child = self
+            .host_options(None, false)
             .flag("handler", &path.display().to_string())
-            .flags("concurrency=16 until-empty=true until-empty-timeout=110s log-level=error")
-            .end()
-            .await;
-        match ended.code() {
-            Some(0) => Ok(()),
-            _ => bail!("no dead letters: {}", ended.stderr()),
+            .flags("concurrency=16 until-empty=true log-level=error")
+            .start_into(std::fs::File::create(&stderr)?);
+        loop {
+            match child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(_) => bail!("no dead letters: {}", std::fs::read_to_string(stderr)?),
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
         }
     }
 
