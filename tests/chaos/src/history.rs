@@ -1,7 +1,7 @@
 //! What happened in a run: publishes, attempts, faults, and what Redis held at its end. All times are in
 //! milliseconds of the machine's clock, from the begin of the run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -376,6 +376,8 @@ pub struct History {
     pub drains: Vec<Drain>,
     /// The hosts that ended by themselves.
     pub exits: Vec<Exit>,
+    /// How many of them aborted at each step.
+    pub steps: BTreeMap<String, u64>,
     /// What processes used.
     pub samples: Vec<Sample>,
     /// When the last fault was healed.

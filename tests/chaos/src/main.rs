@@ -143,7 +143,16 @@ fn say(text: &str) {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let Arguments { common, command } = Arguments::parse();
+    let Arguments {
+        mut common,
+        command,
+    } = Arguments::parse();
+    // Hosts run in another directory.
+    for program in [&mut common.hostler, &mut common.old_hostler] {
+        if let Some(path) = program {
+            *path = std::fs::canonicalize(&*path).with_context(|| path.display().to_string())?;
+        }
+    }
     let is_good = match command {
         Command::Run {
             seed,

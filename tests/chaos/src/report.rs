@@ -33,6 +33,9 @@ pub struct Record {
     pub counts: Counts,
     /// The faults.
     pub faults: BTreeMap<FaultKind, u64>,
+    /// How many hosts aborted at each step of a message's way.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub steps: BTreeMap<String, u64>,
     /// How many hosts there were, one after the other.
     pub hosts: u64,
     /// Memory of the hosts, in KiB: the mean at the start, the mean at the end, the most.
@@ -84,6 +87,7 @@ impl Record {
             took_ms: ended.unwrap_or(0),
             counts: outcome.judgement.counts.clone(),
             faults: by_kind(&history.faults),
+            steps: history.steps.clone(),
             hosts: numbers.len() as u64,
             host_kib: [host_first, host_last, host_most],
             redis_kib: [
@@ -159,6 +163,7 @@ pub fn write(page: &str, records: &[Record]) -> Result<String> {
         ("reliability-faults", faults(records)),
         ("reliability-cells", cells(records)),
         ("reliability-storms", storms(records)),
+        ("reliability-steps", steps(records)),
         ("reliability-promises", promises()),
     ] {
         let begin = format!("<!-- generated: {name} -->\n");
@@ -314,6 +319,20 @@ fn cells(records: &[Record]) -> String {
             mean(|record| record.redis_kib[0]),
             mean(|record| record.redis_kib[1]),
         ));
+    }
+    text
+}
+
+fn steps(records: &[Record]) -> String {
+    let mut by_step = BTreeMap::<&str, [u64; 2]>::new();
+    for record in records {
+        for (step, times) in &record.steps {
+            by_step.entry(step).or_default()[usize::from(record.kind == Kind::List)] += times;
+        }
+    }
+    let mut text = "| step | hosts of streams | hosts of lists |\n|---|---|---|\n".to_owned();
+    for (step, [stream, list]) in by_step {
+        text.push_str(&format!("| `{step}` | {stream} | {list} |\n"));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! A run: servers, hosts and a publisher, the faults of a plan, and the end: heal, drain, harvest, check.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -44,6 +44,8 @@ const POSTPONED_MS: u64 = 2_500;
 const SAMPLE_MS: u64 = 1_000;
 /// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
 const STARVED_MS: u64 = 300;
+/// What the command said that replays dead letters.
+const REPLAY_LOG: &str = "replay.log";
 /// The largest append-only file that is kept of a bad run.
 const KEPT_BYTES: u64 = 64 << 20;
 /// Memory of a host beside its handlers.
@@ -155,6 +157,8 @@ struct World {
     tls: Option<(TlsFront, PathBuf)>,
     /// Whether hosts that start abort at a step.
     is_aborting: bool,
+    /// How many have, at each step.
+    steps: BTreeMap<String, u64>,
     is_ending: bool,
     begun_ms: i64,
     dir: TempDir,
@@ -226,6 +230,7 @@ impl World {
             replaying: None,
             tls,
             is_aborting: load.aborts,
+            steps: BTreeMap::new(),
             is_ending: false,
             begun_ms,
             dir,
@@ -312,10 +317,11 @@ impl World {
     fn replay(&mut self) -> Result<()> {
         let program = self.programs.hostler.clone().unwrap_or_else(binary);
         let child = Command::new(program)
+            .env_clear()
             .args(["dlq", "replay", "--redis", &self.server.url(), DEAD])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(self.dir.path().join(REPLAY_LOG))?)
             .spawn()?;
         self.replaying = Some(child);
         Ok(())
@@ -393,8 +399,7 @@ impl World {
             .flag("concurrency", &concurrency.to_string())
             .flag("reuse", &load.reuse.to_string())
             .flag("drain-timeout", &format!("{DRAIN_MS}ms"))
-            .flag("cpu", &format!("{}ms", load.cpu_ms))
-            .flags("timeout=20s limit-log-rate=1GiB wait-redis=60s breaker=off admin=127.0.0.1:0");
+            .flags("timeout=20s cpu=500ms limit-log-rate=1GiB wait-redis=60s breaker=off admin=127.0.0.1:0");
         let options = match &self.tls {
             Some((_, ca)) => options.flag("redis-ca", &ca.display().to_string()),
             None => options,
@@ -433,12 +438,17 @@ impl World {
         }
     }
 
-    /// The step at which the next host aborts: each one in turn; which pass of it, is drawn.
+    /// The step at which the host with this number aborts, and how often it may pass it: each one in turn.
+    fn step(&self, number: u16) -> (&'static str, u32) {
+        let turn = self.plan.seed.wrapping_add(number.into()) % STEPS.len() as u64;
+        STEPS[usize::try_from(turn).unwrap_or(0)]
+    }
+
+    /// The same, as the host is told. Which pass it is, is drawn.
     fn abort_at(&self) -> String {
-        let number = u64::from(self.fleet.started());
-        let mut random = fastrand::Rng::with_seed(self.plan.seed ^ number);
-        let turn = (self.plan.seed.wrapping_add(number)) % STEPS.len() as u64;
-        let (step, most) = STEPS[usize::try_from(turn).unwrap_or(0)];
+        let number = self.fleet.started();
+        let (step, most) = self.step(number);
+        let mut random = fastrand::Rng::with_seed(self.plan.seed ^ u64::from(number));
         format!("{step}:{}", random.u32(1..=most))
     }
 
@@ -468,6 +478,8 @@ impl World {
             replaced += 1;
             if self.plan.load.aborts {
                 fault.kind = FaultKind::HostAborts;
+                let (step, _) = self.step(fault.host.unwrap_or(0));
+                *self.steps.entry(step.to_owned()).or_default() += 1;
             }
         }
         self.faults.extend(died);
@@ -849,6 +861,7 @@ impl World {
         let setting = format!("backoff.first={}ms", 1 + pick % 200);
         let program = self.programs.hostler.clone().unwrap_or_else(binary);
         let child = Command::new(program)
+            .env_clear()
             .args(["policy", "set", "--redis", &self.server.url()])
             .args(["--queue", QUEUE, &setting])
             .stdin(Stdio::null())
@@ -902,6 +915,7 @@ impl World {
             faults: self.faults,
             drains: self.fleet.drains,
             exits: self.fleet.exits,
+            steps: self.steps,
             samples: self.samples,
             healed_ms,
             drained_ms,
@@ -949,7 +963,10 @@ impl World {
                 Some(command) => match command.try_wait()? {
                     None => false,
                     Some(status) if status.success() => true,
-                    Some(status) => bail!("`dlq replay` ended with {status}"),
+                    Some(_) => {
+                        let said = std::fs::read_to_string(self.dir.path().join(REPLAY_LOG))?;
+                        bail!("`dlq replay` failed: {said}");
+                    }
                 },
             };
             if left == Some(0) && is_quiet && is_replayed {

@@ -54,6 +54,7 @@ fn good() -> History {
             code: Some(0),
         }],
         exits: Vec::new(),
+        steps: std::collections::BTreeMap::new(),
         samples: vec![Sample {
             at_ms: 500,
             hosts: vec![(0, 60_000, 20)],
