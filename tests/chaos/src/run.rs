@@ -44,6 +44,8 @@ const POSTPONED_MS: u64 = 2_500;
 const SAMPLE_MS: u64 = 1_000;
 /// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
 const STARVED_MS: u64 = 300;
+/// How often a replay may be started.
+const MOST_REPLAYS: u32 = 20;
 /// What the command said that replays dead letters.
 const REPLAY_LOG: &str = "replay.log";
 /// The largest append-only file that is kept of a bad run.
@@ -153,6 +155,8 @@ struct World {
     commands: Vec<Child>,
     /// The command that replays dead letters, until it has ended.
     replaying: Option<Child>,
+    /// How often it was started.
+    replays: u32,
     /// TLS in front of the proxy, and the certificate of its authority.
     tls: Option<(TlsFront, PathBuf)>,
     /// Whether hosts that start abort at a step.
@@ -228,6 +232,7 @@ impl World {
             sizes: VecDeque::new(),
             commands: Vec::new(),
             replaying: None,
+            replays: 0,
             tls,
             is_aborting: load.aborts,
             steps: BTreeMap::new(),
@@ -324,7 +329,28 @@ impl World {
             .stderr(std::fs::File::create(self.dir.path().join(REPLAY_LOG))?)
             .spawn()?;
         self.replaying = Some(child);
+        self.replays += 1;
         Ok(())
+    }
+
+    /// Whether all dead letters are back. A server that answers nobody for seconds ends a replay: then another one
+    /// goes on, as its operator would.
+    fn is_replayed(&mut self) -> Result<bool> {
+        let Some(command) = &mut self.replaying else {
+            return Ok(true);
+        };
+        match command.try_wait()? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(_) if self.replays < MOST_REPLAYS => {
+                self.replay()?;
+                Ok(false)
+            }
+            Some(_) => {
+                let said = std::fs::read_to_string(self.dir.path().join(REPLAY_LOG))?;
+                bail!("`dlq replay` failed {MOST_REPLAYS} times: {said}");
+            }
+        }
     }
 
     /// The scripts of the plan: those of dead letters first.
@@ -958,18 +984,7 @@ impl World {
             };
             // What is kept nowhere is over when nothing comes any more.
             let is_quiet = self.plan.load.kind.at_least_once() || now > ends.1 + 1_500;
-            let is_replayed = match &mut self.replaying {
-                None => true,
-                Some(command) => match command.try_wait()? {
-                    None => false,
-                    Some(status) if status.success() => true,
-                    Some(_) => {
-                        let said = std::fs::read_to_string(self.dir.path().join(REPLAY_LOG))?;
-                        bail!("`dlq replay` failed: {said}");
-                    }
-                },
-            };
-            if left == Some(0) && is_quiet && is_replayed {
+            if self.is_replayed()? && left == Some(0) && is_quiet {
                 return Ok(Some(now));
             }
             if now > deadline {

@@ -54,7 +54,7 @@ fn good() -> History {
             code: Some(0),
         }],
         exits: Vec::new(),
-        steps: std::collections::BTreeMap::new(),
+        steps: BTreeMap::new(),
         samples: vec![Sample {
             at_ms: 500,
             hosts: vec![(0, 60_000, 20)],
@@ -162,6 +162,7 @@ fn a_good_history_is_valid() {
         starts: 7,
         acked: 2,
         dead: 2,
+        rate: 1,
         ..Counts::default()
     };
     assert_eq!(counts, wanted);
