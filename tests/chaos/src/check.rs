@@ -147,8 +147,7 @@ pub struct Counts {
     pub dead_early: u64,
     /// The longest time from the end of a fault to the next verdict, in milliseconds.
     pub recovery_ms: u64,
-    /// How many attempts ended in a second, from the first start to the empty queue, without the time in which a
-    /// process got no CPU.
+    /// How many attempts ended in a second, from the first start to the empty queue.
     #[serde(default)]
     pub rate: u64,
 }
@@ -718,10 +717,12 @@ impl<'a> Judge<'a> {
         let history = self.history;
         let begun = starts(&history.events).map(|start| start.at_ms).min();
         let begun = begun.unwrap_or(drained);
+        let ended = ends(&history.events).count() as u64;
+        let took = drained.saturating_sub(begun).max(1);
+        self.judgement.counts.rate = ended * 1_000 / took;
+        // Where no process gets a CPU, nothing can be fast.
         let starved = covered(&history.faults, FaultKind::Starved, begun, drained);
-        let took = drained.saturating_sub(begun + starved).max(1);
-        let rate = ends(&history.events).count() as u64 * 1_000 / took;
-        self.judgement.counts.rate = rate;
+        let rate = ended * 1_000 / took.saturating_sub(starved).max(1);
         let least = history.settings.least_rate;
         if rate < least {
             let what = format!("{rate} messages in a second, less than {least}");

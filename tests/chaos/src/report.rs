@@ -363,7 +363,10 @@ fn storms(records: &[Record]) -> String {
             record.kind.label(),
             spaced(record.counts.ok),
             record.hosts,
-            spaced(record.counts.rate),
+            match record.counts.rate {
+                0 => "-".to_owned(),
+                rate => spaced(rate),
+            },
             record.counts.lost,
             record.counts.duplicated,
             mib(record.host_kib),

@@ -487,7 +487,9 @@ impl World {
         let begun = Instant::now();
         while !self.fleet.is_ready() {
             self.look()?;
-            if begun.elapsed() > READY || !self.fleet.exits.is_empty() {
+            let mut exits = self.fleet.exits.iter();
+            let ended = exits.any(|exit| !(exit.aborted && self.plan.load.aborts));
+            if begun.elapsed() > READY || ended {
                 bail!("no host is ready: {:?}", self.fleet.exits);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -539,7 +541,7 @@ impl World {
             },
         });
         let mut pids: Vec<(Option<u16>, u32)> = Vec::new();
-        for host in &self.fleet.hosts {
+        for host in self.fleet.all() {
             pids.push((Some(host.number), host.pid()));
         }
         if self.server.is_running() {
@@ -914,6 +916,7 @@ impl World {
         }
         while self.fleet.is_leaving() {
             self.look()?;
+            self.sample();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let forgets = self.faults.iter().any(|fault| fault.forgets());
