@@ -148,10 +148,9 @@ async fn main() -> Result<ExitCode> {
         command,
     } = Arguments::parse();
     // Hosts run in another directory.
-    for program in [&mut common.hostler, &mut common.old_hostler] {
-        if let Some(path) = program {
-            *path = std::fs::canonicalize(&*path).with_context(|| path.display().to_string())?;
-        }
+    let programs = [&mut common.hostler, &mut common.old_hostler];
+    for path in programs.into_iter().flatten() {
+        *path = std::fs::canonicalize(&*path).with_context(|| path.display().to_string())?;
     }
     let is_good = match command {
         Command::Run {
