@@ -14,6 +14,7 @@ pub mod rig;
 pub mod sentinel;
 pub mod skew;
 pub mod terminal;
+pub mod tls;
 pub mod versions;
 pub mod web;
 pub mod witness;

@@ -132,6 +132,22 @@ pub fn program() -> OsString {
     named.unwrap_or_else(|| "redis-server".into())
 }
 
+/// The rules of this user, as `docs/security.md` states them, with its name before them.
+///
+/// # Panics
+///
+/// If there is no such user.
+pub fn documented_user(name: &str) -> String {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
+    let text = std::fs::read_to_string(docs).expect("the page is there");
+    let begin = format!("```acl\nuser {name} ");
+    let rules = text
+        .split_once(&begin)
+        .and_then(|(_, rest)| rest.split_once("\n```"));
+    let (rules, _) = rules.expect("the page has this user");
+    format!("{name} {rules}")
+}
+
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")

@@ -14,6 +14,7 @@ use hostler::queue::stream::{Retention, StreamOptions};
 use hostler::runtime::{Exit, Settings};
 use hostler_tests::command::{Ended, run};
 use hostler_tests::inprocess::{Host, Script};
+pub(crate) use hostler_tests::redis::documented_user;
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 
 use crate::dlq_scene::{self, Kind, on_both};
@@ -29,15 +30,6 @@ on_both! {
 pub(crate) fn docs() -> String {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
     std::fs::read_to_string(docs).unwrap()
-}
-
-/// The documented rules of this user.
-pub(crate) fn documented_user(name: &str) -> String {
-    let text = docs();
-    let begin = format!("```acl\nuser {name} ");
-    let (_, rest) = text.split_once(&begin).unwrap();
-    let (rules, _) = rest.split_once("\n```").unwrap();
-    format!("{name} {rules}")
 }
 
 fn settings(cap: Option<u32>) -> Settings {

@@ -17,7 +17,7 @@ use crate::queue::{
     Backlog, Claim, Maintenance, Observation, Queue, Record, Repair, Settlement, Taken,
 };
 use crate::redis::Error;
-use crate::runtime::Clock;
+use crate::runtime::{Clock, fault_point};
 
 /// The least pause between a failure and the next try: the driver needs a moment to note that Redis is
 /// away.
@@ -232,7 +232,11 @@ impl Worker {
                     tokio::time::sleep(pause).await;
                 }
                 let sent = self.clock.now();
+                fault_point::pass(format_args!("{kind:?}-before"));
                 let result = self.ask(&mut request).await;
+                if result.is_ok() {
+                    fault_point::pass(format_args!("{kind:?}-after"));
+                }
                 let is_over = result.is_ok() || !kind.retries();
                 let unanswered = match &mut request {
                     Request::Settle(keys, settlements) if result.is_err() => {

@@ -147,6 +147,9 @@ pub struct Counts {
     pub dead_early: u64,
     /// The longest time from the end of a fault to the next verdict, in milliseconds.
     pub recovery_ms: u64,
+    /// How many attempts ended in a second, from the first start to the empty queue.
+    #[serde(default)]
+    pub rate: u64,
 }
 
 /// The judgement.
@@ -650,6 +653,14 @@ impl<'a> Judge<'a> {
                 wrong.push(format!("host {host} grew from {begin} to {end} KiB"));
             }
         }
+        let redis = self.history.samples.iter().map(|sample| sample.redis_kib);
+        let redis = redis.max().unwrap_or(0);
+        if redis > settings.redis_kib {
+            wrong.push(format!(
+                "the server uses {redis} KiB, more than {}",
+                settings.redis_kib
+            ));
+        }
         wrong.truncate(20);
         for what in wrong {
             self.judgement.wrong(Invariant::Bounds, None, what);
@@ -697,17 +708,33 @@ impl<'a> Judge<'a> {
                 let what = format!("{took} ms from the last fault to an empty queue");
                 self.judgement.wrong(Invariant::Liveness, None, what);
             }
+            self.rate(drained);
+        }
+    }
+
+    /// I10: how fast the queue was emptied.
+    fn rate(&mut self, drained: u64) {
+        let history = self.history;
+        let begun = starts(&history.events).map(|start| start.at_ms).min();
+        let begun = begun.unwrap_or(drained);
+        let ended = ends(&history.events).count() as u64;
+        let took = drained.saturating_sub(begun).max(1);
+        self.judgement.counts.rate = ended * 1_000 / took;
+        // Where no process gets a CPU, nothing can be fast.
+        let starved = covered(&history.faults, FaultKind::Starved, begun, drained);
+        let rate = ended * 1_000 / took.saturating_sub(starved).max(1);
+        let least = history.settings.least_rate;
+        if rate < least {
+            let what = format!("{rate} messages in a second, less than {least}");
+            self.judgement.wrong(Invariant::Liveness, None, what);
         }
     }
 
     /// I11.
     fn shutdowns(&mut self) {
         let deadline = self.history.settings.drain_timeout_ms;
-        let kills = self
-            .history
-            .messages
-            .iter()
-            .any(|sent| sent.script.kills_host);
+        let mut messages = self.history.messages.iter();
+        let kills = self.history.settings.aborts || messages.any(|sent| sent.script.kills_host);
         for exit in &self.history.exits {
             if !(exit.aborted && kills) {
                 let what = format!("host {} ended by itself: {}", exit.host, exit.how);

@@ -167,6 +167,11 @@ impl Fleet {
         !self.leaving.is_empty()
     }
 
+    /// Those that serve, and those that were told to stop and have not yet.
+    pub fn all(&self) -> impl Iterator<Item = &Process> {
+        self.hosts.iter().chain(&self.leaving)
+    }
+
     /// Stop a host from running, or let it run again.
     pub fn stand_still(&self, number: u16, stands: bool) {
         let signal = if stands {
@@ -174,8 +179,7 @@ impl Fleet {
         } else {
             Signal::SIGCONT
         };
-        let all = self.hosts.iter().chain(&self.leaving);
-        for host in all.filter(|host| host.number == number) {
+        for host in self.all().filter(|host| host.number == number) {
             host.signal(signal);
         }
     }

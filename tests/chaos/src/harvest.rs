@@ -1,6 +1,7 @@
 //! What Redis holds when all is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use hostler_tests::redis::{Entry, RawRedis};
@@ -63,7 +64,8 @@ async fn stream_backlog(raw: &RawRedis) -> Option<u64> {
         .await
         .ok()?;
     let unread: Vec<Entry> = redis::from_redis_value(unread).ok()?;
-    Some(pending + unread.len() as u64)
+    let delayed = length(raw, &format!("{{{QUEUE}}}:delayed")).await?;
+    Some(pending + unread.len() as u64 + delayed)
 }
 
 async fn last_delivered(raw: &RawRedis) -> Option<String> {
@@ -143,6 +145,24 @@ pub async fn harvest(raw: &RawRedis, kind: Kind, kept: bool, secret: &str) -> Re
         Kind::Channel => {}
     }
     Ok(harvest)
+}
+
+/// The messages whose publish is in an append-only file of this directory. A list keeps nothing of what is done; but
+/// the file of a server that was killed has all that this server had written, and the server began with it again.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn written(dir: &Path) -> std::io::Result<BTreeSet<u32>> {
+    let mut written = BTreeSet::new();
+    for entry in std::fs::read_dir(dir)? {
+        let bytes = std::fs::read(entry?.path())?;
+        written.extend(
+            wire::ids_in(&bytes)
+                .iter()
+                .filter_map(|id| wire::number(id)),
+        );
+    }
+    Ok(written)
 }
 
 async fn wait_in(raw: &RawRedis, key: &str, harvest: &mut Harvest) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What happened in a run: publishes, attempts, faults, and what Redis held at its end. All times are in
 //! milliseconds of the machine's clock, from the begin of the run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,12 @@ pub struct Settings {
     pub slope_kib: u64,
     /// How long the drain of the queue may take, in milliseconds.
     pub drain_queue_ms: u64,
+    /// Whether hosts abort at steps of a message's way: they are told to.
+    pub aborts: bool,
+    /// The most memory of the server, in KiB.
+    pub redis_kib: u64,
+    /// How many messages have to be handled in a second, at least, from the first to the last.
+    pub least_rate: u64,
 }
 
 /// What a publisher knows of a message.
@@ -127,6 +133,8 @@ pub enum FaultKind {
     KillHost,
     /// A message kills its host.
     HostDies,
+    /// A host aborts at a step of a message's way.
+    HostAborts,
     /// A host stands still.
     StopHost,
     /// The machine gives a process no CPU for a while: nobody has planned it.
@@ -179,9 +187,10 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::KillHost,
         Self::HostDies,
+        Self::HostAborts,
         Self::StopHost,
         Self::Starved,
         Self::DrainHost,
@@ -214,6 +223,7 @@ impl FaultKind {
         match self {
             Self::KillHost => "host killed",
             Self::HostDies => "host killed by a message",
+            Self::HostAborts => "host aborted at a step",
             Self::StopHost => "host stopped",
             Self::Starved => "host or Redis without CPU (not planned)",
             Self::DrainHost => "host drained",
@@ -366,6 +376,8 @@ pub struct History {
     pub drains: Vec<Drain>,
     /// The hosts that ended by themselves.
     pub exits: Vec<Exit>,
+    /// How many of them aborted at each step.
+    pub steps: BTreeMap<String, u64>,
     /// What processes used.
     pub samples: Vec<Sample>,
     /// When the last fault was healed.

@@ -26,7 +26,7 @@ struct Arguments {
 
 #[derive(Args, Clone, Debug)]
 struct Common {
-    /// The host under test; without, target/debug/hostler-under-test
+    /// An optimized host under test; without, target/debug/hostler-under-test, which has fault points
     #[arg(long, global = true, value_name = "PATH")]
     hostler: Option<PathBuf>,
     /// A host of another release: the hosts of both serve one queue, and replace each other
@@ -43,6 +43,17 @@ struct Common {
         default_value = "target/chaos"
     )]
     keep: PathBuf,
+}
+
+impl Common {
+    /// Whether all hosts have fault points: only those have them that the tests build.
+    fn fault_points(&self) -> bool {
+        self.hostler.is_none() && self.old_hostler.is_none()
+    }
+
+    fn random(&self, seed: u64) -> Cell {
+        Cell::random(seed, self.old_hostler.is_some(), self.fault_points())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -132,7 +143,15 @@ fn say(text: &str) {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let Arguments { common, command } = Arguments::parse();
+    let Arguments {
+        mut common,
+        command,
+    } = Arguments::parse();
+    // Hosts run in another directory.
+    let programs = [&mut common.hostler, &mut common.old_hostler];
+    for path in programs.into_iter().flatten() {
+        *path = std::fs::canonicalize(&*path).with_context(|| path.display().to_string())?;
+    }
     let is_good = match command {
         Command::Run {
             seed,
@@ -211,7 +230,7 @@ async fn main() -> Result<ExitCode> {
 
 fn cell_of(common: &Common, name: Option<&str>, seed: u64) -> Result<Cell> {
     match name {
-        Some("random") | None => Ok(Cell::random(seed, common.old_hostler.is_some())),
+        Some("random") | None => Ok(common.random(seed)),
         Some(name) => match Cell::named(name) {
             Some(cell) => Ok(cell),
             None => bail!("no cell is called {name}: see `chaos cells`"),
@@ -242,7 +261,7 @@ async fn one(common: &Common, plan: &Plan, keep_good: bool) -> Result<bool> {
     let outcome = run::run(plan, &programs)
         .await
         .with_context(|| format!("chaos run --cell {} --seed {}", plan.cell, plan.seed))?;
-    let record = Record::of(plan, &outcome);
+    let record = Record::of(plan, &outcome, common.hostler.is_some());
     say(&record.line());
     if let Some(records) = &common.records {
         report::add(records, &record)?;
@@ -288,7 +307,10 @@ async fn matrix(
     say(&format!("seed {first}"));
     let has_old = common.old_hostler.is_some();
     let upgrades = Cell::upgrades().into_iter().filter(|_| has_old);
-    let wanted = |cell: &Cell| only.is_none_or(|only| cell.name.starts_with(only));
+    let wanted = |cell: &Cell| {
+        only.is_none_or(|only| cell.name.starts_with(only))
+            && (common.fault_points() || !cell.needs_fault_points())
+    };
     let mut cells: Vec<Cell> = upgrades.chain(Cell::all()).filter(wanted).collect();
     if cells.is_empty() {
         bail!("no cell has such a name: see `chaos cells`");
@@ -306,7 +328,7 @@ async fn matrix(
             let cell = match cells.next() {
                 Some(cell) => cell,
                 None if only.is_some() => break,
-                None => Cell::random(seed, has_old),
+                None => common.random(seed),
             };
             let (common, plan) = (common.clone(), cell.plan(seed));
             running.spawn(async move { one(&common, &plan, false).await });
@@ -341,7 +363,7 @@ async fn long(common: &Common, hours: f64, path: &Path) -> Result<bool> {
         let storms = Cell::storms();
         let cell = match (state.runs % STORM_EVERY, state.runs / STORM_EVERY) {
             (9, turn) => storms[usize::try_from(turn)? % storms.len()].clone(),
-            _ => Cell::random(state.next_seed, common.old_hostler.is_some()),
+            _ => common.random(state.next_seed),
         };
         let is_good = one(common, &cell.plan(state.next_seed), false).await?;
         bad += u64::from(!is_good);

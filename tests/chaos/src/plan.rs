@@ -25,6 +25,10 @@ pub enum Before {
     Backlog,
     /// All messages of a stream, read by so many consumers that are gone.
     Orphans(u32),
+    /// All messages, due at one moment, soon after the hosts start.
+    Delayed,
+    /// So many dead letters, beside the messages: they are replayed while hosts serve.
+    Dead(u32),
 }
 
 /// The load and the hosts of a run.
@@ -60,6 +64,14 @@ pub struct Load {
     pub min_idle_ms: u64,
     /// How wrong the clock of the hosts is, in seconds.
     pub skew_s: i64,
+    /// Whether hosts abort at the steps of a message's way, one after the other.
+    pub aborts: bool,
+    /// Whether hosts have no right but those that `docs/security.md` gives them.
+    pub least_rights: bool,
+    /// Whether hosts speak TLS.
+    pub tls: bool,
+    /// How many messages have to be handled in a second, at least.
+    pub least_rate: u32,
 }
 
 impl Load {
@@ -85,6 +97,10 @@ impl Load {
             reuse: 1,
             min_idle_ms: 2_000,
             skew_s: 0,
+            aborts: false,
+            least_rights: false,
+            tls: false,
+            least_rate: 0,
         }
     }
 }
@@ -146,6 +162,7 @@ fn place(kind: FaultKind) -> Place {
     match kind {
         F::KillHost
         | F::HostDies
+        | F::HostAborts
         | F::StopHost
         | F::Starved
         | F::DrainHost
@@ -155,6 +172,15 @@ fn place(kind: FaultKind) -> Place {
         F::Cut | F::CutReply | F::BlackHole | F::Stall | F::SlowLink => Place::Link,
         F::Swap | F::BadSwap | F::Policy => Place::Handler,
         _ => Place::Server,
+    }
+}
+
+impl Plan {
+    /// Whether something happens to the link between hosts and server.
+    #[must_use]
+    pub fn breaks_link(&self) -> bool {
+        let mut kinds = self.actions.iter().map(|action| place(action.kind));
+        self.load.replica || kinds.any(|place| place == Place::Link)
     }
 }
 
@@ -248,6 +274,24 @@ impl Cell {
             cell.load.min_idle_ms = 800;
             cell.load.messages = 2_000;
         }));
+        cells.extend(both(
+            "steps",
+            "hosts abort at each step of a message's way",
+            // Not every step is met soon: then the next host takes the place.
+            &[FaultKind::KillHost],
+            |cell| {
+                cell.load.aborts = true;
+                // Innocents die with their hosts, again and again.
+                cell.load.cap = 12;
+                // Some handlers take so long that their leases are renewed.
+                cell.load.min_idle_ms = 1_000;
+                cell.load.mix.sleep_ms = 400;
+                cell.load.concurrency = 16;
+                cell.load.rate = 250;
+                cell.load.messages = 2_000;
+                cell.every_ms = 1_000;
+            },
+        ));
         cells.extend(both(
             "redis-crash",
             "Redis is killed, fsync always",
@@ -354,6 +398,26 @@ impl Cell {
             },
         ));
         cells.extend(both(
+            "least-rights",
+            "hosts have the rights of docs/security.md, and are killed and cut off",
+            &[FaultKind::KillHost, FaultKind::Cut, FaultKind::DrainHost],
+            |cell| cell.load.least_rights = true,
+        ));
+        cells.extend(both(
+            "tls",
+            "TLS and RESP3, while connections are cut and stall",
+            &[
+                FaultKind::Cut,
+                FaultKind::CutReply,
+                FaultKind::BlackHole,
+                FaultKind::KillHost,
+            ],
+            |cell| {
+                cell.load.tls = true;
+                cell.load.resp3 = true;
+            },
+        ));
+        cells.extend(both(
             "swap",
             "the handler is swapped, also for files that are none",
             &[FaultKind::Swap, FaultKind::Swap, FaultKind::BadSwap],
@@ -414,18 +478,19 @@ impl Cell {
             about: "a million messages, a thousand kills",
             load: Load {
                 messages: 1_000_000,
-                rate: 1_200,
+                rate: 2_000,
                 concurrency: 16,
                 // Innocents are killed with their hosts, again and again.
                 cap: 30,
                 mix: Mix {
                     large: 0,
+                    brisk: true,
                     ..Mix::ALL
                 },
                 ..Load::new(Kind::Stream)
             },
             faults: &[FaultKind::KillHost],
-            every_ms: 830,
+            every_ms: 500,
             lasts_ms: (0, 0),
         }
     }
@@ -444,6 +509,8 @@ impl Cell {
                     sleep_ms: 0,
                     ..Mix::ACKS
                 },
+                // A tenth of what an optimized host does on two cores that do other work as well.
+                least_rate: 300,
                 ..Load::new(kind)
             },
             faults: &[],
@@ -491,7 +558,41 @@ impl Cell {
                 1_000_000,
                 Kind::List,
             ),
+            storm(
+                "delayed",
+                "1,000,000 delayed messages, due at one moment",
+                Before::Delayed,
+                1_000_000,
+                Kind::Stream,
+            ),
+            storm(
+                "list-delayed",
+                "1,000,000 delayed messages, due at one moment",
+                Before::Delayed,
+                1_000_000,
+                Kind::List,
+            ),
+            storm(
+                "replay",
+                "100,000 dead letters replayed, beside 20,000 new messages",
+                Before::Dead(100_000),
+                20_000,
+                Kind::Stream,
+            ),
+            storm(
+                "list-replay",
+                "100,000 dead letters replayed, beside 20,000 new messages",
+                Before::Dead(100_000),
+                20_000,
+                Kind::List,
+            ),
         ]
+    }
+
+    /// Whether it needs hosts with fault points.
+    #[must_use]
+    pub fn needs_fault_points(&self) -> bool {
+        self.load.mix.killers > 0 || self.load.aborts
     }
 
     /// The cell of that name.
@@ -503,9 +604,10 @@ impl Cell {
         all.find(|cell| cell.name == name)
     }
 
-    /// A combination of faults, drawn by a seed.
+    /// A combination of faults, drawn by a seed: with `upgrades`, another release takes part. Messages kill their
+    /// hosts only if hosts have fault points.
     #[must_use]
-    pub fn random(seed: u64, upgrades: bool) -> Self {
+    pub fn random(seed: u64, upgrades: bool, fault_points: bool) -> Self {
         use FaultKind as F;
         let mut random = Rng::with_seed(seed);
         // Every kind is in the list as often as it is likely.
@@ -567,14 +669,13 @@ impl Cell {
         let mix = Mix {
             sleep_ms: *random.choice(&[0, 5, 20, 100]).unwrap_or(&5),
             says_version: faults.contains(&F::Swap),
-            // Another release has no fault points.
-            killers: if random.u8(0..4) == 0 && !upgrades {
-                1_500
-            } else {
-                0
+            killers: match random.u8(0..4) {
+                0 if fault_points => 1_500,
+                _ => 0,
             },
             large: *random.choice(&[0, 16 << 10, 256 << 10]).unwrap_or(&0),
             fails: true,
+            brisk: false,
         };
         Self {
             name: "random",
@@ -636,11 +737,14 @@ fn both(
 
 /// The name of a cell for a reliable list.
 fn list_name(name: &'static str) -> &'static str {
-    const NAMES: [(&str, &str); 17] = [
+    const NAMES: [(&str, &str); 20] = [
         ("upgrade", "list-upgrade"),
         ("host-crash", "list-host-crash"),
         ("zombie", "list-zombie"),
         ("killers", "list-killers"),
+        ("steps", "list-steps"),
+        ("least-rights", "list-least-rights"),
+        ("tls", "list-tls"),
         ("redis-crash", "list-redis-crash"),
         ("redis-restart", "list-redis-restart"),
         ("power-loss", "list-power-loss"),
@@ -668,7 +772,7 @@ mod tests {
     #[test]
     fn a_seed_plans_the_same_run_again() {
         for seed in 0..50 {
-            let plan = || Cell::random(seed, true).plan(seed);
+            let plan = || Cell::random(seed, true, false).plan(seed);
             assert_eq!(plan().actions, plan().actions);
             assert_eq!(format!("{:?}", plan().load), format!("{:?}", plan().load));
         }
@@ -693,7 +797,7 @@ mod tests {
     #[test]
     fn one_place_has_one_fault_at_a_time() {
         for seed in 0..200 {
-            let actions = Cell::random(seed, false).plan(seed).actions;
+            let actions = Cell::random(seed, false, true).plan(seed).actions;
             for (number, one) in actions.iter().enumerate() {
                 for other in &actions[..number] {
                     let is_apart = place(one.kind) != place(other.kind);

@@ -14,16 +14,19 @@ use crate::wire;
 
 /// How long the publisher waits for an answer. Then the outcome is unknown.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How long a chunk of [`fill`] may take.
+const FILLS: Duration = Duration::from_secs(30);
 /// How many ticks there are in a second: each publishes its share.
 const TICKS: u32 = 20;
 
 /// The key of every queue.
 pub const QUEUE: &str = "orders";
 
-/// Publish these scripts, so many in a second. What became of each is sent on, in order.
+/// Publish these scripts, so many in a second, numbered from `first`. What became of each is sent on, in order.
 pub async fn publish(
     url: String,
     kind: Kind,
+    first: u32,
     scripts: Vec<Script>,
     rate: u32,
     begun: Instant,
@@ -33,7 +36,7 @@ pub async fn publish(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let share = (rate / TICKS).max(1) as usize;
     let mut connection: Option<MultiplexedConnection> = None;
-    let mut number = 0;
+    let mut number = first;
     for scripts in scripts.chunks(share) {
         // Nothing is sent before there is a connection: nothing can be lost.
         let open = loop {
@@ -67,22 +70,78 @@ pub async fn publish(
     }
 }
 
-/// Publish these scripts at once; the server is well.
+/// Where [`fill`] puts messages.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum To {
+    /// Into the queue.
+    Queue,
+    /// Beside it, until this time, in milliseconds since 1970.
+    Delayed(u64),
+}
+
+/// How many messages one call of the script below writes.
+const CHUNK: u32 = 5_000;
+
+/// Writes messages with the numbers ARGV 2 to 3 and the body ARGV 1, by the way of ARGV 4; those that are delayed
+/// are due at ARGV 5.
+const FILL: &str = r"
+local body, way, due = ARGV[1], ARGV[4], ARGV[5]
+local function text(s) return struct.pack('>I4', #s) .. s end
+for n = tonumber(ARGV[2]), tonumber(ARGV[3]) do
+  local id = 'm' .. n
+  if way == 'stream' then
+    redis.call('XADD', KEYS[1], '*', '_payload', body, 'h:x-message-id', id)
+  elseif way == 'list' then
+    redis.call('LPUSH', KEYS[1], struct.pack('>I4', 1) .. text('x-message-id') .. text(id) .. body)
+  else
+    local message
+    if way == 'delayed stream' then
+      message = struct.pack('>I4', 2) .. text('_payload') .. text(body) .. text('h:x-message-id') .. text(id)
+    else
+      message = struct.pack('>I4', 1) .. text('x-message-id') .. text(id) .. body
+    end
+    redis.call('ZADD', KEYS[1], due, string.format('%016d', n) .. message)
+  end
+end";
+
+/// Put so many messages with the same body where the hosts find them, numbered from 0: the server writes them
+/// itself. It is well.
 ///
 /// # Errors
 /// The server refuses something.
-pub async fn publish_all(url: &str, kind: Kind, scripts: &[Script]) -> redis::RedisResult<()> {
-    let mut connection = Client::open(url)?
-        .get_multiplexed_async_connection()
+pub async fn fill(
+    url: String,
+    kind: Kind,
+    to: To,
+    messages: u32,
+    body: Vec<u8>,
+) -> redis::RedisResult<()> {
+    let client = Client::open(url)?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(FILLS));
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&config)
         .await?;
-    let mut number = 0;
-    for scripts in scripts.chunks(1_000) {
-        let mut pipeline = redis::pipe();
-        for script in scripts {
-            pipeline.add_command(command(kind, number, script)).ignore();
-            number += 1;
-        }
-        pipeline.exec_async(&mut connection).await?;
+    let (way, key, due) = match (kind, to) {
+        (Kind::Stream, To::Queue) => ("stream", QUEUE.to_owned(), 0),
+        (_, To::Queue) => ("list", QUEUE.to_owned(), 0),
+        (Kind::Stream, To::Delayed(due)) => ("delayed stream", format!("{{{QUEUE}}}:delayed"), due),
+        (_, To::Delayed(due)) => ("delayed list", format!("{{{QUEUE}}}:delayed"), due),
+    };
+    let mut first = 0;
+    while first < messages {
+        let next = messages.min(first + CHUNK);
+        redis::cmd("EVAL")
+            .arg(FILL)
+            .arg(1)
+            .arg(&key)
+            .arg(&body)
+            .arg(first)
+            .arg(next - 1)
+            .arg(way)
+            .arg(due)
+            .exec_async(&mut connection)
+            .await?;
+        first = next;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::{Counts, Invariant, by_kind};
 use crate::history::{FaultKind, Kind};
-use crate::plan::Plan;
+use crate::plan::{Cell, Plan};
 use crate::run::Outcome;
 
 /// A run, as it is kept.
@@ -24,12 +24,18 @@ pub struct Record {
     pub server: String,
     /// The version of hostler.
     pub hostler: String,
+    /// Whether its hosts were optimized.
+    #[serde(default)]
+    pub optimized: bool,
     /// From the begin to the last host's end, in milliseconds.
     pub took_ms: u64,
     /// What became of the messages.
     pub counts: Counts,
     /// The faults.
     pub faults: BTreeMap<FaultKind, u64>,
+    /// How many hosts aborted at each step of a message's way.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub steps: BTreeMap<String, u64>,
     /// How many hosts there were, one after the other.
     pub hosts: u64,
     /// Memory of the hosts, in KiB: the mean at the start, the mean at the end, the most.
@@ -43,7 +49,7 @@ pub struct Record {
 impl Record {
     /// Of a run.
     #[must_use]
-    pub fn of(plan: &Plan, outcome: &Outcome) -> Self {
+    pub fn of(plan: &Plan, outcome: &Outcome, optimized: bool) -> Self {
         let history = &outcome.history;
         let mean = |hosts: &[(u16, u64, u64)]| {
             let total: u64 = hosts.iter().map(|(_, rss, _)| rss).sum();
@@ -77,9 +83,11 @@ impl Record {
             kind: plan.load.kind,
             server: outcome.server.clone(),
             hostler: env!("CARGO_PKG_VERSION").to_owned(),
+            optimized,
             took_ms: ended.unwrap_or(0),
             counts: outcome.judgement.counts.clone(),
             faults: by_kind(&history.faults),
+            steps: history.steps.clone(),
             hosts: numbers.len() as u64,
             host_kib: [host_first, host_last, host_most],
             redis_kib: [
@@ -154,6 +162,8 @@ pub fn write(page: &str, records: &[Record]) -> Result<String> {
         ("reliability-totals", totals(records)),
         ("reliability-faults", faults(records)),
         ("reliability-cells", cells(records)),
+        ("reliability-storms", storms(records)),
+        ("reliability-steps", steps(records)),
         ("reliability-promises", promises()),
     ] {
         let begin = format!("<!-- generated: {name} -->\n");
@@ -277,7 +287,7 @@ fn faults(records: &[Record]) -> String {
 
 fn cells(records: &[Record]) -> String {
     let mut by_cell = BTreeMap::<(&str, Kind), Vec<Record>>::new();
-    for record in records {
+    for record in records.iter().filter(|record| !is_storm(record)) {
         let of = by_cell.entry((&record.cell, record.kind)).or_default();
         of.push(record.clone());
     }
@@ -308,6 +318,59 @@ fn cells(records: &[Record]) -> String {
             mean(|record| record.host_kib[1]),
             mean(|record| record.redis_kib[0]),
             mean(|record| record.redis_kib[1]),
+        ));
+    }
+    text
+}
+
+fn steps(records: &[Record]) -> String {
+    let mut by_step = BTreeMap::<&str, [u64; 2]>::new();
+    for record in records {
+        for (step, times) in &record.steps {
+            by_step.entry(step).or_default()[usize::from(record.kind == Kind::List)] += times;
+        }
+    }
+    let mut text = "| step | hosts of streams | hosts of lists |\n|---|---|---|\n".to_owned();
+    for (step, [stream, list]) in by_step {
+        text.push_str(&format!("| `{step}` | {stream} | {list} |\n"));
+    }
+    text
+}
+
+fn is_storm(record: &Record) -> bool {
+    let mut storms = Cell::storms().into_iter();
+    storms.any(|storm| storm.name == record.cell)
+}
+
+/// Each storm, the last of its runs with the most messages.
+fn storms(records: &[Record]) -> String {
+    let mut by_storm = BTreeMap::<(&str, bool), &Record>::new();
+    for record in records.iter().filter(|record| is_storm(record)) {
+        let key = (&*record.cell, record.optimized);
+        let before = by_storm.get(&key).map_or(0, |before| before.counts.ok);
+        if record.counts.ok >= before {
+            by_storm.insert(key, record);
+        }
+    }
+    let mut text = "| storm | queue | messages | hosts | in a second | lost | duplicated | host MiB | Redis MiB |\n\
+                    |---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for ((storm, optimized), record) in by_storm {
+        let mib = |kib: [u64; 3]| format!("{} → {}", kib[0] / 1_024, kib[2] / 1_024);
+        text.push_str(&format!(
+            "| `{storm}`{} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            if optimized { "" } else { ", not optimized" },
+            record.kind.label(),
+            spaced(record.counts.ok),
+            record.hosts,
+            match record.counts.rate {
+                0 => "-".to_owned(),
+                rate => spaced(rate),
+            },
+            record.counts.lost,
+            record.counts.duplicated,
+            mib(record.host_kib),
+            mib(record.redis_kib),
         ));
     }
     text

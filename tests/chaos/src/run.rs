@@ -1,26 +1,28 @@
 //! A run: servers, hosts and a publisher, the faults of a plan, and the end: heal, drain, harvest, check.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hostler_tests::guests::{guest, marked};
+use hostler::runtime::fault_point::VARIABLE;
+use hostler_tests::guests::{guest, handler, marked};
 use hostler_tests::host::{HostOptions, binary};
 use hostler_tests::proxy::Proxy;
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer};
+use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, documented_user};
 use hostler_tests::skew::Skewed;
+use hostler_tests::tls::TlsFront;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::check::{Judgement, check};
 use crate::fleet::{Fleet, Waits, rss_kib};
-use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest};
+use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest, written};
 use crate::history::{Fault, FaultKind, Harvest, History, Kind, Published, Sample, Sent, Settings};
 use crate::plan::{Action, Before, Load, Persistence, Plan};
-use crate::publisher::{QUEUE, publish, publish_all};
+use crate::publisher::{QUEUE, To, fill, publish};
 use crate::script::Script;
 
 /// The password of the hosts; it must not appear anywhere.
@@ -42,12 +44,40 @@ const POSTPONED_MS: u64 = 2_500;
 const SAMPLE_MS: u64 = 1_000;
 /// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
 const STARVED_MS: u64 = 300;
+/// How often a replay may be started.
+const MOST_REPLAYS: u32 = 20;
+/// What the command said that replays dead letters.
+const REPLAY_LOG: &str = "replay.log";
 /// The largest append-only file that is kept of a bad run.
 const KEPT_BYTES: u64 = 64 << 20;
 /// Memory of a host beside its handlers.
 const BASE_KIB: u64 = 200 << 10;
-/// Memory of a handler.
+/// Memory of a handler that takes what it gets.
 const HANDLER_KIB: u64 = 64 << 10;
+/// Memory of a handler that only acknowledges.
+const SMALL_HANDLER_KIB: u64 = 1 << 10;
+/// Memory of a server beside its messages: its buffers, and what it knows of those that are under way.
+const SERVER_KIB: u64 = 64 << 10;
+/// How much later than they are filled in delayed messages are due, in milliseconds: hosts start meanwhile.
+const DUE_MS: u64 = 5_000;
+/// How many delayed messages are filled in, at least, in a millisecond.
+const FILLED: u64 = 40;
+/// The steps of a message's way at which hosts abort, and how often they are passed before, at most.
+const STEPS: [(&str, u32); 13] = [
+    ("Fetch-after", 40),
+    ("Record-before", 20),
+    ("Record-after", 20),
+    ("Start", 200),
+    ("Verdict", 200),
+    ("Acknowledge-before", 40),
+    ("Acknowledge-after", 40),
+    ("Settle-before", 20),
+    ("Settle-after", 20),
+    ("Due-after", 40),
+    ("Orphans-after", 5),
+    ("Renew-before", 2),
+    ("Renew-after", 2),
+];
 /// Versions of the handler that are swapped in.
 const VERSIONS: u64 = 3;
 
@@ -78,12 +108,16 @@ pub struct Outcome {
 /// # Errors
 /// It could not be run: that is no judgement of hostler.
 pub async fn run(plan: &Plan, programs: &Programs) -> Result<Outcome> {
-    let mut world = World::new(plan, programs.clone()).await?;
+    let mut world = World::new(plan, programs.clone())?;
     let before = world.before().await?;
     world.start_all().await?;
     let messages = match plan.load.before {
-        Before::Nothing => world.load().await?,
-        _ => before,
+        Before::Nothing => world.load(before).await?,
+        Before::Dead(_) => {
+            world.replay()?;
+            world.load(before).await?
+        }
+        Before::Backlog | Before::Orphans(_) | Before::Delayed => before,
     };
     world.end(messages).await
 }
@@ -98,8 +132,8 @@ struct Open {
     host: Option<u16>,
 }
 
-struct World<'a> {
-    plan: &'a Plan,
+struct World {
+    plan: Plan,
     programs: Programs,
     begun: Instant,
     server: RedisServer,
@@ -119,12 +153,23 @@ struct World<'a> {
     waits: Waits,
     sizes: VecDeque<(u64, u64)>,
     commands: Vec<Child>,
+    /// The command that replays dead letters, until it has ended.
+    replaying: Option<Child>,
+    /// How often it was started.
+    replays: u32,
+    /// TLS in front of the proxy, and the certificate of its authority.
+    tls: Option<(TlsFront, PathBuf)>,
+    /// Whether hosts that start abort at a step.
+    is_aborting: bool,
+    /// How many have, at each step.
+    steps: BTreeMap<String, u64>,
     is_ending: bool,
+    begun_ms: i64,
     dir: TempDir,
 }
 
-impl<'a> World<'a> {
-    async fn new(plan: &'a Plan, programs: Programs) -> Result<Self> {
+impl World {
+    fn new(plan: &Plan, programs: Programs) -> Result<Self> {
         let load = &plan.load;
         let dir = TempDir::with_prefix("chaos")?;
         let jumps = plan
@@ -145,10 +190,19 @@ impl<'a> World<'a> {
             .set("auto-aof-rewrite-percentage", "0")
             .set("enable-protected-configs", "yes")
             .set("repl-diskless-sync-delay", "0")
-            .user(&format!("app on >{SECRET} ~* &* +@all"));
+            .user(&user(load));
         let options = if load.replica { options.tcp() } else { options };
         let server = options.clone().start();
         let proxy = Proxy::to_socket(&server.socket(), plan.seed)?;
+        let tls = match load.tls {
+            true => {
+                let ca = dir.path().join("ca.pem");
+                let url = proxy.url();
+                let socket = Path::new(url.trim_start_matches("unix://"));
+                Some((TlsFront::start(socket, &ca)?, ca))
+            }
+            false => None,
+        };
         let component = std::fs::read(guest("scripted"))?;
         let handler = dir.path().join("handler.wasm");
         std::fs::write(&handler, &component)?;
@@ -158,7 +212,7 @@ impl<'a> World<'a> {
         let keep_logs = load.messages <= 100_000;
         let fleet = Fleet::new(dir.path(), begun_ms, load.skew_s * 1_000, SECRET, keep_logs);
         let mut world = Self {
-            plan,
+            plan: plan.clone(),
             programs,
             begun: Instant::now(),
             server,
@@ -177,7 +231,13 @@ impl<'a> World<'a> {
             waits: Waits::default(),
             sizes: VecDeque::new(),
             commands: Vec::new(),
+            replaying: None,
+            replays: 0,
+            tls,
+            is_aborting: load.aborts,
+            steps: BTreeMap::new(),
             is_ending: false,
+            begun_ms,
             dir,
         };
         if load.replica {
@@ -188,36 +248,120 @@ impl<'a> World<'a> {
 
     /// What there is before the hosts start.
     async fn before(&mut self) -> Result<Vec<Sent>> {
-        let load = &self.plan.load;
-        if load.before == Before::Nothing {
-            return Ok(Vec::new());
+        let load = self.plan.load.clone();
+        let (messages, to) = match load.before {
+            Before::Nothing => return Ok(Vec::new()),
+            Before::Backlog | Before::Orphans(_) => (load.messages, To::Queue),
+            Before::Delayed => (load.messages, To::Delayed(self.due_ms()?)),
+            Before::Dead(letters) => (letters, To::Queue),
+        };
+        let mut scripts = self.scripts();
+        scripts.truncate(messages as usize);
+        let body = scripts.first().map(Script::body).unwrap_or_default();
+        if scripts.iter().any(|script| script.body() != body) {
+            bail!("the messages of a storm are all the same");
         }
-        let scripts = self.scripts();
-        publish_all(&self.server.url(), load.kind, &scripts).await?;
-        if let Before::Orphans(consumers) = load.before {
-            let raw = self.server.raw().await;
-            raw.ask(&format!("XGROUP CREATE {QUEUE} {GROUP} 0")).await;
-            let each = load.messages.div_ceil(consumers.max(1));
-            for consumer in 0..consumers {
-                let read = format!(
-                    "XREADGROUP GROUP {GROUP} gone-{consumer} COUNT {each} STREAMS {QUEUE} >"
-                );
-                raw.ask(&read).await;
+        let url = self.server.url();
+        fill(url, load.kind, to, messages, body).await?;
+        let raw = self.server.raw().await;
+        match load.before {
+            Before::Orphans(consumers) => {
+                raw.ask(&format!("XGROUP CREATE {QUEUE} {GROUP} 0")).await;
+                let each = messages.div_ceil(consumers.max(1));
+                for consumer in 0..consumers {
+                    let read = format!(
+                        "XREADGROUP GROUP {GROUP} gone-{consumer} COUNT {each} STREAMS {QUEUE} >"
+                    );
+                    raw.ask(&read).await;
+                }
             }
+            Before::Dead(_) => self.let_die().await?,
+            _ => {}
         }
+        self.sample();
+        let at_ms = match to {
+            To::Queue => 0,
+            To::Delayed(due) => due - u64::try_from(self.begun_ms)?,
+        };
         let sent = |script| Sent {
             script,
-            at_ms: 0,
+            at_ms,
             published: Published::Ok,
         };
         Ok(scripts.into_iter().map(sent).collect())
     }
 
-    /// The scripts of the plan.
+    /// When delayed messages are due: the hosts are ready, in milliseconds since 1970.
+    fn due_ms(&self) -> Result<u64> {
+        let fills = u64::from(self.plan.load.messages) / FILLED;
+        Ok(u64::try_from(self.begun_ms)? + self.now_ms() + fills + DUE_MS)
+    }
+
+    /// Let a handler drop everything that is in the queue.
+    async fn let_die(&self) -> Result<()> {
+        let path = self.dir.path().join("drops.wasm");
+        // The outcome is at 512, and its case is the third: `drop`, without a reason.
+        let drops = "(i32.store8 (i32.const 512) (i32.const 2)) (i32.const 512)";
+        std::fs::write(&path, handler("", drops))?;
+        let stderr = self.dir.path().join("drops.log");
+        let mut child = self
+            .host_options(None, false)
+            .flag("handler", &path.display().to_string())
+            .flags("concurrency=16 until-empty=true log-level=error")
+            .start_into(std::fs::File::create(&stderr)?);
+        loop {
+            match child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(_) => bail!("no dead letters: {}", std::fs::read_to_string(stderr)?),
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    /// Bring the dead letters back, while hosts serve.
+    fn replay(&mut self) -> Result<()> {
+        let program = self.programs.hostler.clone().unwrap_or_else(binary);
+        let child = Command::new(program)
+            .env_clear()
+            .args(["dlq", "replay", "--redis", &self.server.url(), DEAD])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(self.dir.path().join(REPLAY_LOG))?)
+            .spawn()?;
+        self.replaying = Some(child);
+        self.replays += 1;
+        Ok(())
+    }
+
+    /// Whether all dead letters are back. A server that answers nobody for seconds ends a replay: then another one
+    /// goes on, as its operator would.
+    fn is_replayed(&mut self) -> Result<bool> {
+        let Some(command) = &mut self.replaying else {
+            return Ok(true);
+        };
+        match command.try_wait()? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(_) if self.replays < MOST_REPLAYS => {
+                self.replay()?;
+                Ok(false)
+            }
+            Some(_) => {
+                let said = std::fs::read_to_string(self.dir.path().join(REPLAY_LOG))?;
+                bail!("`dlq replay` failed {MOST_REPLAYS} times: {said}");
+            }
+        }
+    }
+
+    /// The scripts of the plan: those of dead letters first.
     fn scripts(&self) -> Vec<Script> {
         let load = &self.plan.load;
+        let letters = match load.before {
+            Before::Dead(letters) => letters,
+            _ => 0,
+        };
         let mut random = fastrand::Rng::with_seed(self.plan.seed ^ 0x5eed);
-        (0..load.messages)
+        (0..letters + load.messages)
             .map(|_| load.mix.draw(&mut random))
             .collect()
     }
@@ -245,11 +389,25 @@ impl<'a> World<'a> {
         options.words("replicaof", &["127.0.0.1", &port]).start()
     }
 
+    /// The way to the server: through the proxy only if something happens to the link, because that is slow.
+    fn link(&self) -> String {
+        match self.plan.breaks_link() {
+            true => self.proxy.url(),
+            false => self.server.url(),
+        }
+    }
+
     /// The settings of a host; `pick` chooses others than those of the plan.
     fn host_options(&self, pick: Option<u64>, is_old: bool) -> HostOptions {
         let load = &self.plan.load;
-        let protocol = if load.resp3 { "&protocol=resp3" } else { "" };
-        let url = format!("{}?user=app{protocol}", self.proxy.url());
+        let url = match &self.tls {
+            None => format!("{}?user=app", self.link()),
+            Some((tls, _)) => tls.url().replace("://", "://app@") + "?",
+        };
+        let url = match load.resp3 {
+            true => url + "&protocol=resp3",
+            false => url,
+        };
         let mut random = fastrand::Rng::with_seed(pick.unwrap_or(0));
         let (concurrency, min_idle) = match pick {
             None => (load.concurrency, load.min_idle_ms),
@@ -268,6 +426,14 @@ impl<'a> World<'a> {
             .flag("reuse", &load.reuse.to_string())
             .flag("drain-timeout", &format!("{DRAIN_MS}ms"))
             .flags("timeout=20s cpu=500ms limit-log-rate=1GiB wait-redis=60s breaker=off admin=127.0.0.1:0");
+        let options = match &self.tls {
+            Some((_, ca)) => options.flag("redis-ca", &ca.display().to_string()),
+            None => options,
+        };
+        let options = match self.is_aborting {
+            true => options.variable(VARIABLE, &self.abort_at()),
+            false => options,
+        };
         let at_least_once = |options: HostOptions| {
             options
                 .flag("dead-letter", DEAD)
@@ -298,6 +464,20 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The step at which the host with this number aborts, and how often it may pass it: each one in turn.
+    fn step(&self, number: u16) -> (&'static str, u32) {
+        let turn = self.plan.seed.wrapping_add(number.into()) % STEPS.len() as u64;
+        STEPS[usize::try_from(turn).unwrap_or(0)]
+    }
+
+    /// The same, as the host is told. Which pass it is, is drawn.
+    fn abort_at(&self) -> String {
+        let number = self.fleet.started();
+        let (step, most) = self.step(number);
+        let mut random = fastrand::Rng::with_seed(self.plan.seed ^ u64::from(number));
+        format!("{step}:{}", random.u32(1..=most))
+    }
+
     fn start_host(&mut self, pick: Option<u64>, is_old: bool) -> Result<()> {
         let options = self.host_options(pick, is_old);
         self.fleet.start(&options, is_old)
@@ -307,7 +487,9 @@ impl<'a> World<'a> {
         let begun = Instant::now();
         while !self.fleet.is_ready() {
             self.look()?;
-            if begun.elapsed() > READY || !self.fleet.exits.is_empty() {
+            let mut exits = self.fleet.exits.iter();
+            let ended = exits.any(|exit| !(exit.aborted && self.plan.load.aborts));
+            if begun.elapsed() > READY || ended {
                 bail!("no host is ready: {:?}", self.fleet.exits);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -318,11 +500,16 @@ impl<'a> World<'a> {
     /// Read the logs, and replace the hosts that have ended by themselves.
     fn look(&mut self) -> Result<()> {
         let now = self.now_ms();
-        let died = self.fleet.look(now, DRAIN_MS + 30_000)?;
-        let replaced = died
-            .iter()
-            .filter(|f| f.kind == FaultKind::HostDies)
-            .count();
+        let mut died = self.fleet.look(now, DRAIN_MS + 30_000)?;
+        let mut replaced = 0;
+        for fault in died.iter_mut().filter(|f| f.kind == FaultKind::HostDies) {
+            replaced += 1;
+            if self.plan.load.aborts {
+                fault.kind = FaultKind::HostAborts;
+                let (step, _) = self.step(fault.host.unwrap_or(0));
+                *self.steps.entry(step.to_owned()).or_default() += 1;
+            }
+        }
         self.faults.extend(died);
         if self.fleet.exits.len() > 500 {
             bail!(
@@ -354,7 +541,7 @@ impl<'a> World<'a> {
             },
         });
         let mut pids: Vec<(Option<u16>, u32)> = Vec::new();
-        for host in &self.fleet.hosts {
+        for host in self.fleet.all() {
             pids.push((Some(host.number), host.pid()));
         }
         if self.server.is_running() {
@@ -386,22 +573,23 @@ impl<'a> World<'a> {
         });
     }
 
-    /// Publish everything, and inject the faults of the plan.
-    async fn load(&mut self) -> Result<Vec<Sent>> {
+    /// Publish everything, beside the messages that there are, and inject the faults of the plan.
+    async fn load(&mut self, before: Vec<Sent>) -> Result<Vec<Sent>> {
         let load = &self.plan.load;
-        let scripts = self.scripts();
+        let scripts = self.scripts().split_off(before.len());
         let (done, mut sent) = mpsc::channel(1_024);
         // Times of the history count from here: hosts have been started before, and say nothing yet.
         let publishing = tokio::spawn(publish(
-            self.proxy.url(),
+            self.link(),
             load.kind,
+            u32::try_from(before.len())?,
             scripts,
             load.rate,
             self.begun,
             done,
         ));
         let loaded_ms = self.now_ms();
-        let mut messages = Vec::with_capacity(load.messages as usize);
+        let mut messages = before;
         let mut actions: VecDeque<Action> = self.plan.actions.iter().copied().collect();
         let mut looked = Instant::now();
         loop {
@@ -439,6 +627,7 @@ impl<'a> World<'a> {
         }
         publishing.await?;
         self.heal(u64::MAX).await?;
+        self.is_aborting = false;
         Ok(messages)
     }
 
@@ -575,7 +764,7 @@ impl<'a> World<'a> {
                 self.put_handler(&whole[..whole.len() / 2])?;
             }
             F::Policy => self.policy(pick)?,
-            F::HostDies | F::DrainTimeout | F::Starved => return Ok(()),
+            F::HostDies | F::HostAborts | F::DrainTimeout | F::Starved => return Ok(()),
         }
         self.faults.push(Fault {
             at_ms,
@@ -700,6 +889,7 @@ impl<'a> World<'a> {
         let setting = format!("backoff.first={}ms", 1 + pick % 200);
         let program = self.programs.hostler.clone().unwrap_or_else(binary);
         let child = Command::new(program)
+            .env_clear()
             .args(["policy", "set", "--redis", &self.server.url()])
             .args(["--queue", QUEUE, &setting])
             .stdin(Stdio::null())
@@ -726,11 +916,16 @@ impl<'a> World<'a> {
         }
         while self.fleet.is_leaving() {
             self.look()?;
+            self.sample();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let forgets = self.faults.iter().any(|fault| fault.forgets());
         let raw = self.server.raw().await;
-        let mut harvest = harvest(&raw, self.plan.load.kind, forgets, SECRET).await?;
+        let kind = self.plan.load.kind;
+        let mut harvest = harvest(&raw, kind, forgets, SECRET).await?;
+        if kind == Kind::List && forgets && self.plan.load.persistence != Persistence::None {
+            harvest.kept = Some(written(&self.server.dir().join("appendonlydir"))?);
+        }
         self.read_server_log(&mut harvest);
         let server = server_name(&raw).await;
         let witness = &mut self.fleet.witness;
@@ -749,6 +944,7 @@ impl<'a> World<'a> {
             faults: self.faults,
             drains: self.fleet.drains,
             exits: self.fleet.exits,
+            steps: self.steps,
             samples: self.samples,
             healed_ms,
             drained_ms,
@@ -791,7 +987,7 @@ impl<'a> World<'a> {
             };
             // What is kept nowhere is over when nothing comes any more.
             let is_quiet = self.plan.load.kind.at_least_once() || now > ends.1 + 1_500;
-            if left == Some(0) && is_quiet {
+            if self.is_replayed()? && left == Some(0) && is_quiet {
                 return Ok(Some(now));
             }
             if now > deadline {
@@ -814,12 +1010,43 @@ impl<'a> World<'a> {
             ordered: load.hosts == 1 && load.concurrency == 1 && !load.mix.fails,
             fresh_instances: load.reuse == 1,
             versions: (0..=VERSIONS).collect::<BTreeSet<u64>>(),
-            host_rss_kib: BASE_KIB + u64::from(load.concurrency) * HANDLER_KIB,
+            host_rss_kib: BASE_KIB
+                + u64::from(load.concurrency)
+                    * match load.mix.fails {
+                        true => HANDLER_KIB,
+                        false => SMALL_HANDLER_KIB,
+                    },
             host_fds: 256,
             slope_kib: 1_024,
             drain_queue_ms: drain_queue_ms(load, messages),
+            aborts: load.aborts,
+            redis_kib: self.redis_kib(),
+            least_rate: u64::from(load.least_rate),
         }
     }
+
+    /// The most memory of the server: in a storm, half more than it had with all messages, before the hosts
+    /// started.
+    fn redis_kib(&self) -> u64 {
+        match (self.plan.load.before, self.samples.first()) {
+            (Before::Nothing, _) | (_, None) => u64::MAX,
+            (_, Some(first)) => first.redis_kib * 3 / 2 + SERVER_KIB,
+        }
+    }
+}
+
+/// The user of the hosts.
+fn user(load: &Load) -> String {
+    let name = match (load.least_rights, load.kind) {
+        (false, _) => return format!("app on >{SECRET} ~* &* +@all"),
+        (true, Kind::Stream) => "hostler-orders",
+        (true, _) => "hostler-jobs",
+    };
+    // The list of the documentation has another name.
+    documented_user(name)
+        .replace(name, "app")
+        .replace("jobs", QUEUE)
+        .replace("change-me", SECRET)
 }
 
 /// How long a queue of so many messages may take to be empty. A busy machine takes up to 10 ms for each, beside

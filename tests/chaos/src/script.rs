@@ -171,6 +171,8 @@ pub struct Mix {
     pub says_version: bool,
     /// One in so many messages kills its host at each start; 0 = none.
     pub killers: u32,
+    /// Whether handlers that always fail, or run into a limit, are twenty times rarer: they take most of the time.
+    pub brisk: bool,
 }
 
 impl Mix {
@@ -181,6 +183,7 @@ impl Mix {
         large: 0,
         says_version: false,
         killers: 0,
+        brisk: false,
     };
     /// All that handlers do.
     pub const ALL: Self = Self {
@@ -189,6 +192,7 @@ impl Mix {
         large: 16 << 10,
         says_version: false,
         killers: 0,
+        brisk: false,
     };
 
     /// A script of this mix.
@@ -196,8 +200,11 @@ impl Mix {
     pub fn draw(&self, random: &mut Rng) -> Script {
         use Answer::{Ack, Count, Drop, Grow, Loop, Nack, Reply, Trap};
         let nack = Nack(random.u32(0..80));
-        let answers = match random.u32(0..1000) {
+        let number = random.u32(0..1000);
+        let is_slow = matches!(number, 150..190 | 220..247);
+        let answers = match number {
             _ if !self.fails => vec![Ack],
+            _ if self.brisk && is_slow && random.u8(0..20) > 0 => vec![Ack],
             0..100 => {
                 let mut answers = vec![nack; random.usize(1..3)];
                 answers.push(Ack);

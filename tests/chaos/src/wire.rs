@@ -57,6 +57,18 @@ pub fn id_in(value: &[u8]) -> Option<String> {
     String::from_utf8(id.to_vec()).ok()
 }
 
+/// All ids of messages of lists that these bytes hold.
+#[must_use]
+pub fn ids_in(bytes: &[u8]) -> Vec<String> {
+    let mut ids = Vec::new();
+    let mut rest = bytes;
+    while let Some(place) = rest.windows(ID.len()).position(|window| window == ID) {
+        ids.extend(id_in(&rest[place..]));
+        rest = &rest[place + ID.len()..];
+    }
+    ids
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +83,8 @@ mod tests {
             assert_eq!(number(&id), Some(17));
         }
         assert_eq!(id_in(b"x-message-id"), None);
+        let both = [delivery, framed(4, &Script::always(Answer::Ack)).to_vec()].concat();
+        assert_eq!(ids_in(&both), ["m17", "m4"]);
         assert_eq!(number("1-1"), None);
     }
 }

@@ -23,6 +23,9 @@ fn settings() -> Settings {
         host_fds: 100,
         slope_kib: 1_024,
         drain_queue_ms: 60_000,
+        aborts: false,
+        redis_kib: 100_000,
+        least_rate: 0,
     }
 }
 
@@ -51,6 +54,7 @@ fn good() -> History {
             code: Some(0),
         }],
         exits: Vec::new(),
+        steps: BTreeMap::new(),
         samples: vec![Sample {
             at_ms: 500,
             hosts: vec![(0, 60_000, 20)],
@@ -158,6 +162,7 @@ fn a_good_history_is_valid() {
         starts: 7,
         acked: 2,
         dead: 2,
+        rate: 1,
         ..Counts::default()
     };
     assert_eq!(counts, wanted);
@@ -486,6 +491,9 @@ fn i9_memory_and_descriptors_are_bounded() {
     breaks(Invariant::Bounds, |history| {
         history.samples[0].hosts[0].2 = 101
     });
+    breaks(Invariant::Bounds, |history| {
+        history.samples[0].redis_kib = 100_001;
+    });
     let grows = |history: &mut History, kib: u64| {
         let at = |minute: u64| Sample {
             at_ms: minute * 60_000,
@@ -508,6 +516,14 @@ fn i10_work_goes_on_after_a_fault() {
     });
     breaks(Invariant::Liveness, |history| {
         history.drained_ms = Some(history.healed_ms + 60_001);
+    });
+    // From the first start, at 200, to the end, at 4,000.
+    let ended = good().events.iter().filter(|e| e.what == What::End).count() as u64;
+    let rate = ended * 1_000 / 3_800;
+    let judgement = holds(|history| history.settings.least_rate = rate);
+    assert_eq!(judgement.counts.rate, rate);
+    breaks(Invariant::Liveness, |history| {
+        history.settings.least_rate = rate + 1;
     });
     // Time without a CPU does not count, and counts once.
     let slow = |history: &mut History, until_ms| {

@@ -9,7 +9,7 @@ use hostler_chaos::run::{Programs, keep, run};
 async fn holds(cell: &str) {
     let seed = fastrand::u64(..1 << 48);
     let mut cell = match cell {
-        "random" => Cell::random(seed, false),
+        "random" => Cell::random(seed, false, true),
         name => Cell::named(name).unwrap(),
     };
     cell.load.messages = 800;
