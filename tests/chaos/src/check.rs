@@ -621,8 +621,8 @@ impl<'a> Judge<'a> {
     fn bounds(&mut self) {
         let settings = &self.history.settings;
         let mut wrong = Vec::new();
-        let mut first = BTreeMap::<u16, (u64, u64)>::new();
-        let mut last = BTreeMap::<u16, (u64, u64)>::new();
+        // When each host was seen, and its memory.
+        let mut seen = BTreeMap::<u16, Vec<(u64, u64)>>::new();
         for sample in &self.history.samples {
             for &(host, rss, fds) in &sample.hosts {
                 if rss > settings.host_rss_kib {
@@ -637,19 +637,19 @@ impl<'a> Judge<'a> {
                         settings.host_fds
                     ));
                 }
-                // A host grows to its size in its first minute.
-                let since = first.entry(host).or_insert((sample.at_ms, rss));
-                if sample.at_ms < since.0 + 60_000 && rss > since.1 {
-                    since.1 = rss;
-                }
-                last.insert(host, (sample.at_ms, rss));
+                seen.entry(host).or_default().push((sample.at_ms, rss));
             }
         }
-        for (host, (until, end)) in last {
-            let (since, begin) = first.get(&host).copied().unwrap_or((until, end));
-            let lived = until - since;
-            let most = settings.slope_kib * lived / SOAK_MS.max(1);
-            if lived >= SOAK_MS && end > begin + most {
+        for (host, seen) in seen {
+            let (Some((since, _)), Some((until, end))) = (seen.first(), seen.last()) else {
+                continue;
+            };
+            let half = (until - since) / 2;
+            // In its first half a host grows to its size: each slot keeps the memory of its largest handler.
+            let early = seen.iter().filter(|(at, _)| *at <= since + half);
+            let begin = early.map(|(_, rss)| *rss).max().unwrap_or(*end);
+            let most = settings.slope_kib * half / SOAK_MS;
+            if 2 * half >= SOAK_MS && *end > begin + most {
                 wrong.push(format!("host {host} grew from {begin} to {end} KiB"));
             }
         }

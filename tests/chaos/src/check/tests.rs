@@ -504,6 +504,13 @@ fn i9_memory_and_descriptors_are_bounded() {
     };
     breaks(Invariant::Bounds, |history| grows(history, 200));
     holds(|history| grows(history, 100));
+    // Slots keep memory: a host grows to its size.
+    holds(|history| {
+        grows(history, 1_000);
+        for sample in &mut history.samples {
+            sample.hosts[0].1 = sample.hosts[0].1.min(85_000);
+        }
+    });
 }
 
 #[test]
