@@ -145,8 +145,8 @@ async fn a_policy_changes_dead_letter_routes_ttl_and_max_length() {
     scene.raw.ask("XADD orders 1000-1 _payload ack").await;
     scene.died(3, "reason", "expired").await;
 
-    // While one message runs, the others are unread.
-    let slow = scene.publish("sleep:3000").await;
+    // While one message runs, the others are unread. It runs until the policy holds also on a busy machine.
+    let slow = scene.publish("sleep:12000").await;
     host_runs(&host, &slow).await;
     scene.publish_all("ack", 40).await;
     scene.set(&["queue.max_length=5"]);

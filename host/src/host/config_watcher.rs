@@ -45,6 +45,8 @@ pub struct ConfigWatcher {
     /// What the active rules were made from.
     applied: RawRules,
     effective: Vec<Effective>,
+    /// Those before, until the change is logged.
+    before: Option<Vec<Effective>>,
     rules: Rules,
     options: QueueOptions,
     /// The values of `grant.config`, which handlers share.
@@ -95,6 +97,7 @@ impl ConfigWatcher {
     ) -> Self {
         Self {
             effective: sources.collect().effective(),
+            before: None,
             sources,
             connector: connector.clone(),
             policies: Some(Policies::new(connector.link("policies"))),
@@ -121,6 +124,7 @@ impl ConfigWatcher {
         self.read_policies().await;
         let changed = self.apply_latest().await;
         self.publish_status();
+        self.log_changes();
         changed
     }
 
@@ -168,6 +172,7 @@ impl ConfigWatcher {
             if is_changed && control.send(Control::Rules(rules)).await.is_err() {
                 return;
             }
+            self.log_changes();
         }
     }
 
@@ -316,7 +321,7 @@ impl ConfigWatcher {
     fn apply(&mut self, raw: RawRules, checked: Checked) -> Option<Config> {
         self.applied = raw;
         let before = std::mem::replace(&mut self.effective, checked.effective);
-        self.log_changes(&before);
+        self.before = Some(before);
         self.options = checked.options;
         if let (Some(values), Some(new)) = (&self.values, &checked.config.sandbox.grants.config)
             && values != new
@@ -344,8 +349,12 @@ impl ConfigWatcher {
         self.refusal = Some(what);
     }
 
-    /// Log the settings that have changed, and those that change at the next start only.
-    fn log_changes(&self, before: &[Effective]) {
+    /// Log the settings that have changed, and those that change at the next start only. The loop has the rules
+    /// by now: they hold for each message that comes after the line.
+    fn log_changes(&mut self) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
         let pairs = before.iter().zip(&self.effective);
         let changed: Vec<&Effective> = pairs
             .filter(|(old, new)| old.value != new.value)

@@ -210,6 +210,10 @@ impl Driver {
                 () = self.slot_events.wait(&mut slot_events) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
+            // Rules hold for each message that comes after them.
+            while let Ok(command) = control.try_recv() {
+                self.command(command);
+            }
             // Other completions that are here belong to the same turn.
             while let Ok(completion) = self.completions.try_recv() {
                 self.on_completion(completion);
