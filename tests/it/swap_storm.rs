@@ -200,6 +200,8 @@ async fn hosts_never_run_a_partial_version_when_hosts_and_servers_die_during_dep
     let server = RedisOptions::default().set("appendfsync", "always");
     let mut scene = Scene::on(server.appendonly(), &version(0)).await;
     let options = scene.accepting().flag("min-idle", "1s");
+    // The server may die while a host starts.
+    let options = options.flag("wait-redis", "60s");
     let mut known = BTreeMap::from([(digest(&version(0)), 0)]);
     let mut hosts: Vec<Host> = vec![options.ready().await, options.ready().await];
     let mut ended = Vec::new();
