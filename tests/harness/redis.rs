@@ -136,7 +136,7 @@ pub fn program() -> OsString {
 ///
 /// # Panics
 ///
-/// If there is no such user.
+/// The page has no user with this name.
 pub fn documented_user(name: &str) -> String {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
     let text = std::fs::read_to_string(docs).expect("the page is there");

@@ -26,7 +26,7 @@ impl TlsFront {
     /// written to `ca`. What comes goes to this Unix socket, in plain bytes.
     ///
     /// # Errors
-    /// There is no free port.
+    /// No port is free.
     pub fn start(socket: &Path, ca: &Path) -> std::io::Result<Self> {
         let acceptor = acceptor("localhost", ca);
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;

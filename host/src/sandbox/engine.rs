@@ -231,7 +231,7 @@ fn tick(engines: &[Engine], pace: &Arc<Pace>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Advance the epoch of the engines that still exist. False: there are none.
+/// Advance the epoch of the engines that still exist. Returns whether one exists.
 fn advance(engines: &[EngineWeak]) -> bool {
     let engines = engines.iter().filter_map(EngineWeak::upgrade);
     engines.map(|engine| engine.increment_epoch()).count() > 0

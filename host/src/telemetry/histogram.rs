@@ -42,7 +42,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Those since an earlier moment.
+    /// The durations since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut more = *self;
@@ -58,14 +58,15 @@ impl Durations {
         self.buckets.iter().sum()
     }
 
-    /// Their average; `None` = there are none.
+    /// The average duration. `None` if there is no duration.
     pub fn average(&self) -> Option<Duration> {
         let count = self.count();
         (count > 0).then(|| self.sum.div_f64(count as f64))
     }
 
-    /// What this share of them, from 0 to 1, does not exceed; `None` = there are none. It is exact at the bounds of
-    /// the buckets, and a straight line between them. Those beyond the last bound count as the last bound.
+    /// The quantile for a share from 0 to 1: this share of the durations is not longer. `None` if there is no
+    /// duration. The result is exact at the bounds of the buckets, and interpolated between them. Durations
+    /// beyond the last bound count as the last bound.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let count = self.count();
         let rank = share * count as f64;

@@ -470,7 +470,7 @@ impl World {
         STEPS[usize::try_from(turn).unwrap_or(0)]
     }
 
-    /// The same, as the host is told. Which pass it is, is drawn.
+    /// The value of the variable that tells the host its step, and a pass that the seed draws.
     fn abort_at(&self) -> String {
         let number = self.fleet.started();
         let (step, most) = self.step(number);
