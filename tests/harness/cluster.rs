@@ -1,5 +1,7 @@
 //! A real cluster for one test: primaries and replicas on loopback, ended with the test.
 
+use std::collections::BTreeSet;
+
 use redis::Value;
 
 use crate::redis::{RawRedis, RedisOptions, RedisServer, eventually, free_port};
@@ -168,7 +170,12 @@ impl Cluster {
     }
 
     /// Move a slot to another node, key by key, while clients use it.
+    ///
+    /// Each move begins and ends with one mind of all nodes. A node that gives a slot on before it has heard of
+    /// the last move may take it back, and then the next owner deletes its keys: Redis has no agreement on
+    /// slots, only epochs, which travel by gossip.
     pub async fn migrate(&self, slot: u16, to: usize) {
+        self.is_of_one_mind().await;
         let from = self.owner_of_slot(slot).await;
         if from == to {
             return;
@@ -202,6 +209,23 @@ impl Cluster {
                     .await;
             }
         }
+        self.is_of_one_mind().await;
+    }
+
+    /// Wait until all nodes that run name the same primaries, with the same epochs and slots.
+    async fn is_of_one_mind(&self) {
+        let mut nodes = Vec::new();
+        for place in self.up() {
+            nodes.push(self.raw(place).await);
+        }
+        eventually("all nodes know the same owners", async || {
+            let mut minds = BTreeSet::new();
+            for node in &nodes {
+                minds.insert(owners(&node.text("CLUSTER NODES").await));
+            }
+            minds.len() == 1
+        })
+        .await;
     }
 
     /// Kill the primary of a key, and wait until a replica has taken its place. Returns the place of the one
@@ -241,6 +265,27 @@ impl Cluster {
         all.filter(|&place| self.nodes[place].is_running())
             .collect()
     }
+}
+
+/// The id, the epoch and the slots of each primary in a reply of `CLUSTER NODES`: the first, the seventh, and
+/// all words behind the eighth.
+fn owners(nodes: &str) -> BTreeSet<(String, String, String)> {
+    let primaries = nodes.lines().filter(|line| line.contains("master"));
+    let owner = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        let (id, epoch) = (words.next(), words.nth(5));
+        // Only the node itself names the slots that it is about to move, in brackets.
+        let slots: Vec<String> = words
+            .skip(1)
+            .filter(|slot| !slot.starts_with('['))
+            .collect();
+        (
+            id.unwrap_or_default(),
+            epoch.unwrap_or_default(),
+            slots.join(" "),
+        )
+    };
+    primaries.map(owner).collect()
 }
 
 /// Whether a line of `CLUSTER NODES` names a slot: its ranges stand behind eight words.

@@ -109,6 +109,8 @@ pub(crate) struct Published {
     next: usize,
     /// By body.
     certain: BTreeMap<String, bool>,
+    /// Why the others are not.
+    errors: Vec<String>,
 }
 
 impl Published {
@@ -127,6 +129,8 @@ impl Published {
             };
             let sent = publisher.publish(&Outgoing::new(body)).await;
             self.certain.insert(number.to_string(), sent.is_ok());
+            self.errors
+                .extend(sent.err().map(|error| error.to_string()));
         }
     }
 
@@ -468,7 +472,7 @@ async fn slots_that_migrate_under_load_lose_nothing() {
             tokio::join!(moving, publishing);
         }
     }
-    assert_eq!(published.certain(), 360);
+    assert_eq!(published.certain(), 360, "{:?}", published.errors);
     all_have_ended(&servers, &published, &hosts).await;
     for host in hosts {
         host.drained().await;
