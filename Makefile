@@ -48,7 +48,7 @@ COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_c
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once interleavings chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -201,11 +201,13 @@ peer: setup-rust
 host: setup-rust
 	$(CARGO) build --release --locked -p hostler
 
-# The handler and the host are built at the same time. The handler gets what the host leaves, above all while the last crate of
-# the host takes one core alone; so it takes no jobs of make. `make demo HOSTLER=/usr/bin/hostler` runs that binary, and builds no other.
+# The handler and the host are built at the same time. The handler gets only time that the host leaves: the last crate
+# of the host takes one core alone for long. So it takes no jobs of make, either.
+# `make demo HOSTLER=/usr/bin/hostler` runs that binary, and builds no other.
 HOSTLER ?=
+IDLE := $(if $(shell command -v chrt),chrt --idle 0,nice -n 19)
 demo: setup
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) BESIDE="nice -n 10 env -u MAKEFLAGS -u MFLAGS" $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 1)) BESIDE="$(IDLE) env -u MAKEFLAGS -u MFLAGS" $(GUEST_CHARGE) $(if $(HOSTLER),demo-payments,demo-host)
 	@echo "hostler: $(or $(HOSTLER),target/debug/hostler), $$($(or $(HOSTLER),target/debug/hostler) --version | head -n 1)"
 	@sh tests/demo/demo.sh $(or $(HOSTLER),target/debug/hostler) target/debug/payment-server $(GUEST_CHARGE)
 
@@ -226,7 +228,7 @@ test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
-	  build-all unit-tests e2e-tests measured-tests alert-rules browser
+	  build-all unit-tests e2e-tests measured-tests interleavings alert-rules browser
 
 # The alert rules of docs/monitoring, by the tool of Prometheus: the binary out of its Debian package, which is not
 # installed.
@@ -302,6 +304,11 @@ storm: setup guests-test
 # 20 failovers of a cluster, and 10 behind Sentinels, under load; with 20 hosts that are restarted one by one.
 failovers: setup guests-test
 	HOSTLER_FAILOVERS=20 $(CARGO) test $(WORKSPACE) --test it cluster:: -- --nocapture --test-threads=2
+
+# The hand-over between threads, in many orders of them: ORDERS at random, and as many by priorities.
+ORDERS ?= 100000
+interleavings: setup-rust
+	HOSTLER_ORDERS=$(ORDERS) $(CARGO) test --locked --manifest-path tests/interleavings/Cargo.toml --target-dir target/interleavings
 
 exactly-once: setup guests-test
 	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it effects_exactly_once -- --nocapture --test-threads=1

@@ -48,6 +48,7 @@ pub mod regular_file;
 pub mod rollout;
 pub mod runtime;
 pub mod sandbox;
+mod sync;
 pub mod telemetry;
 mod tls;
 pub mod trial;

@@ -71,6 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("delivery", &[]),
     ("wire", &["delivery"]),
     ("regular_file", &[]),
+    ("sync", &[]),
     ("tls", &[]),
     ("file_watch", &["regular_file"]),
     ("redis", &["delivery", "wire"]),
@@ -93,6 +94,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "sandbox",
             "telemetry",
             "file_watch",
+            "sync",
         ],
     ),
     (
@@ -117,6 +119,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "sandbox",
             "rollout",
             "telemetry",
+            "sync",
         ],
     ),
     ("admin", &["telemetry"]),

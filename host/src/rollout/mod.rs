@@ -11,6 +11,7 @@ pub mod breaker;
 pub mod canary;
 pub mod follower;
 pub mod handler_file;
+pub mod read_mostly;
 mod refusal_log;
 pub mod request;
 pub mod store;

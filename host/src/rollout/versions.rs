@@ -15,12 +15,13 @@
 //! in turn, whatever the share is: either of them may work again.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
 use crate::rollout::canary::Share;
+use crate::rollout::read_mostly::{Cached, ReadMostly};
 use crate::sandbox::{Sandbox, World};
 
 /// The source of a version.
@@ -137,11 +138,10 @@ pub struct ActiveVersions {
 /// The active versions as one slot sees them. It looks again after each change, so a change is one step for all
 /// attempts that start after it. A slot without messages must not keep its view: versions live as long.
 #[derive(Debug, Default)]
-pub struct View(Option<Seen>);
+pub struct View(Cached<Seen>);
 
 #[derive(Debug)]
 struct Seen {
-    generation: u64,
     active: Arc<ActiveVersions>,
     /// The digest of the current version: a copy, because all cores count the uses of the original.
     digest: Arc<str>,
@@ -149,22 +149,9 @@ struct Seen {
 
 impl View {
     fn refresh(&mut self, versions: &Versions) -> &Seen {
-        let generation = versions.generation.load(Ordering::Acquire);
-        if self
-            .0
-            .as_ref()
-            .is_some_and(|seen| seen.generation != generation)
-        {
-            self.0 = None;
-        }
-        self.0.get_or_insert_with(|| {
-            let active = versions.active();
-            Seen {
-                // A change of meanwhile is seen the next time.
-                generation,
-                digest: Arc::from(&**active.current.digest()),
-                active,
-            }
+        self.0.get(&versions.active, |active| Seen {
+            digest: Arc::from(&**active.current.digest()),
+            active,
         })
     }
 }
@@ -183,10 +170,8 @@ impl ActiveVersions {
 /// The versions of one host.
 #[derive(Debug)]
 pub struct Versions {
-    active: RwLock<Arc<ActiveVersions>>,
-    /// How often `active` has changed, and whether the current version is a batch handler: read for each
-    /// message, without a lock that all cores share.
-    generation: AtomicU64,
+    active: ReadMostly<ActiveVersions>,
+    /// The current version is a batch handler.
     takes_batches: AtomicBool,
     changes: watch::Sender<u64>,
     /// The last verdicts. They are minutes apart, and a new one makes the last one of its kind outdated.
@@ -207,9 +192,8 @@ impl Versions {
             swaps: 0,
         };
         Self {
-            generation: AtomicU64::new(0),
             takes_batches: AtomicBool::new(active.takes_batches()),
-            active: RwLock::new(Arc::new(active)),
+            active: ReadMostly::new(active),
             changes: watch::Sender::new(0),
             rejected: watch::Sender::new(None),
             kept: watch::Sender::new(None),
@@ -220,8 +204,7 @@ impl Versions {
 
     /// A snapshot of the active versions.
     pub fn active(&self) -> Arc<ActiveVersions> {
-        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&active)
+        self.active.get()
     }
 
     /// The version for a new attempt of the message with this id.
@@ -429,19 +412,14 @@ impl Versions {
 
     /// Change the active versions in one step. Returns whether anything changed.
     fn change(&self, step: impl FnOnce(&mut ActiveVersions) -> bool) -> bool {
-        let mut shared = self.active.write().unwrap_or_else(PoisonError::into_inner);
-        let mut active = ActiveVersions::clone(&shared);
-        let changed = step(&mut active);
-        let before = changed.then(|| {
-            let takes_batches = active.takes_batches();
-            let before = std::mem::replace(&mut *shared, Arc::new(active));
-            self.takes_batches.store(takes_batches, Ordering::Release);
-            self.generation.fetch_add(1, Ordering::Release);
-            before
+        let changed = self.active.change(|active| {
+            let changed = step(active);
+            if changed {
+                let takes_batches = active.takes_batches();
+                self.takes_batches.store(takes_batches, Ordering::Release);
+            }
+            changed
         });
-        drop(shared);
-        // An unused version is unmapped here, after the lock was released.
-        drop(before);
         if changed {
             self.changes.send_modify(|number| *number += 1);
         }

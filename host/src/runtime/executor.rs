@@ -22,8 +22,8 @@ use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
-use crate::runtime::job::Ticket;
 use crate::runtime::slot_events::EventSender;
+use crate::runtime::ticket::Ticket;
 use crate::runtime::ticket_queue::TicketQueue;
 use crate::sandbox::{Cancelled, LogSink};
 

@@ -10,8 +10,9 @@ use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::trace::Trace;
 use crate::rollout::versions::Versions;
 use crate::runtime::fault_point::{self, Point};
-use crate::runtime::job::{Job, Ticket};
+use crate::runtime::job::Job;
 use crate::runtime::slot_events::EventSender;
+use crate::runtime::ticket::Ticket;
 
 pub use crate::sandbox::Call;
 

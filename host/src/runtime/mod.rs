@@ -35,6 +35,7 @@ mod reporter;
 mod rollout_monitor;
 pub mod sandboxed;
 mod slot_events;
+pub mod ticket;
 mod ticket_queue;
 pub mod workers;
 

@@ -9,8 +9,10 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// A sleeping driver is woken for so many events: few enough that it does not idle for long.
 const CHUNK: usize = 32;

@@ -9,13 +9,14 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::runtime::handler::Batching;
-use crate::runtime::job::Ticket;
+use crate::runtime::ticket::Ticket;
+use crate::sync::{Mutex, MutexGuard};
 
 #[derive(Debug)]
 struct Shared {

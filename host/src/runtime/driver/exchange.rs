@@ -17,8 +17,9 @@ use crate::queue::{Claim, Guarantee, Record, Repair, Settlement, Taken};
 use crate::redis::{Class, Error};
 use crate::runtime::errands;
 use crate::runtime::handler::{Report, SlotEvent};
-use crate::runtime::job::{Job, LastAttempt, Ticket};
+use crate::runtime::job::{Job, LastAttempt};
 use crate::runtime::no_digest;
+use crate::runtime::ticket::Ticket;
 use crate::runtime::workers::{Answer, Completion, Kind, Request};
 use crate::telemetry::health::Cause;
 
