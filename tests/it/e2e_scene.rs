@@ -60,7 +60,7 @@ impl Scene {
         &mut self,
         options: &HostOptions,
     ) -> (Host, Vec<String>) {
-        for _ in 0..10 {
+        for _ in 0..30 {
             self.raw.ask("DEL orders").await;
             self.published.clear();
             self.publish_all("ack", 300).await;
