@@ -9,7 +9,7 @@ runtime=$(command -v runc || command -v crun || true)
 [ -n "$runtime" ] || skip "neither runc nor crun is installed"
 [ "$(id -u)" = 0 ] || skip "containers need root here"
 cd "$work"
-cp "$(package "hostler-$VERSION-oci-*.tar")" .
+cp "$(package "hostler-$VERSION-oci-$(dpkg --print-architecture).tar")" .
 follow image
 say "the image: $(du -m hostler-*.tar | cut -f1) MB, unpacked $(du -sm bundle/rootfs | cut -f1) MB"
 [ ! -e bundle/rootfs/bin/sh ] && [ ! -e bundle/rootfs/usr/bin/sh ] || fail "the image has a shell"
