@@ -76,6 +76,7 @@ help:
 	@echo "make failovers  20 failovers of a cluster and 10 behind Sentinels, under load"
 	@echo "make chaos   the fault suite: every cell, then combinations; SEED=n replays"
 	@echo "make chaos-long HOURS=n  combinations of faults for hours; goes on where it stopped"
+	@echo "make interleavings  the hand-over between threads, in many orders of the threads"
 	@echo "make upgrades  hosts of the last release and of this one serve one queue, and replace each other"
 	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"

@@ -171,11 +171,11 @@ impl Cluster {
 
     /// Move a slot to another node, key by key, while clients use it.
     ///
-    /// Each move begins and ends with one mind of all nodes. A node that gives a slot on before it has heard of
-    /// the last move may take it back, and then the next owner deletes its keys: Redis has no agreement on
-    /// slots, only epochs, which travel by gossip.
+    /// All nodes agree on the owners before and after. A node may not have heard of the last move of a slot. If it
+    /// gets the slot back from an old message, the next owner deletes the keys of the slot: nodes tell each other
+    /// the owners by gossip, with epochs.
     pub async fn migrate(&self, slot: u16, to: usize) {
-        self.is_of_one_mind().await;
+        self.nodes_agree().await;
         let from = self.owner_of_slot(slot).await;
         if from == to {
             return;
@@ -209,21 +209,21 @@ impl Cluster {
                     .await;
             }
         }
-        self.is_of_one_mind().await;
+        self.nodes_agree().await;
     }
 
     /// Wait until all nodes that run name the same primaries, with the same epochs and slots.
-    async fn is_of_one_mind(&self) {
+    async fn nodes_agree(&self) {
         let mut nodes = Vec::new();
         for place in self.up() {
             nodes.push(self.raw(place).await);
         }
         eventually("all nodes know the same owners", async || {
-            let mut minds = BTreeSet::new();
+            let mut views = BTreeSet::new();
             for node in &nodes {
-                minds.insert(owners(&node.text("CLUSTER NODES").await));
+                views.insert(owners(&node.text("CLUSTER NODES").await));
             }
-            minds.len() == 1
+            views.len() == 1
         })
         .await;
     }

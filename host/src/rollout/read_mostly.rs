@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A value that is read for each message, and changes seldom. Readers keep what they made of it, and look with
-/// one load whether it still holds: a lock that all cores take would make them wait for each other.
+/// A value that is read for each message, and changes seldom. Readers keep what they made of it, and check with
+/// one load whether the value has changed: a lock that all cores take would make them wait for each other.
 #[derive(Debug)]
 pub struct ReadMostly<T> {
     value: RwLock<Arc<T>>,
@@ -25,7 +25,7 @@ impl<V> Default for Cached<V> {
 }
 
 impl<T> ReadMostly<T> {
-    /// Of this value.
+    /// Hold this value.
     pub fn new(value: T) -> Self {
         Self {
             value: RwLock::new(Arc::new(value)),
@@ -41,8 +41,8 @@ impl<T> ReadMostly<T> {
 }
 
 impl<T: Clone> ReadMostly<T> {
-    /// Change the value in one step: who reads it after this has returned sees the new one. `step` says whether
-    /// it changed anything.
+    /// Change the value in one step: a read that begins after this has returned gives the new value. `step` says
+    /// whether it changed anything; if not, the value stays.
     pub fn change(&self, step: impl FnOnce(&mut T) -> bool) -> bool {
         let mut shared = self.value.write().unwrap_or_else(PoisonError::into_inner);
         let mut value = T::clone(&shared);
@@ -53,20 +53,20 @@ impl<T: Clone> ReadMostly<T> {
             before
         });
         drop(shared);
-        // What it was may hold much: it goes after the lock was released.
+        // The old value may be large, such as a handler: drop it after the lock was released.
         drop(before);
         changed
     }
 }
 
 impl<V> Cached<V> {
-    /// What `make` makes of the value as it is now; made anew only after a change.
+    /// The result of `make` for the current value. `make` runs at the first call, and after a change.
     pub fn get<T>(&mut self, of: &ReadMostly<T>, make: impl FnOnce(Arc<T>) -> V) -> &V {
         let generation = of.generation.load(Ordering::Acquire);
         if self.0.as_ref().is_some_and(|seen| seen.0 != generation) {
             self.0 = None;
         }
-        // A change of meanwhile is seen the next time.
+        // A change between the two reads is seen at the next call.
         &self.0.get_or_insert_with(|| (generation, make(of.get()))).1
     }
 }

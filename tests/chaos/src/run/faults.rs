@@ -247,7 +247,7 @@ impl World {
         std::fs::rename(other, &self.handler).context("the handler can be replaced")
     }
 
-    /// Change a live setting, whatever the server is doing.
+    /// Change a live setting. The command may fail, because the server may be away.
     fn policy(&mut self, pick: u64) -> Result<()> {
         let setting = format!("backoff.first={}ms", 1 + pick % 200);
         let program = self.programs.hostler.clone().unwrap_or_else(binary);

@@ -93,7 +93,7 @@ async fn slot(queue: TicketQueue, events: EventSender<Event>) {
                 attempt = ticket.decision().await;
             }
             let ran = attempt.is_some();
-            // The attempt is the one of the driver, whoever named it.
+            // A ticket without an attempt got its number from the driver's answer: the same one.
             assert!(attempt.is_none_or(|attempt| attempt == 1 + number as u32));
             events.send(Event::Ended { number, ran }).unwrap();
         }
@@ -326,7 +326,7 @@ pub fn a_change_holds_for_all_who_look_after_it() {
             true
         }));
         returned.store(change, Ordering::SeqCst);
-        // A step that changes nothing is none.
+        // A step that says "nothing changed" leaves the value as it is.
         assert!(!value.change(|_| false));
     }
     for reader in readers {
