@@ -33,8 +33,9 @@ MEASURED := ::measured::
 # The demo, the checks and the tests select the whole workspace, so that cargo chooses the same features
 # for each of them: the dependencies and the host are built once.
 WORKSPACE := --workspace --locked $(FEATURES)
-# How long each fuzz target runs, and which.
+# How long each fuzz target runs in seconds, how often at most, and which.
 FUZZ_SECONDS ?= 30
+FUZZ_RUNS ?= 100000000
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
 # Those that build wasmtime, need more room (they compile), and make something of long inputs only.
 FUZZ_SANDBOX := component handler answer
@@ -403,7 +404,7 @@ fuzz: setup-fuzz
 	    *) features= malloc=64 rss=1024 grow=100;; \
 	  esac; \
 	  PATH="$(TOOLCHAINS)/bin:$$PATH" rustup run nightly cargo fuzz run --fuzz-dir tests/fuzz $$features "$$target" -- \
-	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=10 -malloc_limit_mb=$$malloc -rss_limit_mb=$$rss \
+	    -max_total_time=$(FUZZ_SECONDS) -runs=$(FUZZ_RUNS) -max_len=65536 -timeout=10 -malloc_limit_mb=$$malloc -rss_limit_mb=$$rss \
 	    -len_control=$$grow -print_final_stats=1 || exit 1; \
 	done
 

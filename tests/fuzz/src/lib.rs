@@ -4,25 +4,21 @@ pub mod bodies;
 #[cfg(feature = "sandbox")]
 pub mod components;
 
+#[cfg(not(feature = "sandbox"))]
 #[path = "../../../host/src/delivery/mod.rs"]
 pub mod delivery;
+#[cfg(not(feature = "sandbox"))]
 #[path = "../../../host/src/wire/mod.rs"]
 pub mod wire;
-
-#[cfg(feature = "sandbox")]
-#[path = "../../../host/src/regular_file.rs"]
-pub mod regular_file;
 
 #[cfg(feature = "sandbox")]
 #[path = "../../harness/guests.rs"]
 pub mod guests;
 #[cfg(feature = "sandbox")]
-#[path = "../../../host/src/sandbox/mod.rs"]
-pub mod sandbox;
+pub use hostler;
 
 /// What the bodies call the crate: some of its rooms.
+#[cfg(not(feature = "sandbox"))]
 pub mod hostler {
-    #[cfg(feature = "sandbox")]
-    pub use crate::sandbox;
     pub use crate::{delivery, wire};
 }

@@ -32,9 +32,9 @@ const HEAD: usize = MAGIC.len() + DIGEST + LENGTH;
 /// Bytes of a [`Start`].
 const START_MAX: usize = 16 << 10;
 
-/// The checks that code has passed before it is cached, and what is made of the module of a program. A change has a new
-/// number.
-const CHECKS: u32 = 2;
+/// The checks that code has passed before it is cached, what is made of the module of a program, and
+/// how modules are merged. A change has a new number.
+const CHECKS: u32 = 3;
 
 /// The suffix of an entry.
 const ENTRY: &str = ".code";

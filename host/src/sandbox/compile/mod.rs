@@ -15,15 +15,18 @@ mod child;
 mod confine;
 mod job;
 mod measure;
+mod merge;
 #[cfg(feature = "fault-points")]
 mod probe;
 mod serve;
 mod snapshot;
 mod trial;
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 
 pub(super) use artifact::Artifact;
@@ -34,7 +37,7 @@ pub use serve::serve;
 
 use super::error::{LoadError, describe};
 use super::limits::Limits;
-use super::program::component_of;
+use super::program;
 use super::settings::{Allocation, Compiler, Settings};
 use super::{declarations, engine, format};
 
@@ -237,6 +240,31 @@ fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Made, LoadError> {
         artifact: Artifact::whole(code),
         compiled: Instant::now(),
         tried: Tried::Good,
+    })
+}
+
+/// The parts of a component, without those of its core modules and inner components.
+fn parts(component: &[u8]) -> impl Iterator<Item = wasmparser::Result<Payload<'_>>> {
+    let mut depth = 0_u32;
+    Parser::new(0).parse_all(component).filter(move |payload| {
+        match payload {
+            Ok(Payload::Version { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 1 || payload.is_err()
+    })
+}
+
+/// The component that is compiled: that of a program, if it is one, and with its core modules merged.
+///
+/// # Errors
+/// It is a program that cannot be a component; the text says why.
+fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let component = program::component_of(bytes)?;
+    Ok(match merge::merged(&component) {
+        Some(merged) => Cow::Owned(merged),
+        None => component,
     })
 }
 

@@ -12,11 +12,10 @@ use nix::unistd::getppid;
 
 use super::job::{Answer, ERROR_TEXT_SHOWN, JOB_MAX, Job, Task, WithoutSnapshot};
 use super::measure::Meters;
-use super::{Artifact, compiler, confine, invalid, snapshot, trial};
+use super::{Artifact, compiler, component_of, confine, invalid, snapshot, trial};
 use crate::delivery::text::truncate_utf8;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::fault::host_panic;
-use crate::sandbox::program::component_of;
 
 /// The priority of a compiler in the background. It gets a quarter of a busy core: the running version
 /// keeps most of its speed, and a large component still compiles within its time on busy cores (at

@@ -10,7 +10,6 @@ mod outside;
 mod resume;
 
 use futures_util::FutureExt;
-use wasmparser::{Parser, Payload};
 use wasmtime::component::{Component, ComponentNamedList, Instance, Lift, Linker, WasmList};
 use wasmtime::{Engine, OptLevel, RegallocAlgorithm, Store, bail};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
@@ -122,19 +121,6 @@ fn counting_engine(job: &Job) -> wasmtime::Result<Engine> {
         .cranelift_opt_level(OptLevel::None)
         .cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
     Engine::new(&config)
-}
-
-/// The parts of a component, without those of its core modules and inner components.
-fn parts(component: &[u8]) -> impl Iterator<Item = wasmparser::Result<Payload<'_>>> {
-    let mut depth = 0_u32;
-    Parser::new(0).parse_all(component).filter(move |payload| {
-        match payload {
-            Ok(Payload::Version { .. }) => depth += 1,
-            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 1 || payload.is_err()
-    })
 }
 
 /// An instance whose memories and globals are read.

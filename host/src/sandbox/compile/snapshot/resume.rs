@@ -15,7 +15,7 @@ use wasmparser::{
 };
 
 use super::outside::Opened;
-use super::parts;
+use crate::sandbox::compile::parts;
 use crate::sandbox::compile::job::WithoutSnapshot;
 
 /// The export of a core module that instances of a snapshot run: a function without parameters and results.

@@ -1,0 +1,505 @@
+//! Core modules that become one.
+
+use std::collections::HashMap;
+
+use wasm_encoder_of_wit::reencode::{self, Reencode};
+use wasm_encoder_of_wit::{
+    CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Encode,
+    ExportKind, ExportSection, FuncType, FunctionSection, GlobalSection, GlobalType, ImportSection,
+    MemorySection, Module, NameMap, NameSection, StartSection, TableSection, TypeSection,
+};
+use wasmparser::{
+    CompositeInnerType, Data, DataKind, Element, ElementKind, FunctionBody, Global, Import,
+    KnownCustom, MemoryType, Name, Operator, Parser, Payload, Table, TypeRef,
+};
+
+use super::graph::{Definition, Graph, kind_of, number};
+use super::{ALL, Apart, KINDS, Kind};
+
+/// The module that the merged one imports from.
+pub(super) const IMPORTS: &str = "";
+
+/// Functions and globals of a merged module. Each takes up to 32 bytes of an instance, which may have 16 MiB.
+const ITEMS_MAX: usize = 400_000;
+
+type Reencoded<T> = Result<T, reencode::Error<Apart>>;
+
+/// What a core module has.
+#[derive(Default)]
+pub(super) struct Source<'a> {
+    types: Vec<wasmparser::FuncType>,
+    /// By their kind, in the order of their numbers.
+    pub(super) imports: [Vec<Import<'a>>; KINDS],
+    /// The types of its functions.
+    functions: Vec<u32>,
+    tables: Vec<Table<'a>>,
+    memories: Vec<MemoryType>,
+    globals: Vec<Global<'a>>,
+    pub(super) exports: HashMap<&'a str, (Kind, u32)>,
+    pub(super) start: Option<u32>,
+    elements: Vec<Element<'a>>,
+    data: Vec<Data<'a>>,
+    bodies: Vec<FunctionBody<'a>>,
+    name: Option<&'a str>,
+    /// Functions with names.
+    names: Vec<(u32, &'a str)>,
+}
+
+impl<'a> Source<'a> {
+    /// # Errors
+    /// The module is invalid, or has items of a kind that is unknown here.
+    pub(super) fn of(module: &'a [u8]) -> Result<Self, Apart> {
+        let mut source = Self::default();
+        for payload in Parser::new(0).parse_all(module) {
+            source.add(payload?)?;
+        }
+        Ok(source)
+    }
+
+    fn add(&mut self, payload: Payload<'a>) -> Result<(), Apart> {
+        match payload {
+            Payload::TypeSection(groups) => {
+                for group in groups {
+                    let group = group?;
+                    if group.is_explicit_rec_group() {
+                        return Err(Apart::Unknown("a group of types"));
+                    }
+                    for ty in group.into_types() {
+                        let is_plain = ty.is_final
+                            && ty.supertype_idx.is_none()
+                            && !ty.composite_type.shared;
+                        match ty.composite_type.inner {
+                            CompositeInnerType::Func(ty) if is_plain => self.types.push(ty),
+                            _ => return Err(Apart::Unknown("a type that is no plain function")),
+                        }
+                    }
+                }
+            }
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports() {
+                    let import = import?;
+                    let kind = match import.ty {
+                        TypeRef::Func(_) => Kind::Function,
+                        TypeRef::Table(_) => Kind::Table,
+                        TypeRef::Memory(_) => Kind::Memory,
+                        TypeRef::Global(_) => Kind::Global,
+                        TypeRef::Tag(_) | TypeRef::FuncExact(_) => {
+                            return Err(Apart::Unknown("an import of another kind"));
+                        }
+                    };
+                    self.imports[kind as usize].push(import);
+                }
+            }
+            Payload::FunctionSection(items) => self.functions = all(items)?,
+            Payload::TableSection(items) => self.tables = all(items)?,
+            Payload::MemorySection(items) => self.memories = all(items)?,
+            Payload::GlobalSection(items) => self.globals = all(items)?,
+            Payload::ElementSection(items) => self.elements = all(items)?,
+            Payload::DataSection(items) => self.data = all(items)?,
+            Payload::ExportSection(exports) => {
+                for export in exports {
+                    let export = export?;
+                    let item = (kind_of(export.kind)?, export.index);
+                    self.exports.insert(export.name, item);
+                }
+            }
+            Payload::StartSection { func, .. } => self.start = Some(func),
+            Payload::CodeSectionEntry(body) => self.bodies.push(body),
+            Payload::TagSection(_) => return Err(Apart::Unknown("a tag")),
+            Payload::CustomSection(section) => {
+                if let KnownCustom::Name(names) = section.as_known() {
+                    self.add_names(names);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Names are for backtraces. A section that is damaged has none.
+    fn add_names(&mut self, names: wasmparser::NameSectionReader<'a>) {
+        for name in names.into_iter().map_while(Result::ok) {
+            match name {
+                Name::Module { name, .. } => self.name = Some(name),
+                Name::Function(names) => {
+                    let names = names.into_iter().map_while(Result::ok);
+                    self.names
+                        .extend(names.map(|naming| (naming.index, naming.name)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// All imports, with their numbers.
+    pub(super) fn imported(&self) -> impl Iterator<Item = (Kind, u32, &Import<'a>)> {
+        let of = |kind: Kind| (0..).zip(&self.imports[kind as usize]);
+        ALL.into_iter()
+            .flat_map(move |kind| of(kind).map(move |(index, import)| (kind, index, import)))
+    }
+
+    /// The tables and memories that it writes to when an instance is made.
+    pub(super) fn written(&self) -> impl Iterator<Item = (Kind, u32)> {
+        let tables = self.elements.iter().filter_map(|element| match element.kind {
+            ElementKind::Active { table_index, .. } => {
+                Some((Kind::Table, table_index.unwrap_or_default()))
+            }
+            _ => None,
+        });
+        let memories = self.data.iter().filter_map(|data| match data.kind {
+            DataKind::Active { memory_index, .. } => Some((Kind::Memory, memory_index)),
+            DataKind::Passive => None,
+        });
+        tables.chain(memories)
+    }
+
+    /// The number of its functions and globals, those that it imports included.
+    fn items(&self) -> usize {
+        let imports: usize = self.imports.iter().map(Vec::len).sum();
+        imports + self.functions.len() + self.globals.len()
+    }
+
+    /// The number of items of a kind that it defines.
+    fn defined(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Function => self.functions.len(),
+            Kind::Table => self.tables.len(),
+            Kind::Memory => self.memories.len(),
+            Kind::Global => self.globals.len(),
+        }
+    }
+}
+
+fn all<'a, T: wasmparser::FromReader<'a>>(
+    items: wasmparser::SectionLimited<'a, T>,
+) -> Result<Vec<T>, Apart> {
+    Ok(items.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// The module that members have become.
+pub(super) struct Merged<'a> {
+    pub(super) module: Vec<u8>,
+    /// What it imports from [`IMPORTS`], each with its place in this list as its name.
+    pub(super) imports: Vec<(Kind, Definition<'a>)>,
+}
+
+/// Make one module of the members, with these exports. The name of an export is its place in the list.
+pub(super) fn merge<'a>(
+    graph: &Graph<'a>,
+    exports: &[(Kind, Definition<'a>)],
+) -> Result<Merged<'a>, Apart> {
+    let mut members = Vec::new();
+    for instance in graph.members() {
+        members.push((*instance, graph.source(*instance)?));
+    }
+    let items = members.iter().map(|(_, source)| source.items());
+    if items.sum::<usize>() > ITEMS_MAX {
+        return Err(Apart::Unknown("too many functions for one module"));
+    }
+
+    let mut types = Types::default();
+    let mut numbering = Numbering::default();
+    let mut typed = Vec::new();
+    for (_, source) in &members {
+        typed.push(types.of(source)?);
+    }
+    let mut import_section = ImportSection::new();
+    for ((instance, source), types) in members.iter().zip(&typed) {
+        for (kind, index, import) in source.imported() {
+            let definition = graph.local(kind, *instance, index)?;
+            if matches!(definition, Definition::Member { .. })
+                || numbering.number(kind, definition).is_some()
+            {
+                continue;
+            }
+            let name = numbering.imports.len().to_string();
+            let ty = Indices::of_types(types).entity_type(import.ty)?;
+            import_section.import(IMPORTS, &name, ty);
+            numbering.add(kind, definition);
+            numbering.imports.push((kind, definition));
+        }
+    }
+    for (instance, source) in &members {
+        for kind in ALL {
+            let imported = source.imports[kind as usize].len();
+            for index in imported..imported + source.defined(kind) {
+                let (instance, index) = (*instance, number(index));
+                numbering.add(kind, Definition::Member { instance, index });
+            }
+        }
+    }
+
+    let mut sections = Sections::default();
+    for ((instance, source), types) in members.iter().zip(typed) {
+        let mut indices = Indices::of_types(&types);
+        indices.elements = sections.elements.len();
+        indices.data = sections.data.len();
+        for kind in ALL {
+            let all = source.imports[kind as usize].len() + source.defined(kind);
+            for index in 0..number(all) {
+                let definition = graph.local(kind, *instance, index)?;
+                let index = numbering.number(kind, definition).ok_or(Apart::Missing)?;
+                indices.items[kind as usize].push(index);
+            }
+        }
+        sections.add(source, &mut indices)?;
+    }
+
+    let mut export_section = ExportSection::new();
+    for (place, (kind, definition)) in exports.iter().enumerate() {
+        let index = numbering.number(*kind, *definition);
+        let index = index.ok_or(Apart::Missing)?;
+        export_section.export(&place.to_string(), export_kind(*kind), index);
+    }
+    let mut module = Module::new();
+    module
+        .section(&types.section)
+        .section(&import_section)
+        .section(&sections.functions)
+        .section(&sections.tables)
+        .section(&sections.memories)
+        .section(&sections.globals)
+        .section(&export_section);
+    if let Some(function_index) = sections.start {
+        module.section(&StartSection { function_index });
+    }
+    module
+        .section(&sections.elements)
+        .section(&DataCountSection {
+            count: sections.data.len(),
+        })
+        .section(&sections.code)
+        .section(&sections.data);
+    let mut names = NameSection::new();
+    // Backtraces name the one that has most of the code.
+    let largest = members.iter().max_by_key(|(_, source)| source.bodies.len());
+    if let Some(name) = largest.and_then(|(_, source)| source.name) {
+        names.module(name);
+    }
+    names.functions(&sections.names);
+    module.section(&names);
+    Ok(Merged {
+        module: module.finish(),
+        imports: numbering.imports,
+    })
+}
+
+pub(super) fn export_kind(kind: Kind) -> ExportKind {
+    match kind {
+        Kind::Function => ExportKind::Func,
+        Kind::Table => ExportKind::Table,
+        Kind::Memory => ExportKind::Memory,
+        Kind::Global => ExportKind::Global,
+    }
+}
+
+/// The types of all members: each once.
+#[derive(Default)]
+struct Types {
+    section: TypeSection,
+    numbers: HashMap<FuncType, u32>,
+}
+
+impl Types {
+    /// The numbers of the types of a module.
+    fn of(&mut self, source: &Source<'_>) -> Result<Vec<u32>, Apart> {
+        let mut indices = Vec::with_capacity(source.types.len());
+        for ty in &source.types {
+            let ty = Indices::of_types(&indices).func_type(ty.clone())?;
+            let next = number(self.numbers.len());
+            let section = &mut self.section;
+            let index = *self.numbers.entry(ty).or_insert_with_key(|ty| {
+                section.ty().func_type(ty);
+                next
+            });
+            indices.push(index);
+        }
+        Ok(indices)
+    }
+}
+
+/// The numbers of items in the merged module.
+#[derive(Default)]
+struct Numbering<'a> {
+    numbers: [HashMap<Definition<'a>, u32>; KINDS],
+    imports: Vec<(Kind, Definition<'a>)>,
+}
+
+impl<'a> Numbering<'a> {
+    fn number(&self, kind: Kind, definition: Definition<'a>) -> Option<u32> {
+        self.numbers[kind as usize].get(&definition).copied()
+    }
+
+    fn add(&mut self, kind: Kind, definition: Definition<'a>) {
+        let numbers = &mut self.numbers[kind as usize];
+        let next = number(numbers.len());
+        numbers.insert(definition, next);
+    }
+}
+
+/// The sections of the merged module, with the members so far.
+#[derive(Default)]
+struct Sections {
+    functions: FunctionSection,
+    tables: TableSection,
+    memories: MemorySection,
+    globals: GlobalSection,
+    /// The initial values of globals that do not change, without the `end`.
+    constants: HashMap<u32, Vec<u8>>,
+    start: Option<u32>,
+    elements: ElementSection,
+    code: CodeSection,
+    data: DataSection,
+    names: NameMap,
+}
+
+impl Sections {
+    fn add(&mut self, source: &Source<'_>, indices: &mut Indices<'_>) -> Result<(), Apart> {
+        for ty in &source.functions {
+            self.functions.function(indices.type_index(*ty)?);
+        }
+        for (index, global) in source.globals.iter().enumerate() {
+            let ty: GlobalType = indices.global_type(global.ty)?;
+            let value = indices.constant(&self.constants, &global.init_expr)?;
+            self.globals.global(ty, &ConstExpr::raw(value.clone()));
+            if !ty.mutable {
+                let index = source.imports[Kind::Global as usize].len() + index;
+                self.constants
+                    .insert(indices.global_index(number(index))?, value);
+            }
+        }
+        // All constants that this member can name are known now.
+        indices.constants = std::mem::take(&mut self.constants);
+        let added = self.add_rest(source, indices);
+        self.constants = std::mem::take(&mut indices.constants);
+        Ok(added?)
+    }
+
+    fn add_rest(&mut self, source: &Source<'_>, indices: &mut Indices<'_>) -> Reencoded<()> {
+        for table in &source.tables {
+            indices.parse_table(&mut self.tables, table.clone())?;
+        }
+        for memory in &source.memories {
+            self.memories.memory(indices.memory_type(*memory)?);
+        }
+        if let Some(start) = source.start {
+            self.start = Some(indices.function_index(start)?);
+        }
+        for element in &source.elements {
+            indices.parse_element(&mut self.elements, element.clone())?;
+        }
+        for body in &source.bodies {
+            indices.parse_function_body(&mut self.code, body.clone())?;
+        }
+        for data in &source.data {
+            indices.parse_data(&mut self.data, data.clone())?;
+        }
+        let imported = number(source.imports[Kind::Function as usize].len());
+        for (index, name) in &source.names {
+            // An import has the name of what it is.
+            if *index >= imported
+                && let Ok(index) = indices.function_index(*index)
+            {
+                self.names.append(index, name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the items of a member with their numbers in the merged module.
+struct Indices<'t> {
+    types: &'t [u32],
+    items: [Vec<u32>; KINDS],
+    /// The elements and data segments before its own.
+    elements: u32,
+    data: u32,
+    constants: HashMap<u32, Vec<u8>>,
+}
+
+impl<'t> Indices<'t> {
+    fn of_types(types: &'t [u32]) -> Self {
+        Self {
+            types,
+            items: Default::default(),
+            elements: 0,
+            data: 0,
+            constants: HashMap::new(),
+        }
+    }
+
+    fn item(&self, kind: Kind, index: u32) -> Reencoded<u32> {
+        let number = self.items[kind as usize].get(index as usize);
+        number
+            .copied()
+            .ok_or(reencode::Error::UserError(Apart::Missing))
+    }
+
+    /// A constant expression without its `end`. It names no global that another module had imported: such a
+    /// global may be a defined one now, which only newer versions of wasm allow there.
+    fn constant(
+        &mut self,
+        constants: &HashMap<u32, Vec<u8>>,
+        expression: &wasmparser::ConstExpr<'_>,
+    ) -> Reencoded<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut operators = expression.get_operators_reader();
+        while !operators.eof() {
+            let operator = operators.read()?;
+            match operator {
+                Operator::End => {}
+                Operator::GlobalGet { global_index } => {
+                    let index = self.global_index(global_index)?;
+                    match constants.get(&index) {
+                        Some(value) => bytes.extend(value),
+                        None => self.instruction(operator)?.encode(&mut bytes),
+                    }
+                }
+                operator => self.instruction(operator)?.encode(&mut bytes),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Reencode for Indices<'_> {
+    type Error = Apart;
+
+    fn type_index(&mut self, ty: u32) -> Reencoded<u32> {
+        let number = self.types.get(ty as usize);
+        number
+            .copied()
+            .ok_or(reencode::Error::UserError(Apart::Missing))
+    }
+
+    fn function_index(&mut self, function: u32) -> Reencoded<u32> {
+        self.item(Kind::Function, function)
+    }
+
+    fn table_index(&mut self, table: u32) -> Reencoded<u32> {
+        self.item(Kind::Table, table)
+    }
+
+    fn memory_index(&mut self, memory: u32) -> Reencoded<u32> {
+        self.item(Kind::Memory, memory)
+    }
+
+    fn global_index(&mut self, global: u32) -> Reencoded<u32> {
+        self.item(Kind::Global, global)
+    }
+
+    fn element_index(&mut self, element: u32) -> Reencoded<u32> {
+        Ok(self.elements.saturating_add(element))
+    }
+
+    fn data_index(&mut self, data: u32) -> Reencoded<u32> {
+        Ok(self.data.saturating_add(data))
+    }
+
+    fn const_expr(&mut self, expression: wasmparser::ConstExpr<'_>) -> Reencoded<ConstExpr> {
+        let constants = std::mem::take(&mut self.constants);
+        let value = self.constant(&constants, &expression);
+        self.constants = constants;
+        Ok(ConstExpr::raw(value?))
+    }
+}
