@@ -1,5 +1,8 @@
 //! The bodies of the fuzz targets on random bytes. `make fuzz` runs them longer, and guided by coverage.
 
+use std::path::Path;
+use std::process::Command;
+
 use proptest::prelude::*;
 
 #[path = "../fuzz/src/bodies.rs"]
@@ -49,6 +52,42 @@ fn near() -> impl Strategy<Value = Vec<u8>> {
         1 => prop::collection::vec(any::<u8>(), 0..12),
     ];
     prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+/// The inputs of a target that `make fuzz-corpus` kept.
+fn kept(target: &str) -> Vec<Vec<u8>> {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fuzz/corpus/{target}.tar.gz"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let unpacked = Command::new("tar")
+        .arg("-xzf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(dir.path())
+        .status();
+    assert!(unpacked.expect("tar runs").success(), "{}", archive.display());
+    let files = std::fs::read_dir(dir.path()).expect("its files");
+    files
+        .map(|file| std::fs::read(file.expect("a file").path()).expect("its bytes"))
+        .collect()
+}
+
+#[test]
+fn no_kept_input_breaks_a_parser() {
+    let bodies: [(&str, fn(&[u8])); 6] = [
+        ("frame", bodies::frame),
+        ("envelope", bodies::envelope),
+        ("stream_fields", bodies::stream_fields),
+        ("death", bodies::death),
+        ("line", bodies::line),
+        ("body", bodies::body),
+    ];
+    for (target, body) in bodies {
+        let inputs = kept(target);
+        assert!(inputs.len() > 50, "{target}: {} inputs", inputs.len());
+        for input in inputs {
+            body(&input);
+        }
+    }
 }
 
 proptest! {

@@ -254,9 +254,12 @@ fn tag(key: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::queue::stream::PARKED_CONSUMER;
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
@@ -364,6 +367,78 @@ mod tests {
             "a:delayed:{b}",
         ] {
             assert!(!is_own(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_keys_names_each_one() {
+        let queue = "orders";
+        let keys = [
+            ("parked", parked(queue, "<group>")),
+            ("fences", fences(queue, "<group>")),
+            ("acted", acted(queue, "<group>", "<consumer>")),
+            ("min_idle", min_idle(queue, Some("<group>"))),
+            ("min_idle", min_idle(queue, None)),
+            ("processing", processing(queue, "<instance>")),
+            ("started", started(queue, "<instance>")),
+            (
+                "done",
+                done(queue, Some("<group>"), 0).replace(":0", ":<n>"),
+            ),
+            ("done", done(queue, None, 0).replace(":0", ":<n>")),
+            ("outbox", outbox(queue, "<destination>")),
+            ("outboxes", outboxes(queue)),
+            ("from", from(queue)),
+            ("instances", instances(queue)),
+            ("retry", retry(queue)),
+            ("delayed", delayed(queue)),
+            ("versions", versions(queue)),
+            ("version", version(queue, "<number>")),
+            ("upload", upload(queue, "<token>")),
+            ("hosts", hosts(queue)),
+            ("host", host(queue, "<name>")),
+            ("policy", policy(queue)),
+            ("moving", moving("orders:dead", "<id>")),
+            ("moved", moved(queue, "<token>")),
+            ("cycle", cycle(queue)),
+        ];
+        // No function of this file is missing here.
+        let (code, _) = include_str!("keys.rs").split_once("#[cfg(test)]").unwrap();
+        let functions: BTreeSet<&str> = code
+            .split("\npub fn ")
+            .skip(1)
+            .filter_map(|function| {
+                let (name, body) = function.split_once('(')?;
+                (name != "derived" && body.contains("derived(")).then_some(name)
+            })
+            .collect();
+        let listed: BTreeSet<&str> = keys.iter().map(|(function, _)| *function).collect();
+        assert_eq!(functions, listed);
+
+        // The first cell of each row of a table.
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/keys.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let cells: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+            .collect();
+        let cells = cells.join("\n");
+        for (_, key) in &keys {
+            assert!(cells.contains(&format!("`{key}`")), "{key}");
+        }
+        for name in OWN {
+            assert!(cells.contains(&format!("}}:{name}`")), "{name}");
+        }
+        for name in OWN_WITH_MORE {
+            assert!(cells.contains(&format!("}}:{name}:")), "{name}");
+        }
+        // The names that have no queue, and those of consumers.
+        let names = code.lines().filter_map(|line| {
+            let constant = line.strip_prefix("pub const ")?;
+            constant.split('"').nth(1)
+        });
+        for name in names.chain([PARKED_CONSUMER]) {
+            assert!(cells.contains(&format!("`{name}")), "{name}");
         }
     }
 

@@ -16,6 +16,8 @@ const AFTERMATH_MS: u64 = 10_000;
 const SIGNAL_MS: u64 = 1_000;
 /// How much later than its deadline a draining host may end, in milliseconds.
 const EXIT_MS: u64 = 2_000;
+/// The exit code of a host that cannot load its handler.
+const BAD_HANDLER: i32 = 65;
 /// How many acknowledgements a host may have under way when it dies, beside those of its slots.
 const UNCONFIRMED: u64 = 1_024;
 /// Memory is compared over time only in runs of this length, in milliseconds.
@@ -736,7 +738,14 @@ impl<'a> Judge<'a> {
         let mut messages = self.history.messages.iter();
         let kills = self.history.settings.aborts || messages.any(|sent| sent.script.kills_host);
         for exit in &self.history.exits {
-            if !(exit.aborted && kills) {
+            // A host that starts while the file of its handler is a bad one.
+            let refuses = exit.code == Some(BAD_HANDLER)
+                && self.history.faults.iter().any(|fault| {
+                    fault.kind == FaultKind::BadSwap
+                        && fault.at_ms <= exit.at_ms
+                        && exit.at_ms <= fault.until_ms + EXIT_MS
+                });
+            if !(exit.aborted && kills || refuses) {
                 let what = format!("host {} ended by itself: {}", exit.host, exit.how);
                 self.judgement.wrong(Invariant::Shutdown, None, what);
             }
@@ -755,6 +764,7 @@ impl<'a> Judge<'a> {
             }
             match drain.code {
                 Some(0) => {}
+                None if drain.unstarted => {}
                 Some(75) if stopped || took >= deadline => {}
                 code => wrong.push(format!(
                     "host {host} was told to stop and ended with {code:?}"

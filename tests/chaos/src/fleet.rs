@@ -228,12 +228,15 @@ impl Fleet {
                 _ => self.in_peace = false,
             }
             let code = status.code();
+            let unstarted = status.signal() == Some(Signal::SIGTERM as i32)
+                && std::fs::metadata(&host.stderr)?.len() == 0;
             let host = self.bury(host)?;
             self.drains.push(Drain {
                 host,
                 at_ms,
                 ended_ms: now_ms,
                 code,
+                unstarted,
             });
             if code != Some(0) {
                 died.push(Fault {
@@ -256,6 +259,7 @@ impl Fleet {
             at_ms: now_ms,
             how: status.to_string(),
             aborted: status.signal() == Some(Signal::SIGABRT as i32),
+            code: status.code(),
         });
         Fault {
             at_ms: now_ms.saturating_sub(200),

@@ -301,6 +301,9 @@ pub struct Drain {
     pub ended_ms: u64,
     /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
+    /// The signal ended it before it could catch one: it had written nothing.
+    #[serde(default)]
+    pub unstarted: bool,
 }
 
 /// A host that ended although nobody had told it to.
@@ -314,6 +317,9 @@ pub struct Exit {
     pub how: String,
     /// Whether it was aborted, as by a message that kills its host.
     pub aborted: bool,
+    /// Its exit code; `None` if a signal ended it.
+    #[serde(default)]
+    pub code: Option<i32>,
 }
 
 /// What processes used at a moment.

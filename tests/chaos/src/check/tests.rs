@@ -52,6 +52,7 @@ fn good() -> History {
             at_ms: 9_000,
             ended_ms: 9_500,
             code: Some(0),
+            unstarted: false,
         }],
         exits: Vec::new(),
         steps: BTreeMap::new(),
@@ -587,6 +588,7 @@ fn i11_a_host_ends_by_itself_only_if_a_message_kills_it() {
             at_ms: 700,
             how: "SIGABRT".to_owned(),
             aborted: true,
+            code: None,
         }];
     };
     breaks(Invariant::Shutdown, exits);
@@ -595,6 +597,37 @@ fn i11_a_host_ends_by_itself_only_if_a_message_kills_it() {
         history.messages[3].script.kills_host = true;
         let letter = letter(history, 3, "max-deliveries", CAP);
         history.harvest.dead[1] = letter;
+    });
+}
+
+#[test]
+fn i11_a_host_that_has_not_begun_may_be_ended_by_the_signal() {
+    holds(|history| {
+        history.drains[0].code = None;
+        history.drains[0].unstarted = true;
+    });
+}
+
+#[test]
+fn i11_a_host_that_starts_with_a_bad_handler_refuses_it() {
+    let exits = |history: &mut History, code| {
+        history.exits = vec![Exit {
+            host: 0,
+            at_ms: 700,
+            how: format!("exit status: {code}"),
+            aborted: false,
+            code: Some(code),
+        }];
+    };
+    let bad = fault(FaultKind::BadSwap, None, 500, 800);
+    breaks(Invariant::Shutdown, |history| exits(history, 65));
+    breaks(Invariant::Shutdown, |history| {
+        exits(history, 70);
+        history.faults.push(bad);
+    });
+    holds(|history| {
+        exits(history, 65);
+        history.faults.push(bad);
     });
 }
 
