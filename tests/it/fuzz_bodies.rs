@@ -56,7 +56,8 @@ fn near() -> impl Strategy<Value = Vec<u8>> {
 
 /// The inputs of a target that `make fuzz-corpus` kept.
 fn kept(target: &str) -> Vec<Vec<u8>> {
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fuzz/corpus/{target}.tar.gz"));
+    let archive =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fuzz/corpus/{target}.tar.gz"));
     let dir = tempfile::tempdir().expect("a directory");
     let unpacked = Command::new("tar")
         .arg("-xzf")
@@ -64,7 +65,11 @@ fn kept(target: &str) -> Vec<Vec<u8>> {
         .arg("-C")
         .arg(dir.path())
         .status();
-    assert!(unpacked.expect("tar runs").success(), "{}", archive.display());
+    assert!(
+        unpacked.expect("tar runs").success(),
+        "{}",
+        archive.display()
+    );
     let files = std::fs::read_dir(dir.path()).expect("its files");
     files
         .map(|file| std::fs::read(file.expect("a file").path()).expect("its bytes"))
@@ -73,7 +78,8 @@ fn kept(target: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_kept_input_breaks_a_parser() {
-    let bodies: [(&str, fn(&[u8])); 6] = [
+    type Body = fn(&[u8]);
+    let bodies: [(&str, Body); 6] = [
         ("frame", bodies::frame),
         ("envelope", bodies::envelope),
         ("stream_fields", bodies::stream_fields),

@@ -255,7 +255,10 @@ async fn run(
     let unreadable = entries.find(|entry| !outbox.to.add(entry, place, &mut call));
     if let Some(entry) = unreadable {
         let (id, key) = (&entry.id, &outbox.key);
-        let why = format!("the entry {id} of {key} cannot be read: delete it with XDEL to go on");
+        let why = format!(
+            "the entry {id} of {key} cannot be read: a newer hostler may have written it, and relays it; if none has, \
+             delete it with XDEL to go on"
+        );
         run.refusal = Some(why);
     }
     // A script of its own finds nothing wrong with what it does not get.

@@ -9,9 +9,9 @@ use wasm_encoder_of_wit::{
 };
 use wasmparser::{CanonicalFunction, Instance as CoreInstance, InstantiationArg};
 
-use super::graph::{Definition, Graph, Item, kind_of};
+use super::graph::{Definition, Graph, Item};
 use super::module::{IMPORTS, Merged, export_kind, merge};
-use super::{Apart, KINDS, Kind};
+use super::{Apart, KINDS, Kind, kind_of};
 
 /// The component with one module instead of those of its members, and with these inner components.
 pub(super) fn written(graph: &Graph<'_>, inner: &[Option<Vec<u8>>]) -> Result<Vec<u8>, Apart> {
@@ -69,9 +69,7 @@ fn place(graph: &Graph<'_>, merged: &Merged<'_>) -> Result<usize, Apart> {
 fn depends(graph: &Graph<'_>, index: usize) -> Result<bool, Apart> {
     match graph.items.get(index) {
         Some(Item::Instance(instance)) => graph.instance_depends(*instance),
-        Some(Item::CoreAlias(kind, index)) => {
-            Ok(graph.depends(graph.definition(*kind, *index)?))
-        }
+        Some(Item::CoreAlias(kind, index)) => Ok(graph.depends(graph.definition(*kind, *index)?)),
         Some(Item::Canonical(..)) => Ok(graph.depends(Definition::Canonical(index))),
         _ => Ok(false),
     }
@@ -172,7 +170,9 @@ fn taken<'a>(
     arg: &InstantiationArg<'a>,
 ) -> Result<Vec<(&'a str, Kind, Definition<'a>)>, Apart> {
     let source = graph.parsed(module).ok_or(Apart::Missing)?;
-    let imports = source.imported().filter(|(.., import)| import.module == arg.name);
+    let imports = source
+        .imported()
+        .filter(|(.., import)| import.module == arg.name);
     imports
         .map(|(kind, _, import)| {
             let definition = graph.export(kind, arg.index, import.name)?;
@@ -303,10 +303,7 @@ impl<'a> Writer<'_, 'a> {
     }
 
     /// Write an instance that is a list of these items, and return its number.
-    fn part<N: AsRef<str>>(
-        &mut self,
-        items: Vec<(N, Kind, Definition<'a>)>,
-    ) -> Result<u32, Apart> {
+    fn part<N: AsRef<str>>(&mut self, items: Vec<(N, Kind, Definition<'a>)>) -> Result<u32, Apart> {
         let mut numbered = Vec::new();
         for (name, kind, definition) in items {
             numbered.push((name, export_kind(kind), self.provided(kind, definition)?));

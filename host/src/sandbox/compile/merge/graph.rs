@@ -4,19 +4,22 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use wasmparser::{
-    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExternalKind, ExternalKind,
+    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExternalKind,
     Instance as CoreInstance, Payload,
 };
 
-use super::module::Source;
-use super::{Apart, KINDS, Kind};
+use super::source::Source;
+use super::{Apart, KINDS, Kind, kind_of, number};
 use crate::sandbox::compile::parts;
 use crate::sandbox::limiter::CORE_INSTANCES;
 
 /// A part of a component. Numbers count the items of their kind, as in the component.
 pub(super) enum Item<'a> {
     /// A section without core items.
-    Section { id: u8, data: &'a [u8] },
+    Section {
+        id: u8,
+        data: &'a [u8],
+    },
     Component(&'a [u8]),
     /// The core module with this number.
     Module(u32),
@@ -69,16 +72,6 @@ pub(super) struct Graph<'a> {
     /// The other instances that depend on a member, and the items of canonical functions that do.
     dependent: HashSet<u32>,
     dependent_canonical: HashSet<usize>,
-}
-
-pub(super) fn kind_of(kind: ExternalKind) -> Result<Kind, Apart> {
-    Ok(match kind {
-        ExternalKind::Func => Kind::Function,
-        ExternalKind::Table => Kind::Table,
-        ExternalKind::Memory => Kind::Memory,
-        ExternalKind::Global => Kind::Global,
-        ExternalKind::Tag | ExternalKind::FuncExact => return Err(Apart::Unknown("a tag")),
-    })
 }
 
 impl<'a> Graph<'a> {
@@ -410,9 +403,9 @@ impl<'a> Graph<'a> {
                 CanonicalOption::Realloc(index) | CanonicalOption::PostReturn(index) => {
                     (Kind::Function, *index)
                 }
-                CanonicalOption::UTF8
-                | CanonicalOption::UTF16
-                | CanonicalOption::CompactUTF16 => continue,
+                CanonicalOption::UTF8 | CanonicalOption::UTF16 | CanonicalOption::CompactUTF16 => {
+                    continue;
+                }
                 _ => return Err(Apart::Unknown("a canonical option of another kind")),
             });
         }
@@ -530,9 +523,4 @@ fn any<'a, T: wasmparser::FromReader<'a>>(
         }
     }
     Ok(false)
-}
-
-/// A number of a binary that has been read is less than 2^32.
-pub(super) fn number(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -11,18 +11,23 @@
 //! - Segments are written in the order of the instances. No module is moved before code that could see its segments.
 //! - At most the last member has a start function.
 //!
-//! [`graph`] finds the members, [`module`] makes one module of them, and [`component`] writes the component around it.
+//! [`source`] reads a module, [`graph`] finds the members, [`module`] makes one module of them, and [`component`]
+//! writes the component around it.
 
 mod component;
 mod graph;
 mod module;
+mod source;
 #[cfg(test)]
 mod tests;
 
 use std::convert::Infallible;
 
 use wasm_encoder_of_wit::{Component, RawSection, reencode};
-use wasmparser::{BinaryReaderError, ComponentAlias, ComponentOuterAliasKind, Parser, Payload, Validator, WasmFeatures};
+use wasmparser::{
+    BinaryReaderError, ComponentAlias, ComponentOuterAliasKind, ExternalKind, Parser, Payload,
+    Validator, WasmFeatures,
+};
 
 use graph::Graph;
 
@@ -40,6 +45,21 @@ enum Kind {
 const KINDS: usize = 4;
 const ALL: [Kind; KINDS] = [Kind::Function, Kind::Table, Kind::Memory, Kind::Global];
 
+fn kind_of(kind: ExternalKind) -> Result<Kind, Apart> {
+    Ok(match kind {
+        ExternalKind::Func => Kind::Function,
+        ExternalKind::Table => Kind::Table,
+        ExternalKind::Memory => Kind::Memory,
+        ExternalKind::Global => Kind::Global,
+        ExternalKind::Tag | ExternalKind::FuncExact => return Err(Apart::Unknown("a tag")),
+    })
+}
+
+/// A number of a binary that has been read is less than 2^32.
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// How deep components are in each other. Those of known tools are two deep.
 const DEPTH_MAX: u32 = 8;
 
@@ -56,8 +76,8 @@ enum Apart {
     Missing,
 }
 
-impl From<reencode::Error<Apart>> for Apart {
-    fn from(error: reencode::Error<Apart>) -> Self {
+impl From<reencode::Error<Self>> for Apart {
+    fn from(error: reencode::Error<Self>) -> Self {
         use reencode::Error as E;
         Self::Encoding(match error {
             E::UserError(apart) => return apart,
@@ -144,4 +164,3 @@ fn level(component: &[u8], depth: u32) -> Result<Option<Vec<u8>>, Apart> {
     }
     Ok(Some(changed.finish()))
 }
-

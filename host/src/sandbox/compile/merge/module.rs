@@ -4,16 +4,15 @@ use std::collections::HashMap;
 
 use wasm_encoder_of_wit::reencode::{self, Reencode};
 use wasm_encoder_of_wit::{
-    CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Encode,
-    ExportKind, ExportSection, FuncType, FunctionSection, GlobalSection, GlobalType, ImportSection,
+    CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Encode, ExportKind,
+    ExportSection, FuncType, FunctionSection, GlobalSection, GlobalType, ImportSection,
     MemorySection, Module, NameMap, NameSection, StartSection, TableSection, TypeSection,
 };
-use wasmparser::{
-    CompositeInnerType, Data, DataKind, Element, ElementKind, FunctionBody, Global, Import,
-    KnownCustom, MemoryType, Name, Operator, Parser, Payload, Table, TypeRef,
-};
+use wasmparser::Operator;
 
-use super::graph::{Definition, Graph, kind_of, number};
+use super::graph::{Definition, Graph};
+use super::number;
+use super::source::Source;
 use super::{ALL, Apart, KINDS, Kind};
 
 /// The module that the merged one imports from.
@@ -23,158 +22,6 @@ pub(super) const IMPORTS: &str = "";
 const ITEMS_MAX: usize = 400_000;
 
 type Reencoded<T> = Result<T, reencode::Error<Apart>>;
-
-/// What a core module has.
-#[derive(Default)]
-pub(super) struct Source<'a> {
-    types: Vec<wasmparser::FuncType>,
-    /// By their kind, in the order of their numbers.
-    pub(super) imports: [Vec<Import<'a>>; KINDS],
-    /// The types of its functions.
-    functions: Vec<u32>,
-    tables: Vec<Table<'a>>,
-    memories: Vec<MemoryType>,
-    globals: Vec<Global<'a>>,
-    pub(super) exports: HashMap<&'a str, (Kind, u32)>,
-    pub(super) start: Option<u32>,
-    elements: Vec<Element<'a>>,
-    data: Vec<Data<'a>>,
-    bodies: Vec<FunctionBody<'a>>,
-    name: Option<&'a str>,
-    /// Functions with names.
-    names: Vec<(u32, &'a str)>,
-}
-
-impl<'a> Source<'a> {
-    /// # Errors
-    /// The module is invalid, or has items of a kind that is unknown here.
-    pub(super) fn of(module: &'a [u8]) -> Result<Self, Apart> {
-        let mut source = Self::default();
-        for payload in Parser::new(0).parse_all(module) {
-            source.add(payload?)?;
-        }
-        Ok(source)
-    }
-
-    fn add(&mut self, payload: Payload<'a>) -> Result<(), Apart> {
-        match payload {
-            Payload::TypeSection(groups) => {
-                for group in groups {
-                    let group = group?;
-                    if group.is_explicit_rec_group() {
-                        return Err(Apart::Unknown("a group of types"));
-                    }
-                    for ty in group.into_types() {
-                        let is_plain = ty.is_final
-                            && ty.supertype_idx.is_none()
-                            && !ty.composite_type.shared;
-                        match ty.composite_type.inner {
-                            CompositeInnerType::Func(ty) if is_plain => self.types.push(ty),
-                            _ => return Err(Apart::Unknown("a type that is no plain function")),
-                        }
-                    }
-                }
-            }
-            Payload::ImportSection(imports) => {
-                for import in imports.into_imports() {
-                    let import = import?;
-                    let kind = match import.ty {
-                        TypeRef::Func(_) => Kind::Function,
-                        TypeRef::Table(_) => Kind::Table,
-                        TypeRef::Memory(_) => Kind::Memory,
-                        TypeRef::Global(_) => Kind::Global,
-                        TypeRef::Tag(_) | TypeRef::FuncExact(_) => {
-                            return Err(Apart::Unknown("an import of another kind"));
-                        }
-                    };
-                    self.imports[kind as usize].push(import);
-                }
-            }
-            Payload::FunctionSection(items) => self.functions = all(items)?,
-            Payload::TableSection(items) => self.tables = all(items)?,
-            Payload::MemorySection(items) => self.memories = all(items)?,
-            Payload::GlobalSection(items) => self.globals = all(items)?,
-            Payload::ElementSection(items) => self.elements = all(items)?,
-            Payload::DataSection(items) => self.data = all(items)?,
-            Payload::ExportSection(exports) => {
-                for export in exports {
-                    let export = export?;
-                    let item = (kind_of(export.kind)?, export.index);
-                    self.exports.insert(export.name, item);
-                }
-            }
-            Payload::StartSection { func, .. } => self.start = Some(func),
-            Payload::CodeSectionEntry(body) => self.bodies.push(body),
-            Payload::TagSection(_) => return Err(Apart::Unknown("a tag")),
-            Payload::CustomSection(section) => {
-                if let KnownCustom::Name(names) = section.as_known() {
-                    self.add_names(names);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Names are for backtraces. A section that is damaged has none.
-    fn add_names(&mut self, names: wasmparser::NameSectionReader<'a>) {
-        for name in names.into_iter().map_while(Result::ok) {
-            match name {
-                Name::Module { name, .. } => self.name = Some(name),
-                Name::Function(names) => {
-                    let names = names.into_iter().map_while(Result::ok);
-                    self.names
-                        .extend(names.map(|naming| (naming.index, naming.name)));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// All imports, with their numbers.
-    pub(super) fn imported(&self) -> impl Iterator<Item = (Kind, u32, &Import<'a>)> {
-        let of = |kind: Kind| (0..).zip(&self.imports[kind as usize]);
-        ALL.into_iter()
-            .flat_map(move |kind| of(kind).map(move |(index, import)| (kind, index, import)))
-    }
-
-    /// The tables and memories that it writes to when an instance is made.
-    pub(super) fn written(&self) -> impl Iterator<Item = (Kind, u32)> {
-        let tables = self.elements.iter().filter_map(|element| match element.kind {
-            ElementKind::Active { table_index, .. } => {
-                Some((Kind::Table, table_index.unwrap_or_default()))
-            }
-            _ => None,
-        });
-        let memories = self.data.iter().filter_map(|data| match data.kind {
-            DataKind::Active { memory_index, .. } => Some((Kind::Memory, memory_index)),
-            DataKind::Passive => None,
-        });
-        tables.chain(memories)
-    }
-
-    /// The number of its functions and globals, those that it imports included.
-    fn items(&self) -> usize {
-        let imports: usize = self.imports.iter().map(Vec::len).sum();
-        imports + self.functions.len() + self.globals.len()
-    }
-
-    /// The number of items of a kind that it defines.
-    fn defined(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Function => self.functions.len(),
-            Kind::Table => self.tables.len(),
-            Kind::Memory => self.memories.len(),
-            Kind::Global => self.globals.len(),
-        }
-    }
-}
-
-fn all<'a, T: wasmparser::FromReader<'a>>(
-    items: wasmparser::SectionLimited<'a, T>,
-) -> Result<Vec<T>, Apart> {
-    Ok(items.into_iter().collect::<Result<_, _>>()?)
-}
 
 /// The module that members have become.
 pub(super) struct Merged<'a> {

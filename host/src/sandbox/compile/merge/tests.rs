@@ -289,7 +289,9 @@ fn a_program_and_its_adapter_become_one_module() {
         (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
         (memory (export "memory") 1)
         (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 0)))))"#;
-    let component = component_of(&wat::parse_str(program).unwrap()).unwrap().into_owned();
+    let component = component_of(&wat::parse_str(program).unwrap())
+        .unwrap()
+        .into_owned();
     // The second one fills the table through which the first one calls what needs its memory.
     assert_eq!(merged(&component).map(|merged| modules(&merged)), Some(2));
     assert_eq!(modules(&component), 4);
@@ -327,16 +329,40 @@ fn library(choices: &mut Choices<'_>, index: usize) -> String {
     let from = |choices: &mut Choices<'_>| (index > 0).then(|| choices.of(index.max(1)));
     // A memory, a table and a global are its own or those of another one, and are exported.
     let shared = [
-        ("memory", "(memory $memory 1)", "(memory $memory (export \"memory\") 1)", "memory"),
-        ("table", "(table $table 4 funcref)", "(table $table (export \"table\") 4 funcref)", "table"),
-        ("base", "(global $base i32)", "(global $base (export \"base\") i32 (i32.const 1))", "global"),
-        ("count", "(global $count (mut i32))", "(global $count (export \"count\") (mut i32) (i32.const 5))", "global"),
+        (
+            "memory",
+            "(memory $memory 1)",
+            "(memory $memory (export \"memory\") 1)",
+            "memory",
+        ),
+        (
+            "table",
+            "(table $table 4 funcref)",
+            "(table $table (export \"table\") 4 funcref)",
+            "table",
+        ),
+        (
+            "base",
+            "(global $base i32)",
+            "(global $base (export \"base\") i32 (i32.const 1))",
+            "global",
+        ),
+        (
+            "count",
+            "(global $count (mut i32))",
+            "(global $count (export \"count\") (mut i32) (i32.const 5))",
+            "global",
+        ),
     ];
     let mut own = String::new();
     for (name, import, definition, kind) in shared {
         match from(choices).filter(|_| choices.of(4) > 0) {
             Some(other) => {
-                writeln!(text, "(import \"l\" \"{name}\" {import}) (export \"{name}\" ({kind} ${name}))").unwrap();
+                writeln!(
+                    text,
+                    "(import \"l\" \"{name}\" {import}) (export \"{name}\" ({kind} ${name}))"
+                )
+                .unwrap();
                 write!(with, "(export \"{name}\" ({kind} $i{other} \"{name}\"))").unwrap();
             }
             None => writeln!(own, "{definition}").unwrap(),
@@ -346,7 +372,11 @@ fn library(choices: &mut Choices<'_>, index: usize) -> String {
     with.push_str("(export \"note\" (func $note))");
     let calls = from(choices);
     if let Some(other) = calls {
-        writeln!(text, "(import \"l\" \"f\" (func $other (param i32) (result i32)))").unwrap();
+        writeln!(
+            text,
+            "(import \"l\" \"f\" (func $other (param i32) (result i32)))"
+        )
+        .unwrap();
         write!(with, "(export \"f\" (func $i{other} \"f\"))").unwrap();
     }
     text.push_str(&own);
@@ -379,7 +409,11 @@ fn library(choices: &mut Choices<'_>, index: usize) -> String {
     if choices.of(6) == 0 {
         text.push_str("(func $start (drop (call $f (i32.const 1)))) (start $start)");
     }
-    writeln!(text, ")\n(core instance $i{index} (instantiate $m{index} (with \"l\" (instance {with}))))").unwrap();
+    writeln!(
+        text,
+        ")\n(core instance $i{index} (instantiate $m{index} (with \"l\" (instance {with}))))"
+    )
+    .unwrap();
     text
 }
 
@@ -392,9 +426,14 @@ fn program(bytes: &[u8]) -> String {
         let mut library = library(&mut choices, index);
         if index > 0 && choices.of(5) == 0 {
             let of = choices.of(index);
-            library = library.replace("(export \"note\" (func $note))", "(export \"note\" (func $needs))");
+            library = library.replace(
+                "(export \"note\" (func $note))",
+                "(export \"note\" (func $needs))",
+            );
             library = library.replace("$needs", &format!("$needs{index}"));
-            library = format!("(core func $needs{index} (canon lower (func $noted) (memory (core memory $i{of} \"memory\"))))\n{library}");
+            library = format!(
+                "(core func $needs{index} (canon lower (func $noted) (memory (core memory $i{of} \"memory\"))))\n{library}"
+            );
         }
         core.push_str(&library);
     }

@@ -15,8 +15,8 @@ use wasmparser::{
 };
 
 use super::outside::Opened;
-use crate::sandbox::compile::parts;
 use crate::sandbox::compile::job::WithoutSnapshot;
+use crate::sandbox::compile::parts;
 
 /// The export of a core module that instances of a snapshot run: a function without parameters and results.
 const RESUME: &str = "hostler_resume";
