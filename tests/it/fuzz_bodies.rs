@@ -78,16 +78,7 @@ fn kept(target: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_kept_input_breaks_a_parser() {
-    type Body = fn(&[u8]);
-    let bodies: [(&str, Body); 6] = [
-        ("frame", bodies::frame),
-        ("envelope", bodies::envelope),
-        ("stream_fields", bodies::stream_fields),
-        ("death", bodies::death),
-        ("line", bodies::line),
-        ("body", bodies::body),
-    ];
-    for (target, body) in bodies {
+    for (target, body) in bodies::TARGETS {
         let inputs = kept(target);
         assert!(inputs.len() > 50, "{target}: {} inputs", inputs.len());
         for input in inputs {

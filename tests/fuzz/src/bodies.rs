@@ -15,6 +15,19 @@ use hostler::wire::list::{self, Codec, Framing};
 use hostler::wire::stream::{self, MissingBody, Options};
 use hostler::wire::{death as history, envelope as envelopes, frame as frames};
 
+/// The name of a target, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The targets that have their bodies here.
+pub const TARGETS: [Target; 6] = [
+    ("frame", frame),
+    ("envelope", envelope),
+    ("stream_fields", stream_fields),
+    ("death", death),
+    ("line", line),
+    ("body", body),
+];
+
 /// A value of a list, read in every framing.
 pub fn frame(data: &[u8]) {
     let value = Bytes::copy_from_slice(data);

@@ -11,17 +11,10 @@ const INPUTS: usize = 40;
 
 #[test]
 fn parsers_of_kept_inputs_do_nothing_undefined() {
-    type Body = fn(&[u8]);
-    let parsers: [(&str, Body); 6] = [
-        ("frame", bodies::frame),
-        ("envelope", bodies::envelope),
-        ("stream_fields", bodies::stream_fields),
-        ("death", bodies::death),
-        ("line", bodies::line),
-        ("body", bodies::body),
-    ];
-    for (target, parser) in parsers {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    for (target, parser) in bodies::TARGETS {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("corpus")
+            .join(target);
         let files = std::fs::read_dir(&dir).expect("`make miri` unpacks the inputs");
         let mut inputs: Vec<_> = files
             .map(|file| std::fs::read(file.expect("a file").path()).expect("its bytes"))
