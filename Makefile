@@ -63,7 +63,7 @@ COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_c
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -247,7 +247,7 @@ test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
-	  build-all unit-tests e2e-tests measured-tests interleavings upgrades alert-rules browser
+	  build-all unit-tests e2e-tests measured-tests interleavings fuzz-check upgrades alert-rules browser
 
 # The alert rules of docs/monitoring, by the tool of Prometheus: the binary out of its Debian package, which is not
 # installed.
@@ -402,6 +402,10 @@ setup-fuzz: setup-rust
 	  echo "the nightly toolchain cannot be installed here: \`make test\` runs the same bodies without it" >&2; exit 1; }
 	@PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-fuzz >/dev/null || \
 	  $(CARGO) install cargo-fuzz --version 0.13.2 --locked --root "$(TOOLCHAINS)"
+
+# The targets of the parsers compile: they have a workspace of their own, with its own list of crates.
+fuzz-check: setup-rust
+	$(CARGO) check --quiet --locked --manifest-path tests/fuzz/Cargo.toml --tests --lib
 
 fuzz: setup-fuzz
 	@for target in $(FUZZ_TARGETS); do \
