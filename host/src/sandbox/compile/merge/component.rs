@@ -75,7 +75,7 @@ fn depends(graph: &Graph<'_>, index: usize) -> Result<bool, Apart> {
     }
 }
 
-/// Whether an item may come later than it did: no number of another kind changes, and no code runs.
+/// Whether an item may move behind others: it changes the numbers of core items only, and runs no code.
 fn can_wait(graph: &Graph<'_>, item: &Item<'_>) -> Result<bool, Apart> {
     Ok(match item {
         Item::Instance(instance) => {
@@ -88,13 +88,13 @@ fn can_wait(graph: &Graph<'_>, item: &Item<'_>) -> Result<bool, Apart> {
     })
 }
 
-/// What something else than a member uses.
+/// The items that parts other than the members use.
 #[derive(Default)]
 struct Live<'a> {
     items: [HashSet<u32>; KINDS],
     /// Instances that are lists of items.
     instances: HashSet<u32>,
-    /// What members define of it: the exports of the merged module.
+    /// Those that members define. They are the exports of the merged module.
     exports: Vec<(Kind, Definition<'a>)>,
     places: HashMap<(Kind, Definition<'a>), usize>,
 }

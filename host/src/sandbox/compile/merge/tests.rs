@@ -189,7 +189,15 @@ fn segments_and_globals_keep_their_module() {
     assert_eq!(same(&text, 1), (Ok(6 + 9 + 4 + 5 + 3 + 3), vec![]));
 }
 
-/// Modules whose order can be seen: `$between` is between two that write to one memory.
+/// A module that notes, when an instance is made, what is in the memory of another one.
+const STARTS: &str = r#"
+        (core module $starts
+            (import "a" "get" (func $get (result i32)))
+            (import "b" "note" (func $note (param i32)))
+            (func $start (call $note (call $get)))
+            (start $start))"#;
+
+/// Modules whose order can be seen: `between` is between two that write to one memory.
 fn around(between: &str) -> String {
     component(&format!(
         r#"
@@ -210,26 +218,18 @@ fn around(between: &str) -> String {
 fn no_module_writes_before_code_that_came_before_it() {
     // This one runs code, so the next one stays behind it.
     let between = r#"
-        (core module $starts
-            (import "a" "get" (func $get (result i32)))
-            (import "b" "note" (func $note (param i32)))
-            (func $start (call $note (call $get)))
-            (start $start))
         (core instance (instantiate $starts
             (with "a" (instance $first)) (with "b" (instance (export "note" (func $note))))))"#;
-    assert_eq!(same(&around(between), 2), (Ok(7), vec![0]));
+    let text = around(&format!("{STARTS}{between}"));
+    assert_eq!(same(&text, 2), (Ok(7), vec![0]));
     // This one needs a function that needs the memory, so it stays as well.
     let between = r#"
         (alias core export $first "memory" (core memory $memory))
         (core func $noted-there (canon lower (func $noted) (memory $memory)))
-        (core module $starts
-            (import "a" "get" (func $get (result i32)))
-            (import "b" "note" (func $note (param i32)))
-            (func $start (call $note (call $get)))
-            (start $start))
         (core instance (instantiate $starts
             (with "a" (instance $first)) (with "b" (instance (export "note" (func $noted-there))))))"#;
-    assert_eq!(same(&around(between), 3), (Ok(7), vec![0]));
+    let text = around(&format!("{STARTS}{between}"));
+    assert_eq!(same(&text, 3), (Ok(7), vec![0]));
     // This one writes to the same place first.
     let between = r#"
         (alias core export $first "memory" (core memory $memory))
