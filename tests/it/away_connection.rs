@@ -71,7 +71,6 @@ async fn each_request_is_repeated_after_a_lost_reply() {
     let Proxied { scene, proxy, host } = Proxied::new(&how).await;
     let mut all = scene.load(&[], 0).await;
     let needles = [
-        (digest(Script::Fetch), "ack"),
         ("XREADGROUP".to_owned(), "ack"),
         ("XACK".to_owned(), "ack"),
         (digest(Script::Record), "nack:0,ack"),

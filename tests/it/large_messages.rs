@@ -97,6 +97,47 @@ async fn one_request_brings_a_number_of_bytes_or_one_message() {
     }
 }
 
+/// Where entries were small so far, a plain command reads the next ones: the bound holds in the host.
+#[tokio::test]
+async fn large_entries_among_small_ones_go_back_unharmed() {
+    for protocol in ["", "?protocol=resp3"] {
+        let scene = Scene::new().await;
+        let url = format!("{}{protocol}", scene.url());
+        let host = QueueOptions::Stream(stream_options());
+        let host = host.open(connector(&url)).await.unwrap();
+        for _ in 0..50 {
+            publish(&scene, KEY, b"small").await;
+        }
+        assert_eq!(fetch(&*host, 40).await.len(), 40);
+        let scripts = scene.calls("evalsha").await;
+        assert_eq!(fetch(&*host, 9).await.len(), 9);
+        assert_eq!(scene.calls("evalsha").await, scripts, "no script was needed");
+        for place in 0..30 {
+            let size = if place % 3 == 0 { MIB } else { 5 };
+            publish(&scene, KEY, &vec![b'x'; size]).await;
+        }
+        let (mut all, mut returned) = (Vec::new(), 0);
+        eventually("all have come", async || {
+            let new = fetch(&*host, 100).await;
+            let due = shared(host.take_due(100).await.unwrap().claims);
+            assert!(bytes(&new).max(bytes(&due)) <= 6 * MIB);
+            returned += due.len();
+            all.extend(new);
+            all.extend(due);
+            all.len() == 31
+        })
+        .await;
+        assert!(returned >= 10, "{returned}");
+        // None of them is charged, and none is there twice.
+        assert!(all.iter().all(|c| c.native <= 1 && c.header == 0));
+        let large = all.iter().filter(|c| c.message.body.len() == MIB);
+        assert_eq!(large.count(), 10);
+        host.acknowledge(&all).await.unwrap();
+        let pending = host.backlog().await.unwrap().pending;
+        assert_eq!(pending, 49, "those of the first two reads");
+    }
+}
+
 #[tokio::test]
 async fn a_host_reads_nothing_while_it_holds_enough_bytes() {
     for (key, options) in every_kind(3 * MIB) {

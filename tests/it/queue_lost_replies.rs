@@ -251,7 +251,7 @@ async fn claims_whose_replies_were_lost_are_found_again() {
         // One claim by a fetch, and one by taking a due delivery.
         cut.claim().await;
         scene.raw.add(KEY, "fetched").await;
-        cut.cut_script(after);
+        proxy.cut_reply("XREADGROUP", after);
         assert!(host.fetch(9, Duration::ZERO).await.is_err());
         cut.heal().await;
         let (_, reply) = cut.settle(1000, requeue(1)).await;
@@ -276,6 +276,26 @@ async fn claims_whose_replies_were_lost_are_found_again() {
         assert!(is_empty(host).await);
     }
     cut.assert_cut(16);
+}
+
+/// The first fetch of a host goes by script, the next ones by a plain command.
+#[tokio::test]
+async fn claims_of_a_first_fetch_are_found_again() {
+    for after in [0, 40] {
+        let cut = Cut::new().await;
+        cut.scene.raw.add(KEY, "fetched").await;
+        cut.cut_script(after);
+        assert!(cut.host.fetch(9, Duration::ZERO).await.is_err());
+        cut.heal().await;
+        let pending = cut.scene.pending().await.remove(0);
+        let owner = &*pending.consumer;
+        cut.scene.give_entry(owner, &pending.id, 1, 60_000).await;
+        let found = orphaned(&cut.host, 9).await;
+        assert_eq!(found.len(), 1, "cut after {after}");
+        cut.host.acknowledge(&found).await.unwrap();
+        assert!(is_empty(&cut.host).await);
+        cut.assert_cut(1);
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,15 @@ const HELD_BEYOND: usize = 32 << 20;
 const RESERVED: usize = 4 << 20;
 /// A smaller message is not counted: the bounds of the number of messages are enough.
 const COUNTED_MIN: usize = 4 << 10;
+/// The most entries of a stream that one plain command reads: more makes it no faster. Redis writes all of them,
+/// however large they turn out to be.
+const PLAIN_MAX: usize = 256;
+/// The fewest: where fewer fit, they are large, and a script reads them.
+const PLAIN_MIN: usize = 16;
+/// The bytes that one plain command should bring.
+const PLAIN_BYTES: usize = 256 << 10;
+/// How many bytes an entry takes beside its fields.
+const ENTRY_BYTES: usize = 64;
 /// How often a fetch that waits for room looks whether it is to return.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -48,6 +57,8 @@ pub fn held_max(handled: usize) -> usize {
 #[derive(Debug)]
 pub(super) struct ByteBounds {
     request: AtomicUsize,
+    /// How large new messages were at most lately; 0: none has come.
+    largest: AtomicUsize,
     held_max: usize,
     held: Arc<Held>,
 }
@@ -83,6 +94,7 @@ impl ByteBounds {
     pub(super) fn new(held_max: usize) -> Self {
         Self {
             request: AtomicUsize::new(REQUEST_FIRST),
+            largest: AtomicUsize::new(0),
             held_max,
             held: Arc::default(),
         }
@@ -124,9 +136,39 @@ impl ByteBounds {
         (room > 0).then(|| room.min(self.request()))
     }
 
+    /// How many entries of a stream may be read without a script: as many as should fit into the bytes of a
+    /// request, if they are as small as those before them. `None`: too few.
+    pub(super) fn plain(&self, want: usize, request: usize) -> Option<usize> {
+        let largest = self.largest.load(Ordering::Relaxed);
+        let fitting = request.min(PLAIN_BYTES) / (largest + ENTRY_BYTES);
+        (largest > 0 && fitting >= PLAIN_MIN).then(|| fitting.min(PLAIN_MAX).min(want))
+    }
+
+    /// An entry was too large for a plain command: the script reads the next ones.
+    pub(super) fn skipped(&self) {
+        self.largest.store(PLAIN_BYTES, Ordering::Relaxed);
+    }
+
+    /// These messages came. Returns their bytes.
+    pub(super) fn saw(&self, claims: &[Claim]) -> usize {
+        let (mut bytes, mut largest) = (0, 0);
+        for claim in claims {
+            let size = copy::size(&claim.raw);
+            bytes += size;
+            largest = size.max(largest);
+        }
+        if !claims.is_empty() {
+            // Forgotten slowly: large ones may come again.
+            let before = self.largest.load(Ordering::Relaxed);
+            let largest = largest.max(before - before / 8).max(1);
+            self.largest.store(largest, Ordering::Relaxed);
+        }
+        bytes
+    }
+
     /// These messages came in answer to a request.
     pub(super) fn answered(&self, claims: &[Claim], took: Duration) {
-        let bytes = claims.iter().map(|claim| copy::size(&claim.raw)).sum();
+        let bytes = self.saw(claims);
         self.took(bytes, took);
     }
 

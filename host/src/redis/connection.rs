@@ -2,6 +2,7 @@
 //!
 //! - `node_link`: a connection to one server.
 //! - `link`: what the rest of the code uses. It sends each command to the server that has its key.
+//! - `entries`: entries of a stream, which are parsed as they arrive.
 //! - `discovery`: which server that is, on a cluster or behind Sentinels.
 //! - `subscribed`: connections with a subscription.
 //!
@@ -21,6 +22,7 @@ use crate::redis::target::{Secret, Target};
 use crate::redis::topology::{Form, Node, Topology};
 
 mod discovery;
+mod entries;
 mod greeting;
 mod key;
 mod key_watch;
@@ -30,6 +32,8 @@ mod socket;
 mod subscribed;
 
 pub use discovery::Owners;
+pub(crate) use entries::Entries;
+use entries::Intake;
 use greeting::Greeting;
 pub(crate) use key_watch::{KeyWatch, Mark};
 pub use link::Link;
@@ -200,7 +204,8 @@ impl Connector {
         let socket = socket::connect(node.address(), tls).await;
         let socket = socket.map_err(|error| broken(node, &error))?;
         let progress = Arc::new(Progress::new());
-        let watched = Watched::new(socket, Arc::clone(&progress));
+        let intake = Arc::<Intake>::default();
+        let watched = Watched::new(socket, Arc::clone(&progress), Arc::clone(&intake));
         let opened = MultiplexedConnection::new_with_config(&settings, watched, config).await;
         let (mut connection, traffic) = opened.map_err(|error| broken(node, &error))?;
         let mut driver = JoinSet::new();
@@ -210,6 +215,7 @@ impl Connector {
             connection,
             serial,
             progress,
+            intake,
             driver: Arc::new(driver),
         };
         Ok((session, greeting))
@@ -361,6 +367,7 @@ struct Session {
     connection: MultiplexedConnection,
     serial: u64,
     progress: Arc<Progress>,
+    intake: Arc<Intake>,
     /// The task that writes and reads; it ends with the last use of the connection.
     #[expect(dead_code, reason = "held for its drop")]
     driver: Arc<JoinSet<()>>,

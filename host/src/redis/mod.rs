@@ -11,7 +11,6 @@ pub(crate) mod copy;
 pub mod embedded;
 pub(crate) mod error;
 pub(crate) mod interruption;
-pub(crate) mod packed;
 pub(crate) mod reply;
 pub(crate) mod rights;
 pub mod script;

@@ -13,7 +13,7 @@ pub(crate) fn invalid(command: &'static str, detail: impl Into<String>) -> Error
     }
 }
 
-fn unexpected(command: &'static str, found: &Value) -> Error {
+pub(crate) fn unexpected(command: &'static str, found: &Value) -> Error {
     // The kind only: the content may be a payload.
     let kind = match found {
         Value::Nil => "nil",

@@ -1,6 +1,6 @@
 //! Claiming: new deliveries, due ones, orphans, and entries over the length limit.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use super::{FROM_START, PARKED_CONSUMER, StreamQueue};
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
-use crate::queue::{Claim, Origin, Taken};
+use crate::queue::at_least_once::calls::all_of;
+use crate::queue::{Claim, Origin, SettleAction, Settlement, Taken};
 use crate::redis::error::{Class, Error};
-use crate::redis::packed;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::wire::entry_id::{GREATEST, parse_entry_id};
@@ -51,18 +51,77 @@ impl StreamQueue {
         if may_wait && self.waited_in_vain.load(Ordering::Relaxed) {
             return self.wait_for_entry(left).await;
         }
-        let script = Script::Fetch;
-        let mut call = self.call(script, &[&self.parked]);
-        call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
         let sent = Instant::now();
-        let entries = self.answer(script::run(&base.fetches, script, &call).await)?;
-        let claims = self.fetched(script.name(), entries)?;
+        let claims = match base.bounds.plain(want, bytes) {
+            Some(count) => self.read_plainly(count, bytes).await?,
+            None => None,
+        };
+        let claims = match claims {
+            Some(claims) => claims,
+            None => self.read_by_script(want, bytes).await?,
+        };
         base.bounds.answered(&claims, sent.elapsed());
         let left = until.saturating_duration_since(Instant::now());
         if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
             return Ok(claims);
         }
         self.wait_for_entry(left).await
+    }
+
+    /// Claim up to so many entries where they were small so far: [`crate::redis::connection::Link::read_entries`] keeps the bound. `None`: the
+    /// script must ask.
+    ///
+    /// Dies here: pending under this host's name, found as orphans; also those that were not kept.
+    async fn read_plainly(&self, count: usize, bytes: usize) -> Result<Option<Vec<Claim>>, Error> {
+        const COMMAND: &str = "XREADGROUP";
+        let mut read = cmd(COMMAND);
+        read.arg("GROUP").arg(self.group()).arg(&self.base.consumer);
+        read.arg("COUNT").arg(count).arg("STREAMS");
+        read.arg(self.key()).arg(">");
+        let entries = self.base.fetches.read_entries(COMMAND, &read, bytes).await;
+        if matches!(&entries, Err(e) if e.class() == Class::Reconnect) {
+            self.base.bounds.failed();
+        }
+        let Some(mut entries) = entries? else {
+            return Ok(None);
+        };
+        let skipped = std::mem::take(&mut entries.skipped);
+        let read = entries.read(|memory| self.base.bounds.hold(memory));
+        let claims = read.map(|(id, fields)| self.decode(COMMAND, &id, 1, Origin::Fresh, fields));
+        let claims: Vec<Claim> = claims.collect::<Result<_, Error>>()?;
+        self.saw_last(&claims);
+        if !skipped.is_empty() {
+            self.base.bounds.skipped();
+            self.hand_back(COMMAND, &skipped).await?;
+        }
+        Ok(Some(claims))
+    }
+
+    /// Hand back entries that were not kept. Where that fails they stay: this host finds them as deliveries that it
+    /// does not know.
+    async fn hand_back(&self, command: &'static str, ids: &[Bytes]) -> Result<(), Error> {
+        let settlement = |id: &Bytes| {
+            let unread = self.decode(command, id, 1, Origin::Fresh, Vec::new())?;
+            let back = SettleAction::HandBack { keep: 0 };
+            Ok(Settlement::new(Arc::new(unread), 1, back))
+        };
+        let settlements: Vec<_> = ids.iter().map(settlement).collect::<Result<_, Error>>()?;
+        self.saw(settlements.iter().map(|s| s.claim.id).max().unwrap_or(DeliveryId(0)));
+        let mut replies = vec![None; settlements.len()];
+        let places = all_of(&settlements);
+        if let Err(error) = self.send_away(&settlements, &places, &mut replies).await {
+            tracing::debug!(%error, "large entries could not be handed back at once");
+        }
+        Ok(())
+    }
+
+    /// Claim up to so many entries; fewer where they are large.
+    async fn read_by_script(&self, want: usize, bytes: usize) -> Result<Vec<Claim>, Error> {
+        let script = Script::Fetch;
+        let mut call = self.call(script, &[&self.parked]);
+        call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
+        let entries = self.answer(script::run(&self.base.fetches, script, &call).await)?;
+        self.entries(script.name(), entries)
     }
 
     /// Wait for an entry, and claim only that one: how large others behind it are is unknown.
@@ -83,6 +142,7 @@ impl StreamQueue {
         }
         self.waited_in_vain
             .store(claims.is_empty(), Ordering::Relaxed);
+        self.base.bounds.saw(&claims);
         Ok(claims)
     }
 
@@ -364,29 +424,6 @@ impl StreamQueue {
         if let Some(last) = claims.last() {
             self.saw(last.id);
         }
-    }
-
-    /// The same as the script that fetches them writes them: several in a string, or one in an array.
-    fn fetched(&self, command: &'static str, reply: Value) -> Result<Vec<Claim>, Error> {
-        let parts = reply::array(command, reply)?;
-        let mut claims = Vec::new();
-        for part in parts {
-            if let Value::BulkString(part) = part {
-                // Its entries share its memory, and are counted with it.
-                let part = self.base.bounds.hold(part.into());
-                let entries = packed::entries(command, &part)?;
-                claims.reserve(entries.len());
-                for (id, fields) in entries {
-                    claims.push(self.decode(command, &id, 1, Origin::Fresh, fields)?);
-                }
-            } else {
-                let [id, fields] = reply::tuple(command, part)?;
-                let fields = reply::fields(command, fields)?;
-                claims.push(self.claim(command, id, 1, Origin::Fresh, fields)?);
-            }
-        }
-        self.saw_last(&claims);
-        Ok(claims)
     }
 
     fn claim(

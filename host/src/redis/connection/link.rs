@@ -19,7 +19,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::node_link::{How, NO_CLIENT_ID, NodeLink, Tally};
-use super::{Connector, key};
+use super::{Connector, Entries, key};
 use crate::redis::error::{Error, Redirection};
 use crate::redis::reply;
 use crate::redis::topology::Node;
@@ -130,6 +130,31 @@ impl Link {
         }
         let reply = link.call(command, cmd, wait, how).await?;
         reply::accepted(command, reply)
+    }
+
+    /// Ask for entries of a stream by a command that does not wait, and keep at most about `limit` bytes of them. `None`:
+    /// another node of a cluster has the key, and nothing was carried out.
+    ///
+    /// No other command may be under way on this link.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub(crate) async fn read_entries(
+        &self,
+        command: &'static str,
+        cmd: &Cmd,
+        limit: usize,
+    ) -> Result<Option<Entries>, Error> {
+        let link = self.at(self.slot_of(cmd)).await?;
+        let (reply, entries) = link.read_entries(command, cmd, limit).await?;
+        if Redirection::of(&reply).is_some() {
+            return Ok(None);
+        }
+        let reply = reply::accepted(command, reply)?;
+        match entries {
+            Some(entries) => Ok(Some(entries)),
+            None => Err(reply::unexpected(command, &reply)),
+        }
     }
 
     /// Ask for the number that a command of one key answers: `XLEN`, `LLEN`.

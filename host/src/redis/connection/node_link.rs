@@ -10,7 +10,7 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::{BUFFER_MAX, Connector, PROBE_DEADLINE, REPLICA_DEADLINE, Session, WAIT, broken};
+use super::{BUFFER_MAX, Connector, Entries, PROBE_DEADLINE, REPLICA_DEADLINE, Session, WAIT, broken};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::scripts;
@@ -94,6 +94,26 @@ impl NodeLink {
         self.look_at(std::slice::from_ref(&reply), command, serial)
             .await;
         Ok(reply)
+    }
+
+    /// See [`super::Link::read_entries`]. A refusal is a [`Value::ServerError`], and has no entries.
+    pub(super) async fn read_entries(
+        &self,
+        command: &'static str,
+        cmd: &Cmd,
+        limit: usize,
+    ) -> Result<(Value, Option<Entries>), Error> {
+        let asked = async |mut session: Session| {
+            let intake = Arc::clone(&session.intake);
+            let request = intake.begin(limit);
+            let reply = session.connection.send_packed_command(cmd).await;
+            let reply = reply.map_err(|e| broken(&self.node, &e))?;
+            Ok((reply, request.end(), session.serial))
+        };
+        let (reply, entries, serial) = self.ask(command, self.connector.deadline, asked).await?;
+        self.look_at(std::slice::from_ref(&reply), command, serial)
+            .await;
+        Ok((reply, entries))
     }
 
     /// Ask several commands in one round trip. The reply to a refused one is a [`Value::ServerError`].

@@ -8,9 +8,10 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes, BytesMut};
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,6 +20,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::io::poll_read_buf;
+
+use super::entries::Intake;
 
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
@@ -118,16 +122,31 @@ impl Progress {
         self.begun + Duration::from_millis(self.moved_ms.load(Ordering::Relaxed))
     }
 
+    fn arrived(&self, bytes: usize) {
+        if bytes > 0 {
+            self.moved();
+            self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
     fn moved(&self) {
         let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(ms, Ordering::Relaxed);
     }
 }
 
-/// A socket that notes its progress.
+/// The room for bytes that arrive of a reply with entries.
+const ARRIVING: usize = 64 << 10;
+
+/// A socket that notes its progress, and takes entries out of replies.
 pub(super) struct Watched {
     socket: Box<dyn Socket>,
     progress: Arc<Progress>,
+    intake: Arc<Intake>,
+    /// What has arrived of a reply with entries.
+    arrived: BytesMut,
+    /// What the client library gets in its place.
+    answer: Bytes,
     /// The last bytes to write had to wait.
     is_full: bool,
     /// The peer takes nothing more.
@@ -135,10 +154,17 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(socket: Box<dyn Socket>, progress: Arc<Progress>) -> Self {
+    pub(super) fn new(
+        socket: Box<dyn Socket>,
+        progress: Arc<Progress>,
+        intake: Arc<Intake>,
+    ) -> Self {
         Self {
             socket,
             progress,
+            intake,
+            arrived: BytesMut::new(),
+            answer: Bytes::new(),
             is_full: false,
             is_closed: false,
         }
@@ -151,15 +177,34 @@ impl AsyncRead for Watched {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.socket).poll_read(context, buffer);
-        let read = buffer.filled().len() - before;
-        if read > 0 {
-            self.progress.moved();
-            let received = &self.progress.received;
-            received.fetch_add(read as u64, Ordering::Relaxed);
+        let this = &mut *self;
+        loop {
+            if !this.answer.is_empty() {
+                let fitting = buffer.remaining().min(this.answer.len());
+                buffer.put_slice(&this.answer[..fitting]);
+                this.answer.advance(fitting);
+                return Poll::Ready(Ok(()));
+            }
+            let socket = Pin::new(&mut this.socket);
+            if !this.intake.is_wanted() {
+                if this.intake.is_lost() {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
+                let before = buffer.filled().len();
+                let polled = socket.poll_read(context, buffer);
+                this.progress.arrived(buffer.filled().len() - before);
+                return polled;
+            }
+            this.arrived.reserve(ARRIVING);
+            let read = ready!(poll_read_buf(socket, context, &mut this.arrived))?;
+            this.progress.arrived(read);
+            if read == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let answer = this.intake.take(&mut this.arrived);
+            let answer = answer.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+            this.answer = answer?.unwrap_or_default();
         }
-        polled
     }
 }
 
@@ -223,7 +268,7 @@ mod tests {
     fn watched(buffer: usize) -> (Watched, tokio::io::DuplexStream, Arc<Progress>) {
         let (here, there) = duplex(buffer);
         let progress = Arc::new(Progress::new());
-        let watched = Watched::new(Box::new(here), Arc::clone(&progress));
+        let watched = Watched::new(Box::new(here), Arc::clone(&progress), Arc::default());
         (watched, there, progress)
     }
 
@@ -277,7 +322,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_peer_said_before_it_hung_up_is_read() {
         let (here, mut there) = UnixStream::pair().unwrap();
-        let mut here = Watched::new(Box::new(here), Arc::new(Progress::new()));
+        let mut here = Watched::new(Box::new(here), Arc::new(Progress::new()), Arc::default());
         there.write_all(b"because").await.unwrap();
         drop(there);
         here.write_all(&[0; 1 << 20]).await.unwrap();
