@@ -81,6 +81,7 @@ impl Candidate {
                 // The report has the end of it; `hostler invoke` shows all.
                 logs: &LogSink::Capture(Capture::default()),
                 trace: Traced::default(),
+                began: std::time::Instant::now(),
             };
             let sandbox = &candidate.sandbox;
             let report = sandbox.call(&mut sandbox.slot(), call).await;

@@ -142,6 +142,7 @@ impl Calls {
             cancelled: &self.cancelled,
             logs: &LogSink::Tracing,
             trace: Traced::default(),
+            began: Instant::now(),
         };
         let batch = vec![call; self.batch];
         let (sandbox, slot) = (&self.sandbox, &mut self.slot);

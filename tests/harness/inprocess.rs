@@ -85,6 +85,7 @@ impl Handler for Script {
             effects: None,
             log: None,
             trace: None,
+            took: call.began.elapsed(),
         }
     }
 

@@ -79,6 +79,7 @@ impl Rig {
             cancelled: &self.cancelled,
             logs: &LogSink::Capture(self.capture.clone()),
             trace: Traced::default(),
+            began: std::time::Instant::now(),
         };
         let call = self.sandbox.call(&mut self.slot, call);
         // No limit that works takes longer: a test must not hang.

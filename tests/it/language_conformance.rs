@@ -47,6 +47,7 @@ async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
             cancelled: &cancelled,
             logs: &LogSink::Tracing,
             trace: Traced::default(),
+            began: std::time::Instant::now(),
         })
         .collect();
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

@@ -195,7 +195,7 @@ impl Handler for Keeper {
         false
     }
 
-    async fn run<'a>(&'a self, slot: &'a mut bool, _: Call<'a>) -> Report {
+    async fn run<'a>(&'a self, slot: &'a mut bool, call: Call<'a>) -> Report {
         *slot = true;
         Report {
             outcome: Outcome::Ack,
@@ -204,6 +204,7 @@ impl Handler for Keeper {
             effects: None,
             log: None,
             trace: None,
+            took: call.began.elapsed(),
         }
     }
 

@@ -32,6 +32,7 @@ async fn batch(rig: &mut Rig, bodies: &[&str]) -> BatchReport {
             cancelled: &rig.cancelled,
             logs: &logs,
             trace: Traced::default(),
+            began: std::time::Instant::now(),
         })
         .collect();
     let call = rig.sandbox.call_batch(&mut rig.slot, &calls);
@@ -176,6 +177,7 @@ async fn in_a_batch_traces_are_only_in_the_headers_of_their_messages() {
         cancelled: &rig.cancelled,
         logs: &logs,
         trace: Traced::default(),
+        began: std::time::Instant::now(),
     };
     let calls = [call(&first), call(&second)];
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

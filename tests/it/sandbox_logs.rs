@@ -279,6 +279,7 @@ fn to_the_log(message: &Message) -> Call<'_> {
         cancelled: &CANCELLED,
         logs: &LogSink::Tracing,
         trace: Traced::default(),
+        began: std::time::Instant::now(),
     }
 }
 

@@ -106,6 +106,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             cancelled: &Arc::default(),
             logs: &LogSink::Capture(capture.clone()),
             trace: Traced::default(),
+            began: std::time::Instant::now(),
         };
         Ok(sandbox.call(&mut sandbox.slot(), call).await)
     })?;

@@ -282,6 +282,7 @@ async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Resu
         cancelled: &Arc::default(),
         logs: &LogSink::Tracing,
         trace: Traced::default(),
+        began: std::time::Instant::now(),
     };
     let outcome = sandbox.call(&mut sandbox.slot(), call).await.outcome;
     if test.expect.is_met(&outcome) {

@@ -122,7 +122,12 @@ impl Shared {
         }))
     }
 
-    fn call<'a>(&'a self, slot: usize, ticket: &'a Ticket, attempt: u32) -> Call<'a> {
+    fn call<'a>(
+        &'a self,
+        slot: usize,
+        (ticket, attempt): (&'a Ticket, u32),
+        began: Instant,
+    ) -> Call<'a> {
         let message = &ticket.job.claim.message;
         fault_point::reach(Point::Start, message);
         Call {
@@ -132,6 +137,7 @@ impl Shared {
             cancelled: &self.slots[slot].cancelled,
             logs: &self.logs,
             trace: Traced::default(),
+            began,
         }
     }
 }
@@ -200,9 +206,10 @@ impl<H: Handler> Slot<H> {
         }
         let shared = &self.shared;
         let (tickets, attempts): (Vec<_>, Vec<_>) = admitted.into_iter().unzip();
+        let began = Instant::now();
         let started = tickets.iter().zip(&attempts);
         let calls: Vec<Call<'_>> = started
-            .map(|(t, attempt)| shared.call(self.number, t, *attempt))
+            .map(|(ticket, attempt)| shared.call(self.number, (ticket, *attempt), began))
             .collect();
         let mut verdicts = Verdicts::new(tickets.clone(), attempts, self.events.clone());
         let running = &shared.slots[self.number].running;
@@ -285,7 +292,7 @@ impl<H: Handler> Slot<H> {
                 attempt
             }
         };
-        let call = shared.call(self.number, ticket, attempt);
+        let call = shared.call(self.number, (ticket, attempt), began);
         let running = &shared.slots[self.number].running;
         let run = AssertUnwindSafe(self.handler.run(&mut self.state, call));
         running.store(1, Ordering::Relaxed);
@@ -296,16 +303,14 @@ impl<H: Handler> Slot<H> {
             Err(_) => {
                 // The state of the slot may be half-changed.
                 self.state = self.handler.slot();
-                Report::panicked(self.handler.digest())
+                Report::panicked(self.handler.digest(), began)
             }
         };
-        let took = began.elapsed();
         fault_point::reach(Point::Verdict, call.message);
         Some(SlotEvent::Finished {
             key: ticket.key,
             attempt,
             report,
-            took,
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::runtime::job::Job;
 use crate::runtime::slot_events::EventSender;
 use crate::runtime::ticket::Ticket;
 
+use crate::sandbox;
 pub use crate::sandbox::Call;
 
 /// The result of a call.
@@ -31,12 +32,28 @@ pub struct Report {
     pub log: Option<Arc<str>>,
     /// The span of the attempt; `None` = it has none of its own.
     pub trace: Option<Trace>,
+    /// The time from the beginning of the attempt to its end.
+    pub took: Duration,
 }
 
 impl Report {
-    /// The host panicked while it ran the handler with this digest.
-    pub(super) fn panicked(digest: Arc<str>) -> Self {
+    /// What the sandbox says of a call of the handler with this digest.
+    pub(crate) fn of(report: sandbox::Report, digest: Arc<str>, trace: Option<Trace>) -> Self {
         Self {
+            outcome: report.outcome,
+            digest,
+            log_bytes_dropped: report.log_bytes_dropped,
+            effects: report.effects,
+            log: report.log,
+            trace,
+            took: report.duration,
+        }
+    }
+
+    /// The host panicked while it ran the handler with this digest.
+    pub(super) fn panicked(digest: Arc<str>, began: Instant) -> Self {
+        Self {
+            took: began.elapsed(),
             outcome: Outcome::Fault(host_panic()),
             digest,
             log_bytes_dropped: 0,
@@ -86,7 +103,8 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send + 'a {
         async move {
             for (place, call) in calls.iter().enumerate() {
-                let report = self.run(slot, *call).await;
+                let began = Instant::now();
+                let report = self.run(slot, Call { began, ..*call }).await;
                 verdicts.give(place, report);
             }
         }
@@ -136,8 +154,6 @@ pub enum SlotEvent {
         attempt: u32,
         /// Its result.
         report: Report,
-        /// How long the call took.
-        took: Duration,
     },
 }
 
@@ -148,7 +164,6 @@ pub struct Verdicts {
     /// The number of the attempt at each.
     attempts: Vec<u32>,
     events: EventSender<SlotEvent>,
-    began: Instant,
     /// How often pieces of the batch ran again.
     pub(super) splits: u64,
     /// Dropped bytes of the output of pieces that run again.
@@ -165,7 +180,6 @@ impl Verdicts {
             tickets,
             attempts,
             events,
-            began: Instant::now(),
             splits: 0,
             log_bytes_dropped: 0,
         }
@@ -180,7 +194,6 @@ impl Verdicts {
             key: ticket.key,
             attempt: self.attempts[place],
             report,
-            took: self.began.elapsed(),
         };
         // Without a driver the host is ending, and nothing is settled.
         let _is_over = self.events.send(event).is_none();

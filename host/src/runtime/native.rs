@@ -24,7 +24,7 @@ impl Handler for NoOp {
 
     fn slot(&self) {}
 
-    async fn run<'a>(&'a self, _slot: &'a mut (), _call: Call<'a>) -> Report {
+    async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
         Report {
             outcome: Outcome::Ack,
             digest: Arc::clone(&self.digest),
@@ -32,6 +32,7 @@ impl Handler for NoOp {
             effects: None,
             log: None,
             trace: None,
+            took: call.began.elapsed(),
         }
     }
 

@@ -107,9 +107,9 @@ impl Reporter {
     }
 
     /// An attempt has ended; `started` is its delivery, if that is still held, and its number.
-    pub(super) fn finished(&self, started: Option<(&Job, u32)>, report: &Report, took: Duration) {
+    pub(super) fn finished(&self, started: Option<(&Job, u32)>, report: &Report) {
         self.metrics.attempt(&report.outcome);
-        self.metrics.handler_seconds.observe(took);
+        self.metrics.handler_seconds.observe(report.took);
         let dropped = &self.metrics.guest_log_bytes_dropped;
         dropped.inc_by(report.log_bytes_dropped);
         if report.outcome == Outcome::Ack {

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tracing::warn;
@@ -79,20 +79,13 @@ impl Sandboxed {
         };
         let ran = AssertUnwindSafe(sandbox.call(slot, traced));
         let report = match ran.catch_unwind().await {
-            Ok(report) => Report {
-                outcome: report.outcome,
-                digest,
-                log_bytes_dropped: report.log_bytes_dropped,
-                effects: report.effects,
-                log: report.log,
-                trace: begun.trace(),
-            },
+            Ok(report) => Report::of(report, digest, begun.trace()),
             Err(_) => {
                 // The state of the slot may be half-changed.
                 *slot = sandbox::Slot::default();
                 Report {
                     trace: begun.trace(),
-                    ..Report::panicked(digest)
+                    ..Report::panicked(digest, call.began)
                 }
             }
         };
@@ -124,8 +117,10 @@ impl Sandboxed {
                 Some(tracer) => tracer.begin_batch(messages),
                 None => Begun::default(),
             };
+            let began = Instant::now();
             let traced = |(_, call): &(usize, Call<'a>)| Call {
                 trace: begun.traced(),
+                began,
                 ..*call
             };
             let asked: Vec<_> = calls[piece.clone()].iter().map(traced).collect();
@@ -156,6 +151,8 @@ impl Sandboxed {
                 let ended = fault.as_ref().map_or(Ended::Several, Ended::Faulted);
                 tracer.end(recorded, about, ended);
             }
+            // Of the whole batch so far: its messages have waited for each other.
+            let took = calls[piece.start].1.began.elapsed();
             match pieces.judge(piece.clone(), answer) {
                 Some(outcomes) => {
                     for (nth, outcome) in outcomes.into_iter().enumerate() {
@@ -168,6 +165,7 @@ impl Sandboxed {
                             // The bytes of the whole call count once.
                             log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
                             trace,
+                            took,
                         };
                         verdicts.give(place, report);
                     }
@@ -237,6 +235,8 @@ impl Handler for Sandboxed {
                 World::Message => {
                     for (place, call) in group {
                         let version = (&sandbox, sandbox.digest());
+                        let began = Instant::now();
+                        let call = Call { began, ..call };
                         let report = self.run_on(version, &mut slot.slot, call).await;
                         verdicts.give(place, report);
                     }

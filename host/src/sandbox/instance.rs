@@ -61,12 +61,15 @@ impl Slot {
         }
     }
 
-    /// Yield to the other slots of the thread: calls that never wait would block them.
-    pub(super) async fn yield_if_due(&mut self) {
-        if self.busy >= YIELD_AFTER {
+    /// Yield to the other slots of the thread: calls that never wait would block them. Returns whether that was
+    /// due.
+    pub(super) async fn yield_if_due(&mut self) -> bool {
+        let is_due = self.busy >= YIELD_AFTER;
+        if is_due {
             self.busy = Duration::ZERO;
             tokio::task::yield_now().await;
         }
+        is_due
     }
 
     /// Add the duration of a call.
@@ -87,9 +90,10 @@ impl Slot {
         None
     }
 
-    /// Keep the instance for the next call.
-    pub(super) fn keep(&mut self, live: Live) {
-        self.live = Some(live);
+    /// Keep the instance for the next call. Returns the time of the answer.
+    pub(super) fn keep(&mut self, mut live: Live) -> Instant {
+        live.used = Instant::now();
+        self.live.insert(live).used
     }
 }
 
@@ -154,7 +158,6 @@ impl Live {
     pub(super) fn record_answers(&mut self, messages: usize, memory: usize, reuse: &Reuse) -> bool {
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
         self.served = self.served.saturating_add(messages);
-        self.used = Instant::now();
         // A new instance would be as large if this one was large after its first message.
         let first = *self.memory_first.get_or_insert(memory);
         let has_grown = memory > reuse.memory && memory > first;

@@ -233,6 +233,7 @@ impl Rig {
             cancelled: &self.cancelled,
             logs: &self.logs,
             trace: Traced::default(),
+            began: std::time::Instant::now(),
         }
     }
 

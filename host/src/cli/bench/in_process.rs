@@ -229,6 +229,7 @@ impl<'a> Calls<'a> {
             cancelled: &Arc::default(),
             logs: &self.logs,
             trace: Traced::default(),
+            began: Instant::now(),
         };
         let calls = vec![call; self.batch];
         let began = Instant::now();

@@ -42,9 +42,10 @@ impl<H: Handler> Timed<H> {
         Arc::clone(&self.times)
     }
 
-    fn journey(&self, message: &Message, now: Instant) -> Option<Duration> {
+    /// The time from sending until now.
+    fn journey(&self, message: &Message) -> Option<Duration> {
         let sent = message.headers.find_number(SENT)?;
-        Some((now - self.start).saturating_sub(Duration::from_nanos(sent)))
+        Some(self.start.elapsed().saturating_sub(Duration::from_nanos(sent)))
     }
 }
 
@@ -75,11 +76,9 @@ impl<H: Handler> Handler for Timed<H> {
     }
 
     async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
-        let began = Instant::now();
         let report = self.handler.run(&mut slot.slot, call).await;
-        let now = Instant::now();
-        slot.seen.calls.push(now - began);
-        slot.seen.journeys.extend(self.journey(call.message, now));
+        slot.seen.calls.push(report.took);
+        slot.seen.journeys.extend(self.journey(call.message));
         report
     }
 
@@ -97,10 +96,9 @@ impl<H: Handler> Handler for Timed<H> {
         self.handler
             .run_batch(&mut slot.slot, calls, verdicts)
             .await;
-        let now = Instant::now();
-        slot.seen.calls.push(now - began);
+        slot.seen.calls.push(began.elapsed());
         for call in calls {
-            slot.seen.journeys.extend(self.journey(call.message, now));
+            slot.seen.journeys.extend(self.journey(call.message));
         }
     }
 

@@ -60,14 +60,7 @@ impl Handler for TracingHandler {
             )
             .await;
         self.print(&call, &report, &capture, sandbox.digest());
-        Report {
-            outcome: report.outcome,
-            digest: Arc::clone(sandbox.digest()),
-            log_bytes_dropped: report.log_bytes_dropped,
-            effects: report.effects,
-            log: report.log,
-            trace: None,
-        }
+        Report::of(report, Arc::clone(sandbox.digest()), None)
     }
 
     fn idle_timeout(&self, slot: &Self::Slot) -> Option<Duration> {

@@ -159,6 +159,7 @@ async fn try_case(
         cancelled: &Arc::default(),
         logs: &LogSink::Capture(capture.clone()),
         trace: Traced::default(),
+        began: std::time::Instant::now(),
     };
     let report = sandbox.call(slot, call).await;
     let lines = capture.take().into_iter().map(|line| line.text);

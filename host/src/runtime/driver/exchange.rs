@@ -276,17 +276,16 @@ impl Driver {
                 key,
                 attempt,
                 report,
-                took,
-            } => self.finished(now, (key, attempt), report, took),
+            } => self.finished(now, (key, attempt), report),
         }
     }
 
-    fn finished(&mut self, now: Time, (key, attempt): (Key, u32), report: Report, took: Duration) {
+    fn finished(&mut self, now: Time, (key, attempt): (Key, u32), report: Report) {
         self.tickets.remove(&key);
         self.monitored(now, |monitor, host| monitor.on_attempt(host, key, &report));
         let job = self.ledger.job(key);
         let started = job.map(|job| (&**job, attempt));
-        self.reporter.finished(started, &report, took);
+        self.reporter.finished(started, &report);
         let mut panicked = None;
         if report.outcome == Outcome::Ack
             && self.settings.ledger.checked_acks
