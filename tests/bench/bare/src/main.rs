@@ -32,7 +32,11 @@ fn main() -> Outcome<()> {
         [url] => (url, 100_000, 100),
         [url, messages] => (url, messages.parse()?, 100),
         [url, messages, body] => (url, messages.parse()?, body.parse()?),
-        _ => return Err("usage: bare URL [MESSAGES [BYTES]], bare URL serve KEY GROUP MESSAGES".into()),
+        _ => {
+            return Err(
+                "usage: bare URL [MESSAGES [BYTES]], bare URL serve KEY GROUP MESSAGES".into(),
+            );
+        }
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -44,14 +48,22 @@ fn main() -> Outcome<()> {
 fn serve(url: &str, (key, group): (&str, &str), messages: u64) -> Outcome<()> {
     let mut link = Client::open(url)?.get_connection()?;
     let mut read = cmd("XREADGROUP");
-    read.arg("GROUP").arg(group).arg("bare").arg("BLOCK").arg(SILENT_FOR_MS);
+    read.arg("GROUP")
+        .arg(group)
+        .arg("bare")
+        .arg("BLOCK")
+        .arg(SILENT_FOR_MS);
     read.arg("STREAMS").arg(key).arg(">");
     let mut left = messages;
     while left > 0 {
         let reply: Option<StreamReadReply> = read.query(&mut link)?;
         let streams = reply.ok_or("no message comes")?.keys;
         for entry in streams.iter().flat_map(|stream| &stream.ids) {
-            cmd("XACK").arg(key).arg(group).arg(&entry.id).exec(&mut link)?;
+            cmd("XACK")
+                .arg(key)
+                .arg(group)
+                .arg(&entry.id)
+                .exec(&mut link)?;
             left = left.saturating_sub(1);
         }
     }
@@ -77,14 +89,24 @@ async fn fill(client: &Client, key: &str, messages: u64, body: usize) -> RedisRe
     let mut link = client.get_multiplexed_async_connection().await?;
     let body = vec![b'x'; body];
     let mut create = cmd("XGROUP");
-    create.arg("CREATE").arg(key).arg(GROUP).arg(0).arg("MKSTREAM");
+    create
+        .arg("CREATE")
+        .arg(key)
+        .arg(GROUP)
+        .arg(0)
+        .arg("MKSTREAM");
     create.exec_async(&mut link).await?;
     let mut left = messages;
     while left > 0 {
         let count = left.min(WRITTEN);
         let mut writes = pipe();
         for _ in 0..count {
-            writes.cmd("XADD").arg(key).arg("*").arg("_payload").arg(&body);
+            writes
+                .cmd("XADD")
+                .arg(key)
+                .arg("*")
+                .arg("_payload")
+                .arg(&body);
         }
         writes.exec_async(&mut link).await?;
         left -= count;

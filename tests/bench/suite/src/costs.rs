@@ -27,7 +27,11 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
          acknowledgement:\n\n{ways}",
         GROWTH * 100.0
     );
-    Ok(Report { raw: json!({ "growth": grown, "ways": way_results }), text, plots: Vec::new() })
+    Ok(Report {
+        raw: json!({ "growth": grown, "ways": way_results }),
+        text,
+        plots: Vec::new(),
+    })
 }
 
 /// What lies around, and the work beside it.
@@ -40,7 +44,12 @@ struct Step {
 
 impl Step {
     fn new(size: u64, work: Work<'static>) -> Self {
-        Self { size, rounds: ROUNDS, work, hosts: 1 }
+        Self {
+            size,
+            rounds: ROUNDS,
+            work,
+            hosts: 1,
+        }
     }
 }
 
@@ -59,41 +68,82 @@ fn groups(setup: &Setup) -> Vec<Group> {
     let work = || Work::new(messages);
     let beside = |size| {
         let size = if setup.quick { size / 200 } else { size };
-        let others = Work { others: size, ..work() };
+        let others = Work {
+            others: size,
+            ..work()
+        };
         vec![Step::new(0, work()), Step::new(size, others)]
     };
     let unseen = |size| {
-        beside(size).into_iter().map(|step| Step { work: work(), ..step }).collect::<Vec<_>>()
+        beside(size)
+            .into_iter()
+            .map(|step| Step {
+                work: work(),
+                ..step
+            })
+            .collect::<Vec<_>>()
     };
     // A short measurement is repeated more often.
-    let backlogs = [(10_000, 9), (1_000_000, 3), (5_000_000, 2)].into_iter().map(|(size, rounds)| {
-        let size = setup.count(size);
-        Step { rounds: setup.rounds(rounds), ..Step::new(size, Work::new(size)) }
+    let backlogs = [(10_000, 9), (1_000_000, 3), (5_000_000, 2)]
+        .into_iter()
+        .map(|(size, rounds)| {
+            let size = setup.count(size);
+            Step {
+                rounds: setup.rounds(rounds),
+                ..Step::new(size, Work::new(size))
+            }
+        });
+    let hosts = [1, 4, 16].into_iter().map(|hosts| Step {
+        hosts,
+        ..Step::new(hosts as u64, work())
     });
-    let hosts = [1, 4, 16].into_iter().map(|hosts| Step { hosts, ..Step::new(hosts as u64, work()) });
-    let group = |what, prepare, steps| Group { what, cpu_only: false, body: 'x', flags: "", prepare, steps };
+    let group = |what, prepare, steps| Group {
+        what,
+        cpu_only: false,
+        body: 'x',
+        flags: "",
+        prepare,
+        steps,
+    };
     let mut groups = vec![
         group("messages in the stream", |_, _| Ok(()), backlogs.collect()),
         Group {
             flags: "--min-idle 1h",
-            ..group("pending deliveries of a dead consumer", |server, step| {
-                server.fill_stream(QUEUE, step.size, "x")?;
-                server.take("dead", step.size)
-            }, beside(100_000))
+            ..group(
+                "pending deliveries of a dead consumer",
+                |server, step| {
+                    server.fill_stream(QUEUE, step.size, "x")?;
+                    server.take("dead", step.size)
+                },
+                beside(100_000),
+            )
         },
-        group("parked deliveries", |server, step| {
-            server.fill_stream(QUEUE, step.size, &"x".repeat(100))?;
-            server.park(step.size)
-        }, beside(1_000_000)),
-        group("messages published with a delay", |server, step| server.fill_delayed(step.size), unseen(1_000_000)),
+        group(
+            "parked deliveries",
+            |server, step| {
+                server.fill_stream(QUEUE, step.size, &"x".repeat(100))?;
+                server.park(step.size)
+            },
+            beside(1_000_000),
+        ),
+        group(
+            "messages published with a delay",
+            |server, step| server.fill_delayed(step.size),
+            unseen(1_000_000),
+        ),
         Group {
             body: 'd',
             flags: "--dead-letter orders:dead",
-            ..group("dead letters, while every message is dropped", |server, step| {
-                server.fill_stream(DEAD, step.size, &"x".repeat(100))
-            }, unseen(LETTERS))
+            ..group(
+                "dead letters, while every message is dropped",
+                |server, step| server.fill_stream(DEAD, step.size, &"x".repeat(100)),
+                unseen(LETTERS),
+            )
         },
-        Group { cpu_only: true, ..group("hosts", |_, _| Ok(()), hosts.collect()) },
+        Group {
+            cpu_only: true,
+            ..group("hosts", |_, _| Ok(()), hosts.collect())
+        },
     ];
     for group in &mut groups {
         for step in &mut group.steps {
@@ -113,23 +163,44 @@ fn growth(setup: &Setup) -> Outcome<(String, Value)> {
     let (mut rows, mut raw) = (Vec::new(), Vec::new());
     for group in groups(setup) {
         let mut measured: Vec<Vec<Drained>> = group.steps.iter().map(|_| Vec::new()).collect();
-        let rounds = group.steps.iter().map(|step| step.rounds).max().unwrap_or_default();
+        let rounds = group
+            .steps
+            .iter()
+            .map(|step| step.rounds)
+            .max()
+            .unwrap_or_default();
         for round in 0..rounds {
             for (step, measured) in group.steps.iter().zip(&mut measured) {
                 if round < step.rounds {
                     let drained = one(setup, &group, step)?;
-                    eprintln!("   {} {}: {}/s", step.size, group.what, thousands(drained.per_second));
+                    eprintln!(
+                        "   {} {}: {}/s",
+                        step.size,
+                        group.what,
+                        thousands(drained.per_second)
+                    );
                     measured.push(drained);
                 }
             }
         }
         let cpu = |drained: &Drained| drained.consumer_us + drained.redis_us;
-        let figures: Vec<[f64; 3]> = measured.iter().map(|all| {
-            [middle(all, |drained| drained.per_second), middle(all, |drained| drained.peak_memory), middle(all, cpu)]
-        }).collect();
+        let figures: Vec<[f64; 3]> = measured
+            .iter()
+            .map(|all| {
+                [
+                    middle(all, |drained| drained.per_second),
+                    middle(all, |drained| drained.peak_memory),
+                    middle(all, cpu),
+                ]
+            })
+            .collect();
         for ((step, all), [rate, memory, cpu]) in group.steps.iter().zip(&measured).zip(&figures) {
             let [least_rate, least_memory, least_cpu] = figures[0];
-            let grown = [(least_rate / rate, "rate"), (memory / least_memory, "memory"), (cpu / least_cpu, "CPU")];
+            let grown = [
+                (least_rate / rate, "rate"),
+                (memory / least_memory, "memory"),
+                (cpu / least_cpu, "CPU"),
+            ];
             let grown = grown.iter().filter(|(ratio, what)| {
                 *ratio > 1.0 + GROWTH && (!group.cpu_only || *what == "CPU")
             });
@@ -144,7 +215,11 @@ fn growth(setup: &Setup) -> Outcome<(String, Value)> {
                     middle(all, |drained| drained.redis_us),
                     cpu / least_cpu
                 ),
-                if grown.is_empty() { "no".to_owned() } else { format!("**{}**", grown.join(", ")) },
+                if grown.is_empty() {
+                    "no".to_owned()
+                } else {
+                    format!("**{}**", grown.join(", "))
+                },
             ]);
             raw.push(json!({
                 "size": step.size, "of": group.what, "hosts": step.hosts, "messages": step.work.messages, "grows": grown,
@@ -153,7 +228,11 @@ fn growth(setup: &Setup) -> Outcome<(String, Value)> {
         }
     }
     let names = [
-        "beside", "messages/s (to the smallest)", "memory (to the smallest)", "CPU us per message: host / Redis (to the smallest)", "grows",
+        "beside",
+        "messages/s (to the smallest)",
+        "memory (to the smallest)",
+        "CPU us per message: host / Redis (to the smallest)",
+        "grows",
     ];
     Ok((table(1, names, &rows), Value::Array(raw)))
 }
@@ -165,7 +244,9 @@ fn one(setup: &Setup, group: &Group, step: &Step) -> Outcome<Drained> {
     let body = format!("{}{}", group.body, "x".repeat(99));
     let messages = step.work.messages;
     let fill = |server: &mut Server| server.fill_stream(QUEUE, messages, &body);
-    let host = setup.host(&server.url(), step.work.kind, "answers", true).words(group.flags);
+    let host = setup
+        .host(&server.url(), step.work.kind, "answers", true)
+        .words(group.flags);
     let hosts = vec![host; step.hosts];
     if group.cpu_only {
         return drain_arriving(setup.folder(), &mut server, &hosts, &step.work, fill);
@@ -177,7 +258,12 @@ fn one(setup: &Setup, group: &Group, step: &Step) -> Outcome<Drained> {
 /// 1000000 -> 1,000,000
 fn count(number: u64) -> String {
     let digits = number.to_string();
-    let parts: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+    let parts: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|part| std::str::from_utf8(part).ok())
+        .collect();
     parts.join(",")
 }
 
@@ -212,9 +298,16 @@ const DROPPED: Way = Way {
 const WAYS: [Way; 5] = [
     FAILS,
     // Three fresh instances for each message cost more than the bound leaves.
-    Way { reuse: false, target: Target::Open, ..FAILS },
+    Way {
+        reuse: false,
+        target: Target::Open,
+        ..FAILS
+    },
     DROPPED,
-    Way { reuse: false, ..DROPPED },
+    Way {
+        reuse: false,
+        ..DROPPED
+    },
     Way {
         name: "is requeued with a delay of 1 ms, and acknowledged",
         body: 'p',
@@ -236,10 +329,19 @@ fn ways(setup: &Setup) -> Outcome<(String, Value)> {
             let mut server = Server::start(setup.folder(), None)?;
             server.create_stream()?;
             server.fill_stream(QUEUE, messages, &format!("{}{}", way.body, "x".repeat(99)))?;
-            let work = Work { fate: Some(way.fate), ..Work::new(messages) };
-            let host = setup.host(&server.url(), work.kind, "answers", way.reuse).words(way.flags);
+            let work = Work {
+                fate: Some(way.fate),
+                ..Work::new(messages)
+            };
+            let host = setup
+                .host(&server.url(), work.kind, "answers", way.reuse)
+                .words(way.flags);
             let drained = drain(setup.folder(), &mut server, &[host], &work)?;
-            eprintln!("   each message {}: {}/s", way.name, thousands(drained.per_second));
+            eprintln!(
+                "   each message {}: {}/s",
+                way.name,
+                thousands(drained.per_second)
+            );
             measured.push((bare, drained));
         }
     }
@@ -250,10 +352,19 @@ fn ways(setup: &Setup) -> Outcome<(String, Value)> {
         rows.push([
             format!("each message {}", way.name),
             if way.reuse { "reuse" } else { "fresh" }.to_owned(),
-            format!("{} ({})", thousands(median(&rates)), range(&rates, thousands)),
+            format!(
+                "{} ({})",
+                thousands(median(&rates)),
+                range(&rates, thousands)
+            ),
             format!("{ratio:.2}"),
-            way.target.judge(if way.to_bare { ratio } else { median(&rates) }),
-            format!("{:.1} / {:.1}", middle(all, |(_, one)| one.consumer_us), middle(all, |(_, one)| one.redis_us)),
+            way.target
+                .judge(if way.to_bare { ratio } else { median(&rates) }),
+            format!(
+                "{:.1} / {:.1}",
+                middle(all, |(_, one)| one.consumer_us),
+                middle(all, |(_, one)| one.redis_us)
+            ),
         ]);
         raw.push(json!({
             "way": way.name, "reuse": way.reuse, "ratio_to_bare": ratio,
@@ -263,17 +374,37 @@ fn ways(setup: &Setup) -> Outcome<(String, Value)> {
     let replay = replay(setup)?;
     let letters = replay["entries"].as_f64().unwrap_or(f64::NAN);
     let us = |name: &str| replay[name].as_f64().unwrap_or(f64::NAN) * 1e6 / letters;
-    let rates: Vec<f64> = replay["rounds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let rates: Vec<f64> = replay["rounds"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_f64)
+        .collect();
     rows.push([
         "each dead letter is replayed (`hostler dlq replay`)".to_owned(),
         "-".to_owned(),
-        format!("{} ({})", thousands(median(&rates)), range(&rates, thousands)),
+        format!(
+            "{} ({})",
+            thousands(median(&rates)),
+            range(&rates, thousands)
+        ),
         "-".to_owned(),
         REPLAYS.judge(median(&rates)),
-        format!("{:.1} / {:.1}", us("host_cpu_seconds"), us("redis_cpu_seconds")),
+        format!(
+            "{:.1} / {:.1}",
+            us("host_cpu_seconds"),
+            us("redis_cpu_seconds")
+        ),
     ]);
     raw.push(json!({ "way": "replay", "bench": replay }));
-    let names = ["what", "instance", "messages/s (rounds)", "ratio to bare", "target", "CPU us per message: host / Redis"];
+    let names = [
+        "what",
+        "instance",
+        "messages/s (rounds)",
+        "ratio to bare",
+        "target",
+        "CPU us per message: host / Redis",
+    ];
     Ok((table(2, names, &rows), Value::Array(raw)))
 }
 
@@ -285,7 +416,9 @@ fn replay(setup: &Setup) -> Outcome<Value> {
         setup.count(50_000),
         setup.rounds(ROUNDS)
     ));
-    Ok(serde_json::from_str(&program.run(setup.folder(), Duration::from_secs(120))?)?)
+    Ok(serde_json::from_str(
+        &program.run(setup.folder(), Duration::from_secs(120))?,
+    )?)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const POLL_EVERY: Duration = Duration::from_millis(1);
 const POLL_LONG_EVERY: Duration = Duration::from_millis(5);
 const LONG: u64 = 500_000;
 /// The least rate, in messages per second: a measurement below it has failed.
-const LEAST_RATE: u64 = 200;
+const LEAST_RATE: u64 = 4000;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
@@ -75,7 +75,12 @@ fn rounded(us: f64) -> f64 {
 }
 
 /// Consumers that start with the work: it is measured from the first message that one of them takes.
-pub fn drain(folder: &Path, server: &mut Server, programs: &[Program], work: &Work<'_>) -> Outcome<Drained> {
+pub fn drain(
+    folder: &Path,
+    server: &mut Server,
+    programs: &[Program],
+    work: &Work<'_>,
+) -> Outcome<Drained> {
     let started = programs.iter().map(|program| program.start(folder));
     let mut consumers = started.collect::<Outcome<Vec<_>>>()?;
     let watch = Watch::begin(server, &mut consumers, work)?;
@@ -132,20 +137,35 @@ impl Watch {
         Ok(Self {
             began: Instant::now(),
             left: work.messages,
-            consumers: consumers.iter().map(Process::cpu_by_thread).collect::<Outcome<_>>()?,
+            consumers: consumers
+                .iter()
+                .map(Process::cpu_by_thread)
+                .collect::<Outcome<_>>()?,
             redis: server.process.cpu()?,
         })
     }
 
-    fn end(self, server: &mut Server, mut consumers: Vec<Process>, work: &Work<'_>) -> Outcome<Drained> {
+    fn end(
+        self,
+        server: &mut Server,
+        mut consumers: Vec<Process>,
+        work: &Work<'_>,
+    ) -> Outcome<Drained> {
         let deadline = deadline(work);
-        let every = if work.messages > LONG { POLL_LONG_EVERY } else { POLL_EVERY };
+        let every = if work.messages > LONG {
+            POLL_LONG_EVERY
+        } else {
+            POLL_EVERY
+        };
         while left(server, work)? != (0, 0) {
             for consumer in &mut consumers {
                 consumer.check()?;
             }
             if Instant::now() > deadline {
-                return fail(format!("after a long time this is left (unread, pending): {:?}", left(server, work)?));
+                return fail(format!(
+                    "after a long time this is left (unread, pending): {:?}",
+                    left(server, work)?
+                ));
             }
             std::thread::sleep(every);
         }
@@ -164,7 +184,10 @@ impl Watch {
             }
         }
         if work.fate.is_some() && fates != work.messages {
-            return fail(format!("{fates} messages of {} ended as they should", work.messages));
+            return fail(format!(
+                "{fates} messages of {} ended as they should",
+                work.messages
+            ));
         }
         let us = 1e6 / self.left as f64;
         let mut threads_us = BTreeMap::new();

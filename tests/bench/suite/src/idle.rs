@@ -24,12 +24,18 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
         if kind == Kind::Stream {
             server.create_stream()?;
         }
-        let host = setup.host(&server.url(), kind, "ack", false).start(setup.folder())?;
+        let host = setup
+            .host(&server.url(), kind, "ack", false)
+            .start(setup.folder())?;
         let mut hosts = [host];
         server.wait_for(&mut hosts)?;
         std::thread::sleep(SETTLED_AFTER);
         let commands = |server: &mut Server| server.info("stats", "total_commands_processed");
-        let (cpu, redis, asked) = (hosts[0].cpu()?, server.process.cpu()?, commands(&mut server)?);
+        let (cpu, redis, asked) = (
+            hosts[0].cpu()?,
+            server.process.cpu()?,
+            commands(&mut server)?,
+        );
         std::thread::sleep(Duration::from_secs(seconds));
         let share = |cpu: f64| cpu / seconds as f64 * 100.0;
         let core = share(hosts[0].cpu()? - cpu);
@@ -42,8 +48,15 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
         rows.push([
             name.to_owned(),
             format!("{core:.2} % ({})", Target::AtMost(CORE_PERCENT).judge(core)),
-            format!("{} ({})", mebibytes(memory), Target::AtMost(MEMORY_MIB).judge(memory / f64::from(1 << 20))),
-            format!("{commands:.1} ({})", Target::AtMost(COMMANDS).judge(commands)),
+            format!(
+                "{} ({})",
+                mebibytes(memory),
+                Target::AtMost(MEMORY_MIB).judge(memory / f64::from(1 << 20))
+            ),
+            format!(
+                "{commands:.1} ({})",
+                Target::AtMost(COMMANDS).judge(commands)
+            ),
             format!("{redis:.2} %"),
         ]);
         raw.push(json!({
@@ -51,7 +64,20 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
             "commands_per_second": commands, "redis_core_percent": redis,
         }));
     }
-    let names = ["queue", "host, of a core", "host, memory", "commands/s", "Redis, of a core"];
-    let text = format!("A host without messages, for {seconds} s.\n\n{}", table(1, names, &rows));
-    Ok(Report { raw: Value::Array(raw), text, plots: Vec::new() })
+    let names = [
+        "queue",
+        "host, of a core",
+        "host, memory",
+        "commands/s",
+        "Redis, of a core",
+    ];
+    let text = format!(
+        "A host without messages, for {seconds} s.\n\n{}",
+        table(1, names, &rows)
+    );
+    Ok(Report {
+        raw: Value::Array(raw),
+        text,
+        plots: Vec::new(),
+    })
 }

@@ -47,7 +47,9 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
         for samples in &mut samples {
             samples.sort_by(f64::total_cmp);
         }
-        let figures = samples.each_ref().map(|samples| SHARES.map(|share| percentile(samples, share)));
+        let figures = samples
+            .each_ref()
+            .map(|samples| SHARES.map(|share| percentile(samples, share)));
         for (consumer, [p50, p99, p999]) in figures.into_iter().enumerate() {
             let more = |share: usize, bound: f64| {
                 let more = figures[consumer][share] - figures[0][share];
@@ -75,13 +77,34 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
             }));
         }
         let title = format!("Publish to acknowledgement at {rate} messages/s, ms");
-        let groups: Vec<_> = CONSUMERS.iter().zip(figures).map(|(name, ms)| ((*name).to_owned(), ms.to_vec())).collect();
-        let name = if rate == 100 { "latency-100" } else { "latency-1000" };
-        plots.extend(plot::groups(&title, &["p50", "p99", "p99.9"], &groups).map(|svg| (name, svg)));
+        let groups: Vec<_> = CONSUMERS
+            .iter()
+            .zip(figures)
+            .map(|(name, ms)| ((*name).to_owned(), ms.to_vec()))
+            .collect();
+        let name = if rate == 100 {
+            "latency-100"
+        } else {
+            "latency-1000"
+        };
+        plots
+            .extend(plot::groups(&title, &["p50", "p99", "p99.9"], &groups).map(|svg| (name, svg)));
     }
-    let names = ["messages/s", "consumer", "p50, ms", "p99, ms", "p99.9, ms", "p50 more than bare", "p99 more than bare"];
+    let names = [
+        "messages/s",
+        "consumer",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "p50 more than bare",
+        "p99 more than bare",
+    ];
     text.push_str(&table(2, names, &rows));
-    Ok(Report { raw: Value::Array(raw), text, plots })
+    Ok(Report {
+        raw: Value::Array(raw),
+        text,
+        plots,
+    })
 }
 
 /// Milliseconds from the due time of each message to its acknowledgement, but for those of the first second.
@@ -97,13 +120,19 @@ fn sample(setup: &Setup, consumer: usize, rate: u64, messages: u64) -> Outcome<V
     server.wait_for(&mut consumers)?;
     let monitor = monitor(server.address())?;
     let acknowledged = std::thread::scope(|scope| {
-        let acknowledged = scope.spawn(|| acknowledgements(monitor, messages).map_err(|error| error.to_string()));
+        let acknowledged =
+            scope.spawn(|| acknowledgements(monitor, messages).map_err(|error| error.to_string()));
         let start = SystemTime::now() + AHEAD;
         let sent = send(server.address(), start, rate, messages);
-        let acknowledged = acknowledged.join().map_err(|_| "the monitor's thread panicked")??;
+        let acknowledged = acknowledged
+            .join()
+            .map_err(|_| "the monitor's thread panicked")??;
         sent?;
         let began = start.duration_since(UNIX_EPOCH)?.as_secs_f64();
-        let late = acknowledged.iter().enumerate().map(|(n, at)| (at - began - n as f64 / rate as f64) * 1e3);
+        let late = acknowledged
+            .iter()
+            .enumerate()
+            .map(|(n, at)| (at - began - n as f64 / rate as f64) * 1e3);
         let warm = rate.min(messages / 2) as usize;
         Outcome::Ok(late.skip(warm).collect())
     })?;
@@ -130,7 +159,9 @@ fn send(address: (&str, u16), start: SystemTime, rate: u64, messages: u64) -> Ou
         }
         link.write_all(&command)?;
     }
-    replies.join().map_err(|_| "the thread of replies panicked")??;
+    replies
+        .join()
+        .map_err(|_| "the thread of replies panicked")??;
     Ok(())
 }
 
@@ -138,7 +169,9 @@ fn send(address: (&str, u16), start: SystemTime, rate: u64, messages: u64) -> Ou
 fn no_errors(mut replies: impl BufRead, messages: u64) -> Result<(), String> {
     for _ in 0..messages * 2 {
         let mut line = String::new();
-        replies.read_line(&mut line).map_err(|error| error.to_string())?;
+        replies
+            .read_line(&mut line)
+            .map_err(|error| error.to_string())?;
         if line.starts_with('-') {
             return Err(format!("XADD: {line}"));
         }
@@ -182,7 +215,9 @@ fn acknowledgements(monitor: impl BufRead, messages: u64) -> Outcome<Vec<f64>> {
 fn acknowledged(line: &str) -> Vec<(usize, f64)> {
     // 1700000000.000000 [0 127.0.0.1:1] "XACK" "orders" "g" "1700000000000-7"
     let mut words = line.split('"');
-    let time = words.next().and_then(|head| head.split(' ').next()?.parse::<f64>().ok());
+    let time = words
+        .next()
+        .and_then(|head| head.split(' ').next()?.parse::<f64>().ok());
     let words: Vec<&str> = words.step_by(2).collect();
     match (time, &words[..]) {
         (Some(time), [command, _, _, ids @ ..]) if command.eq_ignore_ascii_case("XACK") => {
@@ -200,9 +235,15 @@ mod tests {
     #[test]
     fn a_line_of_monitor_names_what_it_acknowledges() {
         let line = r#"1700000000.250000 [0 127.0.0.1:1] "XACK" "orders" "g" "1700000000000-7" "1700000000001-8""#;
-        assert_eq!(acknowledged(line), [(7, 1_700_000_000.25), (8, 1_700_000_000.25)]);
+        assert_eq!(
+            acknowledged(line),
+            [(7, 1_700_000_000.25), (8, 1_700_000_000.25)]
+        );
         let of_a_script = r#"1700000000.250000 [0 lua] "XACK" "orders" "g" "1700000000000-7""#;
         assert_eq!(acknowledged(of_a_script).len(), 1);
-        assert!(acknowledged(r#"1700000000.250000 [0 127.0.0.1:1] "XADD" "orders" "1-7" "a" "b""#).is_empty());
+        assert!(
+            acknowledged(r#"1700000000.250000 [0 127.0.0.1:1] "XADD" "orders" "1-7" "a" "b""#)
+                .is_empty()
+        );
     }
 }

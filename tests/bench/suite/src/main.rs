@@ -74,7 +74,11 @@ impl Setup {
 
     /// This many, or few.
     fn count(&self, messages: u64) -> u64 {
-        if self.quick { (messages / 200).max(500) } else { messages }
+        if self.quick {
+            (messages / 200).max(500)
+        } else {
+            messages
+        }
     }
 
     fn rounds(&self, rounds: usize) -> usize {
@@ -93,7 +97,9 @@ impl Setup {
         };
         let reuse = if reuse { 10_000 } else { 1 };
         Program::new(&self.hostler)
-            .words(&format!("run --redis {url} {queue} --reuse {reuse} --concurrency 16"))
+            .words(&format!(
+                "run --redis {url} {queue} --reuse {reuse} --concurrency 16"
+            ))
             .words("--log-level warn --summary json --handler")
             .path(&self.guest(guest))
     }
@@ -101,11 +107,18 @@ impl Setup {
     /// The plain loop on a stream of its own: messages a second, and microseconds of CPU time for each.
     fn bare(&self, messages: u64, bytes: u64) -> Outcome<(f64, f64)> {
         let server = server::Server::start(self.folder(), None)?;
-        let program = Program::new(&self.bare).words(&format!("{} {messages} {bytes}", server.url()));
+        let program =
+            Program::new(&self.bare).words(&format!("{} {messages} {bytes}", server.url()));
         let printed = program.run(self.folder(), std::time::Duration::from_secs(120))?;
         let mut words = printed.split_whitespace();
-        let per_second = words.next().ok_or("the bare loop printed nothing")?.parse()?;
-        let cpu = words.nth(1).ok_or("the bare loop printed no CPU time")?.parse()?;
+        let per_second = words
+            .next()
+            .ok_or("the bare loop printed nothing")?
+            .parse()?;
+        let cpu = words
+            .nth(1)
+            .ok_or("the bare loop printed no CPU time")?
+            .parse()?;
         Ok((per_second, cpu))
     }
 }
@@ -143,9 +156,15 @@ fn arguments() -> Outcome<Arguments> {
             _ => return fail(USAGE),
         }
     }
-    if let Some(unknown) = only.iter().find(|name| !PARTS.iter().any(|(known, ..)| known == name)) {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !PARTS.iter().any(|(known, ..)| known == name))
+    {
         let known: Vec<&str> = PARTS.iter().map(|(name, ..)| *name).collect();
-        return fail(format!("there is no part `{unknown}`; there are {}", known.join(", ")));
+        return fail(format!(
+            "there is no part `{unknown}`; there are {}",
+            known.join(", ")
+        ));
     }
     let setup = Setup {
         hostler: hostler.ok_or(USAGE)?,
@@ -153,7 +172,9 @@ fn arguments() -> Outcome<Arguments> {
         guests: guests.ok_or(USAGE)?,
         peer,
         quick,
-        folder: tempfile::Builder::new().prefix("hostler-bench-").tempdir()?,
+        folder: tempfile::Builder::new()
+            .prefix("hostler-bench-")
+            .tempdir()?,
     };
     Ok(Arguments { setup, docs, only })
 }
@@ -184,7 +205,10 @@ fn keep(setup: &Setup, docs: &Path, name: &str, machine: &Value, report: Report)
     for (picture, svg) in report.plots {
         let file = format!("performance-{picture}.svg");
         fs::write(images.join(&file), svg)?;
-        text.push_str(&format!("\n![{}](images/{file})\n", picture.replace('-', " ")));
+        text.push_str(&format!(
+            "\n![{}](images/{file})\n",
+            picture.replace('-', " ")
+        ));
     }
     if setup.quick {
         text.insert_str(0, "A quick run: these figures mean nothing.\n\n");
@@ -192,24 +216,39 @@ fn keep(setup: &Setup, docs: &Path, name: &str, machine: &Value, report: Report)
     let words = |key: &str| machine[key].as_str().unwrap_or_default().to_owned();
     text.push_str(&format!(
         "\n{}, {} cores, {}; {}; {}. Raw results: `docs/performance/{name}.json`.\n",
-        words("processor"), machine["cores"], words("kernel"), words("redis"), words("hostler")
+        words("processor"),
+        machine["cores"],
+        words("kernel"),
+        words("redis"),
+        words("hostler")
     ));
     let kept = json!({ "machine": machine, "quick": setup.quick, "results": report.raw });
-    fs::write(results.join(format!("{name}.json")), format!("{}\n", serde_json::to_string_pretty(&kept)?))?;
+    fs::write(
+        results.join(format!("{name}.json")),
+        format!("{}\n", serde_json::to_string_pretty(&kept)?),
+    )?;
     report::replace_block(&docs.join("performance.md"), name, &text)
 }
 
 fn machine(setup: &Setup) -> Outcome<Value> {
     let processors = fs::read_to_string("/proc/cpuinfo")?;
-    let processor = processors.lines().find_map(|line| line.strip_prefix("model name"));
+    let processor = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
     let processor = processor.map(|rest| rest.trim_start_matches(['\t', ' ', ':']));
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let first_line = |program: &Path| -> Outcome<String> {
         let printed = Command::new(program).arg("--version").output()?.stdout;
-        Ok(String::from_utf8_lossy(&printed).lines().next().unwrap_or_default().to_owned())
+        Ok(String::from_utf8_lossy(&printed)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned())
     };
     let redis = first_line(Path::new("redis-server"))?;
-    let version = redis.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    let version = redis
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("v="));
     Ok(json!({
         "processor": processor.unwrap_or("unknown processor"),
         "cores": std::thread::available_parallelism()?.get(),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::drain::{Drained, Kind, Work, drain};
 use crate::process::Program;
 use crate::report::{Report, median, middle, range, table, thousands};
-use crate::server::{GROUP, QUEUE, Server};
+use crate::server::{QUEUE, Server};
 use crate::{Outcome, Setup};
 
 const MESSAGES: u64 = 200_000;
@@ -19,17 +19,48 @@ enum Consumer {
 }
 
 const CONSUMERS: [(&str, Kind, Consumer); 7] = [
-    ("hostler, stream, fresh", Kind::Stream, Consumer::Host { reuse: false }),
-    ("hostler, stream, reuse", Kind::Stream, Consumer::Host { reuse: true }),
-    ("ruststream-fred, stream, as shipped", Kind::Stream, Consumer::Peer("stream")),
-    ("ruststream-fred, stream, pipelined", Kind::Stream, Consumer::Peer("pipelined")),
-    ("hostler, reliable list, fresh", Kind::List, Consumer::Host { reuse: false }),
-    ("hostler, reliable list, reuse", Kind::List, Consumer::Host { reuse: true }),
-    ("ruststream-fred, reliable list", Kind::List, Consumer::Peer("reliable")),
+    (
+        "hostler, stream, fresh",
+        Kind::Stream,
+        Consumer::Host { reuse: false },
+    ),
+    (
+        "hostler, stream, reuse",
+        Kind::Stream,
+        Consumer::Host { reuse: true },
+    ),
+    (
+        "ruststream-fred, stream, as shipped",
+        Kind::Stream,
+        Consumer::Peer("stream"),
+    ),
+    (
+        "ruststream-fred, stream, pipelined",
+        Kind::Stream,
+        Consumer::Peer("pipelined"),
+    ),
+    (
+        "hostler, reliable list, fresh",
+        Kind::List,
+        Consumer::Host { reuse: false },
+    ),
+    (
+        "hostler, reliable list, reuse",
+        Kind::List,
+        Consumer::Host { reuse: true },
+    ),
+    (
+        "ruststream-fred, reliable list",
+        Kind::List,
+        Consumer::Peer("reliable"),
+    ),
 ];
 
 pub fn measure(setup: &Setup) -> Outcome<Report> {
-    let peer = setup.peer.as_deref().ok_or("it needs `--peer FILE`: run `make bench-peers`")?;
+    let peer = setup
+        .peer
+        .as_deref()
+        .ok_or("it needs `--peer FILE`: run `make bench-peers`")?;
     let messages = setup.count(MESSAGES);
     let mut bare = Vec::new();
     let mut measured = CONSUMERS.map(|_| Vec::new());
@@ -50,9 +81,13 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
             let url = server.url();
             let (program, fate) = match consumer {
                 Consumer::Host { reuse } => (setup.host(&url, kind, "ack", reuse), Some("acked")),
-                Consumer::Peer(how) => (Program::new(peer).words(&format!("{url} {how} {QUEUE} {GROUP}")), None),
+                Consumer::Peer(how) => (Program::new(peer).words(&format!("{url} {how}")), None),
             };
-            let work = Work { kind, fate, ..Work::new(messages) };
+            let work = Work {
+                kind,
+                fate,
+                ..Work::new(messages)
+            };
             let drained = drain(setup.folder(), &mut server, &[program], &work)?;
             eprintln!("   {name}: {}/s", thousands(drained.per_second));
             measured[index].push(drained);
@@ -63,21 +98,38 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
         "bare, stream".to_owned(),
         thousands(bare_rate),
         "1.00".to_owned(),
-        format!("{:.1}", median(&bare.iter().map(|(_, us)| *us).collect::<Vec<_>>())),
+        format!(
+            "{:.1}",
+            median(&bare.iter().map(|(_, us)| *us).collect::<Vec<_>>())
+        ),
         "-".to_owned(),
     ]];
     for ((name, ..), drained) in CONSUMERS.iter().zip(&measured) {
         let rates: Vec<f64> = drained.iter().map(|drained| drained.per_second).collect();
-        let ratios: Vec<f64> = rates.iter().zip(&bare).map(|(rate, (bare, _))| rate / bare).collect();
+        let ratios: Vec<f64> = rates
+            .iter()
+            .zip(&bare)
+            .map(|(rate, (bare, _))| rate / bare)
+            .collect();
         rows.push([
             (*name).to_owned(),
-            format!("{} ({})", thousands(median(&rates)), range(&rates, thousands)),
+            format!(
+                "{} ({})",
+                thousands(median(&rates)),
+                range(&rates, thousands)
+            ),
             format!("{:.2}", median(&ratios)),
             format!("{:.1}", middle(drained, |drained| drained.consumer_us)),
             format!("{:.1}", middle(drained, |drained| drained.redis_us)),
         ]);
     }
-    let names = ["consumer", "messages/s (rounds)", "ratio to bare", "consumer, CPU us", "Redis, CPU us"];
+    let names = [
+        "consumer",
+        "messages/s (rounds)",
+        "ratio to bare",
+        "consumer, CPU us",
+        "Redis, CPU us",
+    ];
     let text = format!(
         "{messages} messages of 100 bytes, {} rounds in turn; CPU time for each message.\n\n{}",
         bare.len(),
@@ -87,5 +139,9 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
         json!({ "consumer": name, "rounds": drained.iter().map(Drained::json).collect::<Vec<_>>() })
     });
     let raw = json!({ "bare": bare.iter().map(|(rate, _)| rate).collect::<Vec<_>>(), "consumers": Value::Array(raw.collect()) });
-    Ok(Report { raw, text, plots: Vec::new() })
+    Ok(Report {
+        raw,
+        text,
+        plots: Vec::new(),
+    })
 }

@@ -33,7 +33,8 @@ impl Program {
 
     /// Arguments in one text, separated by blanks.
     pub fn words(mut self, words: &str) -> Self {
-        self.arguments.extend(words.split_whitespace().map(str::to_owned));
+        self.arguments
+            .extend(words.split_whitespace().map(str::to_owned));
         self
     }
 
@@ -106,7 +107,11 @@ impl Process {
                 return fail(format!("{}: {status}\n{}", self.name, self.complaint()));
             }
             if began.elapsed() > within {
-                return fail(format!("{} takes too long\n{}", self.name, self.complaint()));
+                return fail(format!(
+                    "{} takes too long\n{}",
+                    self.name,
+                    self.complaint()
+                ));
             }
             std::thread::sleep(POLL_EVERY);
         }
@@ -145,7 +150,7 @@ impl Process {
     pub fn memory(&self, field: &str) -> Outcome<f64> {
         let status = fs::read_to_string(self.proc("status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let kib = line.and_then(|rest| rest.split_whitespace().nth(1));
+        let kib = line.and_then(|rest| rest.split_whitespace().next());
         Ok(kib.ok_or("no memory in its status")?.parse::<f64>()? * 1024.0)
     }
 
@@ -154,7 +159,10 @@ impl Process {
     }
 
     fn pid(&self) -> Outcome<Pid> {
-        Ok(i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?)
+        Ok(i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or("no process id")?)
     }
 
     /// The end of what it wrote to stderr.

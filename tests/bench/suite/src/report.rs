@@ -42,7 +42,11 @@ impl Target {
             Self::AtMost(bound) => format!("at most {bound}"),
             Self::Open => return "-".to_owned(),
         };
-        let verdict = if self.is_met(value) { "met" } else { "**missed**" };
+        let verdict = if self.is_met(value) {
+            "met"
+        } else {
+            "**missed**"
+        };
         format!("{bound}: {verdict}")
     }
 }
@@ -50,7 +54,9 @@ impl Target {
 /// A table in Markdown. Columns after the first `texts` ones are aligned to the right.
 pub fn table<const N: usize>(texts: usize, names: [&str; N], rows: &[[String; N]]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let rule: String = (0..N).map(|column| if column < texts { "---|" } else { "---:|" }).collect();
+    let rule: String = (0..N)
+        .map(|column| if column < texts { "---|" } else { "---:|" })
+        .collect();
     let mut text = line(&names.map(str::to_owned));
     text.push_str(&format!("|{rule}\n"));
     rows.iter().for_each(|row| text.push_str(&line(row)));
@@ -60,14 +66,20 @@ pub fn table<const N: usize>(texts: usize, names: [&str; N], rows: &[[String; N]
 /// Write the text between the marks of this block.
 pub fn replace_block(page: &Path, block: &str, text: &str) -> Outcome<()> {
     let before = fs::read_to_string(page)?;
-    let (begin, end) = (format!("<!-- bench:{block} -->\n"), format!("<!-- end bench:{block} -->"));
+    let (begin, end) = (
+        format!("<!-- bench:{block} -->\n"),
+        format!("<!-- end bench:{block} -->"),
+    );
     let Some((head, rest)) = before.split_once(&begin) else {
         return fail(format!("{} has no mark {begin}", page.display()));
     };
     let Some((_, tail)) = rest.split_once(&end) else {
         return fail(format!("{} has no mark {end}", page.display()));
     };
-    fs::write(page, format!("{head}{begin}{}\n{end}{tail}", text.trim_end()))?;
+    fs::write(
+        page,
+        format!("{head}{begin}{}\n{end}{tail}", text.trim_end()),
+    )?;
     Ok(())
 }
 
@@ -121,7 +133,10 @@ mod tests {
         let page = folder.path().join("page.md");
         fs::write(&page, "a\n<!-- bench:x -->\nold\n<!-- end bench:x -->\nb\n")?;
         replace_block(&page, "x", "new\n")?;
-        assert_eq!(fs::read_to_string(&page)?, "a\n<!-- bench:x -->\nnew\n<!-- end bench:x -->\nb\n");
+        assert_eq!(
+            fs::read_to_string(&page)?,
+            "a\n<!-- bench:x -->\nnew\n<!-- end bench:x -->\nb\n"
+        );
         assert!(replace_block(&page, "y", "new").is_err());
         Ok(())
     }
@@ -136,7 +151,10 @@ mod tests {
 
     #[test]
     fn a_missed_target_is_said() {
-        assert_eq!(Target::AtLeast(0.43).judge(0.42), "at least 0.43: **missed**");
+        assert_eq!(
+            Target::AtLeast(0.43).judge(0.42),
+            "at least 0.43: **missed**"
+        );
         assert_eq!(Target::AtMost(5.0).judge(4.9), "at most 5: met");
     }
 }

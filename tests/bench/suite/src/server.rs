@@ -29,7 +29,9 @@ impl Server {
     pub fn start(folder: &Path, cpus: Option<&str>) -> Outcome<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut program = Program::new(Path::new("redis-server"))
-            .words(&format!("--port {port} --bind 127.0.0.1 --appendonly no --loglevel warning --dir"))
+            .words(&format!(
+                "--port {port} --bind 127.0.0.1 --appendonly no --loglevel warning --dir"
+            ))
             .path(folder)
             .arg("--save")
             .arg("");
@@ -47,7 +49,11 @@ impl Server {
             }
             process.check()?;
         };
-        Ok(Self { process, port, link })
+        Ok(Self {
+            process,
+            port,
+            link,
+        })
     }
 
     pub fn url(&self) -> String {
@@ -65,19 +71,30 @@ impl Server {
     /// Make the stream and its group, which reads from the beginning.
     pub fn create_stream(&mut self) -> Outcome<()> {
         let mut create = cmd("XGROUP");
-        create.arg("CREATE").arg(QUEUE).arg(GROUP).arg(0).arg("MKSTREAM");
+        create
+            .arg("CREATE")
+            .arg(QUEUE)
+            .arg(GROUP)
+            .arg(0)
+            .arg("MKSTREAM");
         self.ask(create.arg("ENTRIESREAD").arg(0))
     }
 
     /// Append messages to the stream of this key.
     pub fn fill_stream(&mut self, key: &str, messages: u64, body: &str) -> Outcome<()> {
-        let script = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', '_payload', ARGV[2]) end";
+        let script =
+            "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', '_payload', ARGV[2]) end";
         self.fill(script, key, messages, body)
     }
 
     /// Push messages to the list.
     pub fn fill_list(&mut self, messages: u64, body: &str) -> Outcome<()> {
-        self.fill("for i = 1, ARGV[1] do redis.call('LPUSH', KEYS[1], ARGV[2]) end", QUEUE, messages, body)
+        self.fill(
+            "for i = 1, ARGV[1] do redis.call('LPUSH', KEYS[1], ARGV[2]) end",
+            QUEUE,
+            messages,
+            body,
+        )
     }
 
     /// Messages that were published with a delay: none of them is due.
@@ -85,14 +102,23 @@ impl Server {
         let script = "local n = redis.call('ZCARD', KEYS[1]) \
              for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], ARGV[3], \
                string.format('%016d', n + i) .. ARGV[2]) end";
-        self.fill(script, &format!("{{{QUEUE}}}:delayed"), messages, &"x".repeat(100))
+        self.fill(
+            script,
+            &format!("{{{QUEUE}}}:delayed"),
+            messages,
+            &"x".repeat(100),
+        )
     }
 
     /// Deliver unread messages to a consumer that does nothing with them.
     pub fn take(&mut self, consumer: &str, messages: u64) -> Outcome<()> {
         for count in chunks(messages) {
             let mut read = cmd("XREADGROUP");
-            read.arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(count);
+            read.arg("GROUP")
+                .arg(GROUP)
+                .arg(consumer)
+                .arg("COUNT")
+                .arg(count);
             let _: Value = self.ask(read.arg("STREAMS").arg(QUEUE).arg(">"))?;
         }
         Ok(())
@@ -103,7 +129,12 @@ impl Server {
         let script = "local streams = redis.call('XREADGROUP', 'GROUP', ARGV[4], 'hostler:parked', \
                'COUNT', ARGV[1], 'STREAMS', ARGV[2], '>') \
              for _, entry in ipairs(streams[1][2]) do redis.call('ZADD', KEYS[1], ARGV[3], entry[1]) end";
-        self.fill(script, &format!("{{{QUEUE}}}:parked:{GROUP}"), messages, QUEUE)
+        self.fill(
+            script,
+            &format!("{{{QUEUE}}}:parked:{GROUP}"),
+            messages,
+            QUEUE,
+        )
     }
 
     fn fill(&mut self, script: &str, key: &str, messages: u64, text: &str) -> Outcome<()> {
@@ -139,14 +170,18 @@ impl Server {
     pub fn info(&mut self, section: &str, name: &str) -> Outcome<f64> {
         let text: String = self.ask(cmd("INFO").arg(section))?;
         let lines = text.lines().filter_map(|line| line.split_once(':'));
-        let value = lines.filter(|(found, _)| *found == name).map(|(_, value)| value).next();
+        let value = lines
+            .filter(|(found, _)| *found == name)
+            .map(|(_, value)| value)
+            .next();
         Ok(value.ok_or("no such line of INFO")?.trim().parse()?)
     }
 
     /// What is left of the stream: unread and pending messages.
     pub fn left_of_stream(&mut self) -> Outcome<(u64, u64)> {
         let mut info = cmd("XINFO");
-        let groups: Vec<std::collections::HashMap<String, Value>> = self.ask(info.arg("GROUPS").arg(QUEUE))?;
+        let groups: Vec<std::collections::HashMap<String, Value>> =
+            self.ask(info.arg("GROUPS").arg(QUEUE))?;
         let group = groups.into_iter().next().ok_or("no group")?;
         let number = |name: &str| match group.get(name) {
             Some(Value::Int(number)) => Ok(*number as u64),
