@@ -46,7 +46,7 @@ const fn beside(name: &'static str, flags: &'static str, beside: &'static str, l
 
 const FRESH: &str = "stream, fresh";
 const REUSE: &str = "stream, reuse";
-const WAYS: [Way; 11] = [
+const WAYS: [Way; 14] = [
     way(FRESH, "--mode fresh", Target::AtLeast(0.43)),
     beside(
         "stream, fresh, 1 KiB",
@@ -99,6 +99,13 @@ const WAYS: [Way; 11] = [
         "--list --reliable --mode reuse",
         Target::AtLeast(0.6),
     ),
+    way(
+        "reliable list, recovery set, reuse",
+        "--list --reliable --recovery --mode reuse",
+        Target::Open,
+    ),
+    way("simple list, reuse", "--list --mode reuse", Target::Open),
+    way("channel, reuse", "--channel --mode reuse", Target::Open),
 ];
 
 /// One round of a way.
