@@ -181,18 +181,23 @@ fn arguments() -> Outcome<Arguments> {
 
 fn run(Arguments { setup, docs, only }: &Arguments) -> Outcome<()> {
     let machine = machine(setup)?;
+    let mut failed = Vec::new();
     for (name, always, measure) in PARTS {
         if !(only.iter().any(|only| only == name) || only.is_empty() && always) {
             continue;
         }
         let began = Instant::now();
         eprintln!("== {name}");
-        let report = measure(setup).map_err(|error| format!("{name}: {error}"))?;
-        let seconds = began.elapsed().as_secs();
-        eprintln!("== {name}: {seconds} s");
-        keep(setup, docs, name, &machine, report)?;
+        // The other parts are worth their time, too.
+        match measure(setup).and_then(|report| keep(setup, docs, name, &machine, report)) {
+            Ok(()) => eprintln!("== {name}: {} s", began.elapsed().as_secs()),
+            Err(error) => failed.push(format!("{name}: {error}")),
+        }
     }
-    Ok(())
+    match failed.is_empty() {
+        true => Ok(()),
+        false => fail(failed.join("\n")),
+    }
 }
 
 /// Write the results, the pictures and the block of the page.

@@ -131,7 +131,7 @@ pub fn measure(setup: &Setup) -> Outcome<Report> {
         "Redis, CPU us",
     ];
     let text = format!(
-        "{messages} messages of 100 bytes, {} rounds in turn; CPU time for each message.\n\n{}",
+        "{messages} messages of 100 bytes, in turn, rounds: {}; CPU time for each message.\n\n{}",
         bare.len(),
         table(1, names, &rows)
     );

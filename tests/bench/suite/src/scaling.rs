@@ -113,7 +113,7 @@ fn report(cases: &[Case], all: usize, messages: u64) -> Report {
         "Redis, CPU us",
     ];
     let mut text = format!(
-        "A host empties a stream of {messages} messages of 100 bytes; CPU time for each message, {} rounds.\n\n{}",
+        "A host empties a stream of {messages} messages of 100 bytes; CPU time for each message, rounds: {}.\n\n{}",
         cases.first().map_or(0, |case| case.measured.len()),
         table(3, names, &rows)
     );

@@ -10,6 +10,7 @@ use crate::process::{Process, Program};
 use crate::{Outcome, fail};
 
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// How many messages one script writes.
 const WRITTEN: u64 = 1000;
 /// The queue of every measurement, and its group.
@@ -49,6 +50,7 @@ impl Server {
             }
             process.check()?;
         };
+        link.set_read_timeout(Some(ANSWERS_WITHIN))?;
         Ok(Self {
             process,
             port,

@@ -251,7 +251,7 @@ fn report(all: &[Vec<Measured>], messages: u64) -> Report {
             .collect::<Vec<_>>(),
     );
     let text = format!(
-        "{messages} messages of 100 bytes (orders: {} bytes), concurrency 16, {} rounds. Bare: {} messages a second \
+        "{messages} messages of 100 bytes (orders: {} bytes), concurrency 16, rounds: {}. Bare: {} messages a second \
          ({}).\n\n{}\nThe 99th percentile of a call with a fresh instance: {p99:.2} ms, {}.\n",
         ORDER.len(),
         all[0].len(),
