@@ -64,7 +64,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -83,6 +83,7 @@ help:
 	@echo "make upgrades  hosts of the last release and of this one serve one queue, and replace each other"
 	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
+	@echo "make bench   docs/performance.md, measured anew: up to 35 minutes on an idle machine; ONLY=latency is one part of it"
 	@echo "make lint    formatting, lints, licences and sources of crates"
 	@echo "make advisories, make vet  advisories about crates, and their audits: need a network"
 	@echo "make dist    packages in dist/: archive, Debian package, wheel, image, chart, docs; make dist-test tests them"
@@ -444,6 +445,30 @@ fuzz-corpus: setup-fuzz
 	    $$(cd "tests/fuzz/corpus/$$target" && ls) | gzip -9n > "tests/fuzz/corpus/$$target.tar.gz" || exit 1; \
 	done
 
+# docs/performance.md, measured anew, with its results and pictures: on a machine that does nothing else. The parts
+# take about 7 minutes (throughput, costs), 5 (latency) and 1 (idle, scaling); ONLY=latency,idle chooses. With
+# SMOKE=1 the counts are small, and what is written is in target/bench/docs. HOSTLER=FILE measures that host, and
+# builds no other.
+BENCH_GUESTS := guest-examples/rust/target/wasm32-wasip2/release
+BENCH_DOCS := $(if $(SMOKE),target/bench/docs,docs)
+BENCH = tests/bench/suite/target/release/suite --hostler $(or $(HOSTLER),target/release/hostler) \
+  --bare tests/bench/bare/target/release/bare --guests $(BENCH_GUESTS) --docs $(BENCH_DOCS) $(if $(SMOKE),--quick)
+
+bench-programs: $(if $(HOSTLER),,host) guests-test guest-rust-batch setup-redis
+	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/bench/answers/Cargo.toml \
+	  --target-dir guest-examples/rust/target
+	$(CARGO) build --release --locked --manifest-path tests/bench/bare/Cargo.toml
+	$(CARGO) build --release --locked --manifest-path tests/bench/suite/Cargo.toml
+	@mkdir -p $(BENCH_DOCS) && { test $(BENCH_DOCS) = docs || cp docs/performance.md $(BENCH_DOCS); }
+
+bench: bench-programs
+	$(BENCH) $(if $(ONLY),--only $(ONLY))
+
+# Another framework on the same queues: 3 minutes.
+bench-peers: bench-programs
+	$(CARGO) build --release --locked --manifest-path tests/bench/peers/Cargo.toml
+	$(BENCH) --only peers --peer tests/bench/peers/target/release/peers
+
 # The table of docs/languages.md, measured: on a machine that does nothing else.
 bench-guests: host setup-node
 	@sh tests/bench/languages.sh target/release/hostler $(LANGUAGES)
@@ -489,6 +514,6 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/bench/bare/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
+	  tests/bench/bare/target tests/bench/peers/target tests/bench/suite/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
 
 include packaging/dist.mk

@@ -17,6 +17,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::delivery::ledger;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
 use crate::queue::publish::{BATCH_MESSAGES, Outgoing, Publisher};
+use crate::queue::stream::Retention;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::usage::{self, Bare};
 use crate::runtime::{self, Batching, Control, Driver, Handler};
@@ -39,6 +40,8 @@ const AHEAD_MAX: u64 = 4096;
 pub(super) struct Load {
     /// The kind of queue.
     pub(super) through: Through,
+    /// What is trimmed of a stream.
+    pub(super) retention: Retention,
     pub(super) messages: u64,
     pub(super) body: Bytes,
     pub(super) concurrency: usize,
@@ -200,7 +203,9 @@ impl Bench<'_> {
     }
 
     async fn start<H: Handler>(&self, key: &str, handler: H) -> Result<Running, Failure> {
-        let queue = self.load.through.open(self.connector, key).await?;
+        let load = self.load;
+        let queue = load.through.open(self.connector, key, load.retention);
+        let queue = queue.await?;
         let start = Instant::now();
         let handler = Arc::new(Timed::new(handler, start));
         let times = handler.times();

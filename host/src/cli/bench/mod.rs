@@ -67,6 +67,7 @@ Examples:
   hostler bench --redis redis://localhost --handler ack.wasm \\
     --list --reliable --recovery
   hostler bench --redis redis://localhost --handler ack.wasm --channel
+  hostler bench --redis redis://localhost --handler ack.wasm --retention acked
   hostler bench --redis embedded --replay 50000")]
 pub(super) struct Args {
     /// Measure this component alone, without Redis
@@ -218,6 +219,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     }
     let load = Load {
         through: args.through.through(),
+        retention: args.through.retention(),
         messages: args.messages.get(),
         body,
         concurrency: config.sandbox.concurrency,

@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cli::exit::Failure;
+use crate::cli::text::parse;
 use crate::queue::Queue;
 use crate::queue::kind::QueueOptions;
 use crate::queue::list::{ListOptions, Recovery};
 use crate::queue::publish::Destination;
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
-use crate::queue::stream::StreamOptions;
+use crate::queue::stream::{Retention, StreamOptions};
 use crate::redis::connection::Connector;
 use crate::wire::keys;
 
@@ -49,6 +50,16 @@ pub(super) struct Flags {
     /// Messages are published as fast as they are handled, at most 4096 ahead.
     #[arg(long, conflicts_with_all = ["list", "in_process", "replay"])]
     channel: bool,
+
+    /// What the host trims of the stream: keep, acked, or maxlen:N
+    #[arg(
+        long,
+        value_name = "RULE",
+        default_value = "keep",
+        value_parser = parse::<Retention>,
+        conflicts_with_all = ["list", "channel", "in_process", "replay"]
+    )]
+    retention: Retention,
 }
 
 impl Flags {
@@ -60,6 +71,10 @@ impl Flags {
             Self { list: true, .. } => Through::List,
             _ => Through::Stream,
         }
+    }
+
+    pub(super) fn retention(self) -> Retention {
+        self.retention
     }
 }
 
@@ -93,6 +108,7 @@ impl Through {
         self,
         connector: &Connector,
         key: &str,
+        retention: Retention,
     ) -> Result<Arc<dyn Queue>, Failure> {
         let list = |recovery| {
             QueueOptions::List(ListOptions {
@@ -101,7 +117,10 @@ impl Through {
             })
         };
         let options = match self {
-            Self::Stream => QueueOptions::Stream(StreamOptions::new(key, "bench")),
+            Self::Stream => QueueOptions::Stream(StreamOptions {
+                retention,
+                ..StreamOptions::new(key, "bench")
+            }),
             Self::List => QueueOptions::SimpleList(SimpleListOptions::new(key)),
             Self::ReliableList => list(None),
             Self::RecoveredList => list(Some(Recovery {

@@ -1,7 +1,11 @@
 //! Fills a stream of its own, and times the least that a consumer can do with it.
 //!
-//! `bare redis://localhost [MESSAGES [BYTES]]` prints the messages per second, and the CPU time of this process
-//! for each in microseconds.
+//! ```text
+//! bare URL [MESSAGES [BYTES]]       prints the messages per second, and the CPU time of this process for each in
+//!                                   microseconds
+//! bare URL serve KEY GROUP MESSAGES waits for messages that others write, and acknowledges each on its own, until it
+//!                                   has had so many
+//! ```
 
 #[path = "../../../../host/src/redis/bare.rs"]
 mod bare;
@@ -9,23 +13,61 @@ mod bare;
 use std::error::Error;
 use std::time::Instant;
 
+use redis::streams::StreamReadReply;
 use redis::{Client, RedisResult, cmd, pipe};
 
 const GROUP: &str = "bare";
 /// How many entries are written at once.
 const WRITTEN: u64 = 1000;
+/// A queue without a message for this long, in milliseconds, is an error.
+const SILENT_FOR_MS: u64 = 10_000;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
-    let mut arguments = std::env::args().skip(1);
-    let url = arguments.next().ok_or("usage: bare URL [MESSAGES [BYTES]]")?;
-    let messages = arguments.next().map_or(Ok(100_000), |n| n.parse())?;
-    let body = arguments.next().map_or(Ok(100), |n| n.parse::<usize>())?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (url, messages, body) = match arguments[..] {
+        [url, "serve", key, group, messages] => return serve(url, (key, group), messages.parse()?),
+        [url] => (url, 100_000, 100),
+        [url, messages] => (url, messages.parse()?, 100),
+        [url, messages, body] => (url, messages.parse()?, body.parse()?),
+        _ => {
+            return Err(
+                "usage: bare URL [MESSAGES [BYTES]], bare URL serve KEY GROUP MESSAGES".into(),
+            );
+        }
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(measure(&url, messages, body))
+    runtime.block_on(measure(url, messages, body))
+}
+
+/// The plainest consumer of messages that come one by one: one connection, and each command waits for its reply.
+fn serve(url: &str, (key, group): (&str, &str), messages: u64) -> Outcome<()> {
+    let mut link = Client::open(url)?.get_connection()?;
+    let mut read = cmd("XREADGROUP");
+    read.arg("GROUP")
+        .arg(group)
+        .arg("bare")
+        .arg("BLOCK")
+        .arg(SILENT_FOR_MS);
+    read.arg("STREAMS").arg(key).arg(">");
+    let mut left = messages;
+    while left > 0 {
+        let reply: Option<StreamReadReply> = read.query(&mut link)?;
+        let streams = reply.ok_or("no message comes")?.keys;
+        for entry in streams.iter().flat_map(|stream| &stream.ids) {
+            cmd("XACK")
+                .arg(key)
+                .arg(group)
+                .arg(&entry.id)
+                .exec(&mut link)?;
+            left = left.saturating_sub(1);
+        }
+    }
+    Ok(())
 }
 
 async fn measure(url: &str, messages: u64, body: usize) -> Outcome<()> {
@@ -47,14 +89,24 @@ async fn fill(client: &Client, key: &str, messages: u64, body: usize) -> RedisRe
     let mut link = client.get_multiplexed_async_connection().await?;
     let body = vec![b'x'; body];
     let mut create = cmd("XGROUP");
-    create.arg("CREATE").arg(key).arg(GROUP).arg(0).arg("MKSTREAM");
+    create
+        .arg("CREATE")
+        .arg(key)
+        .arg(GROUP)
+        .arg(0)
+        .arg("MKSTREAM");
     create.exec_async(&mut link).await?;
     let mut left = messages;
     while left > 0 {
         let count = left.min(WRITTEN);
         let mut writes = pipe();
         for _ in 0..count {
-            writes.cmd("XADD").arg(key).arg("*").arg("_payload").arg(&body);
+            writes
+                .cmd("XADD")
+                .arg(key)
+                .arg("*")
+                .arg("_payload")
+                .arg(&body);
         }
         writes.exec_async(&mut link).await?;
         left -= count;
