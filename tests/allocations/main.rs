@@ -47,6 +47,7 @@ async fn a_message_needs_few_allocations() {
     let (after, all) = counted(&host, FIRST + MESSAGES).await;
     host.drain().await;
     let each = (after - before) as f64 / (all - first) as f64;
+    println!("{each:.3} allocations for a message");
     assert!(each <= MOST, "{each:.2} allocations for a message");
     // The counter counts: a message has an id and a body.
     assert!(each >= 2.0, "{each:.2} allocations for a message");

@@ -75,7 +75,13 @@ async fn retention_acked_trims_behind_the_slowest_group() {
     slow.acknowledge(&theirs[250..251]).await.unwrap();
     assert_eq!(trimmed(&host).await, 350);
     // The entries that it has not read are still there.
-    assert_eq!(fetch(&slow, 999).await.len(), 400);
+    let mut left = 400;
+    while left > 0 {
+        let read = fetch(&slow, 999).await.len();
+        assert!(0 < read && read <= left, "{read} of {left}");
+        left -= read;
+    }
+    assert!(fetch(&slow, 999).await.is_empty());
 }
 
 #[tokio::test]
