@@ -23,9 +23,9 @@ static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Handled before anything is counted: meanwhile buffers grow to their size.
 const FIRST: u64 = 5_000;
 const MESSAGES: u64 = 20_000;
-/// The most for a message: its fields, its id, its claim, its job and its ticket. What a request needs is
-/// shared by its messages.
-const MOST: f64 = 5.5;
+/// The most for a message: its fields, its id, its claim and its ticket. What a request needs is shared by its
+/// messages. What the host had read ahead at the first look is counted before its acknowledgement.
+const MOST: f64 = 4.5;
 
 #[tokio::test]
 async fn a_message_needs_few_allocations() {

@@ -114,7 +114,7 @@ impl Shared {
 
     /// The event of a ticket that the gate turns away.
     fn turned_away(&self, ticket: &Ticket) -> Option<SlotEvent> {
-        let (reason, detail) = self.gate.at_start(&ticket.job)?;
+        let (reason, detail) = self.gate.at_start(ticket)?;
         Some(SlotEvent::Ledger(Event::TurnedAway {
             key: ticket.key,
             reason,
@@ -128,7 +128,7 @@ impl Shared {
         (ticket, attempt): (&'a Ticket, u32),
         began: Instant,
     ) -> Call<'a> {
-        let message = &ticket.job.claim.message;
+        let message = &ticket.claim.message;
         fault_point::reach(Point::Start, message);
         Call {
             message,

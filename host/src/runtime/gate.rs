@@ -11,6 +11,7 @@ use crate::delivery::policy::Reason;
 use crate::queue::Claim;
 use crate::redis::ServerTime;
 use crate::runtime::job::Job;
+use crate::runtime::ticket::Ticket;
 use crate::wire::codec::BodyCodec;
 use crate::wire::dead_letter::only_group;
 
@@ -62,7 +63,7 @@ impl Gate {
     }
 
     /// The delivery of a claim at this time, and whether it is turned away.
-    pub fn at_claim(&self, claim: Claim, now_ms: u64) -> Delivery<Arc<Job>> {
+    pub fn at_claim(&self, claim: Claim, now_ms: u64) -> Delivery<Job> {
         let expires_at_ms = self.expires_at_ms(&claim);
         let is_for_others = self.limits.group.as_ref().is_some_and(|group| {
             only_group(&claim.message.headers).is_some_and(|only| *only != **group)
@@ -82,25 +83,25 @@ impl Gate {
             header: claim.header,
             native: claim.native,
             turned_away,
-            job: Arc::new(Job::new(claim, expires_at_ms)),
+            job: Job::new(claim, expires_at_ms),
         }
     }
 
     /// Why a delivery must not start now, if so. A slot asks before the start is recorded.
     ///
-    /// Decoding takes time in proportion to the body, so it happens here, on any core, and once.
-    pub fn at_start(&self, job: &Job) -> Option<(Reason, String)> {
+    /// Decoding takes time in proportion to the body, so it happens here, on any core, and once for a ticket.
+    pub fn at_start(&self, ticket: &Ticket) -> Option<(Reason, String)> {
         if let Some(codec) = self.limits.codec
-            && !job.is_decoded.load(Ordering::Relaxed)
+            && !ticket.is_decoded.load(Ordering::Relaxed)
         {
-            if let Err(failure) = codec.check(&job.claim.message.body) {
+            if let Err(failure) = codec.check(&ticket.claim.message.body) {
                 return Some((Reason::DecodeFailed, failure));
             }
-            job.is_decoded.store(true, Ordering::Relaxed);
+            ticket.is_decoded.store(true, Ordering::Relaxed);
         }
         // Only a message that may expire asks for the time: all cores share it.
-        job.expires_at_ms?;
-        expired(job.expires_at_ms, self.now_ms())
+        ticket.expires_at_ms?;
+        expired(ticket.expires_at_ms, self.now_ms())
     }
 
     fn defect(&self, claim: &Claim) -> Option<(Reason, String)> {

@@ -145,7 +145,7 @@ pub struct Batching {
 #[derive(Debug)]
 pub enum SlotEvent {
     /// An event of the ledger.
-    Ledger(Event<Arc<Job>>),
+    Ledger(Event<Job>),
     /// An attempt has ended.
     Finished {
         /// Its delivery.
@@ -189,7 +189,7 @@ impl Verdicts {
     pub fn give(&mut self, place: usize, mut report: Report) {
         report.log_bytes_dropped += std::mem::take(&mut self.log_bytes_dropped);
         let ticket = &self.tickets[place];
-        fault_point::reach(Point::Verdict, &ticket.job.claim.message);
+        fault_point::reach(Point::Verdict, &ticket.claim.message);
         let event = SlotEvent::Finished {
             key: ticket.key,
             attempt: self.attempts[place],

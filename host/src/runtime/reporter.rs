@@ -79,7 +79,7 @@ impl Reporter {
 
     // Deliveries.
 
-    pub(super) fn claimed(&self, delivery: &Delivery<Arc<Job>>, now_ms: u64) {
+    pub(super) fn claimed(&self, delivery: &Delivery<Job>, now_ms: u64) {
         let message = &delivery.job.claim.message;
         if message.enqueued_ms > 0 && delivery.origin == Origin::Fresh {
             let waited = Duration::from_millis(now_ms.saturating_sub(message.enqueued_ms));
@@ -174,17 +174,17 @@ impl Reporter {
         let message_id = || printable(&job.claim.message.id);
         // A line about an attempt names the handler that ran, if any has.
         let ran = match how {
-            Closed::Settled(_) => job.last().map(|last| last.handler),
+            Closed::Settled(_) => job.last.as_ref().map(|last| &*last.handler),
             _ => None,
         };
-        let handler = ran.as_deref();
+        let handler = ran;
         let trace = match how {
             Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => None,
             _ => job.trace(),
         };
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
-        let effects = job.effects();
+        let effects = job.effects.as_ref();
         let effects = effects.filter(|effects| !effects.is_empty() && !effects.is_void());
         if let Some(effects) = effects {
             let published = effects.publications().len();
@@ -328,7 +328,7 @@ impl Reporter {
     }
 
     /// A note of the ledger; `job` is its delivery, if it is about one.
-    pub(super) fn note(&mut self, note: Note, job: Option<&Arc<Job>>) {
+    pub(super) fn note(&mut self, note: Note, job: Option<&Job>) {
         let message_id = || job.map(|job| printable(&job.claim.message.id));
         match note {
             Note::OrphansTaken(n) => {

@@ -44,7 +44,7 @@ impl Changes {
 /// The parts of the driver that the monitor uses.
 pub(super) struct Host<'a> {
     pub(super) now: Time,
-    pub(super) ledger: &'a mut Ledger<Arc<Job>>,
+    pub(super) ledger: &'a mut Ledger<Job>,
     pub(super) reporter: &'a Reporter,
 }
 
@@ -411,6 +411,6 @@ impl RolloutMonitor {
 
 /// Tells messages apart. A list gives a message that comes back another delivery id, but the message
 /// keeps its own id.
-fn message_hash(job: &Arc<Job>) -> DeliveryId {
+fn message_hash(job: &Job) -> DeliveryId {
     DeliveryId(FxBuildHasher.hash_one(&*job.claim.message.id).into())
 }

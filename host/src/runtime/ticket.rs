@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::delivery::ledger::{Key, Time};
-use crate::runtime::job::Job;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::queue::Claim;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// One release of a job to the executor. The first to move it out of `QUEUED` has it: the slot that
 /// starts it, or the driver that takes it back.
@@ -15,7 +15,11 @@ pub struct Ticket {
     /// Its delivery.
     pub key: Key,
     /// What to run.
-    pub job: Arc<Job>,
+    pub claim: Arc<Claim>,
+    /// When it stops being worth handling, in epoch milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// The gate knows that its body parses.
+    pub is_decoded: AtomicBool,
     /// The attempt, if a slot may start it without asking.
     pub attempt: Option<u32>,
     /// When the lease was last confirmed, in microseconds of the clock.
@@ -34,14 +38,25 @@ const GRANTED: u32 = 3;
 
 impl Ticket {
     /// A ticket that no slot has taken.
-    pub fn new(key: Key, job: Arc<Job>, attempt: Option<u32>, leased: Time) -> Self {
+    pub fn new(key: Key, claim: Arc<Claim>, attempt: Option<u32>, leased: Time) -> Self {
         Self {
             key,
-            job,
+            claim,
+            expires_at_ms: None,
+            is_decoded: AtomicBool::new(false),
             attempt,
             leased_us: AtomicU64::new(micros(leased)),
             state: AtomicU32::new(QUEUED),
             decided: Notify::new(),
+        }
+    }
+
+    /// The same for a message that expires at this time, in epoch milliseconds.
+    #[must_use]
+    pub fn expires(self, expires_at_ms: Option<u64>) -> Self {
+        Self {
+            expires_at_ms,
+            ..self
         }
     }
 

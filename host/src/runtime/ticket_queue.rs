@@ -173,7 +173,7 @@ impl First<'_> {
         let mut next = Some(self.ticket);
         while let Some(ticket) = next {
             if ticket.take() {
-                let body = ticket.job.claim.message.body.len();
+                let body = ticket.claim.message.body.len();
                 bytes = bytes.saturating_add(body);
                 gathered.push(ticket);
             }
@@ -201,7 +201,6 @@ mod tests {
     use crate::delivery::ledger::{Key, Origin};
     use crate::delivery::message::{DeliveryId, Headers, Message};
     use crate::queue::Claim;
-    use crate::runtime::job::Job;
     use crate::wire::Raw;
 
     const LONG: Duration = Duration::from_secs(600);
@@ -229,8 +228,7 @@ mod tests {
             defect: None,
             is_duplicate: false,
         };
-        let job = Job::new(claim, None);
-        Arc::new(Ticket::new(key, Arc::new(job), Some(1), Duration::ZERO))
+        Arc::new(Ticket::new(key, Arc::new(claim), Some(1), Duration::ZERO))
     }
 
     fn queue() -> (TicketSender, TicketQueue) {

@@ -19,27 +19,22 @@ pub mod delivery {
     }
 }
 
+/// What the queue of tickets reads of a claim: the length of its body.
+pub mod queue {
+    #[derive(Debug, Default)]
+    pub struct Claim {
+        pub message: Message,
+    }
+
+    #[derive(Debug, Default)]
+    pub struct Message {
+        pub body: Vec<u8>,
+    }
+}
+
 pub mod rollout;
 
 pub mod runtime {
-    /// What the queue of tickets reads of a job: the length of its body.
-    pub mod job {
-        #[derive(Debug, Default)]
-        pub struct Job {
-            pub claim: Claim,
-        }
-
-        #[derive(Debug, Default)]
-        pub struct Claim {
-            pub message: Message,
-        }
-
-        #[derive(Debug, Default)]
-        pub struct Message {
-            pub body: Vec<u8>,
-        }
-    }
-
     /// As the host's.
     pub mod handler {
         pub struct Batching {

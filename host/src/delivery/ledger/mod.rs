@@ -169,6 +169,11 @@ impl<J> Ledger<J> {
         self.holdings.find(key).map(|held| &held.job)
     }
 
+    /// The same, to change it.
+    pub fn job_mut(&mut self, key: Key) -> Option<&mut J> {
+        self.holdings.find_mut(key).map(|held| &mut held.job)
+    }
+
     /// Whether this host holds a delivery with this id.
     pub fn holds(&self, id: &DeliveryId) -> bool {
         self.holdings.contains(*id)

@@ -50,7 +50,7 @@ pub(super) struct Outbox {
 impl Driver {
     // From the ledger.
 
-    pub(super) fn perform(&mut self, now: Time, action: Action<Arc<Job>>) {
+    pub(super) fn perform(&mut self, now: Time, action: Action<Job>) {
         match action {
             Action::Fetch { want, wait } => self.outbox.fetch = Some((want, wait)),
             Action::Interrupt => self.interrupt(),
@@ -106,10 +106,13 @@ impl Driver {
                 self.reporter.closed(&job, how, self.ledger.policy());
             }
             Action::Note(note) => {
-                let job = note.key().and_then(|key| self.ledger.job(key));
-                if let (Note::Changed { .. }, Some(job)) = (&note, job) {
-                    job.acts(None);
+                if let Note::Changed { key, .. } = note
+                    && let Some(job) = self.ledger.job_mut(key)
+                {
+                    // The effects of that attempt are void.
+                    job.effects = None;
                 }
+                let job = note.key().and_then(|key| self.ledger.job(key));
                 self.reporter.note(note, job);
             }
         }
@@ -123,7 +126,9 @@ impl Driver {
         let Some(job) = self.ledger.job(key) else {
             return;
         };
-        let ticket = Arc::new(Ticket::new(key, Arc::clone(job), attempt, leased));
+        let claim = Arc::clone(&job.claim);
+        let ticket = Ticket::new(key, claim, attempt, leased).expires(job.expires_at_ms);
+        let ticket = Arc::new(ticket);
         self.tickets.insert(key, Arc::clone(&ticket));
         self.released.push(ticket);
     }
@@ -146,8 +151,8 @@ impl Driver {
             return;
         };
         let is_dead_letter = matches!(action, SettleAction::DeadLetter(_));
-        let (handler, log) = match job.last() {
-            Some(last) => (last.handler, last.log),
+        let (handler, log) = match &job.last {
+            Some(last) => (Arc::clone(&last.handler), last.log.clone()),
             None => (no_digest(), None),
         };
         let settlement = Settlement {
@@ -158,7 +163,7 @@ impl Driver {
             // Only a dead letter keeps it.
             log: log.filter(|_| is_dead_letter),
             expires_at_ms: job.expires_at_ms,
-            effects: job.effects(),
+            effects: job.effects.clone(),
         };
         self.outbox.settlements.push((key, settlement));
     }
@@ -283,24 +288,24 @@ impl Driver {
     fn finished(&mut self, now: Time, (key, attempt): (Key, u32), report: Report) {
         self.tickets.remove(&key);
         self.monitored(now, |monitor, host| monitor.on_attempt(host, key, &report));
-        let job = self.ledger.job(key);
-        let started = job.map(|job| (&**job, attempt));
+        let mut job = self.ledger.job_mut(key);
+        let started = job.as_deref().map(|job| (job, attempt));
         self.reporter.finished(started, &report);
         let mut panicked = None;
         if report.outcome == Outcome::Ack
             && self.settings.ledger.checked_acks
-            && let Some(job) = job
+            && let Some(job) = &mut job
         {
-            job.acts(Some(report.effects.unwrap_or_default()));
+            job.effects = Some(report.effects.unwrap_or_default());
         }
         if report.outcome != Outcome::Ack
             && let Some(job) = job
         {
-            job.failed(LastAttempt {
+            job.last = Some(Box::new(LastAttempt {
                 handler: Arc::clone(&report.digest),
                 log: report.log,
                 trace: report.trace,
-            });
+            }));
             if let Outcome::Fault(fault) = &report.outcome
                 && fault.kind == FaultKind::HostPanic
             {
@@ -544,7 +549,7 @@ impl Driver {
     }
 
     /// The deliveries of these claims, after the gate.
-    fn deliveries(&self, claims: Vec<Claim>) -> Vec<Delivery<Arc<Job>>> {
+    fn deliveries(&self, claims: Vec<Claim>) -> Vec<Delivery<Job>> {
         if claims.is_empty() {
             return Vec::new();
         }

@@ -69,7 +69,7 @@ pub struct Driver {
     settings: Settings,
     clock: Clock,
     gate: Gate,
-    ledger: Ledger<Arc<Job>>,
+    ledger: Ledger<Job>,
     reporter: Reporter,
     connection: Connection,
     errands: Errands,
