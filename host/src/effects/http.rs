@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -244,7 +245,7 @@ impl Pool {
 
     /// The connections to a server, and a mark that they are in use.
     fn sit(self: &Arc<Self>, authority: String) -> (Client<Connector, Body>, Using) {
-        let mut seats = lock(&self.seats);
+        let mut seats = self.seats.lock();
         let is_full = self.line.connections.available_permits() == 0;
         if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(&authority)) {
             // Idle connections to another server would keep this one waiting.
@@ -290,7 +291,7 @@ struct Using {
 
 impl Drop for Using {
     fn drop(&mut self) {
-        if let Some(seat) = lock(&self.pool.seats).get_mut(&self.authority) {
+        if let Some(seat) = self.pool.seats.lock().get_mut(&self.authority) {
             seat.users = seat.users.saturating_sub(1);
         }
     }
@@ -516,10 +517,6 @@ impl http_body::Body for Bounded {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

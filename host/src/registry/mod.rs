@@ -17,6 +17,7 @@ use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
+use crate::delivery::declared::declared;
 use crate::queue::kind::Place;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
@@ -57,29 +58,20 @@ pub struct Listed {
     pub seen_ms: u64,
 }
 
-/// The kind of a listed queue.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ListedKind {
-    /// A stream, through a consumer group.
-    Stream,
-    /// A reliable list.
-    List,
-    /// A list, at most once.
-    SimpleList,
-    /// A channel, or several.
-    Channel,
-}
-
-impl ListedKind {
-    /// The word for it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Stream => "stream",
-            Self::List => "list",
-            Self::SimpleList => "simple list",
-            Self::Channel => "channel",
-        }
+declared! {
+    /// The kind of a listed queue.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ListedKind (/// The word for it.
+                         label -> &'static str) {
+        /// A stream, through a consumer group.
+        Stream = "stream",
+        /// A reliable list.
+        List = "list",
+        /// A list, at most once.
+        SimpleList = "simple list",
+        /// A channel, or several.
+        Channel = "channel",
     }
 }
 

@@ -11,6 +11,7 @@ use redis::{Cmd, Value};
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetters, Entry, Filter};
+use crate::delivery::declared::declared;
 use crate::delivery::effect::CORRELATION_ID;
 use crate::delivery::message::{Headers, RETRY_COUNT};
 use crate::queue::stream::PARKED_CONSUMER;
@@ -72,32 +73,22 @@ pub struct Found {
     pub is_follow_up: bool,
 }
 
-/// Where a message is on its way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// No host has read it.
-    Unread,
-    /// A host has it.
-    Held,
-    /// It waits for its time.
-    Delayed,
-    /// It is settled, and the stream keeps its entry.
-    Settled,
-    /// It is a dead letter.
-    Dead,
-}
-
-impl Stage {
-    /// The word for it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::Held => "held",
-            Self::Delayed => "delayed",
-            Self::Settled => "settled",
-            Self::Dead => "dead",
-        }
+declared! {
+    /// Where a message is on its way.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Stage (/// The word for it.
+                    label -> &'static str) {
+        /// No host has read it.
+        Unread = "unread",
+        /// A host has it.
+        Held = "held",
+        /// It waits for its time.
+        Delayed = "delayed",
+        /// It is settled, and the stream keeps its entry.
+        Settled = "settled",
+        /// It is a dead letter.
+        Dead = "dead",
     }
 }
 

@@ -22,11 +22,8 @@ pub(super) fn required(
     component: &Component,
     limits: &Limits,
 ) -> Result<ResourcesRequired, LoadError> {
-    let required = component
-        .resources_required()
-        .ok_or_else(|| LoadError::Invalid {
-            detail: "the component imports core modules".to_owned(),
-        })?;
+    let invalid = || LoadError::Invalid("the component imports core modules".to_owned());
+    let required = component.resources_required().ok_or_else(invalid)?;
     for (what, found, most) in [
         ("linear memories", required.num_memories, MEMORIES),
         ("tables", required.num_tables, TABLES),

@@ -72,5 +72,5 @@ fn not_wasm(bytes: &[u8]) -> LoadError {
             .collect();
         format!("`{}`", start.join(" "))
     };
-    LoadError::NotWasm { found }
+    LoadError::NotWasm(found)
 }

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
 
 use super::outside::{Offers, Outside};
 use super::program::{EXIT, MEMORY};
-
-use serde::{Deserialize, Serialize};
-
 use crate::delivery::effect::Outlets;
 use crate::delivery::key_value::KeyRules;
 
@@ -79,13 +79,13 @@ impl Values {
 
     /// The present values.
     pub(super) fn now(&self) -> Arc<BTreeMap<String, String>> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Give all clones the values of another one.
     pub fn adopt(&self, other: &Self) {
         let values = other.now();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = values;
+        *self.0.write() = values;
     }
 }
 

@@ -1,10 +1,11 @@
 //! The data of a store: the current attempt, the meters and the WASI context.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -233,7 +234,7 @@ impl Host {
     /// What the attempt does outside; `None` = nothing is granted.
     pub(super) fn scope(&self) -> Option<Arc<Scope>> {
         let outside = self.shared.grants.outside.as_ref()?;
-        let mut scope = lock(self.scope.as_ref()?);
+        let mut scope = self.scope.as_ref()?.lock();
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
             let span = self.attempt.span.clone();
@@ -245,7 +246,7 @@ impl Host {
     /// Log an event of the guest.
     pub(super) fn log_event(&mut self, level: Level, context: &str, text: &str) {
         let log = Arc::clone(&self.wasi().log);
-        lock(&log).event(level, context, text);
+        log.lock().event(level, context, text);
     }
 
     fn wasi(&mut self) -> &mut Wasi {
@@ -331,7 +332,7 @@ impl Host {
         self.limiter.begin_call();
         if let Some(wasi) = &self.wasi {
             let context = log_context(&self.attempt, &self.shared);
-            lock(&wasi.log).begin(context, &self.shared.limits);
+            wasi.log.lock().begin(context, &self.shared.limits);
             if self.shared.grants.offers().tcp {
                 drop(self.scope());
             }
@@ -342,13 +343,13 @@ impl Host {
     /// output that were dropped.
     pub(super) fn finish(&mut self) -> u64 {
         self.http.hooks = Hooks::default();
-        let scope = self.scope.as_ref().and_then(|scope| lock(scope).take());
+        let scope = self.scope.as_ref().and_then(|scope| scope.lock().take());
         if let Some(scope) = scope {
             scope.end();
         }
         self.wasi
             .as_ref()
-            .map_or(0, |wasi| lock(&wasi.log).finish())
+            .map_or(0, |wasi| wasi.log.lock().finish())
     }
 
     /// How a program is called, and its exit codes.
@@ -361,7 +362,7 @@ impl Host {
     /// A program has ended: the last line that it wrote to stderr, unfinished ones included.
     pub(super) fn end_output(&mut self) -> Option<String> {
         if let Some(wasi) = &self.wasi {
-            lock(&wasi.log).end_lines();
+            wasi.log.lock().end_lines();
         }
         self.last_line()
     }
@@ -371,7 +372,7 @@ impl Host {
         let written = self
             .wasi
             .as_ref()
-            .and_then(|wasi| lock(&wasi.log).take_stdout());
+            .and_then(|wasi| wasi.log.lock().take_stdout());
         let to = self.program().0.stdout.clone();
         let (Some(to), Some(written)) = (to, written) else {
             return Ok(());
@@ -395,14 +396,13 @@ impl Host {
 
     /// The last lines that the attempt wrote, of at most so many bytes.
     pub(super) fn log_tail(&self, max: usize) -> String {
-        let log = self.wasi.as_ref().map(|wasi| lock(&wasi.log));
+        let log = self.wasi.as_ref().map(|wasi| wasi.log.lock());
         log.map_or_else(String::new, |log| log.tail(max))
     }
 
     /// The last line that the attempt wrote to stderr, bounded and printable.
     pub(super) fn last_line(&self) -> Option<String> {
-        let log = self.wasi.as_ref()?.log.lock();
-        log.unwrap_or_else(PoisonError::into_inner).last_line()
+        self.wasi.as_ref()?.log.lock().last_line()
     }
 }
 
@@ -448,7 +448,8 @@ impl Wasi {
             .allow_ip_name_lookup(false);
         if let Some(scope) = scope {
             context.socket_addr_check(move |address, used| {
-                let allowed = lock(&scope)
+                let allowed = scope
+                    .lock()
                     .as_ref()
                     .is_some_and(|scope| may_use(scope, address, used));
                 Box::pin(std::future::ready(allowed))
@@ -472,7 +473,7 @@ impl Wasi {
                 .args(&program.args)
                 .envs(&program::variables(message, attempt.number, *max_attempts));
             if program.stdout.is_some() {
-                lock(&log).keep_stdout(shared.limits.effects.bytes);
+                log.lock().keep_stdout(shared.limits.effects.bytes);
             }
         }
         Self {
@@ -512,8 +513,4 @@ fn may_use(scope: &Scope, address: SocketAddr, used: SocketAddrUse) -> bool {
         SocketAddrUse::TcpConnect => scope.may_connect(address),
         _ => false,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -295,9 +295,9 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
         handlers.retain(|(_, kind)| *kind != Interface::Run);
     }
     match &*handlers {
-        [] => Err(LoadError::NoHandler {
-            found: exports.iter().map(|name| display_name(name)).collect(),
-        }),
+        [] => Err(LoadError::NoHandler(
+            exports.into_iter().map(display_name).collect(),
+        )),
         [(name, interface)] if interface.serves(name) => {
             export(engine, component, name, *interface)
         }
@@ -305,9 +305,9 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
             found: display_name(name),
             expected: interface.expected(),
         }),
-        several => Err(LoadError::Ambiguous {
-            found: several.iter().map(|(name, _)| display_name(name)).collect(),
-        }),
+        several => Err(LoadError::Ambiguous(
+            several.iter().map(|(name, _)| display_name(name)).collect(),
+        )),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The bounded buffer of messages that were received and not fetched, and the state of the subscription.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use redis::{PushInfo, PushKind};
 use tokio::sync::Notify;
 
@@ -108,7 +109,7 @@ impl Inbox {
     fn put(&self, channel: &[u8], bytes: Bytes) {
         // A message arrives when it is published.
         let enqueued_ms = self.time.now_ms();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(state.subscription, Subscribed::Stopped) {
             return;
         }
@@ -155,7 +156,7 @@ impl Inbox {
     }
 
     fn look(&self, want: usize) -> Look {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let interrupted = std::mem::take(&mut state.interrupted);
         if !state.values.is_empty() {
             let count = want.min(state.values.len());
@@ -175,13 +176,13 @@ impl Inbox {
 
     /// Make a waiting fetch return, or the next one not wait.
     pub(super) fn interrupt(&self) {
-        self.lock().interrupted = true;
+        self.state.lock().interrupted = true;
         self.changed.notify_one();
     }
 
     /// There is a subscription again.
     pub(super) fn up(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.contact.connections_opened += 1;
         if let Subscribed::Down { since, .. } = state.subscription {
             state.contact.gaps += 1;
@@ -192,7 +193,7 @@ impl Inbox {
 
     /// The subscription ended, for this reason.
     pub(super) fn down(&self, error: Error) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let since = match state.subscription {
             Subscribed::Up => Instant::now(),
             Subscribed::Down { since, .. } => since,
@@ -205,30 +206,25 @@ impl Inbox {
 
     /// Take no more messages.
     pub(super) fn stop(&self) {
-        self.lock().subscription = Subscribed::Stopped;
+        self.state.lock().subscription = Subscribed::Stopped;
         self.changed.notify_one();
     }
 
     /// How many values wait.
     pub(super) fn len(&self) -> usize {
-        self.lock().values.len()
+        self.state.lock().values.len()
     }
 
     /// Why there is no subscription.
     pub(super) fn error(&self) -> Option<Error> {
-        match &self.lock().subscription {
+        match &self.state.lock().subscription {
             Subscribed::Down { error, .. } => Some(error.clone()),
             Subscribed::Up | Subscribed::Stopped => None,
         }
     }
 
     pub(super) fn contact(&self) -> Contact {
-        self.lock().contact
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain values: a panic elsewhere leaves none half-written.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().contact
     }
 }
 
@@ -308,7 +304,7 @@ mod tests {
             inbox.put(b"news", vec![0; 2 * one].into());
             assert_eq!((inbox.len(), inbox.contact().buffer_dropped), (2, 2));
             assert_eq!(taken(&inbox).len(), 2);
-            assert_eq!(inbox.lock().bytes, 0);
+            assert_eq!(inbox.state.lock().bytes, 0);
         }
     }
 

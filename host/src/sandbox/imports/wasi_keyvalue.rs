@@ -5,13 +5,13 @@
 //! only the second one has.
 
 use bytes::Bytes;
-use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Linker, LinkerInstance, Lower, Resource, ResourceType};
 
 use super::key_value::{at_once, current, increment, list, read};
 use crate::delivery::key_value::{Seen, Written};
 use crate::sandbox::grants::KEYVALUE;
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::Store;
 
 /// `store.bucket`: there is one, with the granted keys.
 struct Bucket;
@@ -62,7 +62,6 @@ enum CasError {
     Failed(Resource<Cas>),
 }
 
-type Store<'a> = StoreContextMut<'a, Host>;
 type Answer<T> = wasmtime::Result<(Result<T, Error>,)>;
 
 /// Both drafts.
@@ -314,7 +313,7 @@ async fn new_cas(store: &mut Store<'_>, key: String) -> Result<Cas, String> {
 async fn swap(store: &mut Store<'_>, cas: Cas, value: Vec<u8>) -> Result<Option<Cas>, String> {
     let (scope, full) = at_once(store, 0, &cas.key)?;
     store.data().keys()?.check_value(&value)?;
-    let swapped = scope.swap(full.clone(), cas.seen, Bytes::from(value)).await;
+    let swapped = scope.swap(&full, &cas.seen, &value).await;
     if !matches!(swapped, Ok(false)) {
         // Also after an error: it may be set, and a rerun would set it again.
         store.data_mut().effects(0)?.changed_at_once(&full);
