@@ -119,17 +119,8 @@ impl Rollout {
             consumer: consumer.to_owned(),
             group: config.queue.group().map(str::to_owned),
             hostler: env!("CARGO_PKG_VERSION").to_owned(),
-            at_ms: 0,
             accepts_deploys: config.swap.accept_deploys,
-            paused: config.paused,
-            attempts_per_second: None,
-            in_flight: 0,
-            run_ms: None,
-            run_p99_ms: None,
-            not_ready: Vec::new(),
-            rules: Vec::new(),
-            rules_refused: None,
-            handler: VersionsSeen::default(),
+            ..HostSeen::default()
         };
         let store = Arc::clone(&self.store);
         if config.swap.accept_deploys {

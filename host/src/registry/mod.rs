@@ -7,23 +7,24 @@
 //! - [`overview`]: what queues hold, which hosts serve them, and what stops them.
 //! - [`trace`]: what Redis knows of one message.
 //!
-//! No message waits for any of this. Without the right to write the list, a host serves all the same, and the
+//! The functions fail with any error of Redis. No message waits for any of this. Without the right to write the list, a host serves all the same, and the
 //! queue is not listed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
 use crate::delivery::declared::declared;
+use crate::delivery::millis::millis;
 use crate::queue::kind::Place;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
-use crate::wire::keys::QUEUES;
+use crate::wire::keys::{self, QUEUES};
 
 pub mod overview;
 pub mod trace;
@@ -118,9 +119,6 @@ impl Listed {
 }
 
 /// List a queue, or say that it is served still.
-///
-/// # Errors
-/// Any error of Redis.
 pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     let description = serde_json::to_string(queue).unwrap_or_default();
     if description.is_empty() || description.len() > DESCRIPTION_MAX {
@@ -128,25 +126,16 @@ pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     }
     let script = Script::Register;
     let mut call = script.on(&[QUEUES]);
-    call.arg(description)
-        .arg(KEPT.as_millis().to_string())
-        .arg(QUEUES_MAX);
+    call.arg(description).arg(millis(KEPT)).arg(QUEUES_MAX);
     script::run(link, script, &call).await.map(drop)
 }
 
 /// The listed queues, by name and group.
-///
-/// # Errors
-/// Any error of Redis.
 pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
-    let mut cmd = Cmd::new();
-    cmd.arg("ZRANGE")
-        .arg(QUEUES)
-        .arg(0)
-        .arg(QUEUES_MAX - 1)
-        .arg("REV")
-        .arg("WITHSCORES");
-    let answer = link.call(COMMAND, &cmd).await?;
+    let mut newest = cmd("ZRANGE");
+    newest.arg(QUEUES).arg(0).arg(QUEUES_MAX - 1);
+    newest.arg("REV").arg("WITHSCORES");
+    let answer = link.call(COMMAND, &newest).await?;
     let mut queues: Vec<Listed> = Vec::new();
     for (description, seen) in reply::scored(COMMAND, answer)? {
         if description.len() > DESCRIPTION_MAX {
@@ -169,9 +158,6 @@ pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
 }
 
 /// The listed queues whose names match a pattern: `*` is any text, `?` any one character.
-///
-/// # Errors
-/// Any error of Redis while it reads the list.
 pub async fn matching(link: &Link, pattern: &str) -> Result<Vec<Listed>, Error> {
     let pattern = WildMatch::new(pattern);
     let mut queues = listed(link).await?;
@@ -180,9 +166,6 @@ pub async fn matching(link: &Link, pattern: &str) -> Result<Vec<Listed>, Error> 
 }
 
 /// The listed queues with this name, one for each group. A queue that is not listed is looked for in Redis.
-///
-/// # Errors
-/// Any error of Redis.
 pub async fn named(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
     let mut found = match listed(link).await {
         Ok(found) => found,
@@ -198,28 +181,26 @@ pub async fn named(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
 
 /// The queues that a key may hold, by its type.
 async fn unlisted(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
-    let kind = reply::text(
-        COMMAND,
-        link.call(COMMAND, Cmd::new().arg("TYPE").arg(name)).await?,
-    )?;
+    let kind = link.call(COMMAND, cmd("TYPE").arg(name)).await?;
+    let kind = reply::text(COMMAND, kind)?;
     let key: Arc<str> = name.into();
     match kind.as_str() {
         "stream" => {
-            let mut cmd = Cmd::new();
-            cmd.arg("XINFO").arg("GROUPS").arg(name);
-            let groups = reply::array(COMMAND, link.call(COMMAND, &cmd).await?)?;
-            let groups = groups.into_iter().map(|group| {
-                let name = reply::Info::new(COMMAND, group)?.take("name");
-                let group = reply::text(COMMAND, name)?.as_str().into();
-                let key = Arc::clone(&key);
-                Ok(Listed::new(&key.clone(), &Place::Stream { key, group }))
+            let groups = link
+                .call(COMMAND, cmd("XINFO").arg("GROUPS").arg(name))
+                .await?;
+            let groups = reply::array(COMMAND, groups)?.into_iter();
+            let groups = groups.map(|group| {
+                let group = reply::Info::new(COMMAND, group)?.text("name")?;
+                let (group, key) = (group.as_str().into(), Arc::clone(&key));
+                Ok(Listed::new(name, &Place::Stream { key, group }))
             });
             groups.collect()
         }
         _ => {
-            let mut cmd = Cmd::new();
-            cmd.arg("EXISTS").arg(crate::wire::keys::instances(name));
-            let has_instances = link.call(COMMAND, &cmd).await? == Value::Int(1);
+            let mut exists = cmd("EXISTS");
+            exists.arg(keys::instances(name));
+            let has_instances = link.call(COMMAND, &exists).await? == Value::Int(1);
             let place = match (kind.as_str(), has_instances) {
                 (_, true) => Place::List {
                     key,

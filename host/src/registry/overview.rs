@@ -114,9 +114,6 @@ pub struct QueueSeen {
 }
 
 /// The listed queues whose names match a pattern (`*` any text, `?` any character), each as it is now.
-///
-/// # Errors
-/// Any error of Redis while it reads the list.
 pub async fn queues(connector: &Connector, pattern: Option<&str>) -> Result<Vec<QueueSeen>, Error> {
     let link = Arc::new(connector.link("queues"));
     let queues = matching(&link, pattern.unwrap_or("*")).await?;

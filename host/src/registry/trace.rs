@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetters, Entry, Filter};
@@ -170,6 +170,7 @@ impl Search {
         correlated.then(|| (Match::FollowUp, id.unwrap_or_default().to_owned()))
     }
 
+    /// Add a copy that was found; `None` = there are too many.
     fn found(
         &mut self,
         queue: &Listed,
@@ -177,9 +178,9 @@ impl Search {
         state: Stage,
         what: (Match, String),
         headers: &Headers,
-    ) {
+    ) -> Option<&mut Found> {
         if self.trace.found.len() >= FOUND_MAX {
-            return;
+            return None;
         }
         let history = crate::wire::death::read(headers).history;
         let deaths = history.records().iter();
@@ -203,6 +204,7 @@ impl Search {
             traceparent: headers.find_str("traceparent").map(str::to_owned),
             is_follow_up: matches!(what.0, Match::FollowUp),
         });
+        self.trace.found.last_mut()
     }
 
     async fn stream(&mut self, queue: &Listed) -> Result<(), Error> {
@@ -251,14 +253,9 @@ impl Search {
         let Some(what) = self.matches(headers, Some(entry)) else {
             return Ok(());
         };
-        let mut pending = Cmd::new();
-        pending
-            .arg("XPENDING")
-            .arg(&queue.queue)
-            .arg(group)
-            .arg(entry)
-            .arg(entry)
-            .arg(1);
+        let mut pending = cmd("XPENDING");
+        pending.arg(&queue.queue).arg(group);
+        pending.arg(entry).arg(entry).arg(1);
         let held = reply::array(COMMAND, self.link.call(COMMAND, &pending).await?)?.pop();
         let Some(held) = held else {
             let order = |id: &str| parse_entry_id(id).map(|(id, _)| id);
@@ -266,58 +263,44 @@ impl Search {
                 true => Stage::Unread,
                 false => Stage::Settled,
             };
-            self.found(queue, &queue.queue.clone(), state, what, headers);
-            self.last_found(|found| found.entry = Some(entry.to_owned()));
+            if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
+                found.entry = Some(entry.to_owned());
+            }
             return Ok(());
         };
         let [_, consumer, idle, count] = reply::tuple(COMMAND, held)?;
-        let (consumer, idle) = (
-            reply::text(COMMAND, consumer)?,
-            reply::count(COMMAND, &idle)?,
-        );
+        let consumer = reply::text(COMMAND, consumer)?;
+        let idle = reply::count(COMMAND, &idle)?;
         let count = reply::count(COMMAND, &count)?;
-        let mut due = None;
-        if consumer == PARKED_CONSUMER {
-            let mut score = Cmd::new();
-            score
-                .arg("ZSCORE")
-                .arg(keys::parked(&queue.queue, group))
-                .arg(entry);
-            due = match self.link.call(COMMAND, &score).await? {
-                Value::Nil => None,
-                score => number(&score),
-            };
-        }
         let is_parked = consumer == PARKED_CONSUMER;
-        let state = if is_parked {
-            Stage::Delayed
-        } else {
-            Stage::Held
+        let (state, due) = match is_parked {
+            true => {
+                let mut score = cmd("ZSCORE");
+                score.arg(keys::parked(&queue.queue, group)).arg(entry);
+                let score = self.link.call(COMMAND, &score).await?;
+                (Stage::Delayed, number(&score))
+            }
+            false => (Stage::Held, None),
         };
-        self.found(queue, &queue.queue.clone(), state, what, headers);
-        self.last_found(|found| {
+        if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
             found.entry = Some(entry.to_owned());
             found.host = (!is_parked).then_some(consumer);
             found.idle_ms = (!is_parked).then_some(idle);
             found.due_ms = due;
             found.attempts = Some(count + found.attempts.unwrap_or_default());
-        });
+        }
         Ok(())
     }
 
-    fn last_found(&mut self, set: impl FnOnce(&mut Found)) {
-        if let Some(found) = self.trace.found.last_mut() {
-            set(found);
-        }
-    }
-
     async fn last_delivered(&self, key: &str, group: &str) -> Result<String, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("XINFO").arg("GROUPS").arg(key);
-        for info in reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+        let groups = self
+            .link
+            .call(COMMAND, cmd("XINFO").arg("GROUPS").arg(key))
+            .await?;
+        for info in reply::array(COMMAND, groups)? {
             let mut info = Info::new(COMMAND, info)?;
             if reply::bytes(COMMAND, info.take("name"))? == group {
-                return reply::text(COMMAND, info.take("last-delivered-id"));
+                return info.text("last-delivered-id");
             }
         }
         Ok("0-0".to_owned())
@@ -332,14 +315,9 @@ impl Search {
         count: usize,
     ) -> Result<Vec<(String, Vec<(Bytes, Bytes)>)>, Error> {
         let name = if to == "-" { "XREVRANGE" } else { "XRANGE" };
-        let mut cmd = Cmd::new();
-        cmd.arg(name)
-            .arg(key)
-            .arg(from)
-            .arg(to)
-            .arg("COUNT")
-            .arg(count);
-        let entries = reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+        let mut read = cmd(name);
+        read.arg(key).arg(from).arg(to).arg("COUNT").arg(count);
+        let entries = reply::array(COMMAND, self.link.call(COMMAND, &read).await?)?;
         let entries = entries.into_iter().map(|entry| {
             let [id, fields] = reply::tuple(COMMAND, entry)?;
             Ok((reply::text(COMMAND, id)?, reply::fields(COMMAND, fields)?))
@@ -357,12 +335,9 @@ impl Search {
         self.values(queue, &keys::retry(&key), Stage::Unread, None)
             .await?;
         self.delayed(queue).await?;
-        let mut cmd = Cmd::new();
-        cmd.arg("ZRANGE")
-            .arg(keys::instances(&key))
-            .arg(0)
-            .arg(INSTANCES_MAX - 1);
-        for instance in reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+        let mut all = cmd("ZRANGE");
+        all.arg(keys::instances(&key)).arg(0).arg(INSTANCES_MAX - 1);
+        for instance in reply::array(COMMAND, self.link.call(COMMAND, &all).await?)? {
             let instance = reply::text(COMMAND, instance)?;
             let held = keys::processing(&key, &instance);
             self.values(queue, &held, Stage::Held, Some(&instance))
@@ -380,9 +355,9 @@ impl Search {
     ) -> Result<(), Error> {
         let mut at = 0;
         while at < self.newest {
-            let mut cmd = Cmd::new();
-            cmd.arg("LRANGE").arg(key).arg(at).arg(at + PAGE - 1);
-            let values = reply::values(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+            let mut page = cmd("LRANGE");
+            page.arg(key).arg(at).arg(at + PAGE - 1);
+            let values = reply::values(COMMAND, self.link.call(COMMAND, &page).await?)?;
             if values.is_empty() {
                 return Ok(());
             }
@@ -393,14 +368,8 @@ impl Search {
                     Some(_) => split_token(value),
                     None => (None, value),
                 };
-                self.value(queue, key, state, token.as_deref(), &value);
-                if let Some(host) = host {
-                    let id = self.id.clone();
-                    self.last_found(|found| {
-                        if found.key == key && (found.id == id || found.is_follow_up) {
-                            found.host = Some(host.to_owned());
-                        }
-                    });
+                if let Some(found) = self.value(queue, key, state, token.as_deref(), &value) {
+                    found.host = host.map(str::to_owned);
                 }
             }
         }
@@ -415,12 +384,12 @@ impl Search {
         state: Stage,
         token: Option<&str>,
         value: &Bytes,
-    ) {
+    ) -> Option<&mut Found> {
         let (headers, _) = list::parts(value, Framing::Auto).unwrap_or_default();
-        if let Some(what) = self.matches(&headers, token) {
-            self.found(queue, key, state, what, &headers);
-            self.last_found(|found| found.entry = token.map(str::to_owned));
-        }
+        let what = self.matches(&headers, token)?;
+        let found = self.found(queue, key, state, what, &headers)?;
+        found.entry = token.map(str::to_owned);
+        Some(found)
     }
 
     /// Messages that wait for their time before they enter their queue, or between two attempts on a list.
@@ -428,31 +397,24 @@ impl Search {
         let key = keys::delayed(&queue.queue);
         let mut at = 0;
         while at < self.newest {
-            let mut cmd = Cmd::new();
-            cmd.arg("ZRANGE")
-                .arg(&key)
-                .arg(at)
-                .arg(at + PAGE - 1)
-                .arg("WITHSCORES");
-            let members = reply::scored(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+            let mut page = cmd("ZRANGE");
+            page.arg(&key).arg(at).arg(at + PAGE - 1).arg("WITHSCORES");
+            let members = reply::scored(COMMAND, self.link.call(COMMAND, &page).await?)?;
             if members.is_empty() {
                 return Ok(());
             }
             at += members.len();
             for (member, due) in members {
-                let before = self.trace.found.len();
                 let (token, rest) = split_token(member);
-                if queue.kind == ListedKind::Stream {
-                    let fields = fields_of(&rest);
-                    let headers = stream::headers(&fields);
-                    if let Some(what) = self.matches(&headers, token.as_deref()) {
-                        self.found(queue, &key, Stage::Delayed, what, &headers);
-                    }
+                let found = if queue.kind == ListedKind::Stream {
+                    let headers = stream::headers(&fields_of(&rest));
+                    self.matches(&headers, token.as_deref())
+                        .and_then(|what| self.found(queue, &key, Stage::Delayed, what, &headers))
                 } else {
-                    self.value(queue, &key, Stage::Delayed, token.as_deref(), &rest);
-                }
-                if self.trace.found.len() > before {
-                    self.last_found(|found| found.due_ms = Some(due));
+                    self.value(queue, &key, Stage::Delayed, token.as_deref(), &rest)
+                };
+                if let Some(found) = found {
+                    found.due_ms = Some(due);
                 }
             }
         }
@@ -495,14 +457,13 @@ impl Search {
             dead_letter: None,
             seen_ms: 0,
         };
-        self.found(&queue, key, Stage::Dead, what, headers);
-        self.last_found(|found| {
+        if let Some(found) = self.found(&queue, key, Stage::Dead, what, headers) {
             found.entry = Some(entry.id.clone());
             found.attempts = entry.attempts;
             found.reason.clone_from(&entry.reason);
             found.detail.clone_from(&entry.detail);
             found.died_ms = Some(entry.died_ms());
-        });
+        }
     }
 }
 
@@ -542,10 +503,9 @@ fn number(score: &Value) -> Option<u64> {
     )]
     match score {
         Value::Double(score) => Some(*score as u64),
-        other => reply::text(COMMAND, other.clone())
-            .ok()?
-            .parse::<f64>()
-            .ok()
-            .map(|n| n as u64),
+        other => {
+            let score = reply::text(COMMAND, other.clone()).ok()?;
+            score.parse::<f64>().ok().map(|n| n as u64)
+        }
     }
 }

@@ -1,17 +1,4 @@
-//! Verifies a new version: all checks before the switch.
-//!
-//! | step | the version is refused because |
-//! |---|---|
-//! | source | it could not be read or fetched |
-//! | size | the component is too large |
-//! | digest | `handler_digest` accepts only another version |
-//! | format | it is not a component, or truncated, or invalid |
-//! | compile | the compiler exceeded its limits or crashed |
-//! | world | it exports no handler, or one of another version or type |
-//! | imports | it imports interfaces that it is not granted |
-//! | limits | an instance needs more than the limits |
-//! | instance | no instance could be made |
-//! | selftest | a self-test had another outcome than expected |
+//! Verifies a new version: all checks before the switch, in the order of [`Step`].
 
 use std::sync::Arc;
 
@@ -85,11 +72,11 @@ declared! {
         Size = "size",
         /// `handler_digest` accepts only another version.
         Digest = "digest",
-        /// The file is not a valid component.
+        /// The file is not a component, or truncated, or invalid.
         Format = "format",
         /// The compiler exceeded its limits or crashed.
         Compile = "compile",
-        /// The component is not a handler.
+        /// The component exports no handler, or one of another version or type.
         World = "world",
         /// The component imports interfaces that it is not granted.
         Imports = "imports",
@@ -97,7 +84,7 @@ declared! {
         Limits = "limits",
         /// No instance could be made.
         Instance = "instance",
-        /// A self-test failed.
+        /// A self-test had another outcome than expected.
         SelfTest = "selftest",
     }
 }
