@@ -73,10 +73,6 @@ impl Node {
             std::future::pending::<()>().await;
         }
     }
-
-    fn leave(&self) {
-        self.left.send_replace(true);
-    }
 }
 
 /// A part of a cluster: some slots and their primary.
@@ -222,12 +218,7 @@ impl Topology {
     /// Ask this node about every slot of which no primary is known, or one that did not answer.
     pub(super) fn assume(&self, address: ConnectionAddr) {
         let mut state = self.0.lock();
-        let mut known = state.primaries.iter();
-        let place = known.position(|node| node.address == address);
-        let place = place.unwrap_or_else(|| {
-            state.primaries.push(Node::new(address));
-            state.primaries.len() - 1
-        });
+        let place = state.place_of(address);
         let State {
             primaries, slots, ..
         } = &mut *state;
@@ -243,15 +234,7 @@ impl Topology {
     /// A node of the cluster says that this one has the slot.
     pub(super) fn learn(&self, slot: u16, address: ConnectionAddr) -> Arc<Node> {
         let mut state = self.0.lock();
-        let place = state.primaries.iter().position(|n| n.address == address);
-        let place = match place {
-            Some(place) => place,
-            None if state.primaries.len() >= NODES_MAX => 0,
-            None => {
-                state.primaries.push(Node::new(address));
-                state.primaries.len() - 1
-            }
-        };
+        let place = state.place_of(address);
         let node = Arc::clone(&state.primaries[place]);
         if state.slots.is_empty() {
             state.slots = vec![UNKNOWN; usize::from(SLOTS)];
@@ -272,11 +255,8 @@ impl Topology {
     /// The primary that Sentinels name. Returns whether it is another one than before.
     pub(super) fn set_primary(&self, address: ConnectionAddr) -> bool {
         let mut state = self.0.lock();
-        if state
-            .primaries
-            .first()
-            .is_some_and(|node| node.address == address)
-        {
+        let before = state.primaries.first();
+        if before.is_some_and(|node| node.address == address) {
             return false;
         }
         let before = std::mem::replace(&mut state.primaries, vec![Node::new(address)]);
@@ -296,6 +276,19 @@ impl Topology {
 }
 
 impl State {
+    /// The place of a primary. One that is new is added, unless there are too many.
+    fn place_of(&mut self, address: ConnectionAddr) -> usize {
+        let place = self.primaries.iter().position(|n| n.address == address);
+        match place {
+            Some(place) => place,
+            None if self.primaries.len() >= NODES_MAX => 0,
+            None => {
+                self.primaries.push(Node::new(address));
+                self.primaries.len() - 1
+            }
+        }
+    }
+
     fn of(&self, slot: Option<u16>) -> Option<&Arc<Node>> {
         let place = match slot.filter(|_| !self.slots.is_empty()) {
             Some(slot) => usize::from(*self.slots.get(usize::from(slot))?),
@@ -311,10 +304,9 @@ impl State {
     /// Whoever waits for one that is no primary any more stops.
     fn gone(&self, before: &[Arc<Node>]) {
         let stays = |node: &Arc<Node>| self.primaries.iter().any(|other| Arc::ptr_eq(node, other));
-        before
-            .iter()
-            .filter(|node| !stays(node))
-            .for_each(|node| node.leave());
+        for node in before.iter().filter(|node| !stays(node)) {
+            node.left.send_replace(true);
+        }
     }
 
     fn set_seeds(&mut self, others: Vec<ConnectionAddr>) {
