@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::TlsConnector;
 
-use super::connect::{ConnectError, Connector, Line, Resolver};
+use super::connect::{Connector, Line, Resolver, bounded};
 use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
 use super::stand_in::Answering;
@@ -43,8 +43,6 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 const RESPONSE_HEADER_MAX: usize = 128 << 10;
 /// The longest idempotency key that is readable. Services accept 255 bytes.
 const KEY_MAX: usize = 200;
-/// The longest text of an error of the network.
-const DETAIL_MAX: usize = 256;
 
 /// Headers that belong to the connection: the host sets them, or nobody.
 const CONNECTION_HEADERS: [&str; 11] = [
@@ -425,10 +423,7 @@ fn of_client(error: &ClientError) -> HttpError {
     let mut source = error.source();
     let mut detail = error.to_string();
     while let Some(cause) = source {
-        if let Some(error) = cause.downcast_ref::<ConnectError>() {
-            return of_connect(error);
-        }
-        // A body of the guest that broke off.
+        // There is no connection, or a body of the guest broke off.
         if let Some(error) = cause.downcast_ref::<HttpError>() {
             return error.clone();
         }
@@ -440,20 +435,6 @@ fn of_client(error: &ClientError) -> HttpError {
         true => HttpError::Connect(detail),
         false => HttpError::Protocol(detail),
     }
-}
-
-fn of_connect(error: &ConnectError) -> HttpError {
-    let detail = bounded(&error.to_string());
-    match error {
-        ConnectError::Denied(_) => HttpError::Denied(detail),
-        ConnectError::Dns(_) => HttpError::Dns(detail),
-        ConnectError::Connect(_) => HttpError::Connect(detail),
-        ConnectError::Tls(_) => HttpError::Tls(detail),
-    }
-}
-
-fn bounded(text: &str) -> String {
-    printable(truncated(text, DETAIL_MAX))
 }
 
 /// The body of a response, within the size and the time of its rule.

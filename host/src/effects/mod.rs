@@ -31,9 +31,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::delivery::key_value::Seen;
-use crate::effects::connect::{
-    ConnectError, NOT_ALLOWED, Resolver, allowed_addresses, system_resolver,
-};
+use crate::effects::connect::{NOT_ALLOWED, Resolver, allowed_addresses, system_resolver};
 use crate::effects::denials::Denials;
 use crate::effects::http::{Allowed, Pool, headers};
 use crate::effects::key_value::Store;
@@ -244,8 +242,8 @@ impl Inner {
         }
         match problem {
             _ if !found.is_empty() => Ok(found),
-            Some(error @ ConnectError::Denied(_)) => Err(denied(
-                &error.to_string(),
+            Some(HttpError::Denied(why)) => Err(denied(
+                &why,
                 &format!("`networks` in the rule for {host}, if the server is meant to be there"),
             )),
             Some(_) => Err(LookupError::Unknown),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -330,9 +330,11 @@ impl Host {
     pub(super) fn begin(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.limiter.begin_call();
-        if let Some(wasi) = &self.wasi {
-            let context = log_context(&self.attempt, &self.shared);
-            wasi.log.lock().begin(context, &self.shared.limits);
+        if let Some(mut log) = self.log() {
+            log.begin(
+                log_context(&self.attempt, &self.shared),
+                &self.shared.limits,
+            );
             if self.shared.grants.offers().tcp {
                 drop(self.scope());
             }
@@ -347,9 +349,12 @@ impl Host {
         if let Some(scope) = scope {
             scope.end();
         }
-        self.wasi
-            .as_ref()
-            .map_or(0, |wasi| wasi.log.lock().finish())
+        self.log().map_or(0, |mut log| log.finish())
+    }
+
+    /// What the guest has written, if it has used WASI.
+    fn log(&self) -> Option<MutexGuard<'_, GuestLog>> {
+        self.wasi.as_ref().map(|wasi| wasi.log.lock())
     }
 
     /// How a program is called, and its exit codes.
@@ -361,18 +366,14 @@ impl Host {
 
     /// A program has ended: the last line that it wrote to stderr, unfinished ones included.
     pub(super) fn end_output(&mut self) -> Option<String> {
-        if let Some(wasi) = &self.wasi {
-            wasi.log.lock().end_lines();
-        }
-        self.last_line()
+        let mut log = self.log()?;
+        log.end_lines();
+        log.last_line()
     }
 
     /// Publish what a program has written to stdout, if that is asked for and not empty.
     pub(super) fn publish_stdout(&mut self) -> Result<(), Unpublished> {
-        let written = self
-            .wasi
-            .as_ref()
-            .and_then(|wasi| wasi.log.lock().take_stdout());
+        let written = self.log().and_then(|mut log| log.take_stdout());
         let to = self.program().0.stdout.clone();
         let (Some(to), Some(written)) = (to, written) else {
             return Ok(());
@@ -396,13 +397,12 @@ impl Host {
 
     /// The last lines that the attempt wrote, of at most so many bytes.
     pub(super) fn log_tail(&self, max: usize) -> String {
-        let log = self.wasi.as_ref().map(|wasi| wasi.log.lock());
-        log.map_or_else(String::new, |log| log.tail(max))
+        self.log().map(|log| log.tail(max)).unwrap_or_default()
     }
 
     /// The last line that the attempt wrote to stderr, bounded and printable.
     pub(super) fn last_line(&self) -> Option<String> {
-        self.wasi.as_ref()?.log.lock().last_line()
+        self.log()?.last_line()
     }
 }
 
@@ -448,10 +448,8 @@ impl Wasi {
             .allow_ip_name_lookup(false);
         if let Some(scope) = scope {
             context.socket_addr_check(move |address, used| {
-                let allowed = scope
-                    .lock()
-                    .as_ref()
-                    .is_some_and(|scope| may_use(scope, address, used));
+                let scope = scope.lock();
+                let allowed = scope.as_ref().is_some_and(|s| may_use(s, address, used));
                 Box::pin(std::future::ready(allowed))
             });
         }

@@ -183,9 +183,6 @@ impl Outboxes {
 
     /// Relay also what other hosts have begun to write since this one began, and let others know what this one
     /// writes: somebody may have deleted that.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub(super) async fn look_for_others(&self, link: &Link) -> Result<(), Error> {
         if self.relays.is_none() {
             return Ok(());
@@ -223,18 +220,12 @@ impl Outboxes {
     }
 
     /// What each of them holds.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub(super) async fn report(&self, link: &Link) -> Result<Vec<OutboxReport>, Error> {
         let labels: Vec<String> = self.all.lock().iter().map(|o| o.label.clone()).collect();
         report::report(link, &self.queue, labels).await
     }
 
     /// How many messages all of them hold.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub(super) async fn length(&self, link: &Link) -> Result<u64, Error> {
         let reports = self.report(link).await?;
         Ok(reports.iter().map(|report| report.length).sum())

@@ -51,17 +51,6 @@ enum Subscribed {
     Stopped,
 }
 
-/// The result of a look into the inbox.
-#[derive(Debug)]
-pub(super) enum Look {
-    /// Values; or none, and waiting is useless.
-    Values(Vec<Value>),
-    /// No values yet.
-    Nothing,
-    /// No values, and no subscription.
-    Down(Error),
-}
-
 impl Inbox {
     /// An empty one, with a subscription. Messages arrive by this clock.
     pub(super) fn new(buffer: Buffer, time: Arc<ServerTime>) -> Self {
@@ -144,10 +133,8 @@ impl Inbox {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             let changed = self.changed.notified();
-            match self.look(want) {
-                Look::Values(values) => return Ok(values),
-                Look::Down(error) => return Err(error),
-                Look::Nothing => {}
+            if let Some(values) = self.look(want)? {
+                return Ok(values);
             }
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
                 return Ok(Vec::new());
@@ -155,22 +142,25 @@ impl Inbox {
         }
     }
 
-    fn look(&self, want: usize) -> Look {
+    /// The values that are there, or none if waiting is useless; `None` = no values yet.
+    ///
+    /// # Errors
+    /// There are no values, and there is no subscription.
+    fn look(&self, want: usize) -> Result<Option<Vec<Value>>, Error> {
         let mut state = self.state.lock();
         let interrupted = std::mem::take(&mut state.interrupted);
         if !state.values.is_empty() {
             let count = want.min(state.values.len());
             let values: Vec<Value> = state.values.drain(..count).collect();
             state.bytes -= values.iter().map(size).sum::<usize>();
-            return Look::Values(values);
+            return Ok(Some(values));
         }
         // A burst is over: its room is given back.
         state.values.shrink_to(1024);
         match &state.subscription {
-            Subscribed::Up if interrupted => Look::Values(Vec::new()),
-            Subscribed::Up => Look::Nothing,
-            Subscribed::Down { error, .. } => Look::Down(error.clone()),
-            Subscribed::Stopped => Look::Values(Vec::new()),
+            Subscribed::Up => Ok(interrupted.then(Vec::new)),
+            Subscribed::Down { error, .. } => Err(error.clone()),
+            Subscribed::Stopped => Ok(Some(Vec::new())),
         }
     }
 
@@ -255,18 +245,12 @@ mod tests {
     }
 
     fn taken(inbox: &Inbox) -> Vec<(String, String)> {
-        match inbox.look(100) {
-            Look::Values(values) => values
-                .into_iter()
-                .map(|v| {
-                    (
-                        v.queue.to_string(),
-                        String::from_utf8(v.bytes.into()).unwrap(),
-                    )
-                })
-                .collect(),
-            other => panic!("{other:?}"),
-        }
+        let values = inbox.look(100).unwrap().expect("values");
+        let text = |bytes: Bytes| String::from_utf8(bytes.into()).unwrap();
+        let pairs = values
+            .into_iter()
+            .map(|v| (v.queue.to_string(), text(v.bytes)));
+        pairs.collect()
     }
 
     fn bodies(inbox: &Inbox) -> String {

@@ -125,36 +125,9 @@ fn stores(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
 fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
     let mut batch = linker.instance(&format!("wasi:keyvalue/batch@{draft}"))?;
     if is_first(draft) {
-        batch.func_wrap_async(
-            "get-many",
-            |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
-                Box::new(async move {
-                    let values = read(&mut store, 0, &keys).await;
-                    let pair =
-                        |(key, value): (String, Option<Bytes>)| Some((key, Vec::from(value?)));
-                    answer(
-                        values.map(|values| {
-                            keys.into_iter().zip(values).map(pair).collect::<Vec<_>>()
-                        }),
-                    )
-                })
-            },
-        )?;
+        get_many(&mut batch, |(key, value)| Some((key, Vec::from(value?))))?;
     } else {
-        batch.func_wrap_async(
-            "get-many",
-            |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
-                Box::new(async move {
-                    let values = read(&mut store, 0, &keys).await;
-                    let pair = |(key, value): (String, Option<Bytes>)| (key, value.map(Vec::from));
-                    answer(
-                        values.map(|values| {
-                            keys.into_iter().zip(values).map(pair).collect::<Vec<_>>()
-                        }),
-                    )
-                })
-            },
-        )?;
+        get_many(&mut batch, |(key, value)| Some((key, value.map(Vec::from))))?;
     }
     batch.func_wrap(
         "set-many",
@@ -169,6 +142,26 @@ fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
             let host = store.data_mut();
             let mut keys = keys.iter();
             answer(keys.try_for_each(|key| host.write_key(0, key, Written::nothing())))
+        },
+    )
+}
+
+/// `get-many`; `item` is what a draft has of a key and its value.
+fn get_many<T>(
+    batch: &mut LinkerInstance<'_, Host>,
+    item: fn((String, Option<Bytes>)) -> Option<T>,
+) -> wasmtime::Result<()>
+where
+    T: ComponentType + Lower + Send + Sync + 'static,
+{
+    batch.func_wrap_async(
+        "get-many",
+        move |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
+            Box::new(async move {
+                let values = read(&mut store, 0, &keys).await;
+                let items = |values| keys.into_iter().zip(values).filter_map(item);
+                answer(values.map(|values| items(values).collect::<Vec<_>>()))
+            })
         },
     )
 }
