@@ -110,7 +110,7 @@ pub enum Error {
     Redis(RedisError),
 }
 
-/// The dead-letter queue of a stream or of a list.
+/// The dead-letter queue of a stream or of a list. A method that only looks at it changes nothing, also if it fails.
 #[derive(Debug)]
 pub struct DeadLetters {
     link: Link,
@@ -168,9 +168,6 @@ impl DeadLetters {
     }
 
     /// Who serves it as a queue, for people, as far as that can be known.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn served_by(&self) -> Result<Option<String>, Error> {
         served::by_whom(self).await
     }
@@ -202,26 +199,17 @@ impl DeadLetters {
 
     /// Count the whole queue by reason, as it is now, and read the `limit` newest entries. A key
     /// that does not exist is an empty queue.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn peek(&self, limit: usize) -> Result<Peek, Error> {
         self.peek_for(&[], limit).await
     }
 
     /// The same of entries with one of these reasons ([`peek::UNKNOWN`]: of those that are no dead
     /// letters). Empty = any.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn peek_for(&self, reasons: &[String], limit: usize) -> Result<Peek, Error> {
         Peek::read(self, reasons, limit).await
     }
 
     /// Count the entries that match `filter` by their causes ([`Entry::signature_in`]), as they are now.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn groups(&self, filter: Filter) -> Result<Groups, Error> {
         Groups::read(self, filter).await
     }
@@ -343,9 +331,6 @@ impl DeadLetters {
     }
 
     /// How many entries there are now.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub async fn length(&self) -> Result<u64, Error> {
         let command = match self.kind().await? {
             Kind::Stream => "XLEN",
@@ -356,9 +341,6 @@ impl DeadLetters {
 
     /// Whether there is a key of this name; true if the user may not ask. Redis deletes a list with its
     /// last entry.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub async fn exists(&self) -> Result<bool, Error> {
         Ok(self.redis_type().await?.as_deref() != Some(NO_KEY))
     }

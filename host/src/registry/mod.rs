@@ -37,6 +37,8 @@ pub const QUEUES_MAX: usize = 10_000;
 const DESCRIPTION_MAX: usize = 8 * 1024;
 
 const COMMAND: &str = "queues";
+/// The live rule that says where dead letters go.
+pub(crate) const DEAD_LETTER: &str = "dead_letter.key";
 
 /// A queue as it is listed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -9,14 +9,12 @@ use crate::delivery::declared::declared;
 use crate::queue::inspect::{self, Report};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
-use crate::registry::{Listed, matching};
+use crate::registry::{DEAD_LETTER, Listed, matching};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 
 /// How many queues are read at a time.
 const AT_A_TIME: usize = 32;
-/// The live rule that says where dead letters go.
-const DEAD_LETTER: &str = "dead_letter.key";
 
 declared! {
     /// What the hosts of a queue do.

@@ -112,7 +112,6 @@ pub struct Trace {
 pub async fn trace(connector: &Connector, queues: &[Listed], id: &str, newest: usize) -> Trace {
     let mut search = Search {
         link: Arc::new(connector.link("trace")),
-        id: id.to_owned(),
         newest,
         trace: Trace {
             id: id.to_owned(),
@@ -148,7 +147,6 @@ pub async fn trace(connector: &Connector, queues: &[Listed], id: &str, newest: u
 
 struct Search {
     link: Arc<Link>,
-    id: String,
     newest: usize,
     trace: Trace,
 }
@@ -163,10 +161,10 @@ impl Search {
     /// Compare a message: by its id in its headers, or else by the id of its place.
     fn matches(&self, headers: &Headers, place: Option<&str>) -> Option<(Match, String)> {
         let id = message_id(headers).or(place);
-        if place == Some(self.id.as_str()) || id == Some(self.id.as_str()) {
-            return Some((Match::Itself, self.id.clone()));
+        if place == Some(self.trace.id.as_str()) || id == Some(self.trace.id.as_str()) {
+            return Some((Match::Itself, self.trace.id.clone()));
         }
-        let correlated = headers.find_str(CORRELATION_ID) == Some(self.id.as_str());
+        let correlated = headers.find_str(CORRELATION_ID) == Some(self.trace.id.as_str());
         correlated.then(|| (Match::FollowUp, id.unwrap_or_default().to_owned()))
     }
 
@@ -212,8 +210,8 @@ impl Search {
         let read_to = self.last_delivered(&queue.queue, group).await?;
         let mut seen = false;
         // An entry is found by its id, however old it is.
-        if parse_entry_id(&self.id).is_some() {
-            let id = self.id.clone();
+        if parse_entry_id(&self.trace.id).is_some() {
+            let id = self.trace.id.clone();
             for (entry, fields) in self.range(&queue.queue, &id, &id, 1).await? {
                 let headers = stream::headers(&fields);
                 self.entry(queue, group, &read_to, &entry, &headers).await?;
@@ -229,7 +227,7 @@ impl Search {
             from = format!("({oldest}");
             left -= page.len();
             for (entry, fields) in &page {
-                if !(seen && *entry == self.id) {
+                if !(seen && *entry == self.trace.id) {
                     let headers = stream::headers(fields);
                     self.entry(queue, group, &read_to, entry, &headers).await?;
                 }
@@ -446,7 +444,7 @@ impl Search {
         let there = headers.find_str(header::SOURCE_ID);
         let what = match self.matches(headers, Some(&entry.id)) {
             Some(what) => what,
-            None if there == Some(self.id.as_str()) => (Match::Itself, self.id.clone()),
+            None if there == Some(self.trace.id.as_str()) => (Match::Itself, self.trace.id.clone()),
             None => return,
         };
         let queue = Listed {

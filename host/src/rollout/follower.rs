@@ -368,7 +368,8 @@ impl HostSeen {
 
     /// `ready`; `stopped` if the host runs no handler until somebody mends it; else `not ready`.
     pub fn state(&self) -> &'static str {
-        let stopped = |reason: &String| cause_of(reason) == Cause::Handler.label();
+        // The label of the cause comes first.
+        let stopped = |reason: &String| reason.split(':').next() == Some(Cause::Handler.label());
         if self.not_ready.is_empty() {
             "ready"
         } else if self.not_ready.iter().any(stopped) {
@@ -383,11 +384,6 @@ impl HostSeen {
         let why = self.not_ready.join("; ");
         (!why.is_empty()).then(|| format!("{} is {}: {why}", self.consumer, self.state()))
     }
-}
-
-/// The label at the begin of a reason.
-fn cause_of(reason: &str) -> &str {
-    reason.split_once(':').map_or(reason, |(cause, _)| cause)
 }
 
 /// Publish the state of a host regularly, and when it changes, until `stop`.

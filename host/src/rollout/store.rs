@@ -185,7 +185,8 @@ impl Store {
         by: &str,
     ) -> Result<ChangeResult, Error> {
         let upload = keys::upload(&self.key, token);
-        if !self.is_deployed(token).await? {
+        // A deploy whose reply was lost is not repeated.
+        if self.field("token").await?.as_deref() != Some(token) {
             self.upload(&upload, component).await?;
             let length = component.len() as u64;
             let stored = self.digest_of(&upload, length).await?;
@@ -460,11 +461,6 @@ impl Store {
     fn verdict_key(&self, number: u64, is_kept: bool) -> String {
         let word = if is_kept { "kept" } else { "given-up" };
         keys::version(&self.key, &format!("{number}:{word}"))
-    }
-
-    /// Whether this deploy was carried out before and its reply was lost.
-    async fn is_deployed(&self, token: &str) -> Result<bool, Error> {
-        Ok(self.field("token").await?.as_deref() == Some(token))
     }
 
     async fn upload(&self, key: &str, component: &[u8]) -> Result<(), Error> {

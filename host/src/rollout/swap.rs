@@ -310,28 +310,22 @@ impl Swapper {
 
     /// Take a version for this request: as a canary if `trial` allows it, else for all messages.
     fn install(&mut self, version: Version, trial: bool, request: u64) {
-        match self.settings.canary.filter(|_| trial) {
-            Some(share) => self.try_out(version, share),
-            None => self.switch(version),
-        }
-        self.on_fulfilled(request);
-    }
-
-    fn switch(&self, version: Version) {
-        let from = self.versions.digest();
-        let (to, origin) = (Arc::clone(version.digest()), version.origin);
-        let interface = version.sandbox.describe().interface.clone();
-        if self.versions.switch(version) {
-            info!(from = &*from, to = &*to, interface, %origin, "swapped");
-        }
-    }
-
-    fn try_out(&self, version: Version, share: Share) {
         let (digest, origin) = (Arc::clone(version.digest()), version.origin);
         let interface = version.sandbox.describe().interface.clone();
-        if self.versions.try_out(version, share) {
-            info!(handler = &*digest, interface, %origin, %share, "a canary begins");
+        let from = self.versions.digest();
+        match self.settings.canary.filter(|_| trial) {
+            Some(share) => {
+                if self.versions.try_out(version, share) {
+                    info!(handler = &*digest, interface, %origin, %share, "a canary begins");
+                }
+            }
+            None => {
+                if self.versions.switch(version) {
+                    info!(from = &*from, to = &*digest, interface, %origin, "swapped");
+                }
+            }
         }
+        self.on_fulfilled(request);
     }
 
     /// This request is fulfilled: earlier refusals no longer matter.

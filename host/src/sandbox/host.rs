@@ -21,7 +21,7 @@ use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
-use super::outside::{Origin, Scope};
+use super::outside::{NO_MESSAGE, Origin, Scope};
 use super::program::{self, ExitCodes, Program, Unpublished};
 use super::wasi_http::{self, Hooks};
 use crate::delivery::effect::{Budget, Effects, Publication};
@@ -119,7 +119,7 @@ impl Attempt {
         let messages = self.acting.len();
         let place = usize::try_from(index).unwrap_or(usize::MAX);
         self.acting.get_mut(place).ok_or_else(|| match messages {
-            0 => "no message is being handled".to_owned(),
+            0 => NO_MESSAGE.to_owned(),
             _ => format!("the call has {messages} messages, from 0: none has the index {index}"),
         })
     }
@@ -231,16 +231,20 @@ impl Host {
         }
     }
 
-    /// What the attempt does outside; `None` = nothing is granted.
-    pub(super) fn scope(&self) -> Option<Arc<Scope>> {
-        let outside = self.shared.grants.outside.as_ref()?;
-        let mut scope = self.scope.as_ref()?.lock();
+    /// What the attempt does outside. Interfaces are linked where they are granted, and in a trial.
+    ///
+    /// # Errors
+    /// This is a trial: nothing is granted. The text is for the guest.
+    pub(super) fn scope(&self) -> Result<Arc<Scope>, String> {
+        let granted = self.shared.grants.outside.as_ref().zip(self.scope.as_ref());
+        let (outside, scope) = granted.ok_or(NO_MESSAGE)?;
+        let mut scope = scope.lock();
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
             let span = self.attempt.span.clone();
             Scope::new(&outside.0, origin, span, self.shared.limits.requests)
         });
-        Some(Arc::clone(scope))
+        Ok(Arc::clone(scope))
     }
 
     /// Log an event of the guest.
@@ -494,7 +498,7 @@ impl WasiView for Host {
 
 impl WasiHttpView for Host {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        self.http.hooks.scope = self.scope();
+        self.http.hooks.scope = self.scope().ok();
         WasiHttpCtxView {
             ctx: &mut self.http.context,
             table: &mut self.table,

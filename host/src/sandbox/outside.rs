@@ -256,7 +256,7 @@ pub(super) struct Scope {
 type Unread = Arc<Mutex<Option<Body>>>;
 
 /// Why nothing is allowed while an instance is only made.
-const NO_MESSAGE: &str = "no message is being handled";
+pub(super) const NO_MESSAGE: &str = "no message is being handled";
 
 /// Why a call to the store has no answer.
 const TOO_LATE: &str = "the time of the attempt is over";

@@ -119,23 +119,23 @@ pub(super) fn compiled(
             start,
         });
     }
-    let children = match &settings.compiler {
-        Compiler::InProcess => None,
-        Compiler::Child { program } => Some(Children {
-            program,
-            settings,
-            allocation,
-        }),
-    };
-    let (made, start) = match children {
-        None => (
+    let (made, start) = match &settings.compiler {
+        Compiler::InProcess => (
             in_process(engine, bytes)?,
             without_snapshot(bytes, settings),
         ),
-        Some(children) => in_children(children, bytes)?,
+        Compiler::Child { program } => {
+            let children = Children {
+                program,
+                settings,
+                allocation,
+            };
+            in_children(children, bytes)?
+        }
     };
     // A child would make a snapshot of it.
-    let is_final = children.is_some() || start == Start::Short || !settings.snapshot;
+    let is_child = settings.compiler != Compiler::InProcess;
+    let is_final = is_child || start == Start::Short || !settings.snapshot;
     // What is cached is not tried again.
     if let (Some(cache), Tried::Good, true) = (&cache, &made.tried, is_final) {
         cache.put(&key, &start, made.artifact.code());

@@ -85,10 +85,6 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         }
         Err(error) => return Err(error),
     };
-    let again = match artifact.load(&built.engines[0]) {
-        Ok(again) => again,
-        Err(error) => return Ok(Verdict::Untried(describe(&error))),
-    };
     // Every interface is there, and leads nowhere: the parent has checked what is granted.
     let offers = Offers {
         http: true,
@@ -96,7 +92,8 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         tcp: true,
     };
     let linker = linker(&built.engines[0], &settings.grants, offers)?;
-    let pre = match linker.instantiate_pre(&again) {
+    let again = artifact.load(&built.engines[0]);
+    let pre = match again.and_then(|again| linker.instantiate_pre(&again)) {
         Ok(pre) => pre,
         Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };

@@ -1,5 +1,7 @@
 //! `wasi:config`: the values that the operator configured for this handler.
 
+use std::collections::BTreeMap;
+
 use wasmtime::component::{ComponentType, Linker, Lower};
 
 use crate::sandbox::grants::CONFIG;
@@ -28,11 +30,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         })?;
         interface.func_wrap("get-all", move |store: Store<'_>, ()| {
             let all = values(&store).unwrap_or_default();
-            let all: Vec<(String, String)> = all
-                .now()
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect();
+            let all: Vec<(String, String)> = BTreeMap::from(all).into_iter().collect();
             Ok((Ok::<Vec<(String, String)>, Error>(all),))
         })?;
     }

@@ -37,12 +37,10 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     interface.func_wrap_async("fetch", |store: Store<'_>, (request,): (Request,)| {
         let scope = store.data().scope();
         Box::new(async move {
-            let Some(scope) = scope else {
-                // The interface is linked only where it is granted.
-                let why = "HTTP is not granted".to_owned();
-                return Ok((Err(HttpError::Denied(why)),));
+            let response = async {
+                let scope = scope.map_err(HttpError::Denied)?;
+                collect(scope.send(request.into()).await?).await
             };
-            let response = async { collect(scope.send(request.into()).await?).await };
             Ok((response.await,))
         })
     })

@@ -149,7 +149,7 @@ pub(super) async fn list(
 ) -> Result<(Vec<String>, Option<u64>), String> {
     let host = store.data();
     let prefix = Arc::clone(&host.keys()?.prefix);
-    let scope = host.scope().ok_or_else(no_store)?;
+    let scope = host.scope()?;
     let (found, next) = scope.list(&prefix, cursor).await?;
     let effects = store.data_mut().effects(0)?;
     let mut keys: Vec<String> = found
@@ -178,7 +178,7 @@ pub(super) fn at_once(
                 .to_owned(),
         );
     }
-    Ok((host.scope().ok_or_else(no_store)?, full))
+    Ok((host.scope()?, full))
 }
 
 /// What Redis has of these keys. The future holds nothing of the host.
@@ -193,7 +193,7 @@ fn stored(
         bytes_max: host.limits().effects.bytes,
         digests,
     });
-    let scope = host.scope().ok_or_else(no_store);
+    let scope = host.scope();
     async move { scope?.read(reading?).await }
 }
 
@@ -201,9 +201,4 @@ fn seen(stored: Option<&Stored>) -> Seen {
     Seen {
         value: stored.map(|stored| (stored.value.len(), stored.digest.clone())),
     }
-}
-
-fn no_store() -> String {
-    // The interface is linked only where it is granted.
-    "no key is granted".to_owned()
 }

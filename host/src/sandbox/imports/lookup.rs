@@ -60,7 +60,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             let host = store.data_mut();
             // Whoever has no network may not ask.
             host.table.get(&network)?;
-            let Some(scope) = host.scope() else {
+            let Ok(scope) = host.scope() else {
                 return Ok((Err(ErrorCode::AccessDenied),));
             };
             let lookup = Lookup::Asking(Box::pin(scope.resolve(name)));

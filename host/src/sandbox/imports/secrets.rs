@@ -10,12 +10,8 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     interface.func_wrap_async("get", |store: Store<'_>, (name,): (String,)| {
         let scope = store.data().scope();
         Box::new(async move {
-            let value: Result<String, String> = match scope {
-                Some(scope) => scope.secret(&name).await,
-                // The interface is linked only where it is granted.
-                None => Err("no secret is granted".to_owned()),
-            };
-            Ok((value,))
+            let value = async { scope?.secret(&name).await };
+            Ok((value.await,))
         })
     })
 }
