@@ -177,7 +177,7 @@ impl Pool {
             end: RequestEnd::Cancelled,
             pool: Arc::clone(&self),
             in_flight: None,
-            using: None,
+            authority: None,
         };
         let deadline = allowed.deadline;
         let exchange = self.exchange(allowed, secrets, &mut tally);
@@ -232,8 +232,9 @@ impl Pool {
             method: &allowed.method,
         };
         added.add(request.headers_mut(), secrets).await?;
-        let (client, using) = self.sit(allowed.target.authority());
-        tally.using = Some(using);
+        let authority = allowed.target.authority();
+        let client = self.sit(&authority);
+        tally.authority = Some(authority);
         let began = Instant::now();
         let response = client.request(request).await;
         let response = response.map_err(|error| of_client(&error))?;
@@ -241,32 +242,28 @@ impl Pool {
         Ok(response)
     }
 
-    /// The connections to a server, and a mark that they are in use.
-    fn sit(self: &Arc<Self>, authority: String) -> (Client<Connector, Body>, Using) {
+    /// The connections to a server. They are in use until the request has ended.
+    fn sit(&self, authority: &str) -> Client<Connector, Body> {
         let mut seats = self.seats.lock();
         let is_full = self.line.connections.available_permits() == 0;
-        if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(&authority)) {
+        if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(authority)) {
             // Idle connections to another server would keep this one waiting.
             let idle = seats
                 .iter()
-                .filter(|(a, seat)| seat.users == 0 && **a != authority);
+                .filter(|(a, seat)| seat.users == 0 && *a != authority);
             let oldest = idle
                 .min_by_key(|(_, seat)| seat.used)
                 .map(|(a, _)| a.clone());
             oldest.and_then(|oldest| seats.remove(&oldest));
         }
-        let seat = seats.entry(authority.clone()).or_insert_with(|| Seat {
+        let seat = seats.entry(authority.to_owned()).or_insert_with(|| Seat {
             client: self.client(),
             users: 0,
             used: Instant::now(),
         });
         seat.users += 1;
         seat.used = Instant::now();
-        let using = Using {
-            pool: Arc::clone(self),
-            authority,
-        };
-        (seat.client.clone(), using)
+        seat.client.clone()
     }
 
     fn client(&self) -> Client<Connector, Body> {
@@ -281,31 +278,23 @@ impl Pool {
     }
 }
 
-/// A seat in use.
-struct Using {
-    pool: Arc<Pool>,
-    authority: String,
-}
-
-impl Drop for Using {
-    fn drop(&mut self) {
-        if let Some(seat) = self.pool.seats.lock().get_mut(&self.authority) {
-            seat.users = seat.users.saturating_sub(1);
-        }
-    }
-}
-
 /// One request, counted at its end: when its response is read, or nobody waits for it any more.
 struct Tally {
     end: RequestEnd,
     pool: Arc<Pool>,
     in_flight: Option<OwnedSemaphorePermit>,
-    using: Option<Using>,
+    /// The server whose connections it uses.
+    authority: Option<String>,
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        drop((self.in_flight.take(), self.using.take()));
+        drop(self.in_flight.take());
+        if let Some(authority) = &self.authority
+            && let Some(seat) = self.pool.seats.lock().get_mut(authority)
+        {
+            seat.users = seat.users.saturating_sub(1);
+        }
         self.pool.counts.http[self.pool.index].ended(self.end);
     }
 }

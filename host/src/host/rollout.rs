@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::config::Config;
 use crate::file_watch::FileWatch;
-use crate::host::{Error, component};
+use crate::host::{Error, ReloadSignals, component};
 use crate::redis::connection::Connector;
 use crate::rollout::follower::{Counted, Follower, HostSeen, publish_host, record_verdicts};
 use crate::rollout::handler_file::watch_file;
@@ -90,10 +89,10 @@ impl Rollout {
         drop(loaded);
         attempts.spawn(swapper.run(inbox));
         attempts.spawn(watch_file(file, requests, reloads));
-        let mut hangups =
-            signal(SignalKind::hangup()).map_err(Error::system("cannot wait for signals"))?;
+        let mut hangups = ReloadSignals::listen()?;
         tokio::spawn(async move {
-            while hangups.recv().await.is_some() {
+            loop {
+                hangups.next().await;
                 // If the channel is full, the reload that waits there serves this signal as well.
                 let _waiting = reload.try_send(Reload::Trial).is_err();
             }

@@ -21,16 +21,16 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use crate::rollout::canary::Share;
-use crate::rollout::verify::{self, Step, Terms};
+use crate::rollout::verify::{self, Refusal, Step, Terms};
 use crate::rollout::versions::{ActiveVersions, Origin, Rejected, Version, Versions};
-use crate::sandbox;
+use crate::sandbox::{self, Sandbox, load};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::{CanarySeen, VersionSeen, VersionsSeen};
 
 use crate::rollout::refusal_log::RefusalLog;
 use crate::rollout::request::{Reload, VersionRequest};
-use crate::rollout::verify_queue::{Candidate, Found, Verified, VerifyQueue};
+use crate::rollout::verify_queue::{Candidate, Found, VerifyQueue};
 
 /// The settings of swaps.
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ impl Swapper {
                 // Hashing takes a while for a large one.
                 let hashed = spawn_blocking(move || {
                     let is_cached =
-                        settings.is_some_and(|settings| verify::is_cached(&bytes, &settings));
+                        settings.is_some_and(|settings| load::is_cached(&bytes, &settings));
                     (verify::digest(&bytes), bytes, is_cached)
                 });
                 if let Ok((digest, bytes, is_cached)) = hashed.await {
@@ -291,15 +291,11 @@ impl Swapper {
         }
     }
 
-    fn on_verified(&mut self, verified: Option<Verified>) {
-        let Some(verified) = verified else {
+    fn on_verified(&mut self, verified: Option<(Candidate, Result<Sandbox, Refusal>)>) {
+        let Some((candidate, result)) = verified else {
             return;
         };
-        let candidate = verified.candidate;
-        match verified.result {
-            Ok(_) if verified.is_stale => {
-                crate::rollout::verify_queue::superseded(&candidate.digest)
-            }
+        match result {
             Ok(sandbox) => {
                 let version = Version::new(sandbox, candidate.origin);
                 self.install(version, candidate.trial, candidate.request);

@@ -167,12 +167,6 @@ pub fn digest(bytes: &[u8]) -> Arc<str> {
     load::name(&Sha256::digest(bytes).into())
 }
 
-/// Whether the code of this component is cached, so that no compiler is needed. The cache entry is
-/// not checked.
-pub fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
-    load::is_cached(bytes, settings)
-}
-
 /// Run all checks. Blocks while the component is compiled.
 ///
 /// # Errors

@@ -202,11 +202,11 @@ pub(crate) fn host_panic(payload: &(dyn Any + Send)) -> Fault {
 impl Denied {
     fn describe(self, limits: &Limits) -> String {
         match self {
-            Self::Memory { requested } => format!(
+            Self::Memory(requested) => format!(
                 "requested {requested} bytes of linear memory, the limit is {} (limit `memory`)",
                 limits.memory
             ),
-            Self::Table { requested } => format!(
+            Self::Table(requested) => format!(
                 "requested {requested} table elements, the limit is {} (limit `table_elements`)",
                 limits.table_elements
             ),

@@ -42,9 +42,10 @@ pub struct Directory {
 impl Grants {
     /// The interfaces that are granted outside the sandbox.
     pub fn offers(&self) -> Offers {
-        self.outside
-            .as_ref()
-            .map_or_else(Offers::default, |outside| outside.0.offers())
+        let outside = self.outside.as_ref();
+        outside
+            .map(|outside| outside.0.offers())
+            .unwrap_or_default()
     }
 }
 
@@ -56,7 +57,7 @@ pub struct Values(Arc<RwLock<Arc<BTreeMap<String, String>>>>);
 
 impl From<BTreeMap<String, String>> for Values {
     fn from(values: BTreeMap<String, String>) -> Self {
-        Self::new(values)
+        Self(Arc::new(RwLock::new(Arc::new(values))))
     }
 }
 
@@ -67,11 +68,6 @@ impl From<Values> for BTreeMap<String, String> {
 }
 
 impl Values {
-    /// These values, by name.
-    pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(values))))
-    }
-
     /// The names, in order.
     pub fn names(&self) -> Vec<String> {
         self.now().keys().cloned().collect()

@@ -71,14 +71,8 @@ pub(super) struct Attempt {
     /// The messages with their effects so far, in the order of the call; empty = there are none, or they
     /// may have no effects.
     pub(super) acting: Vec<Acting>,
-    /// What a program gets.
-    pub(super) input: Option<Input>,
-}
-
-/// What a program gets by stdin and variables.
-pub(super) struct Input {
-    pub(super) message: Message,
-    pub(super) max_attempts: u32,
+    /// What a program gets by stdin and variables: the message, and its delivery limit.
+    pub(super) input: Option<(Message, u32)>,
 }
 
 /// A message of an attempt, which may have effects.
@@ -137,17 +131,13 @@ pub(super) struct Host {
     /// What the attempt does outside; made when it first does something.
     /// `None` = nothing is granted.
     scope: Option<CurrentScope>,
-    http: Http,
+    /// The state of `wasi:http`.
+    http: WasiHttpCtx,
+    http_hooks: Hooks,
 }
 
 /// The scope of the attempt that runs now. The checks of sockets live as long as the instance.
 type CurrentScope = Arc<Mutex<Option<Arc<Scope>>>>;
-
-/// The state of `wasi:http`.
-struct Http {
-    context: WasiHttpCtx,
-    hooks: Hooks,
-}
 
 struct Wasi {
     context: WasiCtx,
@@ -224,10 +214,8 @@ impl Host {
             table,
             wasi: None,
             scope: shared.grants.outside.as_ref().map(|_| Arc::default()),
-            http: Http {
-                context: wasi_http::context(&shared.limits),
-                hooks: Hooks::default(),
-            },
+            http: wasi_http::context(&shared.limits),
+            http_hooks: Hooks::default(),
         }
     }
 
@@ -348,7 +336,7 @@ impl Host {
     /// End the attempt and what it does outside: write its unfinished lines. Returns the bytes of
     /// output that were dropped.
     pub(super) fn finish(&mut self) -> u64 {
-        self.http.hooks = Hooks::default();
+        self.http_hooks = Hooks::default();
         let scope = self.scope.as_ref().and_then(|scope| scope.lock().take());
         if let Some(scope) = scope {
             scope.end();
@@ -465,10 +453,7 @@ impl Wasi {
             }
         }
         if let (Some((program, _)), Some(input)) = (&shared.program, &attempt.input) {
-            let Input {
-                message,
-                max_attempts,
-            } = input;
+            let (message, max_attempts) = input;
             context
                 .stdin(MemoryInputPipe::new(message.body.clone()))
                 .arg(PROGRAM_NAME)
@@ -498,11 +483,11 @@ impl WasiView for Host {
 
 impl WasiHttpView for Host {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        self.http.hooks.scope = self.scope().ok();
+        self.http_hooks.scope = self.scope().ok();
         WasiHttpCtxView {
-            ctx: &mut self.http.context,
+            ctx: &mut self.http,
             table: &mut self.table,
-            hooks: &mut self.http.hooks,
+            hooks: &mut self.http_hooks,
         }
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
     build(bytes, settings, settings.allocation)
 }
 
-/// Whether the compiled code of this component is cached.
+/// Whether the compiled code of this component is cached, so that no compiler is needed. The entry is not checked.
 pub(crate) fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     engine::compiler(settings, settings.allocation)

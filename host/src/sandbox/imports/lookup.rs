@@ -10,7 +10,7 @@ use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress};
 use wasmtime_wasi::p2::{DynPollable, Network, Pollable, subscribe};
 
 use crate::sandbox::host::Host;
-use crate::sandbox::imports::Store;
+use crate::sandbox::imports::{Store, dropped};
 use crate::sandbox::outside::{LookupError, Promise};
 
 /// The version that wasmtime links: the same name replaces its interface.
@@ -43,17 +43,8 @@ fn code(error: LookupError) -> ErrorCode {
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut interface = linker.instance(NAME)?;
-    interface.resource(
-        "resolve-address-stream",
-        ResourceType::host::<Lookup>(),
-        |mut store: Store<'_>, id| {
-            store
-                .data_mut()
-                .table
-                .delete(Resource::<Lookup>::new_own(id))?;
-            Ok(())
-        },
-    )?;
+    let ty = ResourceType::host::<Lookup>();
+    interface.resource("resolve-address-stream", ty, dropped::<Lookup>)?;
     interface.func_wrap(
         "resolve-addresses",
         |mut store: Store<'_>, (network, name): (Resource<Network>, String)| {

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use wasmtime::component::Linker;
+use wasmtime::component::{Linker, Resource};
 use wasmtime::{Engine, StoreContextMut};
 use wasmtime_wasi::I32Exit;
 
@@ -32,6 +32,12 @@ const VERSION: &str = "1.1.0";
 
 /// The store of the guest that calls.
 type Store<'a> = StoreContextMut<'a, Host>;
+
+/// A guest drops a resource.
+fn dropped<R: 'static>(mut store: Store<'_>, rep: u32) -> wasmtime::Result<()> {
+    let resource = Resource::<R>::new_own(rep);
+    Ok(store.data_mut().table.delete(resource).map(drop)?)
+}
 
 /// All imports of a handler with these grants; `offers` are those of them that lead outside.
 pub(super) fn linker(

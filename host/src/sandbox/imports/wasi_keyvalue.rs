@@ -11,7 +11,7 @@ use super::key_value::{at_once, current, increment, list, read};
 use crate::delivery::key_value::{Seen, Written};
 use crate::sandbox::grants::KEYVALUE;
 use crate::sandbox::host::Host;
-use crate::sandbox::imports::Store;
+use crate::sandbox::imports::{Store, dropped};
 
 /// `store.bucket`: there is one, with the granted keys.
 struct Bucket;
@@ -189,11 +189,7 @@ fn atomics(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
             Box::new(async move { answer(increment(&mut store, 0, &key, delta).await) })
         },
     )?;
-    atomics.resource("cas", ResourceType::host::<Cas>(), |mut store, rep| {
-        let cas = Resource::<Cas>::new_own(rep);
-        store.data_mut().table.delete(cas)?;
-        Ok(())
-    })?;
+    atomics.resource("cas", ResourceType::host::<Cas>(), dropped::<Cas>)?;
     atomics.func_wrap_async(
         "[static]cas.new",
         |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
@@ -245,14 +241,7 @@ where
     R: Send + 'static,
     E: Lower + ComponentType + Send + Sync + 'static,
 {
-    interface.resource(
-        resource,
-        ResourceType::host::<R>(),
-        |mut store: Store<'_>, rep| {
-            store.data_mut().table.delete(Resource::<R>::new_own(rep))?;
-            Ok(())
-        },
-    )?;
+    interface.resource(resource, ResourceType::host::<R>(), dropped::<R>)?;
     let method = |name: &str| format!("[method]{resource}.{name}");
     interface.func_wrap_async(
         &method("get"),
