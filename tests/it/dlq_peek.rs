@@ -84,7 +84,7 @@ async fn a_key_of_another_type_is_an_error_and_a_missing_key_is_empty(kind: Kind
     assert!(!scene.exists(dead).await);
     scene.obstruct(dead).await;
     let error = scene.letters().peek(1).await.unwrap_err();
-    assert!(matches!(&error, Error::NoStream { key } if key == dead));
+    assert!(matches!(&error, Error::NoStream(key) if key == dead));
     let text = format!("`{dead}` is neither a stream nor a list");
     assert!(error.to_string().contains(&text), "{error}");
 }

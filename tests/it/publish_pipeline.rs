@@ -145,10 +145,7 @@ async fn lists_accept_each_codec_and_keep_the_order() {
     publisher.publish(&Outgoing::new("as it is")).await.unwrap();
     assert_eq!(redis.text("RPOP raw").await, "as it is");
     let refused = publisher.publish(&odd()).await.unwrap_err();
-    assert!(matches!(
-        refused,
-        Error::Message(list::Error::Headers { count: 3 })
-    ));
+    assert!(matches!(refused, Error::Message(list::Error::Headers(3))));
     assert_eq!(redis.number("EXISTS raw").await, 0);
 }
 

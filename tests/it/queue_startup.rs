@@ -95,7 +95,7 @@ async fn a_good_server_passes_with_its_warnings() {
         let url = format!("{}{more}", scene.url());
         let warnings = check(&connector(&url), &options()).await.unwrap();
         let policy = "allkeys-lru".to_owned();
-        assert_eq!(warnings, [StartWarning::Evicts { policy }]);
+        assert_eq!(warnings, [StartWarning::Evicts(policy)]);
     }
     // The check created nothing.
     assert_eq!(scene.keys().await, 0);

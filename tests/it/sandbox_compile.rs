@@ -298,24 +298,16 @@ fn the_compiler_command_refuses_other_callers() {
     assert!(ended.stderr.contains("the parent has ended"), "{ended:?}");
 }
 
-/// What the kernel lets a compiler do, as it reports itself; and the note before the report.
+/// What the kernel lets a compiler do, as it reports itself; and why it keeps its rights.
 fn probed() -> (Option<String>, Vec<String>) {
     let job = format!(
         r#"{{"task":"probe","parent":{},"cpu_seconds":10}}"#,
         std::process::id()
     );
     let ended = fed(["compile-component"], format!("{job}\n").as_bytes()).ok();
-    let mut parts = ended.stdout.as_str();
-    let mut part = |tag| {
-        let rest = parts.strip_prefix(tag)?;
-        let (length, rest) = rest.split_at(8);
-        let length = u64::from_be_bytes(length.as_bytes().try_into().unwrap());
-        let (text, rest) = rest.split_at(length as usize);
-        parts = rest;
-        Some(text.to_owned())
-    };
-    let note = part("u");
-    let report = part("v").expect("a report");
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let note = answer["unconfined"].as_str().map(str::to_owned);
+    let report = answer["answer"]["report"].as_str().expect("a report");
     (note, report.lines().map(str::to_owned).collect())
 }
 

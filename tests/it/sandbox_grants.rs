@@ -16,7 +16,7 @@ fn granted(values: &[(&str, &str)]) -> Settings {
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     Settings {
         grants: Grants {
-            config: Some(Values::new(values.collect::<BTreeMap<_, _>>())),
+            config: Some(Values::from(values.collect::<BTreeMap<_, _>>())),
             ..Grants::default()
         },
         ..Settings::default()

@@ -38,7 +38,7 @@ pub(crate) fn settings() -> Settings {
             ..Limits::default()
         },
         grants: Grants {
-            config: Some(Values::new(BTreeMap::from(values))),
+            config: Some(Values::from(BTreeMap::from(values))),
             publish: Some(Outlets::new(BTreeMap::from(outlets))),
             key_value: Some(KeyRules {
                 prefix: "{orders}:kv:".into(),

@@ -219,7 +219,7 @@ impl Value for Values {
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         // The error of the parser could repeat a value.
-        serde_json::from_str(text).map(Self::new).map_err(|_| {
+        serde_json::from_str(text).map_err(|_| {
             Invalid::new("is not a JSON object of strings")
                 .hint("in a file, write a table: `[grant.config]`")
         })

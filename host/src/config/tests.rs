@@ -647,7 +647,7 @@ fn secrets_are_never_shown() {
         let Server::At(target) = &config.redis.server else {
             panic!("a server is named");
         };
-        assert_eq!(target.has_url_password(), file == by_url);
+        assert_eq!(target.url_password.is_some(), file == by_url);
         assert!(
             !format!("{shown} {config:?}").contains("hunter2"),
             "{shown} {config:?}"

@@ -68,9 +68,9 @@ impl Groups {
     /// The causes of these entries of the queue with this key, in any order.
     pub fn of<'e>(entries: impl IntoIterator<Item = &'e Entry>, key: &str) -> Self {
         let mut counted = Counted::default();
-        for entry in entries {
-            counted.add(entry, key);
-        }
+        entries
+            .into_iter()
+            .for_each(|entry| counted.add(entry, key));
         counted.groups()
     }
 }

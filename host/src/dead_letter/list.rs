@@ -18,7 +18,7 @@ use crate::wire::list::{self, Codec};
 use crate::wire::{envelope, frame, keys};
 
 /// How many entries are read at first, and at most at once.
-const PAGE_FIRST: usize = 16;
+pub(super) const PAGE_FIRST: usize = 16;
 const PAGE_MAX: usize = 256;
 /// After how many bytes a page ends.
 const PAGE_BYTES: usize = 4 << 20;
@@ -32,10 +32,15 @@ const ID_BYTES: usize = 16;
 /// The id of an entry: equal values share it.
 pub(super) fn id_of(value: &[u8]) -> String {
     let digest = Sha256::digest(value);
-    digest[..ID_BYTES]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let bytes = digest[..ID_BYTES].iter();
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// How many entries to read at once: more where the last ones were small.
+pub(super) fn page_after(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
+    let count = sizes.len().max(1);
+    let average = (sizes.sum::<usize>() / count).max(1);
+    (PAGE_BYTES / average).clamp(1, PAGE_MAX)
 }
 
 /// Headers, payload, and the codec for a copy of this value. A value that is neither a frame nor the
@@ -170,7 +175,7 @@ impl Walk {
             }
             self.is_over |= values.is_empty();
             self.unseen = self.unseen.saturating_sub(values.len() as u64);
-            self.adapt(&values);
+            self.page = page_after(values.iter().map(Bytes::len));
             self.place += values.len() as u64;
             known.extend(values.iter().cloned());
             self.known = known;
@@ -185,13 +190,6 @@ impl Walk {
         let is_known = |value| self.known.contains(value);
         let last = page.values.iter().rposition(is_known);
         Ok(last.map_or(0, |last| from + last as u64 + 1))
-    }
-
-    /// Read more at once where entries are small.
-    fn adapt(&mut self, values: &[Bytes]) {
-        let bytes: usize = values.iter().map(Bytes::len).sum();
-        let average = (bytes / values.len().max(1)).max(1);
-        self.page = (PAGE_BYTES / average).clamp(1, PAGE_MAX);
     }
 }
 
@@ -217,6 +215,6 @@ impl Page {
                 left: u64::try_from(reply::integer(script.name(), &left)?).ok(),
             })
         };
-        page().map_err(|error| letters.failed(error))
+        letters.checked(page())
     }
 }

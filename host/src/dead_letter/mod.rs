@@ -86,20 +86,14 @@ const DELETED_PER_PIPELINE: usize = 256;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The key holds something else.
-    #[error("`{key}` is neither a stream nor a list: name the key of a dead-letter queue")]
-    NoStream {
-        /// The key.
-        key: String,
-    },
-    /// An id has the wrong form.
+    /// This key holds something else.
+    #[error("`{0}` is neither a stream nor a list: name the key of a dead-letter queue")]
+    NoStream(String),
+    /// This text is no id.
     #[error(
-        "`{id}` is not an id of an entry: in a stream they look like 1700000000000-0, and `hostler dlq peek` shows them"
+        "`{0}` is not an id of an entry: in a stream they look like 1700000000000-0, and `hostler dlq peek` shows them"
     )]
-    NoId {
-        /// The text.
-        id: String,
-    },
+    NoId(String),
     /// The key is not that of a dead-letter queue, as far as it can be known.
     #[error("`{key}` is a queue that is served: {by}")]
     Served {
@@ -116,7 +110,7 @@ pub enum Error {
     Redis(RedisError),
 }
 
-/// The dead-letter queue of a stream or of a list.
+/// The dead-letter queue of a stream or of a list. A method that only looks at it changes nothing, also if it fails.
 #[derive(Debug)]
 pub struct DeadLetters {
     link: Link,
@@ -174,9 +168,6 @@ impl DeadLetters {
     }
 
     /// Who serves it as a queue, for people, as far as that can be known.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn served_by(&self) -> Result<Option<String>, Error> {
         served::by_whom(self).await
     }
@@ -208,26 +199,17 @@ impl DeadLetters {
 
     /// Count the whole queue by reason, as it is now, and read the `limit` newest entries. A key
     /// that does not exist is an empty queue.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn peek(&self, limit: usize) -> Result<Peek, Error> {
         self.peek_for(&[], limit).await
     }
 
     /// The same of entries with one of these reasons ([`peek::UNKNOWN`]: of those that are no dead
     /// letters). Empty = any.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn peek_for(&self, reasons: &[String], limit: usize) -> Result<Peek, Error> {
         Peek::read(self, reasons, limit).await
     }
 
     /// Count the entries that match `filter` by their causes ([`Entry::signature_in`]), as they are now.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing was changed.
     pub async fn groups(&self, filter: Filter) -> Result<Groups, Error> {
         Groups::read(self, filter).await
     }
@@ -314,14 +296,12 @@ impl DeadLetters {
                 let call = pipeline.cmd(command).arg(&self.key);
                 call.arg(-1).arg(&value[..]);
             }
-            let answers = self.link.pipeline(command, &pipeline).await;
-            for answer in answers.map_err(|error| self.failed(error))? {
-                let count = reply::accepted(command, answer)
-                    .and_then(|count| reply::count(command, &count))
-                    .map_err(|error| self.failed(error))?;
+            for answer in self.checked(self.link.pipeline(command, &pipeline).await)? {
+                let count = reply::accepted(command, answer);
+                let count = count.and_then(|count| reply::count(command, &count));
+                deleted += self.checked(count)?;
                 // An entry that was gone is removed as well.
                 self.note_removed(1);
-                deleted += count;
             }
         }
         Ok(deleted)
@@ -351,30 +331,22 @@ impl DeadLetters {
     }
 
     /// How many entries there are now.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub async fn length(&self) -> Result<u64, Error> {
         let command = match self.kind().await? {
             Kind::Stream => "XLEN",
             Kind::List => "LLEN",
         };
-        let length = self.link.count(command, &self.key).await;
-        length.map_err(|error| self.failed(error))
+        self.checked(self.link.count(command, &self.key).await)
     }
 
     /// Whether there is a key of this name; true if the user may not ask. Redis deletes a list with its
     /// last entry.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub async fn exists(&self) -> Result<bool, Error> {
         Ok(self.redis_type().await?.as_deref() != Some(NO_KEY))
     }
 
     async fn now_ms(&self) -> Result<u64, Error> {
-        let time = server_ms(&self.link).await;
-        time.map_err(|error| self.failed(error))
+        self.checked(server_ms(&self.link).await)
     }
 
     fn note_removed(&self, count: u64) {
@@ -395,11 +367,7 @@ impl DeadLetters {
             None | Some(NO_KEY) => return Ok(Kind::Stream),
             Some("stream") => Kind::Stream,
             Some("list") => Kind::List,
-            Some(_) => {
-                return Err(Error::NoStream {
-                    key: self.key.clone(),
-                });
-            }
+            Some(_) => return Err(Error::NoStream(self.key.clone())),
         };
         Ok(*self.kind.get_or_init(|| kind))
     }
@@ -415,11 +383,16 @@ impl DeadLetters {
         }
     }
 
+    /// The same with an error of this queue.
+    fn checked<T>(&self, answer: Result<T, RedisError>) -> Result<T, Error> {
+        answer.map_err(|error| self.failed(error))
+    }
+
     fn failed(&self, error: RedisError) -> Error {
         match &error {
-            RedisError::Configuration { code, .. } if code == "WRONGTYPE" => Error::NoStream {
-                key: self.key.clone(),
-            },
+            RedisError::Configuration { code, .. } if code == "WRONGTYPE" => {
+                Error::NoStream(self.key.clone())
+            }
             _ => Error::Redis(error),
         }
     }
@@ -445,20 +418,15 @@ impl DeadLetters {
         command.arg(&self.key).arg(from).arg(to);
         command.arg("COUNT").arg(count);
         let read = async {
-            let reply = self.link.call(name, &command).await?;
-            reply::array(name, reply)?
-                .into_iter()
-                .map(|entry| {
-                    let [id, fields] = reply::tuple(name, entry)?;
-                    Ok((reply::text(name, id)?, reply::fields(name, fields)?))
-                })
-                .collect::<Result<Vec<(String, Vec<(Bytes, Bytes)>)>, RedisError>>()
+            let entries = reply::array(name, self.link.call(name, &command).await?)?;
+            let entries = entries.into_iter().map(|entry| {
+                let [id, fields] = reply::tuple(name, entry)?;
+                let (id, fields) = (reply::text(name, id)?, reply::fields(name, fields)?);
+                Ok(Entry::new(id, fields, &self.options))
+            });
+            entries.collect()
         };
-        let entries = read.await.map_err(|error| self.failed(error))?;
-        Ok(entries
-            .into_iter()
-            .map(|(id, fields)| Entry::new(id, fields, &self.options))
-            .collect())
+        self.checked(read.await)
     }
 
     /// At most `count` values of a list from the `first` newest on, newest first.
@@ -467,13 +435,11 @@ impl DeadLetters {
         let mut command = cmd(COMMAND);
         command.arg(&self.key).arg(first).arg(first + count - 1);
         let values = self.link.call(COMMAND, &command).await;
-        let values = values.and_then(|values| reply::values(COMMAND, values));
-        values.map_err(|error| self.failed(error))
+        self.checked(values.and_then(|values| reply::values(COMMAND, values)))
     }
 
     /// Run a script on this queue.
     async fn run(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
-        let answer = script::run(&self.link, script, call).await;
-        answer.map_err(|error| self.failed(error))
+        self.checked(script::run(&self.link, script, call).await)
     }
 }

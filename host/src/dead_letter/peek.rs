@@ -61,16 +61,10 @@ impl Peek {
         // A filter looks at every entry, as far as there are some that match.
         let wanted = usize::try_from(peek.total).unwrap_or(usize::MAX).min(limit);
         while peek.entries.len() < wanted {
-            let room = match reasons.is_empty() {
-                true => wanted - peek.entries.len(),
-                false => PAGE,
-            };
-            let page = letters.newest(&from, PAGE.min(room)).await?;
+            let page = letters.newest(&from, peek.page(wanted, &filter)).await?;
             let Some(oldest) = page.last() else { break };
             from = format!("({}", oldest.id);
-            let matching = page.into_iter().filter(|e| filter.matches(e, &letters.key));
-            peek.entries
-                .extend(matching.take(wanted - peek.entries.len()));
+            peek.add(page.into_iter(), wanted, &filter, letters);
         }
         Ok(peek)
     }
@@ -90,21 +84,37 @@ impl Peek {
         let wanted = usize::try_from(peek.total).unwrap_or(usize::MAX).min(limit);
         let mut seen = 0;
         while peek.entries.len() < wanted {
-            let room = match filter.reasons.is_empty() {
-                true => wanted - peek.entries.len(),
-                false => PAGE,
-            };
-            let page = letters.newest_values(seen, PAGE.min(room)).await?;
+            let page = peek.page(wanted, &filter);
+            let page = letters.newest_values(seen, page).await?;
             if page.is_empty() {
                 break;
             }
             seen += page.len();
             let page = page.into_iter().map(Entry::of_value);
-            let matching = page.filter(|entry| filter.matches(entry, &letters.key));
-            peek.entries
-                .extend(matching.take(wanted - peek.entries.len()));
+            peek.add(page, wanted, &filter, letters);
         }
         Ok(peek)
+    }
+
+    /// How many of the next entries to read.
+    fn page(&self, wanted: usize, filter: &Filter) -> usize {
+        match filter.reasons.is_empty() {
+            true => PAGE.min(wanted - self.entries.len()),
+            false => PAGE,
+        }
+    }
+
+    /// Add those that match, until there are as many as are wanted.
+    fn add(
+        &mut self,
+        page: impl Iterator<Item = Entry>,
+        wanted: usize,
+        filter: &Filter,
+        letters: &DeadLetters,
+    ) {
+        let matching = page.filter(|entry| filter.matches(entry, &letters.key));
+        let room = wanted - self.entries.len();
+        self.entries.extend(matching.take(room));
     }
 
     /// The counts of these reasons that match a filter.
@@ -143,7 +153,7 @@ async fn count(letters: &DeadLetters, last: &str) -> Result<BTreeMap<String, u64
             }
             Ok(seen)
         };
-        let seen = stretch().map_err(|error| letters.failed(error))?;
+        let seen = letters.checked(stretch())?;
         if seen.is_empty() {
             return Ok(by_reason);
         }

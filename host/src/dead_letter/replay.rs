@@ -263,7 +263,7 @@ impl<'a> Replay<'a> {
             self.next = Instant::now() + took / rate.get();
         }
         let answers = script::run_all(&self.letters.link, script, calls).await;
-        let answers = answers.map_err(|error| self.letters.failed(error))?;
+        let answers = self.letters.checked(answers)?;
         let mut failure = None;
         for (one, answer) in scripted.into_iter().zip(answers) {
             let word = reply::accepted(script.name(), answer);

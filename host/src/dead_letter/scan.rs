@@ -6,12 +6,6 @@ use std::time::Duration;
 use super::{DeadLetters, Entry, Error, Kind, groups, list};
 use crate::delivery::millis::millis;
 
-/// How many entries are read at first, and at most at once.
-const PAGE_FIRST: usize = 16;
-const PAGE_MAX: usize = 256;
-/// About how many bytes are read at once, where entries are large.
-const PAGE_BYTES: usize = 4 << 20;
-
 /// A filter for dead letters: each field that is set must match. Entries that are no dead letters match
 /// only if they are named: by `any_entry`, or by [`UNKNOWN`](super::peek::UNKNOWN) as a reason.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -165,7 +159,7 @@ impl Range {
             is_over: newest.is_none(),
             last: newest.map_or_else(String::new, |newest| newest.id),
             ids,
-            page: PAGE_FIRST,
+            page: list::PAGE_FIRST,
         };
         if let Some(cutoff) = cutoff.filter(|cutoff| *cutoff < Entry::time_of(&range.last)) {
             // Without a sequence number the end of a range is the last entry of that time.
@@ -202,18 +196,11 @@ impl Range {
                     true => self.is_over = true,
                     false => self.from = format!("({}", newest.id),
                 }
-                self.adapt(&page);
+                self.page = list::page_after(page.iter().map(Entry::size));
                 page
             }
         };
         Ok(Some(entries))
-    }
-
-    /// Read more at once where entries are small.
-    fn adapt(&mut self, page: &[Entry]) {
-        let bytes: usize = page.iter().map(Entry::size).sum();
-        let average = (bytes / page.len().max(1)).max(1);
-        self.page = (PAGE_BYTES / average).clamp(1, PAGE_MAX);
     }
 }
 
@@ -222,7 +209,7 @@ fn parse(id: &str) -> Result<(u64, u64), Error> {
     let (ms, seq) = id.split_once('-').unwrap_or((id, "0"));
     match (ms.parse(), seq.parse()) {
         (Ok(ms), Ok(seq)) => Ok((ms, seq)),
-        _ => Err(Error::NoId { id: id.to_owned() }),
+        _ => Err(Error::NoId(id.to_owned())),
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn by_whom(letters: &DeadLetters) -> Result<Option<String>, Err
         }
     }
     let answers = letters.link.pipeline(COMMAND, &pipeline).await;
-    let mut answers = answers.map_err(|error| letters.failed(error))?.into_iter();
+    let mut answers = letters.checked(answers)?.into_iter();
     let hosts = values(answers.next());
     let held = match kind {
         Kind::Stream => values(answers.next()).into_iter().find_map(group),
@@ -44,20 +44,15 @@ pub(super) async fn by_whom(letters: &DeadLetters) -> Result<Option<String>, Err
         return Ok(held);
     }
     // The names of hosts that have died stay; their states expire.
-    let hosts = hosts
-        .into_iter()
-        .filter_map(|name| reply::text(COMMAND, name).ok());
-    let hosts: Vec<String> = hosts.collect();
+    let hosts = hosts.into_iter();
+    let hosts: Vec<String> = hosts.flat_map(|name| reply::text(COMMAND, name)).collect();
     let mut exists = Pipeline::new();
     for name in &hosts {
         exists.cmd("EXISTS").arg(keys::host(key, name));
     }
-    let alive = letters.link.pipeline(COMMAND, &exists).await;
-    let alive = alive.map_err(|error| letters.failed(error))?;
-    let mut alive = hosts.iter().zip(alive).filter(|(_, n)| *n == Value::Int(1));
-    Ok(alive
-        .next()
-        .map(|(host, _)| format!("the host `{host}` serves it")))
+    let alive = letters.checked(letters.link.pipeline(COMMAND, &exists).await)?;
+    let alive = hosts.iter().zip(alive).find(|(_, n)| *n == Value::Int(1));
+    Ok(alive.map(|(host, _)| format!("the host `{host}` serves it")))
 }
 
 /// The queues that this list may belong to: itself, and those that keep values under names like its own.

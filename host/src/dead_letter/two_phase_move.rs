@@ -144,8 +144,14 @@ async fn end(
 ) -> Result<String, Error> {
     let mut done = step(letters, Script::MoveDone, one.entry);
     done.arg(owner).arg(&hold.token).arg(entry);
-    let word = script::run(&letters.link, Script::MoveDone, &done).await?;
-    reply::text(Script::MoveDone.name(), word)
+    word(letters, Script::MoveDone, &done).await
+}
+
+async fn word(letters: &DeadLetters, script: Script, call: &Cmd) -> Result<String, Error> {
+    reply::text(
+        script.name(),
+        script::run(&letters.link, script, call).await?,
+    )
 }
 
 /// Let nobody write the copy of this hold anymore. Returns whether it is written.
@@ -153,8 +159,7 @@ async fn void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
     let script = Script::MoveVoid;
     let mut call = script.on(&[&keys::moved(&hold.target, &hold.token)]);
     call.arg(millis(RECORDS_KEPT));
-    let word = script::run(&letters.link, script, &call).await?;
-    Ok(reply::text(script.name(), word)? == "written")
+    Ok(word(letters, script, &call).await? == "written")
 }
 
 /// Whether the copy of this hold is written. If not, nobody writes it anymore, as far as this user may
@@ -211,10 +216,8 @@ async fn write(letters: &DeadLetters, one: &Move<'_>, hold: &Hold) -> Result<(),
         return written.map(drop);
     }
     // No script can write both.
-    if matches!(
-        record_of(letters, hold).await?.as_deref(),
-        Some(WRITTEN | VOID)
-    ) {
+    let found = record_of(letters, hold).await?;
+    if matches!(found.as_deref(), Some(WRITTEN | VOID)) {
         return Ok(());
     }
     // A user that may not write the record leaves no copy either.
@@ -231,10 +234,8 @@ async fn write(letters: &DeadLetters, one: &Move<'_>, hold: &Hold) -> Result<(),
 
 async fn write_record(letters: &DeadLetters, record: &str, text: &str) -> Result<(), Error> {
     let mut set = cmd("SET");
-    set.arg(record)
-        .arg(text)
-        .arg("PX")
-        .arg(millis(RECORDS_KEPT));
+    set.arg(record).arg(text);
+    set.arg("PX").arg(millis(RECORDS_KEPT));
     letters.link.call("SET", &set).await.map(drop)
 }
 

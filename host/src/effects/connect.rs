@@ -1,6 +1,7 @@
 //! Connections of one rule: DNS answers, then the address is checked, and exactly that address is
 //! connected to.
 
+use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -21,7 +22,8 @@ use tower_service::Service;
 
 use super::rules::{HostPattern, Reach, address_of};
 use super::stand_in::{self, Answering};
-use crate::sandbox::Promise;
+use crate::delivery::text::{printable, truncated};
+use crate::sandbox::{HttpError, Promise};
 
 /// The longest time for one of several addresses. The request has its own deadline.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
@@ -44,18 +46,11 @@ pub(super) fn system_resolver() -> Resolver {
 /// The end of the text of a denied address.
 pub(super) const NOT_ALLOWED: &str = "is not an address that the rule allows";
 
-/// Why there is no connection.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum ConnectError {
-    /// The answers of DNS, none of which the rule allows.
-    #[error("{0} {NOT_ALLOWED}")]
-    Denied(IpAddr),
-    #[error("{0}")]
-    Dns(String),
-    #[error("{0}")]
-    Connect(String),
-    #[error("{0}")]
-    Tls(String),
+/// The longest text of an error of the network.
+const DETAIL_MAX: usize = 256;
+
+pub(super) fn bounded(text: &str) -> String {
+    printable(truncated(text, DETAIL_MAX))
 }
 
 /// The addresses of a host that a rule allows.
@@ -64,15 +59,16 @@ pub(super) async fn allowed_addresses(
     pattern: &HostPattern,
     reach: &Reach,
     host: &url::Host<String>,
-) -> Result<Vec<IpAddr>, ConnectError> {
+) -> Result<Vec<IpAddr>, HttpError> {
+    let dns = |text: String| HttpError::Dns(bounded(&text));
     let found = match (reach.address, address_of(host)) {
         (Some(address), _) | (None, Some(address)) => vec![address],
         (None, None) => resolver(host.to_string())
             .await
-            .map_err(|error| ConnectError::Dns(format!("`{host}` cannot be resolved: {error}")))?,
+            .map_err(|error| dns(format!("`{host}` cannot be resolved: {error}")))?,
     };
     let Some(first) = found.first().copied() else {
-        return Err(ConnectError::Dns(format!("`{host}` has no address")));
+        return Err(dns(format!("`{host}` has no address")));
     };
     let mut allowed: Vec<IpAddr> = found
         .into_iter()
@@ -80,7 +76,7 @@ pub(super) async fn allowed_addresses(
         .collect();
     allowed.truncate(ADDRESSES_MAX);
     match allowed.is_empty() {
-        true => Err(ConnectError::Denied(first)),
+        true => Err(HttpError::Denied(format!("{first} {NOT_ALLOWED}"))),
         false => Ok(allowed),
     }
 }
@@ -102,10 +98,10 @@ pub(super) struct Line {
 
 impl Service<Uri> for Connector {
     type Response = Wire;
-    type Error = ConnectError;
-    type Future = Promise<Result<Wire, ConnectError>>;
+    type Error = HttpError;
+    type Future = Promise<Result<Wire, HttpError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -116,10 +112,10 @@ impl Service<Uri> for Connector {
 }
 
 impl Line {
-    async fn connect(&self, uri: &Uri) -> Result<Wire, ConnectError> {
-        let wrong = |what: &str| ConnectError::Connect(format!("{what} is missing"));
+    async fn connect(&self, uri: &Uri) -> Result<Wire, HttpError> {
+        let wrong = |what: &str| HttpError::Connect(format!("{what} is missing"));
         let host = uri.host().ok_or_else(|| wrong("the host"))?;
-        let host = url::Host::parse(host).map_err(|error| ConnectError::Dns(error.to_string()))?;
+        let host = url::Host::parse(host).map_err(|error| HttpError::Dns(error.to_string()))?;
         let default = if self.tls.is_some() { 443 } else { 80 };
         let port = uri.port_u16().unwrap_or(default);
         let permit = Arc::clone(&self.connections)
@@ -137,22 +133,20 @@ impl Line {
         let Some(tls) = &self.tls else {
             return Ok(Wire::new(stream, false, permit));
         };
+        let failed = |error: &dyn Display| HttpError::Tls(bounded(&error.to_string()));
         let name = match address_of(&host) {
             Some(address) => ServerName::from(address),
-            None => ServerName::try_from(host.to_string())
-                .map_err(|error| ConnectError::Tls(error.to_string()))?,
+            None => ServerName::try_from(host.to_string()).map_err(|error| failed(&error))?,
         };
-        let stream = tls
-            .connect(name, stream)
-            .await
-            .map_err(|error| ConnectError::Tls(error.to_string()))?;
+        let stream = tls.connect(name, stream).await;
+        let stream = stream.map_err(|error| failed(&error))?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Wire::new(stream, is_h2, permit))
     }
 }
 
 /// Connect to the first of these addresses that answers.
-async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
+async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, HttpError> {
     let mut problem = String::new();
     for (index, address) in addresses.iter().enumerate() {
         let address = SocketAddr::new(*address, port);
@@ -168,7 +162,7 @@ async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError
             Err(error) => problem = error.to_string(),
         }
     }
-    Err(ConnectError::Connect(problem))
+    Err(HttpError::Connect(bounded(&problem)))
 }
 
 /// A stream of any kind.

@@ -1,9 +1,9 @@
 //! One event for each denial, with the rule that would allow it. A handler that is denied all the time
 //! does not fill the log.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::delivery::text::{printable, truncated};
@@ -51,7 +51,7 @@ impl Denials {
 
     /// How many events were suppressed since the last one; `None` = this one is, too.
     fn admit(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let is_over = |since: Instant| now.duration_since(since) >= Duration::from_secs(1);
         if state.since.is_none_or(is_over) {
             state.since = Some(now);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::TlsConnector;
 
-use super::connect::{ConnectError, Connector, Line, Resolver};
+use super::connect::{Connector, Line, Resolver, bounded};
 use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
 use super::stand_in::Answering;
@@ -42,8 +43,6 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 const RESPONSE_HEADER_MAX: usize = 128 << 10;
 /// The longest idempotency key that is readable. Services accept 255 bytes.
 const KEY_MAX: usize = 200;
-/// The longest text of an error of the network.
-const DETAIL_MAX: usize = 256;
 
 /// Headers that belong to the connection: the host sets them, or nobody.
 const CONNECTION_HEADERS: [&str; 11] = [
@@ -178,7 +177,7 @@ impl Pool {
             end: RequestEnd::Cancelled,
             pool: Arc::clone(&self),
             in_flight: None,
-            using: None,
+            authority: None,
         };
         let deadline = allowed.deadline;
         let exchange = self.exchange(allowed, secrets, &mut tally);
@@ -233,8 +232,9 @@ impl Pool {
             method: &allowed.method,
         };
         added.add(request.headers_mut(), secrets).await?;
-        let (client, using) = self.sit(allowed.target.authority());
-        tally.using = Some(using);
+        let authority = allowed.target.authority();
+        let client = self.sit(&authority);
+        tally.authority = Some(authority);
         let began = Instant::now();
         let response = client.request(request).await;
         let response = response.map_err(|error| of_client(&error))?;
@@ -242,32 +242,28 @@ impl Pool {
         Ok(response)
     }
 
-    /// The connections to a server, and a mark that they are in use.
-    fn sit(self: &Arc<Self>, authority: String) -> (Client<Connector, Body>, Using) {
-        let mut seats = lock(&self.seats);
+    /// The connections to a server. They are in use until the request has ended.
+    fn sit(&self, authority: &str) -> Client<Connector, Body> {
+        let mut seats = self.seats.lock();
         let is_full = self.line.connections.available_permits() == 0;
-        if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(&authority)) {
+        if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(authority)) {
             // Idle connections to another server would keep this one waiting.
             let idle = seats
                 .iter()
-                .filter(|(a, seat)| seat.users == 0 && **a != authority);
+                .filter(|(a, seat)| seat.users == 0 && *a != authority);
             let oldest = idle
                 .min_by_key(|(_, seat)| seat.used)
                 .map(|(a, _)| a.clone());
             oldest.and_then(|oldest| seats.remove(&oldest));
         }
-        let seat = seats.entry(authority.clone()).or_insert_with(|| Seat {
+        let seat = seats.entry(authority.to_owned()).or_insert_with(|| Seat {
             client: self.client(),
             users: 0,
             used: Instant::now(),
         });
         seat.users += 1;
         seat.used = Instant::now();
-        let using = Using {
-            pool: Arc::clone(self),
-            authority,
-        };
-        (seat.client.clone(), using)
+        seat.client.clone()
     }
 
     fn client(&self) -> Client<Connector, Body> {
@@ -282,31 +278,23 @@ impl Pool {
     }
 }
 
-/// A seat in use.
-struct Using {
-    pool: Arc<Pool>,
-    authority: String,
-}
-
-impl Drop for Using {
-    fn drop(&mut self) {
-        if let Some(seat) = lock(&self.pool.seats).get_mut(&self.authority) {
-            seat.users = seat.users.saturating_sub(1);
-        }
-    }
-}
-
 /// One request, counted at its end: when its response is read, or nobody waits for it any more.
 struct Tally {
     end: RequestEnd,
     pool: Arc<Pool>,
     in_flight: Option<OwnedSemaphorePermit>,
-    using: Option<Using>,
+    /// The server whose connections it uses.
+    authority: Option<String>,
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        drop((self.in_flight.take(), self.using.take()));
+        drop(self.in_flight.take());
+        if let Some(authority) = &self.authority
+            && let Some(seat) = self.pool.seats.lock().get_mut(authority)
+        {
+            seat.users = seat.users.saturating_sub(1);
+        }
         self.pool.counts.http[self.pool.index].ended(self.end);
     }
 }
@@ -424,10 +412,7 @@ fn of_client(error: &ClientError) -> HttpError {
     let mut source = error.source();
     let mut detail = error.to_string();
     while let Some(cause) = source {
-        if let Some(error) = cause.downcast_ref::<ConnectError>() {
-            return of_connect(error);
-        }
-        // A body of the guest that broke off.
+        // There is no connection, or a body of the guest broke off.
         if let Some(error) = cause.downcast_ref::<HttpError>() {
             return error.clone();
         }
@@ -439,20 +424,6 @@ fn of_client(error: &ClientError) -> HttpError {
         true => HttpError::Connect(detail),
         false => HttpError::Protocol(detail),
     }
-}
-
-fn of_connect(error: &ConnectError) -> HttpError {
-    let detail = bounded(&error.to_string());
-    match error {
-        ConnectError::Denied(_) => HttpError::Denied(detail),
-        ConnectError::Dns(_) => HttpError::Dns(detail),
-        ConnectError::Connect(_) => HttpError::Connect(detail),
-        ConnectError::Tls(_) => HttpError::Tls(detail),
-    }
-}
-
-fn bounded(text: &str) -> String {
-    printable(truncated(text, DETAIL_MAX))
 }
 
 /// The body of a response, within the size and the time of its rule.
@@ -516,10 +487,6 @@ impl http_body::Body for Bounded {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //! deletes is part of its acknowledgement, and no matter of this file.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::delivery::key_value::{Seen, too_large};
 use crate::redis::connection::{Connector, Link};
@@ -37,19 +38,14 @@ impl Store {
 
     /// Set the values of the keys, for use without a connection to Redis.
     pub(super) fn try_with(&self, values: BTreeMap<String, Bytes>) {
-        *self.trial() = values;
-    }
-
-    fn trial(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
-        // Whole values: a panic elsewhere leaves none half-written.
-        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.trial.lock() = values;
     }
 
     /// The values of these keys, or the first error, for the guest. While Redis is away this waits: its
     /// caller has a deadline.
     pub(super) async fn read(&self, reading: &Reading) -> ReadValues {
         let Some(link) = self.link.get() else {
-            let trial = self.trial();
+            let trial = self.trial.lock();
             let value = |key| match trial.get(key) {
                 Some(value) if value.len() > reading.value_max => Err(too_large(reading.value_max)),
                 value => Ok(value.map(|value| Stored {
@@ -84,7 +80,7 @@ impl Store {
     /// Add to the number of a key. After a lost answer nobody knows whether it happened.
     pub(super) async fn increment(&self, key: &str, delta: i64) -> Result<i64, String> {
         let Some(link) = self.link.get() else {
-            let mut trial = self.trial();
+            let mut trial = self.trial.lock();
             let number = trial.get(key).map_or(Some(0), |value| {
                 str::from_utf8(value).ok()?.parse::<i64>().ok()
             });
@@ -105,7 +101,7 @@ impl Store {
     pub(super) async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String> {
         let Some(link) = self.link.get() else {
             let value = Bytes::copy_from_slice(value);
-            self.trial().insert(key.to_owned(), value);
+            self.trial.lock().insert(key.to_owned(), value);
             return Ok(true);
         };
         let swapped = values::swap(link, key, seen, value).await;
@@ -120,7 +116,7 @@ impl Store {
     /// a call takes a few steps only.
     pub(super) async fn list(&self, prefix: &str, cursor: u64) -> KeyPage {
         let Some(link) = self.link.get() else {
-            let trial = self.trial();
+            let trial = self.trial.lock();
             let found = trial.keys().filter(|key| key.starts_with(prefix));
             return Ok((found.cloned().collect(), None));
         };

@@ -25,14 +25,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use ::http::{Method, Response};
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::delivery::key_value::Seen;
-use crate::effects::connect::{
-    ConnectError, NOT_ALLOWED, Resolver, allowed_addresses, system_resolver,
-};
+use crate::effects::connect::{NOT_ALLOWED, Resolver, allowed_addresses, system_resolver};
 use crate::effects::denials::Denials;
 use crate::effects::http::{Allowed, Pool, headers};
 use crate::effects::key_value::Store;
@@ -42,8 +41,8 @@ use crate::effects::stand_in::Answering;
 use crate::effects::target::{Scheme, Target};
 use crate::redis::connection::Connector;
 use crate::sandbox::{
-    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Promise, Provider,
-    ReadValues, Reading,
+    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Provider, ReadValues,
+    Reading,
 };
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 use crate::tls;
@@ -243,8 +242,8 @@ impl Inner {
         }
         match problem {
             _ if !found.is_empty() => Ok(found),
-            Some(error @ ConnectError::Denied(_)) => Err(denied(
-                &error.to_string(),
+            Some(HttpError::Denied(why)) => Err(denied(
+                &why,
                 &format!("`networks` in the rule for {host}, if the server is meant to be there"),
             )),
             Some(_) => Err(LookupError::Unknown),
@@ -270,6 +269,7 @@ fn suggestion(method: &Method, target: &Target) -> String {
     rule
 }
 
+#[async_trait]
 impl Provider for Effects {
     fn offers(&self) -> Offers {
         Offers {
@@ -303,69 +303,47 @@ impl Provider for Effects {
         ))
     }
 
-    fn send(
+    async fn send(
         &self,
         origin: &Origin,
         ordinal: u32,
         request: HttpRequest,
-    ) -> Promise<Result<Response<Body>, HttpError>> {
-        let (inner, origin) = (Arc::clone(&self.0), origin.clone());
-        Box::pin(async move { inner.send(&origin, ordinal, request).await })
+    ) -> Result<Response<Body>, HttpError> {
+        self.0.send(origin, ordinal, request).await
     }
 
-    fn secret(&self, origin: &Origin, name: &str) -> Promise<Result<String, String>> {
-        let (inner, origin, name) = (Arc::clone(&self.0), origin.clone(), name.to_owned());
-        Box::pin(async move {
-            let value = inner.secrets.exposed(&name).await;
-            value
-                .map(|value| value.reveal().to_owned())
-                .map_err(|error| {
-                    let why = error.to_string();
-                    let rule = "`expose = true` in `[grant.secret]`";
-                    inner.denials.log(&origin, "a secret", &why, rule);
-                    why
-                })
-        })
+    async fn secret(&self, origin: &Origin, name: &str) -> Result<String, String> {
+        let value = self.0.secrets.exposed(name).await;
+        value
+            .map(|value| value.reveal().to_owned())
+            .map_err(|error| {
+                let why = error.to_string();
+                let rule = "`expose = true` in `[grant.secret]`";
+                self.0.denials.log(origin, "a secret", &why, rule);
+                why
+            })
     }
 
-    fn resolve(
-        &self,
-        origin: &Origin,
-        name: &str,
-    ) -> Promise<Result<Vec<SocketAddr>, LookupError>> {
-        let (inner, origin, name) = (Arc::clone(&self.0), origin.clone(), name.to_owned());
-        Box::pin(async move {
-            let deadline = origin.deadline.into();
-            let resolving = inner.resolve(&origin, &name);
-            let found = tokio::time::timeout_at(deadline, resolving).await;
-            found.unwrap_or(Err(LookupError::Timeout))
-        })
+    async fn resolve(&self, origin: &Origin, name: &str) -> Result<Vec<SocketAddr>, LookupError> {
+        let resolving = self.0.resolve(origin, name);
+        let found = tokio::time::timeout_at(origin.deadline.into(), resolving).await;
+        found.unwrap_or(Err(LookupError::Timeout))
     }
 
-    fn read(&self, _origin: &Origin, reading: Reading) -> Promise<ReadValues> {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.store.read(&reading).await })
+    async fn read(&self, reading: Reading) -> ReadValues {
+        self.0.store.read(&reading).await
     }
 
-    fn increment(&self, _origin: &Origin, key: String, delta: i64) -> Promise<Result<i64, String>> {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.store.increment(&key, delta).await })
+    async fn increment(&self, key: &str, delta: i64) -> Result<i64, String> {
+        self.0.store.increment(key, delta).await
     }
 
-    fn swap(
-        &self,
-        _origin: &Origin,
-        key: String,
-        seen: Seen,
-        value: Bytes,
-    ) -> Promise<Result<bool, String>> {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.store.swap(&key, &seen, &value).await })
+    async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String> {
+        self.0.store.swap(key, seen, value).await
     }
 
-    fn list(&self, _origin: &Origin, prefix: String, cursor: u64) -> Promise<KeyPage> {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.store.list(&prefix, cursor).await })
+    async fn list(&self, prefix: &str, cursor: u64) -> KeyPage {
+        self.0.store.list(prefix, cursor).await
     }
 
     fn may_connect(&self, address: SocketAddr) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -27,21 +27,9 @@ pub(super) struct Secrets(BTreeMap<String, Entry>);
 
 #[derive(Debug)]
 struct Entry {
-    expose: bool,
-    source: Source,
-}
-
-#[derive(Debug)]
-enum Source {
-    File {
-        path: PathBuf,
-        /// The last value, and when it was read.
-        last: Mutex<Option<(Instant, Secret)>>,
-    },
-    Variable {
-        name: String,
-        value: Option<Secret>,
-    },
+    rule: SecretRule,
+    /// The last value of a file, and when it was read.
+    last: Mutex<Option<(Instant, Secret)>>,
 }
 
 /// Why a secret cannot be used. The texts are for a guest: they name no path.
@@ -55,43 +43,31 @@ pub(super) enum SecretError {
 
 impl Secrets {
     pub(super) fn new(rules: &[SecretRule]) -> Self {
-        let entry = |rule: &SecretRule| {
-            let source = match &rule.source {
-                SecretSource::File(path) => Source::File {
-                    path: path.clone(),
-                    last: Mutex::default(),
-                },
-                SecretSource::Variable(name, value) => Source::Variable {
-                    name: name.clone(),
-                    value: value.clone(),
-                },
-            };
-            let entry = Entry {
-                expose: rule.expose,
-                source,
-            };
-            (rule.name.clone(), entry)
+        let entry = |rule: &SecretRule| Entry {
+            rule: rule.clone(),
+            last: Mutex::default(),
         };
-        Self(rules.iter().map(entry).collect())
+        let entries = rules.iter().map(|rule| (rule.name.clone(), entry(rule)));
+        Self(entries.collect())
     }
 
     /// Whether guests may read one.
     pub(super) fn exposes(&self) -> bool {
-        self.0.values().any(|entry| entry.expose)
+        self.0.values().any(|entry| entry.rule.expose)
     }
 
     /// The problems of all secrets.
     pub(super) fn check(&self) -> Vec<String> {
-        let problem = |(name, entry): (&String, &Entry)| match &entry.source {
-            Source::File { path, .. } => {
+        let problem = |(name, entry): (&String, &Entry)| match &entry.rule.source {
+            SecretSource::File(path) => {
                 let error = load(path).err()?;
                 Some(format!(
                     "the secret `{name}`: cannot read {}: {error}",
                     path.display()
                 ))
             }
-            Source::Variable { value: Some(_), .. } => None,
-            Source::Variable { name: variable, .. } => Some(format!(
+            SecretSource::Variable(_, Some(_)) => None,
+            SecretSource::Variable(variable, None) => Some(format!(
                 "the secret `{name}`: the variable {variable} is not set"
             )),
         };
@@ -101,7 +77,7 @@ impl Secrets {
     /// The value that a guest may read.
     pub(super) async fn exposed(&self, name: &str) -> Result<Secret, SecretError> {
         match self.0.get(name) {
-            Some(entry) if entry.expose => entry.source.read(name).await,
+            Some(entry) if entry.rule.expose => entry.read().await,
             _ => Err(SecretError::NotGranted(shown(name))),
         }
     }
@@ -109,7 +85,7 @@ impl Secrets {
     /// The value, for the host.
     pub(super) async fn get(&self, name: &str) -> Result<Secret, SecretError> {
         match self.0.get(name) {
-            Some(entry) => entry.source.read(name).await,
+            Some(entry) => entry.read().await,
             None => Err(SecretError::NotGranted(shown(name))),
         }
     }
@@ -120,15 +96,16 @@ fn shown(name: &str) -> String {
     crate::delivery::text::printable(crate::delivery::text::truncated(name, 64))
 }
 
-impl Source {
-    async fn read(&self, name: &str) -> Result<Secret, SecretError> {
-        let unreadable = || SecretError::Unreadable(name.to_owned());
-        let (path, last) = match self {
-            Self::Variable { value, .. } => return value.clone().ok_or_else(unreadable),
-            Self::File { path, last } => (path, last),
+impl Entry {
+    async fn read(&self) -> Result<Secret, SecretError> {
+        let name = &self.rule.name;
+        let unreadable = || SecretError::Unreadable(name.clone());
+        let path = match &self.rule.source {
+            SecretSource::Variable(_, value) => return value.clone().ok_or_else(unreadable),
+            SecretSource::File(path) => path,
         };
         // One reader at a time: the others then find its value.
-        let mut last = last.lock().await;
+        let mut last = self.last.lock().await;
         if let Some((at, value)) = &*last
             && at.elapsed() < FRESH
         {

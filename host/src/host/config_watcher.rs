@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, error, info, warn};
@@ -138,21 +139,11 @@ impl ConfigWatcher {
         let mut ticks = interval(READ_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let file_changed = async {
-                match &mut file {
-                    Some(file) => file.changed().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let asked = async {
-                match &mut reloads {
-                    Some(reloads) => reloads.next().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let file_changed = OptionFuture::from(file.as_mut().map(FileWatch::changed));
+            let asked = OptionFuture::from(reloads.as_mut().map(ReloadSignals::next));
             let is_new = tokio::select! {
-                change = file_changed => self.take_file(change),
-                () = asked => {
+                Some(change) = file_changed => self.take_file(change),
+                Some(()) = asked => {
                     info!("SIGHUP: reading the configuration file again");
                     // What is wrong with it is said again.
                     self.refusal = None;

@@ -8,15 +8,13 @@ use tracing::debug;
 use crate::config::Config;
 use crate::redis::Class;
 use crate::redis::connection::Link;
-use crate::registry::{self, Listed};
+use crate::registry::{self, DEAD_LETTER, Listed};
 use crate::telemetry::status::Status;
 
 /// How often a host says that it serves its queue.
 const LIST_EVERY: Duration = Duration::from_secs(15);
 /// How many times it leaves that out when Redis has refused it.
 const REFUSED_PAUSE: u32 = 40;
-/// The live rule that says where dead letters go.
-const DEAD_LETTER: &str = "dead_letter.key";
 
 /// List the queue of this configuration again and again, for as long as the threads of attempts run.
 pub(super) fn keep_listed(

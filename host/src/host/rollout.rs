@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::config::Config;
 use crate::file_watch::FileWatch;
-use crate::host::{Error, component};
+use crate::host::{Error, ReloadSignals, component};
 use crate::redis::connection::Connector;
 use crate::rollout::follower::{Counted, Follower, HostSeen, publish_host, record_verdicts};
 use crate::rollout::handler_file::watch_file;
@@ -90,10 +89,10 @@ impl Rollout {
         drop(loaded);
         attempts.spawn(swapper.run(inbox));
         attempts.spawn(watch_file(file, requests, reloads));
-        let mut hangups =
-            signal(SignalKind::hangup()).map_err(Error::system("cannot wait for signals"))?;
+        let mut hangups = ReloadSignals::listen()?;
         tokio::spawn(async move {
-            while hangups.recv().await.is_some() {
+            loop {
+                hangups.next().await;
                 // If the channel is full, the reload that waits there serves this signal as well.
                 let _waiting = reload.try_send(Reload::Trial).is_err();
             }
@@ -119,17 +118,8 @@ impl Rollout {
             consumer: consumer.to_owned(),
             group: config.queue.group().map(str::to_owned),
             hostler: env!("CARGO_PKG_VERSION").to_owned(),
-            at_ms: 0,
             accepts_deploys: config.swap.accept_deploys,
-            paused: config.paused,
-            attempts_per_second: None,
-            in_flight: 0,
-            run_ms: None,
-            run_p99_ms: None,
-            not_ready: Vec::new(),
-            rules: Vec::new(),
-            rules_refused: None,
-            handler: VersionsSeen::default(),
+            ..HostSeen::default()
         };
         let store = Arc::clone(&self.store);
         if config.swap.accept_deploys {

@@ -71,11 +71,8 @@ pub enum Error {
         len: usize,
     },
     /// The server could not be started.
-    #[error("the embedded redis does not start: {source}")]
-    Spawn {
-        /// Why.
-        source: io::Error,
-    },
+    #[error("the embedded redis does not start: {0}")]
+    Spawn(#[source] io::Error),
     /// The server ended before it answered.
     #[error("the embedded redis ended at once ({status}); its log {} ends with: {log}", path.display())]
     Ended {
@@ -202,9 +199,7 @@ impl Embedded {
                 Health::Absent => self.spawn(programs)?,
             }
             if let Some(supervisor) = &mut self.supervisor
-                && let Some(status) = supervisor
-                    .try_wait()
-                    .map_err(|source| Error::Spawn { source })?
+                && let Some(status) = supervisor.try_wait().map_err(Error::Spawn)?
             {
                 return Err(Error::Ended {
                     status,
@@ -232,14 +227,8 @@ impl Embedded {
             .arg("hostler-embedded-redis")
             .args([&place.alive, &place.watch])
             .arg(&programs.server)
-            .args([
-                "--port",
-                "0",
-                "--daemonize",
-                "no",
-                "--unixsocketperm",
-                "700",
-            ])
+            .args(["--port", "0", "--daemonize", "no"])
+            .args(["--unixsocketperm", "700"])
             .args(["--appendonly", "yes", "--save", ""])
             .args(["--maxmemory-policy", "noeviction"])
             .arg("--unixsocket")
@@ -254,7 +243,7 @@ impl Embedded {
             .stderr(place.append_to_log()?)
             .process_group(0)
             .spawn()
-            .map_err(|source| Error::Spawn { source })?;
+            .map_err(Error::Spawn)?;
         self.supervisor = Some(supervisor);
         Ok(())
     }

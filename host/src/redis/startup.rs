@@ -74,17 +74,11 @@ pub enum StartError {
         owner: String,
     },
     /// On a cluster: the queue's other keys could not be in its slot.
-    #[error("the key `{key}` has an empty or broken hash tag, which a cluster cannot use")]
-    BrokenTag {
-        /// The key.
-        key: String,
-    },
-    /// A server without sharded channels.
-    #[error("redis does not know {command}")]
-    Unknown {
-        /// The command.
-        command: &'static str,
-    },
+    #[error("the key `{0}` has an empty or broken hash tag, which a cluster cannot use")]
+    BrokenTag(String),
+    /// A server without sharded channels: it does not know this command.
+    #[error("redis does not know {0}")]
+    Unknown(&'static str),
     /// The user may not do what serving needs.
     #[error("the redis user `{user}` lacks rights")]
     MissingRights {
@@ -119,8 +113,8 @@ impl StartError {
                     "give each queue a key of its own; if nobody serves `{owner}` any more, delete `{key}`"
                 ));
             }
-            Self::BrokenTag { .. } => "name another key, or put a part of it in braces",
-            Self::Unknown { .. } => "serve a plain channel, or a server that has sharded channels",
+            Self::BrokenTag(_) => "name another key, or put a part of it in braces",
+            Self::Unknown(_) => "serve a plain channel, or a server that has sharded channels",
             Self::MissingRights { user, rules } => {
                 let rules = rules.join(" ");
                 return Some(format!("grant them with `ACL SETUSER {user} {rules}`"));
@@ -142,7 +136,7 @@ impl StartError {
                     found: "value of another type".to_owned(),
                 },
                 "WRONGPASS" | "NOAUTH" => Self::Login(error),
-                "ERR" if is_unknown(&error) => Self::Unknown { command },
+                "ERR" if is_unknown(&error) => Self::Unknown(command),
                 _ if matches!(command, "AUTH" | "SELECT") => Self::Login(error),
                 _ => Self::Refused(error),
             },
@@ -163,11 +157,8 @@ fn is_unknown(error: &Error) -> bool {
 /// A warning at the start.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StartWarning {
-    /// Redis may evict keys, and messages with them.
-    Evicts {
-        /// Its `maxmemory-policy`.
-        policy: String,
-    },
+    /// Redis may evict keys, and messages with them: its `maxmemory-policy`.
+    Evicts(String),
     /// The append-only file is off.
     NoAppendOnlyFile,
 }
@@ -175,7 +166,7 @@ pub enum StartWarning {
 impl fmt::Display for StartWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Evicts { policy } => write!(
+            Self::Evicts(policy) => write!(
                 f,
                 "redis has maxmemory-policy {policy}: when memory is short it deletes messages; \
                  set it to noeviction"
@@ -228,12 +219,11 @@ pub(crate) async fn check_all(
     requirements: impl Fn(bool) -> (Vec<Key>, Vec<Need>),
 ) -> Result<Vec<StartWarning>, StartError> {
     let (keys, _) = requirements(false);
-    let link = connector.link("check");
+    let mut link = connector.link("check");
     // What the node says that serves the queue.
-    let link = match keys.first() {
-        Some(key) => link.of(&key.name),
-        None => link,
-    };
+    if let Some(key) = keys.first() {
+        link = link.of(&key.name);
+    }
     let info = match link.reach().await {
         Ok(()) => Server::ask(&link).await,
         Err(error) => Err(error),
@@ -260,9 +250,7 @@ pub(crate) async fn check_all(
     if link.is_cluster()
         && let Some(key) = keys.iter().find(is_broken)
     {
-        return Err(StartError::BrokenTag {
-            key: key.name.clone(),
-        });
+        return Err(StartError::BrokenTag(key.name.clone()));
     }
     if let Some((user, rules)) = rights::lacking(&link, &needs).await.map_err(failed)?
         && !rules.is_empty()
@@ -272,10 +260,7 @@ pub(crate) async fn check_all(
     for key in &keys {
         is_of_type(&link, key).await?;
     }
-    Ok(match own {
-        Some(_) => info.warnings(),
-        None => Vec::new(),
-    })
+    Ok(own.map(|_| info.warnings()).unwrap_or_default())
 }
 
 /// `INFO` is forbidden: name that right and the others that are missing.
@@ -324,11 +309,8 @@ impl Server {
             Err(error) => return Err(error),
         };
         let lines = text.lines().filter_map(|line| line.split_once(':'));
-        Ok(Some(Self(
-            lines
-                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-                .collect(),
-        )))
+        let values = lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+        Ok(Some(Self(values.collect())))
     }
 
     fn is_cluster(&self) -> bool {
@@ -349,10 +331,8 @@ impl Server {
         let target = connector.target().address();
         // Valkey names the Redis that it is compatible with: 7.2.4.
         let version = self.get("redis_version");
-        let major = version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse().ok());
+        let major = version.split('.').next();
+        let major = major.and_then(|major| major.parse().ok());
         if major.is_none_or(|major: u32| major < 7) {
             return Err(StartError::TooOld {
                 target,
@@ -369,9 +349,7 @@ impl Server {
             });
         }
         if derives && self.is_cluster() && !keys::can_share_slot(key) {
-            return Err(StartError::BrokenTag {
-                key: key.to_owned(),
-            });
+            return Err(StartError::BrokenTag(key.to_owned()));
         }
         Ok(())
     }
@@ -380,9 +358,7 @@ impl Server {
         let mut warnings = Vec::new();
         let policy = self.get("maxmemory_policy");
         if !matches!(policy, "" | "noeviction") {
-            warnings.push(StartWarning::Evicts {
-                policy: policy.to_owned(),
-            });
+            warnings.push(StartWarning::Evicts(policy.to_owned()));
         }
         if self.get("aof_enabled") == "0" {
             warnings.push(StartWarning::NoAppendOnlyFile);

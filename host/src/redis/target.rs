@@ -106,12 +106,9 @@ pub enum TargetError {
          (rediss for TLS)"
     )]
     Url,
-    /// It is a URL, but a part of it is wrong.
-    #[error("the redis url has a wrong part: {detail}")]
-    Part {
-        /// Which one.
-        detail: String,
-    },
+    /// It is a URL, but this part of it is wrong.
+    #[error("the redis url has a wrong part: {0}")]
+    Part(String),
     /// An unknown query parameter.
     #[error("the redis url has an unknown parameter `{name}`: known are {known}")]
     Parameter {
@@ -128,6 +125,7 @@ pub enum TargetError {
     NoSentinels,
 }
 
+const FRAGMENT: &str = "a fragment (#...) is not supported; certificates are always checked";
 const TCP_PARAMETERS: &[&str] = &["protocol"];
 const UNIX_PARAMETERS: &[&str] = &["db", "user", "pass", "protocol"];
 
@@ -175,9 +173,7 @@ impl Target {
     fn parse_one(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
         let parsed = redis::parse_redis_url(url).ok_or(TargetError::Url)?;
         if parsed.fragment().is_some() {
-            return Err(part(
-                "a fragment (#...) is not supported; certificates are always checked",
-            ));
+            return Err(part(FRAGMENT));
         }
         let unix = parsed.scheme().ends_with("unix");
         let (allowed, known) = if unix {
@@ -193,12 +189,10 @@ impl Target {
                 });
             }
         }
-        let info = parsed
-            .into_connection_info()
-            .map_err(|error| TargetError::Part {
-                // The category only: the detail may repeat what was given.
-                detail: error.category().to_owned() + error_text(&error).map_or("", |text| text),
-            })?;
+        let info = parsed.into_connection_info().map_err(|error| {
+            // The category only: the detail may repeat what was given.
+            part(&(error.category().to_owned() + error_text(&error).unwrap_or_default()))
+        })?;
         let redis = info.redis_settings();
         Ok(Self {
             servers: Servers::One(info.addr().clone()),
@@ -260,23 +254,16 @@ impl Target {
         matches!(first, Some(ConnectionAddr::TcpTls { .. }))
     }
 
-    /// Whether the URL itself holds a password (worth a warning if it came by argv).
-    pub fn has_url_password(&self) -> bool {
-        self.url_password.is_some()
-    }
-
     /// The password; a file is read again at every connect, so that it can be changed.
     pub(super) fn password(&self) -> Result<Option<Secret>, Error> {
         match &self.password {
             PasswordSource::Url => Ok(self.url_password.clone()),
             PasswordSource::Given(secret) => Ok(Some(secret.clone())),
             PasswordSource::File(path) => {
-                let bytes = read("password file", path)?;
-                let text = String::from_utf8(bytes).map_err(|_| Error::File {
-                    what: "password file",
-                    path: path.display().to_string(),
-                    detail: "it is not UTF-8".to_owned(),
-                })?;
+                const WHAT: &str = "password file";
+                let bytes = read(WHAT, path)?;
+                let text = String::from_utf8(bytes);
+                let text = text.map_err(|_| unusable(WHAT, path, &"it is not UTF-8"))?;
                 Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))))
             }
         }
@@ -340,9 +327,7 @@ fn all_shown(addresses: &[ConnectionAddr]) -> String {
 }
 
 fn part(detail: &str) -> TargetError {
-    TargetError::Part {
-        detail: detail.to_owned(),
-    }
+    TargetError::Part(detail.to_owned())
 }
 
 /// The most servers that a URL names.
@@ -376,9 +361,7 @@ impl<'a> Several<'a> {
             Some(_) => return Err(TargetError::Url),
         };
         if rest.contains('#') {
-            return Err(part(
-                "a fragment (#...) is not supported; certificates are always checked",
-            ));
+            return Err(part(FRAGMENT));
         }
         let at = rest.find('?').unwrap_or(rest.len());
         let (rest, query) = rest.split_at(at);
@@ -451,10 +434,8 @@ impl<'a> Several<'a> {
 
 /// Whether a port follows the name of a server; an IPv6 address has colons in brackets.
 fn has_port(server: &str) -> bool {
-    server
-        .rsplit(']')
-        .next()
-        .is_some_and(|end| end.contains(':'))
+    let end = server.rsplit(']').next();
+    end.is_some_and(|end| end.contains(':'))
 }
 
 /// `unix://` and the path, percent-encoded where a URL needs it.
@@ -493,11 +474,7 @@ fn unusable(what: &'static str, path: &Path, error: &impl fmt::Display) -> Error
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::File {
-        what,
-        path: path.display().to_string(),
-        detail: error.to_string(),
-    })
+    std::fs::read(path).map_err(|error| unusable(what, path, &error))
 }
 
 /// The library's text about a wrong part, if it is constant.
@@ -559,7 +536,7 @@ mod tests {
         let unix = parse("unix:///run/redis.sock?db=2&pass=s3cret").unwrap();
         assert_eq!(unix.address(), "unix:/run/redis.sock");
         assert_eq!(unix.database, 2);
-        assert!(unix.has_url_password());
+        assert!(unix.url_password.is_some());
         assert_eq!(
             parse("redis+unix:///run/redis.sock").unwrap().to_string(),
             "unix:/run/redis.sock db 0"

@@ -2,9 +2,10 @@
 //! the primary that Sentinels name. This is state only; `connection::discovery` asks the servers.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use redis::ConnectionAddr;
 use tokio::sync::watch;
 
@@ -71,10 +72,6 @@ impl Node {
         if self.left.subscribe().wait_for(|left| *left).await.is_err() {
             std::future::pending::<()>().await;
         }
-    }
-
-    fn leave(&self) {
-        self.left.send_replace(true);
     }
 }
 
@@ -145,13 +142,8 @@ impl Topology {
         Self(Mutex::new(state))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn form(&self) -> Form {
-        self.state().form
+        self.0.lock().form
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -160,7 +152,7 @@ impl Topology {
 
     /// Whom to ask who serves: primaries that nobody suspects, then the others.
     pub(super) fn whom_to_ask(&self) -> Vec<ConnectionAddr> {
-        let state = self.state();
+        let state = self.0.lock();
         let mut all: Vec<ConnectionAddr> = Vec::new();
         if state.form == Form::Cluster {
             let primaries = state.primaries.iter();
@@ -178,7 +170,7 @@ impl Topology {
 
     /// The server of a slot, or any; `None` = ask first.
     pub(super) fn serving(&self, slot: Option<u16>) -> Option<Arc<Node>> {
-        let state = self.state();
+        let state = self.0.lock();
         let node = state.of(slot)?;
         let may_move = state.form != Form::One;
         (!may_move || !node.is_suspect.load(Ordering::Relaxed)).then(|| Arc::clone(node))
@@ -186,12 +178,12 @@ impl Topology {
 
     /// The same, even if it is suspect: nobody knows better.
     pub(super) fn last_known(&self, slot: Option<u16>) -> Option<Arc<Node>> {
-        self.state().of(slot).cloned()
+        self.0.lock().of(slot).cloned()
     }
 
     /// The server of the configuration is a node of a cluster. Returns whether this is new.
     pub(super) fn becomes_cluster(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let is_new = state.form == Form::One;
         if is_new {
             state.form = Form::Cluster;
@@ -202,7 +194,7 @@ impl Topology {
 
     /// The primaries of a cluster, and all its nodes.
     pub(super) fn set_shards(&self, shards: &[Shard], nodes: Vec<ConnectionAddr>) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let before = std::mem::take(&mut state.primaries);
         let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
         for shard in shards.iter().take(NODES_MAX) {
@@ -225,13 +217,8 @@ impl Topology {
 
     /// Ask this node about every slot of which no primary is known, or one that did not answer.
     pub(super) fn assume(&self, address: ConnectionAddr) {
-        let mut state = self.state();
-        let mut known = state.primaries.iter();
-        let place = known.position(|node| node.address == address);
-        let place = place.unwrap_or_else(|| {
-            state.primaries.push(Node::new(address));
-            state.primaries.len() - 1
-        });
+        let mut state = self.0.lock();
+        let place = state.place_of(address);
         let State {
             primaries, slots, ..
         } = &mut *state;
@@ -246,16 +233,8 @@ impl Topology {
 
     /// A node of the cluster says that this one has the slot.
     pub(super) fn learn(&self, slot: u16, address: ConnectionAddr) -> Arc<Node> {
-        let mut state = self.state();
-        let place = state.primaries.iter().position(|n| n.address == address);
-        let place = match place {
-            Some(place) => place,
-            None if state.primaries.len() >= NODES_MAX => 0,
-            None => {
-                state.primaries.push(Node::new(address));
-                state.primaries.len() - 1
-            }
-        };
+        let mut state = self.0.lock();
+        let place = state.place_of(address);
         let node = Arc::clone(&state.primaries[place]);
         if state.slots.is_empty() {
             state.slots = vec![UNKNOWN; usize::from(SLOTS)];
@@ -268,19 +247,16 @@ impl Topology {
 
     /// A node of the cluster that takes over a slot, but does not have it yet.
     pub(super) fn beside(&self, address: ConnectionAddr) -> Arc<Node> {
-        let state = self.state();
+        let state = self.0.lock();
         let known = state.primaries.iter().find(|node| node.address == address);
         known.map_or_else(|| Node::new(address), Arc::clone)
     }
 
     /// The primary that Sentinels name. Returns whether it is another one than before.
     pub(super) fn set_primary(&self, address: ConnectionAddr) -> bool {
-        let mut state = self.state();
-        if state
-            .primaries
-            .first()
-            .is_some_and(|node| node.address == address)
-        {
+        let mut state = self.0.lock();
+        let before = state.primaries.first();
+        if before.is_some_and(|node| node.address == address) {
             return false;
         }
         let before = std::mem::replace(&mut state.primaries, vec![Node::new(address)]);
@@ -290,16 +266,29 @@ impl Topology {
 
     /// Sentinels that another one knows.
     pub(super) fn set_sentinels(&self, sentinels: Vec<ConnectionAddr>) {
-        self.state().set_seeds(sentinels);
+        self.0.lock().set_seeds(sentinels);
     }
 
     /// How many primaries are known.
     pub(super) fn primaries(&self) -> usize {
-        self.state().primaries.len()
+        self.0.lock().primaries.len()
     }
 }
 
 impl State {
+    /// The place of a primary. One that is new is added, unless there are too many.
+    fn place_of(&mut self, address: ConnectionAddr) -> usize {
+        let place = self.primaries.iter().position(|n| n.address == address);
+        match place {
+            Some(place) => place,
+            None if self.primaries.len() >= NODES_MAX => 0,
+            None => {
+                self.primaries.push(Node::new(address));
+                self.primaries.len() - 1
+            }
+        }
+    }
+
     fn of(&self, slot: Option<u16>) -> Option<&Arc<Node>> {
         let place = match slot.filter(|_| !self.slots.is_empty()) {
             Some(slot) => usize::from(*self.slots.get(usize::from(slot))?),
@@ -315,10 +304,9 @@ impl State {
     /// Whoever waits for one that is no primary any more stops.
     fn gone(&self, before: &[Arc<Node>]) {
         let stays = |node: &Arc<Node>| self.primaries.iter().any(|other| Arc::ptr_eq(node, other));
-        before
-            .iter()
-            .filter(|node| !stays(node))
-            .for_each(|node| node.leave());
+        for node in before.iter().filter(|node| !stays(node)) {
+            node.left.send_replace(true);
+        }
     }
 
     fn set_seeds(&mut self, others: Vec<ConnectionAddr>) {

@@ -7,22 +7,24 @@
 //! - [`overview`]: what queues hold, which hosts serve them, and what stops them.
 //! - [`trace`]: what Redis knows of one message.
 //!
-//! No message waits for any of this. Without the right to write the list, a host serves all the same, and the
+//! The functions fail with any error of Redis. No message waits for any of this. Without the right to write the list, a host serves all the same, and the
 //! queue is not listed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
+use crate::delivery::declared::declared;
+use crate::delivery::millis::millis;
 use crate::queue::kind::Place;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
-use crate::wire::keys::QUEUES;
+use crate::wire::keys::{self, QUEUES};
 
 pub mod overview;
 pub mod trace;
@@ -35,6 +37,8 @@ pub const QUEUES_MAX: usize = 10_000;
 const DESCRIPTION_MAX: usize = 8 * 1024;
 
 const COMMAND: &str = "queues";
+/// The live rule that says where dead letters go.
+pub(crate) const DEAD_LETTER: &str = "dead_letter.key";
 
 /// A queue as it is listed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -57,29 +61,20 @@ pub struct Listed {
     pub seen_ms: u64,
 }
 
-/// The kind of a listed queue.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ListedKind {
-    /// A stream, through a consumer group.
-    Stream,
-    /// A reliable list.
-    List,
-    /// A list, at most once.
-    SimpleList,
-    /// A channel, or several.
-    Channel,
-}
-
-impl ListedKind {
-    /// The word for it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Stream => "stream",
-            Self::List => "list",
-            Self::SimpleList => "simple list",
-            Self::Channel => "channel",
-        }
+declared! {
+    /// The kind of a listed queue.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ListedKind (/// The word for it.
+                         label -> &'static str) {
+        /// A stream, through a consumer group.
+        Stream = "stream",
+        /// A reliable list.
+        List = "list",
+        /// A list, at most once.
+        SimpleList = "simple list",
+        /// A channel, or several.
+        Channel = "channel",
     }
 }
 
@@ -126,9 +121,6 @@ impl Listed {
 }
 
 /// List a queue, or say that it is served still.
-///
-/// # Errors
-/// Any error of Redis.
 pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     let description = serde_json::to_string(queue).unwrap_or_default();
     if description.is_empty() || description.len() > DESCRIPTION_MAX {
@@ -136,25 +128,16 @@ pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     }
     let script = Script::Register;
     let mut call = script.on(&[QUEUES]);
-    call.arg(description)
-        .arg(KEPT.as_millis().to_string())
-        .arg(QUEUES_MAX);
+    call.arg(description).arg(millis(KEPT)).arg(QUEUES_MAX);
     script::run(link, script, &call).await.map(drop)
 }
 
 /// The listed queues, by name and group.
-///
-/// # Errors
-/// Any error of Redis.
 pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
-    let mut cmd = Cmd::new();
-    cmd.arg("ZRANGE")
-        .arg(QUEUES)
-        .arg(0)
-        .arg(QUEUES_MAX - 1)
-        .arg("REV")
-        .arg("WITHSCORES");
-    let answer = link.call(COMMAND, &cmd).await?;
+    let mut newest = cmd("ZRANGE");
+    newest.arg(QUEUES).arg(0).arg(QUEUES_MAX - 1);
+    newest.arg("REV").arg("WITHSCORES");
+    let answer = link.call(COMMAND, &newest).await?;
     let mut queues: Vec<Listed> = Vec::new();
     for (description, seen) in reply::scored(COMMAND, answer)? {
         if description.len() > DESCRIPTION_MAX {
@@ -177,9 +160,6 @@ pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
 }
 
 /// The listed queues whose names match a pattern: `*` is any text, `?` any one character.
-///
-/// # Errors
-/// Any error of Redis while it reads the list.
 pub async fn matching(link: &Link, pattern: &str) -> Result<Vec<Listed>, Error> {
     let pattern = WildMatch::new(pattern);
     let mut queues = listed(link).await?;
@@ -188,9 +168,6 @@ pub async fn matching(link: &Link, pattern: &str) -> Result<Vec<Listed>, Error> 
 }
 
 /// The listed queues with this name, one for each group. A queue that is not listed is looked for in Redis.
-///
-/// # Errors
-/// Any error of Redis.
 pub async fn named(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
     let mut found = match listed(link).await {
         Ok(found) => found,
@@ -206,28 +183,26 @@ pub async fn named(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
 
 /// The queues that a key may hold, by its type.
 async fn unlisted(link: &Link, name: &str) -> Result<Vec<Listed>, Error> {
-    let kind = reply::text(
-        COMMAND,
-        link.call(COMMAND, Cmd::new().arg("TYPE").arg(name)).await?,
-    )?;
+    let kind = link.call(COMMAND, cmd("TYPE").arg(name)).await?;
+    let kind = reply::text(COMMAND, kind)?;
     let key: Arc<str> = name.into();
     match kind.as_str() {
         "stream" => {
-            let mut cmd = Cmd::new();
-            cmd.arg("XINFO").arg("GROUPS").arg(name);
-            let groups = reply::array(COMMAND, link.call(COMMAND, &cmd).await?)?;
-            let groups = groups.into_iter().map(|group| {
-                let name = reply::Info::new(COMMAND, group)?.take("name");
-                let group = reply::text(COMMAND, name)?.as_str().into();
-                let key = Arc::clone(&key);
-                Ok(Listed::new(&key.clone(), &Place::Stream { key, group }))
+            let groups = link
+                .call(COMMAND, cmd("XINFO").arg("GROUPS").arg(name))
+                .await?;
+            let groups = reply::array(COMMAND, groups)?.into_iter();
+            let groups = groups.map(|group| {
+                let group = reply::Info::new(COMMAND, group)?.text("name")?;
+                let (group, key) = (group.as_str().into(), Arc::clone(&key));
+                Ok(Listed::new(name, &Place::Stream { key, group }))
             });
             groups.collect()
         }
         _ => {
-            let mut cmd = Cmd::new();
-            cmd.arg("EXISTS").arg(crate::wire::keys::instances(name));
-            let has_instances = link.call(COMMAND, &cmd).await? == Value::Int(1);
+            let mut exists = cmd("EXISTS");
+            exists.arg(keys::instances(name));
+            let has_instances = link.call(COMMAND, &exists).await? == Value::Int(1);
             let place = match (kind.as_str(), has_instances) {
                 (_, true) => Place::List {
                     key,

@@ -5,49 +5,39 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
+use crate::delivery::declared::declared;
 use crate::queue::inspect::{self, Report};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
-use crate::registry::{Listed, matching};
+use crate::registry::{DEAD_LETTER, Listed, matching};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 
 /// How many queues are read at a time.
 const AT_A_TIME: usize = 32;
-/// The live rule that says where dead letters go.
-const DEAD_LETTER: &str = "dead_letter.key";
 
-/// What the hosts of a queue do.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// No host says that it serves the queue.
-    Unserved,
-    /// A host runs no handler until somebody mends it: its breaker is open, or no instance can be made.
-    Stopped,
-    /// A host is not ready for another reason.
-    NotReady,
-    /// The operator has paused the queue.
-    Paused,
-    /// A host has refused or given up a version of the handler; the version before serves.
-    Refused,
-    /// All is well.
-    Serving,
+declared! {
+    /// What the hosts of a queue do.
+    #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum State (/// The word for it.
+                    label -> &'static str) {
+        /// No host says that it serves the queue.
+        Unserved = "no hosts",
+        /// A host runs no handler until somebody mends it: its breaker is open, or no instance can be made.
+        Stopped = "stopped",
+        /// A host is not ready for another reason.
+        NotReady = "not ready",
+        /// The operator has paused the queue.
+        Paused = "paused",
+        /// A host has refused or given up a version of the handler; the version before serves.
+        Refused = "version refused",
+        /// All is well.
+        Serving = "serving",
+    }
 }
 
 impl State {
-    /// The word for it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Unserved => "no hosts",
-            Self::Stopped => "stopped",
-            Self::NotReady => "not ready",
-            Self::Paused => "paused",
-            Self::Refused => "version refused",
-            Self::Serving => "serving",
-        }
-    }
-
     /// What these hosts do: the worst of them counts. The reasons are for people.
     pub fn of(hosts: &[HostSeen]) -> (Self, Vec<String>) {
         let mut state = match hosts.is_empty() {
@@ -122,9 +112,6 @@ pub struct QueueSeen {
 }
 
 /// The listed queues whose names match a pattern (`*` any text, `?` any character), each as it is now.
-///
-/// # Errors
-/// Any error of Redis while it reads the list.
 pub async fn queues(connector: &Connector, pattern: Option<&str>) -> Result<Vec<QueueSeen>, Error> {
     let link = Arc::new(connector.link("queues"));
     let queues = matching(&link, pattern.unwrap_or("*")).await?;

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::{Value, cmd};
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetters, Entry, Filter};
+use crate::delivery::declared::declared;
 use crate::delivery::effect::CORRELATION_ID;
 use crate::delivery::message::{Headers, RETRY_COUNT};
 use crate::queue::stream::PARKED_CONSUMER;
@@ -72,32 +73,22 @@ pub struct Found {
     pub is_follow_up: bool,
 }
 
-/// Where a message is on its way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// No host has read it.
-    Unread,
-    /// A host has it.
-    Held,
-    /// It waits for its time.
-    Delayed,
-    /// It is settled, and the stream keeps its entry.
-    Settled,
-    /// It is a dead letter.
-    Dead,
-}
-
-impl Stage {
-    /// The word for it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::Held => "held",
-            Self::Delayed => "delayed",
-            Self::Settled => "settled",
-            Self::Dead => "dead",
-        }
+declared! {
+    /// Where a message is on its way.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Stage (/// The word for it.
+                    label -> &'static str) {
+        /// No host has read it.
+        Unread = "unread",
+        /// A host has it.
+        Held = "held",
+        /// It waits for its time.
+        Delayed = "delayed",
+        /// It is settled, and the stream keeps its entry.
+        Settled = "settled",
+        /// It is a dead letter.
+        Dead = "dead",
     }
 }
 
@@ -121,7 +112,6 @@ pub struct Trace {
 pub async fn trace(connector: &Connector, queues: &[Listed], id: &str, newest: usize) -> Trace {
     let mut search = Search {
         link: Arc::new(connector.link("trace")),
-        id: id.to_owned(),
         newest,
         trace: Trace {
             id: id.to_owned(),
@@ -157,7 +147,6 @@ pub async fn trace(connector: &Connector, queues: &[Listed], id: &str, newest: u
 
 struct Search {
     link: Arc<Link>,
-    id: String,
     newest: usize,
     trace: Trace,
 }
@@ -172,13 +161,14 @@ impl Search {
     /// Compare a message: by its id in its headers, or else by the id of its place.
     fn matches(&self, headers: &Headers, place: Option<&str>) -> Option<(Match, String)> {
         let id = message_id(headers).or(place);
-        if place == Some(self.id.as_str()) || id == Some(self.id.as_str()) {
-            return Some((Match::Itself, self.id.clone()));
+        if place == Some(self.trace.id.as_str()) || id == Some(self.trace.id.as_str()) {
+            return Some((Match::Itself, self.trace.id.clone()));
         }
-        let correlated = headers.find_str(CORRELATION_ID) == Some(self.id.as_str());
+        let correlated = headers.find_str(CORRELATION_ID) == Some(self.trace.id.as_str());
         correlated.then(|| (Match::FollowUp, id.unwrap_or_default().to_owned()))
     }
 
+    /// Add a copy that was found; `None` = there are too many.
     fn found(
         &mut self,
         queue: &Listed,
@@ -186,9 +176,9 @@ impl Search {
         state: Stage,
         what: (Match, String),
         headers: &Headers,
-    ) {
+    ) -> Option<&mut Found> {
         if self.trace.found.len() >= FOUND_MAX {
-            return;
+            return None;
         }
         let history = crate::wire::death::read(headers).history;
         let deaths = history.records().iter();
@@ -212,6 +202,7 @@ impl Search {
             traceparent: headers.find_str("traceparent").map(str::to_owned),
             is_follow_up: matches!(what.0, Match::FollowUp),
         });
+        self.trace.found.last_mut()
     }
 
     async fn stream(&mut self, queue: &Listed) -> Result<(), Error> {
@@ -219,8 +210,8 @@ impl Search {
         let read_to = self.last_delivered(&queue.queue, group).await?;
         let mut seen = false;
         // An entry is found by its id, however old it is.
-        if parse_entry_id(&self.id).is_some() {
-            let id = self.id.clone();
+        if parse_entry_id(&self.trace.id).is_some() {
+            let id = self.trace.id.clone();
             for (entry, fields) in self.range(&queue.queue, &id, &id, 1).await? {
                 let headers = stream::headers(&fields);
                 self.entry(queue, group, &read_to, &entry, &headers).await?;
@@ -236,7 +227,7 @@ impl Search {
             from = format!("({oldest}");
             left -= page.len();
             for (entry, fields) in &page {
-                if !(seen && *entry == self.id) {
+                if !(seen && *entry == self.trace.id) {
                     let headers = stream::headers(fields);
                     self.entry(queue, group, &read_to, entry, &headers).await?;
                 }
@@ -260,14 +251,9 @@ impl Search {
         let Some(what) = self.matches(headers, Some(entry)) else {
             return Ok(());
         };
-        let mut pending = Cmd::new();
-        pending
-            .arg("XPENDING")
-            .arg(&queue.queue)
-            .arg(group)
-            .arg(entry)
-            .arg(entry)
-            .arg(1);
+        let mut pending = cmd("XPENDING");
+        pending.arg(&queue.queue).arg(group);
+        pending.arg(entry).arg(entry).arg(1);
         let held = reply::array(COMMAND, self.link.call(COMMAND, &pending).await?)?.pop();
         let Some(held) = held else {
             let order = |id: &str| parse_entry_id(id).map(|(id, _)| id);
@@ -275,58 +261,44 @@ impl Search {
                 true => Stage::Unread,
                 false => Stage::Settled,
             };
-            self.found(queue, &queue.queue.clone(), state, what, headers);
-            self.last_found(|found| found.entry = Some(entry.to_owned()));
+            if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
+                found.entry = Some(entry.to_owned());
+            }
             return Ok(());
         };
         let [_, consumer, idle, count] = reply::tuple(COMMAND, held)?;
-        let (consumer, idle) = (
-            reply::text(COMMAND, consumer)?,
-            reply::count(COMMAND, &idle)?,
-        );
+        let consumer = reply::text(COMMAND, consumer)?;
+        let idle = reply::count(COMMAND, &idle)?;
         let count = reply::count(COMMAND, &count)?;
-        let mut due = None;
-        if consumer == PARKED_CONSUMER {
-            let mut score = Cmd::new();
-            score
-                .arg("ZSCORE")
-                .arg(keys::parked(&queue.queue, group))
-                .arg(entry);
-            due = match self.link.call(COMMAND, &score).await? {
-                Value::Nil => None,
-                score => number(&score),
-            };
-        }
         let is_parked = consumer == PARKED_CONSUMER;
-        let state = if is_parked {
-            Stage::Delayed
-        } else {
-            Stage::Held
+        let (state, due) = match is_parked {
+            true => {
+                let mut score = cmd("ZSCORE");
+                score.arg(keys::parked(&queue.queue, group)).arg(entry);
+                let score = self.link.call(COMMAND, &score).await?;
+                (Stage::Delayed, number(&score))
+            }
+            false => (Stage::Held, None),
         };
-        self.found(queue, &queue.queue.clone(), state, what, headers);
-        self.last_found(|found| {
+        if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
             found.entry = Some(entry.to_owned());
             found.host = (!is_parked).then_some(consumer);
             found.idle_ms = (!is_parked).then_some(idle);
             found.due_ms = due;
             found.attempts = Some(count + found.attempts.unwrap_or_default());
-        });
+        }
         Ok(())
     }
 
-    fn last_found(&mut self, set: impl FnOnce(&mut Found)) {
-        if let Some(found) = self.trace.found.last_mut() {
-            set(found);
-        }
-    }
-
     async fn last_delivered(&self, key: &str, group: &str) -> Result<String, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("XINFO").arg("GROUPS").arg(key);
-        for info in reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+        let groups = self
+            .link
+            .call(COMMAND, cmd("XINFO").arg("GROUPS").arg(key))
+            .await?;
+        for info in reply::array(COMMAND, groups)? {
             let mut info = Info::new(COMMAND, info)?;
             if reply::bytes(COMMAND, info.take("name"))? == group {
-                return reply::text(COMMAND, info.take("last-delivered-id"));
+                return info.text("last-delivered-id");
             }
         }
         Ok("0-0".to_owned())
@@ -341,14 +313,9 @@ impl Search {
         count: usize,
     ) -> Result<Vec<(String, Vec<(Bytes, Bytes)>)>, Error> {
         let name = if to == "-" { "XREVRANGE" } else { "XRANGE" };
-        let mut cmd = Cmd::new();
-        cmd.arg(name)
-            .arg(key)
-            .arg(from)
-            .arg(to)
-            .arg("COUNT")
-            .arg(count);
-        let entries = reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+        let mut read = cmd(name);
+        read.arg(key).arg(from).arg(to).arg("COUNT").arg(count);
+        let entries = reply::array(COMMAND, self.link.call(COMMAND, &read).await?)?;
         let entries = entries.into_iter().map(|entry| {
             let [id, fields] = reply::tuple(COMMAND, entry)?;
             Ok((reply::text(COMMAND, id)?, reply::fields(COMMAND, fields)?))
@@ -366,12 +333,9 @@ impl Search {
         self.values(queue, &keys::retry(&key), Stage::Unread, None)
             .await?;
         self.delayed(queue).await?;
-        let mut cmd = Cmd::new();
-        cmd.arg("ZRANGE")
-            .arg(keys::instances(&key))
-            .arg(0)
-            .arg(INSTANCES_MAX - 1);
-        for instance in reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+        let mut all = cmd("ZRANGE");
+        all.arg(keys::instances(&key)).arg(0).arg(INSTANCES_MAX - 1);
+        for instance in reply::array(COMMAND, self.link.call(COMMAND, &all).await?)? {
             let instance = reply::text(COMMAND, instance)?;
             let held = keys::processing(&key, &instance);
             self.values(queue, &held, Stage::Held, Some(&instance))
@@ -389,9 +353,9 @@ impl Search {
     ) -> Result<(), Error> {
         let mut at = 0;
         while at < self.newest {
-            let mut cmd = Cmd::new();
-            cmd.arg("LRANGE").arg(key).arg(at).arg(at + PAGE - 1);
-            let values = reply::values(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+            let mut page = cmd("LRANGE");
+            page.arg(key).arg(at).arg(at + PAGE - 1);
+            let values = reply::values(COMMAND, self.link.call(COMMAND, &page).await?)?;
             if values.is_empty() {
                 return Ok(());
             }
@@ -402,14 +366,8 @@ impl Search {
                     Some(_) => split_token(value),
                     None => (None, value),
                 };
-                self.value(queue, key, state, token.as_deref(), &value);
-                if let Some(host) = host {
-                    let id = self.id.clone();
-                    self.last_found(|found| {
-                        if found.key == key && (found.id == id || found.is_follow_up) {
-                            found.host = Some(host.to_owned());
-                        }
-                    });
+                if let Some(found) = self.value(queue, key, state, token.as_deref(), &value) {
+                    found.host = host.map(str::to_owned);
                 }
             }
         }
@@ -424,12 +382,12 @@ impl Search {
         state: Stage,
         token: Option<&str>,
         value: &Bytes,
-    ) {
+    ) -> Option<&mut Found> {
         let (headers, _) = list::parts(value, Framing::Auto).unwrap_or_default();
-        if let Some(what) = self.matches(&headers, token) {
-            self.found(queue, key, state, what, &headers);
-            self.last_found(|found| found.entry = token.map(str::to_owned));
-        }
+        let what = self.matches(&headers, token)?;
+        let found = self.found(queue, key, state, what, &headers)?;
+        found.entry = token.map(str::to_owned);
+        Some(found)
     }
 
     /// Messages that wait for their time before they enter their queue, or between two attempts on a list.
@@ -437,31 +395,24 @@ impl Search {
         let key = keys::delayed(&queue.queue);
         let mut at = 0;
         while at < self.newest {
-            let mut cmd = Cmd::new();
-            cmd.arg("ZRANGE")
-                .arg(&key)
-                .arg(at)
-                .arg(at + PAGE - 1)
-                .arg("WITHSCORES");
-            let members = reply::scored(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+            let mut page = cmd("ZRANGE");
+            page.arg(&key).arg(at).arg(at + PAGE - 1).arg("WITHSCORES");
+            let members = reply::scored(COMMAND, self.link.call(COMMAND, &page).await?)?;
             if members.is_empty() {
                 return Ok(());
             }
             at += members.len();
             for (member, due) in members {
-                let before = self.trace.found.len();
                 let (token, rest) = split_token(member);
-                if queue.kind == ListedKind::Stream {
-                    let fields = fields_of(&rest);
-                    let headers = stream::headers(&fields);
-                    if let Some(what) = self.matches(&headers, token.as_deref()) {
-                        self.found(queue, &key, Stage::Delayed, what, &headers);
-                    }
+                let found = if queue.kind == ListedKind::Stream {
+                    let headers = stream::headers(&fields_of(&rest));
+                    self.matches(&headers, token.as_deref())
+                        .and_then(|what| self.found(queue, &key, Stage::Delayed, what, &headers))
                 } else {
-                    self.value(queue, &key, Stage::Delayed, token.as_deref(), &rest);
-                }
-                if self.trace.found.len() > before {
-                    self.last_found(|found| found.due_ms = Some(due));
+                    self.value(queue, &key, Stage::Delayed, token.as_deref(), &rest)
+                };
+                if let Some(found) = found {
+                    found.due_ms = Some(due);
                 }
             }
         }
@@ -493,7 +444,7 @@ impl Search {
         let there = headers.find_str(header::SOURCE_ID);
         let what = match self.matches(headers, Some(&entry.id)) {
             Some(what) => what,
-            None if there == Some(self.id.as_str()) => (Match::Itself, self.id.clone()),
+            None if there == Some(self.trace.id.as_str()) => (Match::Itself, self.trace.id.clone()),
             None => return,
         };
         let queue = Listed {
@@ -504,14 +455,13 @@ impl Search {
             dead_letter: None,
             seen_ms: 0,
         };
-        self.found(&queue, key, Stage::Dead, what, headers);
-        self.last_found(|found| {
+        if let Some(found) = self.found(&queue, key, Stage::Dead, what, headers) {
             found.entry = Some(entry.id.clone());
             found.attempts = entry.attempts;
             found.reason.clone_from(&entry.reason);
             found.detail.clone_from(&entry.detail);
             found.died_ms = Some(entry.died_ms());
-        });
+        }
     }
 }
 
@@ -551,10 +501,9 @@ fn number(score: &Value) -> Option<u64> {
     )]
     match score {
         Value::Double(score) => Some(*score as u64),
-        other => reply::text(COMMAND, other.clone())
-            .ok()?
-            .parse::<f64>()
-            .ok()
-            .map(|n| n as u64),
+        other => {
+            let score = reply::text(COMMAND, other.clone()).ok()?;
+            score.parse::<f64>().ok().map(|n| n as u64)
+        }
     }
 }

@@ -156,13 +156,9 @@ impl Follower {
             Err(error) if error.class() == Class::Configuration => Vec::new(),
             Err(error) => return Err(error),
         };
-        for text in hosts {
-            // Hosts of another version of hostler may not parse: they do not count.
-            if let Ok(host) = serde_json::from_str::<HostSeen>(&text)
-                && host.accepts_deploys
-            {
-                fleet.add(host.handler.current.digest);
-            }
+        let hosts = HostSeen::parse_all(&hosts).into_iter();
+        for host in hosts.filter(|host| host.accepts_deploys) {
+            fleet.add(host.handler.current.digest);
         }
         Ok(fleet)
     }
@@ -324,7 +320,7 @@ async fn record(store: &Store, number: u64, digest: &str, is_kept: bool, text: &
 }
 
 /// The published state of a host, for `inspect` and `versions`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct HostSeen {
     /// The name of the host in the queue.
     pub consumer: String,
@@ -372,7 +368,8 @@ impl HostSeen {
 
     /// `ready`; `stopped` if the host runs no handler until somebody mends it; else `not ready`.
     pub fn state(&self) -> &'static str {
-        let stopped = |reason: &String| cause_of(reason) == Cause::Handler.label();
+        // The label of the cause comes first.
+        let stopped = |reason: &String| reason.split(':').next() == Some(Cause::Handler.label());
         if self.not_ready.is_empty() {
             "ready"
         } else if self.not_ready.iter().any(stopped) {
@@ -387,11 +384,6 @@ impl HostSeen {
         let why = self.not_ready.join("; ");
         (!why.is_empty()).then(|| format!("{} is {}: {why}", self.consumer, self.state()))
     }
-}
-
-/// The label at the begin of a reason.
-fn cause_of(reason: &str) -> &str {
-    reason.split_once(':').map_or(reason, |(cause, _)| cause)
 }
 
 /// Publish the state of a host regularly, and when it changes, until `stop`.
@@ -417,25 +409,18 @@ pub async fn publish_host(
         let reasons = health.impediments();
         let shown = status.shown();
         let is_other = || health.impediments() != reasons || status.shown().is_other_than(&shown);
-        host.not_ready = reasons
-            .iter()
-            .map(|reason| format!("{}: {}", reason.cause, reason.detail))
-            .collect();
+        let texts = reasons.iter().map(|r| format!("{}: {}", r.cause, r.detail));
+        host.not_ready = texts.collect();
         host.rules.clone_from(&shown.rules);
         host.rules_refused.clone_from(&shown.refused);
         host.paused = shown.paused;
         let text = serde_json::to_string(&host).unwrap_or_default();
-        match store
-            .publish_host(&host.consumer, Some(&text), PUBLISH_TTL)
-            .await
-        {
-            Ok(()) => refused = false,
-            Err(error) => {
-                if !std::mem::replace(&mut refused, true) {
-                    debug!(%error, "could not publish the state of this host");
-                }
-            }
+        let published = store.publish_host(&host.consumer, Some(&text), PUBLISH_TTL);
+        let failure = published.await.err();
+        if let Some(error) = failure.as_ref().filter(|_| !refused) {
+            debug!(%error, "could not publish the state of this host");
         }
+        refused = failure.is_some();
         tokio::select! {
             () = async { drop(stop.wait_for(|stop| *stop).await) } => break,
             () = due(is_other) => {}
@@ -443,13 +428,8 @@ pub async fn publish_host(
         }
     }
     // The entry expires anyway, so do not wait long.
-    if timeout(
-        PUBLISH_PAUSE * 5,
-        store.publish_host(&host.consumer, None, PUBLISH_TTL),
-    )
-    .await
-    .is_err()
-    {
+    let removing = store.publish_host(&host.consumer, None, PUBLISH_TTL);
+    if timeout(PUBLISH_PAUSE * 5, removing).await.is_err() {
         debug!("could not remove the state of this host");
     }
 }

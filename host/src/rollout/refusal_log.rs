@@ -46,18 +46,9 @@ impl RefusalLog {
 
     /// This host rejected a version. It stays requested; the entry explains why it does not run.
     pub(super) fn on_rejected(&mut self, request: u64, rejected: &Rejected) {
-        let Rejected {
-            version,
-            by,
-            reason,
-        } = rejected;
-        self.refused(
-            request,
-            version.digest(),
-            version.origin,
-            by.label(),
-            reason,
-        );
+        let version = &rejected.version;
+        let (by, reason) = (rejected.by.label(), &rejected.reason);
+        self.refused(request, version.digest(), version.origin, by, reason);
     }
 
     /// The handler's file is readable again.

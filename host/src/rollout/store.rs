@@ -21,12 +21,14 @@
 //! how a host starts, where no other host runs. A verdict contains the digest of the version, because a
 //! number may be used again after Redis has lost its data.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value, cmd};
 use sha2::{Digest, Sha256};
 
+use crate::delivery::millis::millis;
 use crate::redis::connection::Link;
 use crate::redis::error::{Error, bounded_to};
 use crate::redis::reply;
@@ -59,7 +61,7 @@ const READ_MAX: usize = TEXT_MAX + 128;
 
 const COMMAND: &str = "versions";
 
-/// The versions of one queue.
+/// The versions of one queue. Its methods fail with any error of Redis.
 pub struct Store {
     link: Arc<Link>,
     key: String,
@@ -176,9 +178,6 @@ impl Store {
     }
 
     /// Store a component and request it. `token` is the unique id of this deploy, which may be repeated.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn deploy(
         &self,
         token: &str,
@@ -186,7 +185,8 @@ impl Store {
         by: &str,
     ) -> Result<ChangeResult, Error> {
         let upload = keys::upload(&self.key, token);
-        if !self.is_deployed(token).await? {
+        // A deploy whose reply was lost is not repeated.
+        if self.field("token").await?.as_deref() != Some(token) {
             self.upload(&upload, component).await?;
             let length = component.len() as u64;
             let stored = self.digest_of(&upload, length).await?;
@@ -198,16 +198,13 @@ impl Store {
         call.arg(token)
             .arg(component.len())
             .arg(&*verify::digest(component))
-            .arg(bounded_name(by))
+            .arg(bounded_to(by, NAME_MAX))
             .arg(keys::version(&self.key, ""))
             .arg(KEPT);
         self.change(Script::Deploy, &call).await
     }
 
     /// Request the previous version, or version `to`.
-    ///
-    /// # Errors
-    /// As [`Store::deploy`].
     pub async fn roll_back(
         &self,
         token: &str,
@@ -219,9 +216,6 @@ impl Store {
     }
 
     /// Promote the canary on all hosts.
-    ///
-    /// # Errors
-    /// As [`Store::deploy`].
     pub async fn promote(&self, token: &str, by: &str) -> Result<ChangeResult, Error> {
         self.request(token, "promote", by, "").await
     }
@@ -236,10 +230,10 @@ impl Store {
         let mut call = Script::RequestVersion.on(&[&keys::versions(&self.key)]);
         call.arg(token)
             .arg(action)
-            .arg(bounded_name(by))
+            .arg(bounded_to(by, NAME_MAX))
             .arg(to)
             .arg(keys::version(&self.key, ""))
-            .arg(VERDICT_TTL.as_millis().to_string());
+            .arg(millis(VERDICT_TTL));
         self.change(Script::RequestVersion, &call).await
     }
 
@@ -249,25 +243,17 @@ impl Store {
             other => match &*reply::text(script.name(), other)? {
                 "gone" => Ok(ChangeResult::Missing),
                 "nothing" => Ok(ChangeResult::NothingDeployed),
-                _ => Err(Error::Reply {
-                    command: script.name(),
-                    detail: "the reply is unknown".to_owned(),
-                }),
+                _ => Err(reply::invalid(script.name(), "the reply is unknown")),
             },
         }
     }
 
     /// The requested version; `None` = the queue never had a deploy.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn requested(&self) -> Result<Option<Requested>, Error> {
         let mut pipeline = Pipeline::new();
         let fields = ["token", "wanted", "action", "at"];
-        pipeline
-            .cmd("HMGET")
-            .arg(keys::versions(&self.key))
-            .arg(&fields);
+        let get = pipeline.cmd("HMGET").arg(keys::versions(&self.key));
+        get.arg(&fields);
         pipeline.cmd("TIME");
         let replies = Value::Array(self.link.pipeline(COMMAND, &pipeline).await?);
         let [found, time] = reply::tuple(COMMAND, replies)?;
@@ -291,24 +277,22 @@ impl Store {
     }
 
     /// The version with this number; `None` = it is not stored.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn stored(&self, number: u64) -> Result<Option<Stored>, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("HGET")
-            .arg(keys::versions(&self.key))
-            .arg(format!("v:{number}"));
-        match self.link.call(COMMAND, &cmd).await? {
+        let found = self.field(&format!("v:{number}")).await?;
+        Ok(found.and_then(|found| parse(number, &found)))
+    }
+
+    /// A field of the hash of versions.
+    async fn field(&self, name: &str) -> Result<Option<String>, Error> {
+        let mut get = cmd("HGET");
+        get.arg(keys::versions(&self.key)).arg(name);
+        match self.link.call(COMMAND, &get).await? {
             Value::Nil => Ok(None),
-            found => Ok(parse(number, &reply::text(COMMAND, found)?)),
+            found => reply::text(COMMAND, found).map(Some),
         }
     }
 
     /// Fetch a version, of at most `max` bytes, and check its digest.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn fetch(&self, stored: &Stored, max: u64) -> Result<Fetched, Error> {
         if stored.size > max {
             let reason = format!("is {} bytes, more than the limit of {max}", stored.size);
@@ -327,24 +311,19 @@ impl Store {
             }
         }
         if bytes.len() as u64 != stored.size || *verify::digest(&bytes) != *stored.digest {
-            let reason = format!(
-                "is damaged: the {} stored bytes do not have its digest",
-                bytes.len()
-            );
+            let length = bytes.len();
+            let reason = format!("is damaged: the {length} stored bytes do not have its digest");
             return Ok(Fetched::Damaged(reason));
         }
         Ok(Fetched::Component(bytes))
     }
 
     /// All stored versions.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn report(&self) -> Result<StoredVersions, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("HGETALL").arg(keys::versions(&self.key));
+        let mut get = cmd("HGETALL");
+        get.arg(keys::versions(&self.key));
         let mut report = StoredVersions::default();
-        for (field, value) in reply::pairs(COMMAND, self.link.call(COMMAND, &cmd).await?)? {
+        for (field, value) in reply::pairs(COMMAND, self.link.call(COMMAND, &get).await?)? {
             let field = reply::text(COMMAND, field)?;
             match &*field {
                 "wanted" => report.requested = reply::count(COMMAND, &value)?,
@@ -358,16 +337,12 @@ impl Store {
                 }
             }
         }
-        report
-            .stored
-            .sort_by_key(|stored| std::cmp::Reverse(stored.number));
+        let newest_first = |stored: &Stored| Reverse(stored.number);
+        report.stored.sort_by_key(newest_first);
         Ok(report)
     }
 
     /// Publish the state of a host for `ttl`; `None` = remove it.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn publish_host(
         &self,
         name: &str,
@@ -378,34 +353,24 @@ impl Store {
         let mut call = Script::Seen.on(&[&hosts, &host]);
         call.arg(name)
             .arg(seen.unwrap_or_default())
-            .arg(ttl.as_millis().to_string())
-            .arg(HOST_NAME_TTL.as_millis().to_string());
+            .arg(millis(ttl))
+            .arg(millis(HOST_NAME_TTL));
         script::run(&self.link, Script::Seen, &call).await.map(drop)
     }
 
     /// The published states of the hosts of the queue.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn hosts(&self) -> Result<Vec<String>, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("ZRANGE")
-            .arg(keys::hosts(&self.key))
-            .arg(0)
-            .arg(HOSTS_MAX - 1);
-        let names = reply::array(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+        let mut all = cmd("ZRANGE");
+        all.arg(keys::hosts(&self.key)).arg(0).arg(HOSTS_MAX - 1);
+        let names = reply::values(COMMAND, self.link.call(COMMAND, &all).await?)?;
         if names.is_empty() {
             return Ok(Vec::new());
         }
         // A host has the right to `GETRANGE`: it fetches versions.
         let mut pipeline = Pipeline::new();
         for name in names {
-            let name = reply::bytes(COMMAND, name)?;
-            pipeline
-                .cmd("GETRANGE")
-                .arg(keys::host(&self.key, &String::from_utf8_lossy(&name)))
-                .arg(0)
-                .arg(HOST_SEEN_MAX - 1);
+            let host = keys::host(&self.key, &String::from_utf8_lossy(&name));
+            pipeline.add_command(begin_of(host, HOST_SEEN_MAX));
         }
         let mut hosts = Vec::new();
         for found in self.link.pipeline(COMMAND, &pipeline).await? {
@@ -419,9 +384,6 @@ impl Store {
     }
 
     /// Record that a host has kept or rejected this version. `text` names the host and the reason.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn record_verdict(
         &self,
         number: u64,
@@ -432,12 +394,8 @@ impl Store {
         let text = bounded_to(text, TEXT_MAX);
         let mut pipeline = Pipeline::new();
         let mut set = |key: String, value: String| {
-            pipeline
-                .cmd("SET")
-                .arg(key)
-                .arg(value)
-                .arg("PX")
-                .arg(VERDICT_TTL.as_millis().to_string());
+            let set = pipeline.cmd("SET").arg(key).arg(value);
+            set.arg("PX").arg(millis(VERDICT_TTL));
         };
         set(
             self.verdict_key(number, is_kept),
@@ -453,16 +411,9 @@ impl Store {
     }
 
     /// The version that a host kept last, or that an operator chose since, if it is still stored.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn last_kept(&self) -> Result<Option<Stored>, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("GETRANGE")
-            .arg(self.last_kept_key())
-            .arg(0)
-            .arg(READ_MAX - 1);
-        let found = reply::text(COMMAND, self.link.call(COMMAND, &cmd).await?)?;
+        let get = begin_of(self.last_kept_key(), READ_MAX);
+        let found = reply::text(COMMAND, self.link.call(COMMAND, &get).await?)?;
         let Some((number, digest)) = found.split_once(' ') else {
             return Ok(None);
         };
@@ -478,9 +429,6 @@ impl Store {
     }
 
     /// The verdicts about each of these versions.
-    ///
-    /// # Errors
-    /// Any error of Redis.
     pub async fn verdicts(&self, stored: &[Stored]) -> Result<Vec<Verdicts>, Error> {
         if stored.is_empty() {
             return Ok(Vec::new());
@@ -488,11 +436,8 @@ impl Store {
         let mut pipeline = Pipeline::new();
         for stored in stored {
             for is_kept in [true, false] {
-                pipeline
-                    .cmd("GETRANGE")
-                    .arg(self.verdict_key(stored.number, is_kept))
-                    .arg(0)
-                    .arg(READ_MAX - 1);
+                let key = self.verdict_key(stored.number, is_kept);
+                pipeline.add_command(begin_of(key, READ_MAX));
             }
         }
         let found = self.link.pipeline(COMMAND, &pipeline).await?;
@@ -518,24 +463,14 @@ impl Store {
         keys::version(&self.key, &format!("{number}:{word}"))
     }
 
-    /// Whether this deploy was carried out before and its reply was lost.
-    async fn is_deployed(&self, token: &str) -> Result<bool, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("HGET").arg(keys::versions(&self.key)).arg("token");
-        let found = self.link.call(COMMAND, &cmd).await?;
-        Ok(found != Value::Nil && reply::text(COMMAND, found)? == token)
-    }
-
     async fn upload(&self, key: &str, component: &[u8]) -> Result<(), Error> {
         let mut at = 0;
         for chunk in component.chunks(CHUNK) {
             // Overwrites what an earlier try has written.
             let mut pipeline = Pipeline::new();
             pipeline.cmd("SETRANGE").arg(key).arg(at).arg(chunk);
-            pipeline
-                .cmd("PEXPIRE")
-                .arg(key)
-                .arg(UPLOAD_TTL.as_millis().to_string());
+            let expire = pipeline.cmd("PEXPIRE").arg(key);
+            expire.arg(millis(UPLOAD_TTL));
             for reply in self.link.pipeline("SETRANGE", &pipeline).await? {
                 reply::accepted("SETRANGE", reply)?;
             }
@@ -560,12 +495,9 @@ impl Store {
     }
 
     async fn chunk(&self, key: &str, at: u64) -> Result<bytes::Bytes, Error> {
-        let mut cmd = Cmd::new();
-        cmd.arg("GETRANGE")
-            .arg(key)
-            .arg(at)
-            .arg(at + CHUNK as u64 - 1);
-        reply::bytes("GETRANGE", self.link.call("GETRANGE", &cmd).await?)
+        let mut get = cmd("GETRANGE");
+        get.arg(key).arg(at).arg(at + CHUNK as u64 - 1);
+        reply::bytes("GETRANGE", self.link.call("GETRANGE", &get).await?)
     }
 }
 
@@ -587,9 +519,11 @@ fn parse_verdict(text: &str, digest: &str) -> Option<String> {
     (of == digest).then(|| text.to_owned())
 }
 
-/// A name on one line, of bounded length.
-fn bounded_name(by: &str) -> String {
-    bounded_to(by, NAME_MAX)
+/// Read the first bytes of a value.
+fn begin_of(key: String, bytes: usize) -> Cmd {
+    let mut get = cmd("GETRANGE");
+    get.arg(key).arg(0).arg(bytes - 1);
+    get
 }
 
 #[cfg(test)]

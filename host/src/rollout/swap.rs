@@ -21,16 +21,16 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use crate::rollout::canary::Share;
-use crate::rollout::verify::{self, Step, Terms};
+use crate::rollout::verify::{self, Refusal, Step, Terms};
 use crate::rollout::versions::{ActiveVersions, Origin, Rejected, Version, Versions};
-use crate::sandbox;
+use crate::sandbox::{self, Sandbox, load};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::{CanarySeen, VersionSeen, VersionsSeen};
 
 use crate::rollout::refusal_log::RefusalLog;
 use crate::rollout::request::{Reload, VersionRequest};
-use crate::rollout::verify_queue::{Candidate, Found, Verified, VerifyQueue};
+use crate::rollout::verify_queue::{Candidate, Found, VerifyQueue};
 
 /// The settings of swaps.
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ impl Swapper {
                 // Hashing takes a while for a large one.
                 let hashed = spawn_blocking(move || {
                     let is_cached =
-                        settings.is_some_and(|settings| verify::is_cached(&bytes, &settings));
+                        settings.is_some_and(|settings| load::is_cached(&bytes, &settings));
                     (verify::digest(&bytes), bytes, is_cached)
                 });
                 if let Ok((digest, bytes, is_cached)) = hashed.await {
@@ -291,15 +291,11 @@ impl Swapper {
         }
     }
 
-    fn on_verified(&mut self, verified: Option<Verified>) {
-        let Some(verified) = verified else {
+    fn on_verified(&mut self, verified: Option<(Candidate, Result<Sandbox, Refusal>)>) {
+        let Some((candidate, result)) = verified else {
             return;
         };
-        let candidate = verified.candidate;
-        match verified.result {
-            Ok(_) if verified.is_stale => {
-                crate::rollout::verify_queue::superseded(&candidate.digest)
-            }
+        match result {
             Ok(sandbox) => {
                 let version = Version::new(sandbox, candidate.origin);
                 self.install(version, candidate.trial, candidate.request);
@@ -310,28 +306,22 @@ impl Swapper {
 
     /// Take a version for this request: as a canary if `trial` allows it, else for all messages.
     fn install(&mut self, version: Version, trial: bool, request: u64) {
-        match self.settings.canary.filter(|_| trial) {
-            Some(share) => self.try_out(version, share),
-            None => self.switch(version),
-        }
-        self.on_fulfilled(request);
-    }
-
-    fn switch(&self, version: Version) {
-        let from = self.versions.digest();
-        let (to, origin) = (Arc::clone(version.digest()), version.origin);
-        let interface = version.sandbox.describe().interface.clone();
-        if self.versions.switch(version) {
-            info!(from = &*from, to = &*to, interface, %origin, "swapped");
-        }
-    }
-
-    fn try_out(&self, version: Version, share: Share) {
         let (digest, origin) = (Arc::clone(version.digest()), version.origin);
         let interface = version.sandbox.describe().interface.clone();
-        if self.versions.try_out(version, share) {
-            info!(handler = &*digest, interface, %origin, %share, "a canary begins");
+        let from = self.versions.digest();
+        match self.settings.canary.filter(|_| trial) {
+            Some(share) => {
+                if self.versions.try_out(version, share) {
+                    info!(handler = &*digest, interface, %origin, %share, "a canary begins");
+                }
+            }
+            None => {
+                if self.versions.switch(version) {
+                    info!(from = &*from, to = &*digest, interface, %origin, "swapped");
+                }
+            }
         }
+        self.on_fulfilled(request);
     }
 
     /// This request is fulfilled: earlier refusals no longer matter.

@@ -1,23 +1,11 @@
-//! Verifies a new version: all checks before the switch.
-//!
-//! | step | the version is refused because |
-//! |---|---|
-//! | source | it could not be read or fetched |
-//! | size | the component is too large |
-//! | digest | `handler_digest` accepts only another version |
-//! | format | it is not a component, or truncated, or invalid |
-//! | compile | the compiler exceeded its limits or crashed |
-//! | world | it exports no handler, or one of another version or type |
-//! | imports | it imports interfaces that it is not granted |
-//! | limits | an instance needs more than the limits |
-//! | instance | no instance could be made |
-//! | selftest | a self-test had another outcome than expected |
+//! Verifies a new version: all checks before the switch, in the order of [`Step`].
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+use crate::delivery::declared::declared;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
@@ -45,30 +33,23 @@ pub struct SelfTest {
     pub expect: Expect,
 }
 
-/// The outcome that a self-test expects.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Expect {
-    /// `ack`.
-    Ack,
-    /// `nack-requeue`, with any delay.
-    NackRequeue,
-    /// `drop`, with any reason.
-    Drop,
-    /// Any outcome except a fault.
-    Answer,
+declared! {
+    /// The outcome that a self-test expects.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Expect (/// The word in the configuration.
+                     label -> &'static str) {
+        /// `ack`.
+        Ack = "ack",
+        /// `nack-requeue`, with any delay.
+        NackRequeue = "nack-requeue",
+        /// `drop`, with any reason.
+        Drop = "drop",
+        /// Any outcome except a fault.
+        Answer = "answer",
+    }
 }
 
 impl Expect {
-    /// The word in the configuration.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ack => "ack",
-            Self::NackRequeue => "nack-requeue",
-            Self::Drop => "drop",
-            Self::Answer => "answer",
-        }
-    }
-
     fn is_met(self, outcome: &Outcome) -> bool {
         match (self, outcome) {
             (Self::Ack, Outcome::Ack)
@@ -80,60 +61,31 @@ impl Expect {
     }
 }
 
-/// The step at which a version was refused; a label in metrics.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step {
-    /// The version could not be read or fetched.
-    Source,
-    /// The component is too large.
-    Size,
-    /// `handler_digest` accepts only another version.
-    Digest,
-    /// The file is not a valid component.
-    Format,
-    /// The compiler exceeded its limits or crashed.
-    Compile,
-    /// The component is not a handler.
-    World,
-    /// The component imports interfaces that it is not granted.
-    Imports,
-    /// An instance needs more than the limits.
-    Limits,
-    /// No instance could be made.
-    Instance,
-    /// A self-test failed.
-    SelfTest,
-}
-
-impl Step {
-    /// All steps, in order.
-    pub const ALL: [Self; 10] = [
-        Self::Source,
-        Self::Size,
-        Self::Digest,
-        Self::Format,
-        Self::Compile,
-        Self::World,
-        Self::Imports,
-        Self::Limits,
-        Self::Instance,
-        Self::SelfTest,
-    ];
-
-    /// The word in logs and metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Size => "size",
-            Self::Digest => "digest",
-            Self::Format => "format",
-            Self::Compile => "compile",
-            Self::World => "world",
-            Self::Imports => "imports",
-            Self::Limits => "limits",
-            Self::Instance => "instance",
-            Self::SelfTest => "selftest",
-        }
+declared! {
+    /// The step at which a version was refused; a label in metrics.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Step (/// The word in logs and metrics.
+                   label -> &'static str) {
+        /// The version could not be read or fetched.
+        Source = "source",
+        /// The component is too large.
+        Size = "size",
+        /// `handler_digest` accepts only another version.
+        Digest = "digest",
+        /// The file is not a component, or truncated, or invalid.
+        Format = "format",
+        /// The compiler exceeded its limits or crashed.
+        Compile = "compile",
+        /// The component exports no handler, or one of another version or type.
+        World = "world",
+        /// The component imports interfaces that it is not granted.
+        Imports = "imports",
+        /// An instance needs more than the limits.
+        Limits = "limits",
+        /// No instance could be made.
+        Instance = "instance",
+        /// A self-test had another outcome than expected.
+        SelfTest = "selftest",
     }
 }
 
@@ -213,12 +165,6 @@ fn step(error: &LoadError) -> Step {
 /// The digest of a component: `sha256:` and 64 hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> Arc<str> {
     load::name(&Sha256::digest(bytes).into())
-}
-
-/// Whether the code of this component is cached, so that no compiler is needed. The cache entry is
-/// not checked.
-pub fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
-    load::is_cached(bytes, settings)
 }
 
 /// Run all checks. Blocks while the component is compiled.

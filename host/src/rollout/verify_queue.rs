@@ -36,15 +36,6 @@ pub(super) struct Found {
     pub(super) is_cached: bool,
 }
 
-/// A version that was verified.
-#[derive(Debug)]
-pub(super) struct Verified {
-    pub(super) candidate: Candidate,
-    pub(super) result: Result<Sandbox, Refusal>,
-    /// Whether another version was requested meanwhile.
-    pub(super) is_stale: bool,
-}
-
 #[derive(Debug)]
 struct Work {
     candidate: Candidate,
@@ -137,8 +128,9 @@ impl VerifyQueue {
         });
     }
 
-    /// Wait for the end of a verification; `None` = a superseded one has ended. Cancel safe.
-    pub(super) async fn verified(&mut self) -> Option<Verified> {
+    /// Wait for the end of a verification. `None` = its version is not taken: another one was requested meanwhile.
+    /// Cancel safe.
+    pub(super) async fn verified(&mut self) -> Option<(Candidate, Result<Sandbox, Refusal>)> {
         let result = tokio::select! {
             result = finished(self.work.as_mut().map(|work| &mut work.done)) => result,
             _ = finished(self.superseded_work.as_mut()) => {
@@ -146,16 +138,17 @@ impl VerifyQueue {
                 return None;
             }
         };
-        self.work.take().map(|work| Verified {
-            candidate: work.candidate,
-            result,
-            is_stale: work.is_stale,
-        })
+        let work = self.work.take()?;
+        if work.is_stale && result.is_ok() {
+            superseded(&work.candidate.digest);
+            return None;
+        }
+        Some((work.candidate, result))
     }
 }
 
 /// Log that a version is not taken, because another one was requested.
-pub(super) fn superseded(digest: &str) {
+fn superseded(digest: &str) {
     info!(
         handler = digest,
         "a version was superseded before it was taken"

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+use crate::delivery::declared::declared;
 use crate::rollout::canary::Share;
 use crate::rollout::read_mostly::{Cached, ReadMostly};
 use crate::sandbox::{Sandbox, World};
@@ -63,22 +64,15 @@ pub struct Kept {
     pub digest: Arc<str>,
 }
 
-/// The rule that rejected a version.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RejectedBy {
-    /// The canary failed more often than the current version.
-    Canary,
-    /// The version faulted on everything, and the previous version took over.
-    Breaker,
-}
-
-impl RejectedBy {
-    /// The label, used in place of a verification step.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Canary => "canary",
-            Self::Breaker => "breaker",
-        }
+declared! {
+    /// The rule that rejected a version.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum RejectedBy (/// The label, used in place of a verification step.
+                         label -> &'static str) {
+        /// The canary failed more often than the current version.
+        Canary = "canary",
+        /// The version faulted on everything, and the previous version took over.
+        Breaker = "breaker",
     }
 }
 

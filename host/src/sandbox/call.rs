@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use super::cancelled::Cancelled;
 use super::fault::{ErrorContext, backtrace, host_panic, quoting};
 use super::headers::Headers;
-use super::host::{Acting, Attempt, Input, Shared};
+use super::host::{Acting, Attempt, Shared};
 use super::instance::{Live, Slot};
 use super::load::Loaded;
 use super::log::LogSink;
 use super::supervise::{End, drop_caught, supervise};
-use super::world::{Answer, MessageParam};
+use super::world::MessageParam;
+use super::worlds::Answer;
 use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
@@ -270,10 +271,7 @@ impl Attempt {
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
-            input: shared.program.is_some().then(|| Input {
-                message: call.message.clone(),
-                max_attempts: call.max_attempts,
-            }),
+            input: (shared.program.as_ref()).map(|_| (call.message.clone(), call.max_attempts)),
             acting: match may_act {
                 true => calls.iter().map(acting).collect(),
                 false => Vec::new(),

@@ -126,27 +126,17 @@ pub(super) fn runners(
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let most = cores.min(settings.concurrency).clamp(1, ENGINES_MAX);
     let pooling = allocation == Allocation::Auto;
-    let pace = Arc::default();
-    if !pooling {
-        let engines = vec![Engine::new(&base(settings, allocation)?)?];
-        tick(&engines, &pace)?;
-        return Ok(Built {
-            engines,
-            room: usize::MAX,
-            pooling,
-            pace,
-        });
-    }
     let pooled = |count: usize| {
         let room = settings.concurrency.div_ceil(count);
-        let mut config = base(settings, allocation)?;
-        let pool = pool(settings, room, required);
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        let config = with_pool(settings, allocation, room, required)?;
         let engines = (0..count).map(|_| Engine::new(&config));
-        let engines = engines.collect::<wasmtime::Result<Vec<_>>>()?;
-        Ok::<_, wasmtime::Error>((engines, room))
+        Ok::<_, wasmtime::Error>((engines.collect::<wasmtime::Result<Vec<_>>>()?, room))
     };
-    let (engines, room) = pooled(most).or_else(|_| pooled(1))?;
+    let (engines, room) = match pooling {
+        true => pooled(most).or_else(|_| pooled(1))?,
+        false => (vec![compiler(settings, allocation)?], usize::MAX),
+    };
+    let pace = Arc::default();
     tick(&engines, &pace)?;
     Ok(Built {
         engines,
@@ -162,10 +152,20 @@ pub(super) fn pool_of_one(
     allocation: Allocation,
     required: &ResourcesRequired,
 ) -> wasmtime::Result<Engine> {
+    Engine::new(&with_pool(settings, allocation, 1, required)?)
+}
+
+/// The settings of an engine with a pool for so many attempts at a time.
+fn with_pool(
+    settings: &Settings,
+    allocation: Allocation,
+    concurrency: usize,
+    required: &ResourcesRequired,
+) -> wasmtime::Result<Config> {
     let mut config = base(settings, allocation)?;
-    let pool = pool(settings, 1, required);
+    let pool = pool(settings, concurrency, required);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    Engine::new(&config)
+    Ok(config)
 }
 
 /// The largest memory in bytes. A 32-bit memory has at most 4 GiB.

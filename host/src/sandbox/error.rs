@@ -32,14 +32,11 @@ pub enum LoadError {
         limit: u64,
     },
 
-    /// The file is not WebAssembly.
+    /// The file is not WebAssembly: its first bytes, for people.
     #[error(
-        "is not WebAssembly: it starts with {found}; a component starts with `00 61 73 6d 0d 00 01 00`"
+        "is not WebAssembly: it starts with {0}; a component starts with `00 61 73 6d 0d 00 01 00`"
     )]
-    NotWasm {
-        /// The first bytes, for people.
-        found: String,
-    },
+    NotWasm(String),
 
     /// The file is a core module.
     #[error(
@@ -65,80 +62,53 @@ pub enum LoadError {
         size: u64,
     },
 
-    /// The component is not valid, or uses a feature that this host does not have.
-    #[error("is not a valid component: {detail}")]
-    Invalid {
-        /// The validator's message.
-        detail: String,
-    },
+    /// The component is not valid, or uses a feature that this host does not have: the message of the validator.
+    #[error("is not a valid component: {0}")]
+    Invalid(String),
 
-    /// Compiling takes too long.
+    /// Compiling takes longer than this.
     #[error(
-        "did not compile within {limit:?} (limit `compile_time`); raise the limit, or make the \
+        "did not compile within {0:?} (limit `compile_time`); raise the limit, or make the \
          component smaller"
     )]
-    CompileTime {
-        /// The time limit.
-        limit: Duration,
-    },
+    CompileTime(Duration),
 
-    /// Compiling takes too much memory.
+    /// Compiling takes more than so many bytes of address space.
     #[error(
-        "takes more than {limit} bytes of memory to compile (limit `compile_memory`); raise the \
+        "takes more than {0} bytes of memory to compile (limit `compile_memory`); raise the \
          limit, or make the component smaller"
     )]
-    CompileMemory {
-        /// Bytes of address space for the compiler.
-        limit: u64,
-    },
+    CompileMemory(u64),
 
-    /// The compiled code is too large for the size of the component.
-    #[error("compiles to more than {limit} bytes of code; make its functions smaller")]
-    CodeTooLarge {
-        /// Bytes of code for a component of this size.
-        limit: u64,
-    },
+    /// The compiled code has more bytes than a component of this size may have.
+    #[error("compiles to more than {0} bytes of code; make its functions smaller")]
+    CodeTooLarge(u64),
 
-    /// The compiler crashed.
-    #[error("can't be compiled: the compiler ended with {detail}")]
-    CompilerCrashed {
-        /// The exit status and the last line of stderr.
-        detail: String,
-    },
+    /// The compiler crashed: the exit status and the last line of stderr.
+    #[error("can't be compiled: the compiler ended with {0}")]
+    CompilerCrashed(String),
 
-    /// The compiler panicked.
+    /// The compiler panicked, with this message.
     #[error(
-        "can't be compiled: the compiler failed: {detail}; the component uses something that this version of \
+        "can't be compiled: the compiler failed: {0}; the component uses something that this version of \
          wasmtime does not handle: build it without that, or with other tools"
     )]
-    CompilerPanicked {
-        /// The message of the panic.
-        detail: String,
-    },
+    CompilerPanicked(String),
 
-    /// The process that made a trial instance crashed.
-    #[error("can't be tried: the process that made an instance ended with {detail}")]
-    TrialCrashed {
-        /// The exit status and the last line of stderr.
-        detail: String,
-    },
+    /// The process that made a trial instance crashed: the exit status and the last line of stderr.
+    #[error("can't be tried: the process that made an instance ended with {0}")]
+    TrialCrashed(String),
 
-    /// The component does not export a handler interface.
+    /// The component exports these, and no handler interface.
     #[error(
         "exports no handler: found {}, expected {}; build it against hostler's WIT, world `handler` or `batch`",
-        list(.found), EXPECTED
+        list(.0), EXPECTED
     )]
-    NoHandler {
-        /// The exports.
-        found: Vec<String>,
-    },
+    NoHandler(Vec<String>),
 
-    /// A program cannot be run as the settings say.
-    #[error("is a program, and {detail}")]
-    Program {
-        /// The setting, and what to do.
-        detail: String,
-    },
+    /// A program cannot be run as the settings say: the setting, and what to do.
+    #[error("is a program, and {0}")]
+    Program(String),
 
     /// The component exports a handler interface of another major version.
     #[error(
@@ -163,12 +133,9 @@ pub enum LoadError {
         remedy: &'static str,
     },
 
-    /// The component exports more than one handler interface.
-    #[error("exports more than one handler: {}; export exactly one", list(.found))]
-    Ambiguous {
-        /// The handler interfaces it exports.
-        found: Vec<String>,
-    },
+    /// The component exports more than one handler interface: these.
+    #[error("exports more than one handler: {}; export exactly one", list(.0))]
+    Ambiguous(Vec<String>),
 
     /// The handler's function has another type than its name promises.
     #[error(
@@ -183,26 +150,17 @@ pub enum LoadError {
         host: &'static str,
     },
 
-    /// The component imports interfaces that it is not granted.
-    #[error("imports interfaces that it is not granted: {}{}", list(.imports), remedy(.imports))]
-    NotGranted {
-        /// The imports without a grant.
-        imports: Vec<Import>,
-    },
+    /// The component imports these interfaces, which it is not granted.
+    #[error("imports interfaces that it is not granted: {}{}", list(.0), remedy(.0))]
+    NotGranted(Vec<Import>),
 
-    /// The handler takes batches, and its grants belong to single messages.
-    #[error("takes batches, but {detail}")]
-    Batch {
-        /// What belongs to a single message, and the remedy.
-        detail: String,
-    },
+    /// The handler takes batches, and a grant belongs to single messages: which one, and the remedy.
+    #[error("takes batches, but {0}")]
+    Batch(String),
 
-    /// An import has another type on this host.
-    #[error("imports an interface of another type: {detail}; rebuild it against hostler's WIT")]
-    WrongImport {
-        /// The difference.
-        detail: String,
-    },
+    /// An import has another type on this host: the difference.
+    #[error("imports an interface of another type: {0}; rebuild it against hostler's WIT")]
+    WrongImport(String),
 
     /// An instance needs more than the limits allow.
     #[error("needs {needs} {what}, the limit is {limit} (limit `{setting}`)")]
@@ -228,23 +186,17 @@ pub enum LoadError {
         limit: u64,
     },
 
-    /// An instance needs too much memory of the host beside its memories and tables.
-    #[error("an instance is too large: {detail}")]
-    InstanceTooLarge {
-        /// wasmtime's message.
-        detail: String,
-    },
+    /// An instance needs too much memory of the host beside its memories and tables: the message of wasmtime.
+    #[error("an instance is too large: {0}")]
+    InstanceTooLarge(String),
 
     /// No instance could be made within the limits.
     #[error("does not start: {0}")]
     Start(Fault),
 
-    /// The sandbox could not be made on this machine.
-    #[error("can't be run here: {detail}")]
-    Engine {
-        /// The cause.
-        detail: String,
-    },
+    /// The sandbox could not be made on this machine, for this cause.
+    #[error("can't be run here: {0}")]
+    Engine(String),
 }
 
 /// wasmtime's message, for people: bounded, and with control characters escaped, because a component

@@ -69,24 +69,16 @@ impl ErrorContext<'_> {
     pub(super) fn conclude<T>(&self, end: End<T>) -> Result<T, Fault> {
         match end {
             End::Returned(Ok(value)) => Ok(value),
-            End::Returned(Err(error)) => Err(self.fault(&error)),
-            End::TimedOut => Err(self.wall_timeout()),
+            End::Returned(Err(error)) => {
+                let (kind, detail) = self.classify(&error);
+                Err(self.build(kind, with_trace(printable(&detail), &error)))
+            }
+            End::TimedOut => Err(self.build(
+                FaultKind::WallTimeout,
+                format!("no answer within {:?} (limit `timeout`)", self.limits.wall),
+            )),
             End::Panicked(payload) => Err(host_panic(&*payload)),
         }
-    }
-
-    /// The fault for this error.
-    fn fault(&self, error: &wasmtime::Error) -> Fault {
-        let (kind, detail) = self.classify(error);
-        self.build(kind, with_trace(printable(&detail), error))
-    }
-
-    /// The fault of an attempt that exceeded the wall-clock limit.
-    fn wall_timeout(&self) -> Fault {
-        self.build(
-            FaultKind::WallTimeout,
-            format!("no answer within {:?} (limit `timeout`)", self.limits.wall),
-        )
     }
 
     /// A fault of this kind; before the instance is made, it is an instantiation fault.
@@ -210,11 +202,11 @@ pub(crate) fn host_panic(payload: &(dyn Any + Send)) -> Fault {
 impl Denied {
     fn describe(self, limits: &Limits) -> String {
         match self {
-            Self::Memory { requested } => format!(
+            Self::Memory(requested) => format!(
                 "requested {requested} bytes of linear memory, the limit is {} (limit `memory`)",
                 limits.memory
             ),
-            Self::Table { requested } => format!(
+            Self::Table(requested) => format!(
                 "requested {requested} table elements, the limit is {} (limit `table_elements`)",
                 limits.table_elements
             ),
@@ -228,10 +220,7 @@ fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
         return detail;
     };
-    let names: Vec<String> = named(trace)
-        .take(FRAMES_MAX)
-        .map(|(_, name)| name)
-        .collect();
+    let names: Vec<String> = named(trace).map(|(_, name)| name).collect();
     let place = names.iter().position(|name| !is_machinery(name));
     let names = names.iter().skip(place.unwrap_or_default());
     for (position, name) in names.take(FRAMES_NAMED).enumerate() {
@@ -245,10 +234,8 @@ fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
 /// has no names.
 pub(super) fn backtrace(error: &wasmtime::Error) -> Option<String> {
     let trace = error.downcast_ref::<WasmBacktrace>()?;
-    let lines: Vec<String> = named(trace)
-        .take(FRAMES_MAX)
-        .map(|(position, name)| format!("{position:>4}: {name}"))
-        .collect();
+    let lines = named(trace).map(|(position, name)| format!("{position:>4}: {name}"));
+    let lines: Vec<String> = lines.collect();
     (!lines.is_empty()).then(|| format!("{BACKTRACE}\n{}", lines.join("\n")))
 }
 
@@ -256,12 +243,13 @@ pub(super) fn backtrace(error: &wasmtime::Error) -> Option<String> {
 /// and bounded. A mangled name can stand for a text thousands of times as long.
 fn named(trace: &WasmBacktrace) -> impl Iterator<Item = (usize, String)> {
     let frames = trace.frames().iter().enumerate();
-    frames.filter_map(|(position, frame)| {
+    let named = frames.filter_map(|(position, frame)| {
         let name = rustc_demangle::demangle(frame.func_name()?);
         let mut name = printable(&format_up_to(NAME_MAX, format_args!("{name:#}")));
         truncate_utf8(&mut name, NAME_MAX);
         Some((position, name))
-    })
+    });
+    named.take(FRAMES_MAX)
 }
 
 /// Whether a function only carries out a panic, or ends the process.

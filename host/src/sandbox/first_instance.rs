@@ -22,11 +22,8 @@ pub(super) fn required(
     component: &Component,
     limits: &Limits,
 ) -> Result<ResourcesRequired, LoadError> {
-    let required = component
-        .resources_required()
-        .ok_or_else(|| LoadError::Invalid {
-            detail: "the component imports core modules".to_owned(),
-        })?;
+    let invalid = || LoadError::Invalid("the component imports core modules".to_owned());
+    let required = component.resources_required().ok_or_else(invalid)?;
     for (what, found, most) in [
         ("linear memories", required.num_memories, MEMORIES),
         ("tables", required.num_tables, TABLES),
@@ -39,32 +36,26 @@ pub(super) fn required(
             });
         }
     }
-    let check = |needs: u64, limit: usize, what, setting| {
-        if needs > limit as u64 {
+    let memory = required.max_initial_memory_size.unwrap_or(0);
+    let elements = required.max_initial_table_size.unwrap_or(0);
+    let (bytes, elements) = (
+        (memory.saturating_mul(PAGE), limits.memory),
+        (elements, limits.table_elements),
+    );
+    for ((needs, limit), what, setting) in [
+        (bytes, "bytes of linear memory", "memory"),
+        (elements, "table elements", "table_elements"),
+    ] {
+        let limit = limit as u64;
+        if needs > limit {
             return Err(LoadError::NeedsMore {
                 what,
                 needs,
-                limit: limit as u64,
+                limit,
                 setting,
             });
         }
-        Ok(())
-    };
-    check(
-        required
-            .max_initial_memory_size
-            .unwrap_or(0)
-            .saturating_mul(PAGE),
-        limits.memory,
-        "bytes of linear memory",
-        "memory",
-    )?;
-    check(
-        required.max_initial_table_size.unwrap_or(0),
-        limits.table_elements,
-        "table elements",
-        "table_elements",
-    )?;
+    }
     Ok(required)
 }
 

@@ -18,18 +18,14 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     if bytes.is_empty() || !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         return Err(not_wasm(bytes));
     }
+    let size = bytes.len() as u64;
+    let truncated = |section_end| Err(LoadError::Truncated { section_end, size });
     match bytes.get(MAGIC.len()..HEADER) {
-        None => {
-            return Err(LoadError::Truncated {
-                section_end: HEADER as u64,
-                size: bytes.len() as u64,
-            });
-        }
+        None => return truncated(HEADER as u64),
         Some(COMPONENT | CORE_MODULE) => {}
         Some(_) => return Err(not_wasm(bytes)),
     }
     let mut at = HEADER as u64;
-    let size = bytes.len() as u64;
     while at < size {
         // A section: number, length, content.
         let section_end = match length(bytes, at + 1) {
@@ -37,7 +33,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
             None => at + 2,
         };
         if section_end > size {
-            return Err(LoadError::Truncated { section_end, size });
+            return truncated(section_end);
         }
         at = section_end;
     }
@@ -72,5 +68,5 @@ fn not_wasm(bytes: &[u8]) -> LoadError {
             .collect();
         format!("`{}`", start.join(" "))
     };
-    LoadError::NotWasm { found }
+    LoadError::NotWasm(found)
 }

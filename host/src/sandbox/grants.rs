@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
 
 use super::outside::{Offers, Outside};
 use super::program::{EXIT, MEMORY};
-
-use serde::{Deserialize, Serialize};
-
 use crate::delivery::effect::Outlets;
 use crate::delivery::key_value::KeyRules;
 
@@ -42,9 +42,10 @@ pub struct Directory {
 impl Grants {
     /// The interfaces that are granted outside the sandbox.
     pub fn offers(&self) -> Offers {
-        self.outside
-            .as_ref()
-            .map_or_else(Offers::default, |outside| outside.0.offers())
+        let outside = self.outside.as_ref();
+        outside
+            .map(|outside| outside.0.offers())
+            .unwrap_or_default()
     }
 }
 
@@ -56,7 +57,7 @@ pub struct Values(Arc<RwLock<Arc<BTreeMap<String, String>>>>);
 
 impl From<BTreeMap<String, String>> for Values {
     fn from(values: BTreeMap<String, String>) -> Self {
-        Self::new(values)
+        Self(Arc::new(RwLock::new(Arc::new(values))))
     }
 }
 
@@ -67,11 +68,6 @@ impl From<Values> for BTreeMap<String, String> {
 }
 
 impl Values {
-    /// These values, by name.
-    pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(values))))
-    }
-
     /// The names, in order.
     pub fn names(&self) -> Vec<String> {
         self.now().keys().cloned().collect()
@@ -79,13 +75,13 @@ impl Values {
 
     /// The present values.
     pub(super) fn now(&self) -> Arc<BTreeMap<String, String>> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Give all clones the values of another one.
     pub fn adopt(&self, other: &Self) {
         let values = other.now();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = values;
+        *self.0.write() = values;
     }
 }
 
@@ -107,8 +103,8 @@ impl fmt::Debug for Values {
 struct Grant {
     /// The name in the configuration.
     name: &'static str,
-    /// The interfaces, each with the version that it must have, or the beginning of it.
-    interfaces: &'static [(&'static str, &'static str)],
+    /// The interfaces, each with the versions that it may have, or their beginnings.
+    interfaces: &'static [(&'static str, &'static [&'static str])],
     is_given: fn(&Grants) -> bool,
     /// What gives it, in a queue's file.
     toml: &'static str,
@@ -140,10 +136,8 @@ static GRANTS: [&Grant; 6] = [
     &Grant {
         name: "config",
         interfaces: &[
-            ("wasi:config/store", CONFIG[0]),
-            ("wasi:config/store", CONFIG[1]),
-            ("wasi:config/store", CONFIG[2]),
-            (SPIN_VARIABLES, SPIN_VERSION),
+            ("wasi:config/store", &CONFIG),
+            (SPIN_VARIABLES, &[SPIN_VERSION]),
         ],
         is_given: |grants| grants.config.is_some(),
         toml: "[grant.config]\nname = \"value\"",
@@ -151,24 +145,24 @@ static GRANTS: [&Grant; 6] = [
     &Grant {
         name: "http",
         interfaces: &[
-            ("hostler:handler/http", "1."),
-            ("wasi:http/types", "0.2."),
-            ("wasi:http/outgoing-handler", "0.2."),
+            ("hostler:handler/http", &["1."]),
+            ("wasi:http/types", &["0.2."]),
+            ("wasi:http/outgoing-handler", &["0.2."]),
         ],
         is_given: |grants| grants.offers().http,
         toml: "[[grant.http]]\nhost = \"api.example.com\"\nmethods = [\"GET\", \"POST\"]",
     },
     &Grant {
         name: "secret",
-        interfaces: &[("hostler:handler/secrets", "1.")],
+        interfaces: &[("hostler:handler/secrets", &["1."])],
         is_given: |grants| grants.offers().secrets,
         toml: "[grant.secret]\nname = { file = \"/run/secrets/name\", expose = true }",
     },
     &Grant {
         name: "publish",
         interfaces: &[
-            ("hostler:handler/publisher", "1."),
-            (WASMCLOUD_CONSUMER, WASMCLOUD_VERSION),
+            ("hostler:handler/publisher", &["1."]),
+            (WASMCLOUD_CONSUMER, &[WASMCLOUD_VERSION]),
         ],
         is_given: |grants| grants.publish.is_some(),
         toml: "[grant.publish]\nname = \"stream:key\"",
@@ -176,14 +170,11 @@ static GRANTS: [&Grant; 6] = [
     &Grant {
         name: KEY_VALUE,
         interfaces: &[
-            ("hostler:handler/key-value", "1."),
-            ("wasi:keyvalue/store", KEYVALUE[0]),
-            ("wasi:keyvalue/store", KEYVALUE[1]),
-            ("wasi:keyvalue/atomics", KEYVALUE[0]),
-            ("wasi:keyvalue/atomics", KEYVALUE[1]),
-            ("wasi:keyvalue/batch", KEYVALUE[0]),
-            ("wasi:keyvalue/batch", KEYVALUE[1]),
-            (SPIN_KEY_VALUE, SPIN_VERSION),
+            ("hostler:handler/key-value", &["1."]),
+            ("wasi:keyvalue/store", &KEYVALUE),
+            ("wasi:keyvalue/atomics", &KEYVALUE),
+            ("wasi:keyvalue/batch", &KEYVALUE),
+            (SPIN_KEY_VALUE, &[SPIN_VERSION]),
         ],
         is_given: |grants| grants.key_value.is_some(),
         toml: "[grant.key-value]\nprefix = \"{orders}:kv:\"",
@@ -191,7 +182,7 @@ static GRANTS: [&Grant; 6] = [
     // A call whose own grant is missing is an error.
     &Grant {
         name: "publish or key-value",
-        interfaces: &[(BATCH_EFFECTS, "1.")],
+        interfaces: &[(BATCH_EFFECTS, &["1."])],
         is_given: |grants| grants.publish.is_some() || grants.key_value.is_some(),
         toml: "[grant.publish]\nname = \"stream:key\"\n\n[grant.key-value]\nprefix = \"{orders}:kv:\"",
     },
@@ -203,15 +194,12 @@ const KEY_VALUE: &str = "key-value";
 impl Grant {
     fn covers(&self, import: &str) -> bool {
         let (interface, version) = import.split_once('@').unwrap_or((import, ""));
-        self.interfaces.iter().any(|(known, begin)| {
-            let is_whole = !begin.ends_with('.') && !begin.is_empty();
-            *known == interface
-                && if is_whole {
-                    version == *begin
-                } else {
-                    version.starts_with(begin)
-                }
-        })
+        let serves = |begin: &&str| match begin.ends_with('.') {
+            true => version.starts_with(*begin),
+            false => version == *begin,
+        };
+        let mut interfaces = self.interfaces.iter();
+        interfaces.any(|(known, versions)| *known == interface && versions.iter().any(serves))
     }
 }
 
@@ -262,22 +250,21 @@ impl Import {
 
     /// What gives the grant that the import needs, in a queue's file.
     pub fn toml(&self) -> Option<&'static str> {
+        self.grant().map(|grant| grant.toml)
+    }
+
+    fn grant(&self) -> Option<&'static Grant> {
         let Need::Grant(name) = self.need else {
             return None;
         };
-        let mut grants = GRANTS.iter();
-        grants
-            .find(|grant| grant.name == name)
-            .map(|grant| grant.toml)
+        GRANTS.into_iter().find(|grant| grant.name == name)
     }
 
     /// Whether these grants allow the import.
     pub fn granted(&self, grants: &Grants) -> bool {
         match self.need {
             Need::Nothing | Need::Inert => true,
-            Need::Grant(name) => GRANTS
-                .iter()
-                .any(|grant| grant.name == name && (grant.is_given)(grants)),
+            Need::Grant(_) => self.grant().is_some_and(|grant| (grant.is_given)(grants)),
             Need::Unknown => false,
         }
     }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashSet;
 
-use super::log::lossy;
 use crate::delivery::message::Message;
 
 /// The headers for the guest: names in lower case, UTF-8 (lossy), the first value of a repeated name.
@@ -20,7 +19,7 @@ impl<'a> Headers<'a> {
             Vec::with_capacity(message.headers.len());
         let mut seen = FxHashSet::default();
         for (name, value) in message.headers.iter() {
-            let mut name = lossy(name);
+            let mut name = String::from_utf8_lossy(name);
             if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
                 name.to_mut().make_ascii_lowercase();
             }
@@ -30,7 +29,7 @@ impl<'a> Headers<'a> {
                 !seen.insert(name.clone())
             };
             if !repeated {
-                headers.push((name, lossy(value)));
+                headers.push((name, String::from_utf8_lossy(value)));
             }
         }
         Self(headers)

@@ -1,10 +1,11 @@
 //! The data of a store: the current attempt, the meters and the WASI context.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -20,7 +21,7 @@ use super::limiter::Limiter;
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
-use super::outside::{Origin, Scope};
+use super::outside::{NO_MESSAGE, Origin, Scope};
 use super::program::{self, ExitCodes, Program, Unpublished};
 use super::wasi_http::{self, Hooks};
 use crate::delivery::effect::{Budget, Effects, Publication};
@@ -70,14 +71,8 @@ pub(super) struct Attempt {
     /// The messages with their effects so far, in the order of the call; empty = there are none, or they
     /// may have no effects.
     pub(super) acting: Vec<Acting>,
-    /// What a program gets.
-    pub(super) input: Option<Input>,
-}
-
-/// What a program gets by stdin and variables.
-pub(super) struct Input {
-    pub(super) message: Message,
-    pub(super) max_attempts: u32,
+    /// What a program gets by stdin and variables: the message, and its delivery limit.
+    pub(super) input: Option<(Message, u32)>,
 }
 
 /// A message of an attempt, which may have effects.
@@ -118,7 +113,7 @@ impl Attempt {
         let messages = self.acting.len();
         let place = usize::try_from(index).unwrap_or(usize::MAX);
         self.acting.get_mut(place).ok_or_else(|| match messages {
-            0 => "no message is being handled".to_owned(),
+            0 => NO_MESSAGE.to_owned(),
             _ => format!("the call has {messages} messages, from 0: none has the index {index}"),
         })
     }
@@ -136,17 +131,13 @@ pub(super) struct Host {
     /// What the attempt does outside; made when it first does something.
     /// `None` = nothing is granted.
     scope: Option<CurrentScope>,
-    http: Http,
+    /// The state of `wasi:http`.
+    http: WasiHttpCtx,
+    http_hooks: Hooks,
 }
 
 /// The scope of the attempt that runs now. The checks of sockets live as long as the instance.
 type CurrentScope = Arc<Mutex<Option<Arc<Scope>>>>;
-
-/// The state of `wasi:http`.
-struct Http {
-    context: WasiHttpCtx,
-    hooks: Hooks,
-}
 
 struct Wasi {
     context: WasiCtx,
@@ -223,29 +214,31 @@ impl Host {
             table,
             wasi: None,
             scope: shared.grants.outside.as_ref().map(|_| Arc::default()),
-            http: Http {
-                context: wasi_http::context(&shared.limits),
-                hooks: Hooks::default(),
-            },
+            http: wasi_http::context(&shared.limits),
+            http_hooks: Hooks::default(),
         }
     }
 
-    /// What the attempt does outside; `None` = nothing is granted.
-    pub(super) fn scope(&self) -> Option<Arc<Scope>> {
-        let outside = self.shared.grants.outside.as_ref()?;
-        let mut scope = lock(self.scope.as_ref()?);
+    /// What the attempt does outside. Interfaces are linked where they are granted, and in a trial.
+    ///
+    /// # Errors
+    /// This is a trial: nothing is granted. The text is for the guest.
+    pub(super) fn scope(&self) -> Result<Arc<Scope>, String> {
+        let granted = self.shared.grants.outside.as_ref().zip(self.scope.as_ref());
+        let (outside, scope) = granted.ok_or(NO_MESSAGE)?;
+        let mut scope = scope.lock();
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
             let span = self.attempt.span.clone();
             Scope::new(&outside.0, origin, span, self.shared.limits.requests)
         });
-        Some(Arc::clone(scope))
+        Ok(Arc::clone(scope))
     }
 
     /// Log an event of the guest.
     pub(super) fn log_event(&mut self, level: Level, context: &str, text: &str) {
         let log = Arc::clone(&self.wasi().log);
-        lock(&log).event(level, context, text);
+        log.lock().event(level, context, text);
     }
 
     fn wasi(&mut self) -> &mut Wasi {
@@ -329,9 +322,11 @@ impl Host {
     pub(super) fn begin(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.limiter.begin_call();
-        if let Some(wasi) = &self.wasi {
-            let context = log_context(&self.attempt, &self.shared);
-            lock(&wasi.log).begin(context, &self.shared.limits);
+        if let Some(mut log) = self.log() {
+            log.begin(
+                log_context(&self.attempt, &self.shared),
+                &self.shared.limits,
+            );
             if self.shared.grants.offers().tcp {
                 drop(self.scope());
             }
@@ -341,14 +336,17 @@ impl Host {
     /// End the attempt and what it does outside: write its unfinished lines. Returns the bytes of
     /// output that were dropped.
     pub(super) fn finish(&mut self) -> u64 {
-        self.http.hooks = Hooks::default();
-        let scope = self.scope.as_ref().and_then(|scope| lock(scope).take());
+        self.http_hooks = Hooks::default();
+        let scope = self.scope.as_ref().and_then(|scope| scope.lock().take());
         if let Some(scope) = scope {
             scope.end();
         }
-        self.wasi
-            .as_ref()
-            .map_or(0, |wasi| lock(&wasi.log).finish())
+        self.log().map_or(0, |mut log| log.finish())
+    }
+
+    /// What the guest has written, if it has used WASI.
+    fn log(&self) -> Option<MutexGuard<'_, GuestLog>> {
+        self.wasi.as_ref().map(|wasi| wasi.log.lock())
     }
 
     /// How a program is called, and its exit codes.
@@ -360,18 +358,14 @@ impl Host {
 
     /// A program has ended: the last line that it wrote to stderr, unfinished ones included.
     pub(super) fn end_output(&mut self) -> Option<String> {
-        if let Some(wasi) = &self.wasi {
-            lock(&wasi.log).end_lines();
-        }
-        self.last_line()
+        let mut log = self.log()?;
+        log.end_lines();
+        log.last_line()
     }
 
     /// Publish what a program has written to stdout, if that is asked for and not empty.
     pub(super) fn publish_stdout(&mut self) -> Result<(), Unpublished> {
-        let written = self
-            .wasi
-            .as_ref()
-            .and_then(|wasi| lock(&wasi.log).take_stdout());
+        let written = self.log().and_then(|mut log| log.take_stdout());
         let to = self.program().0.stdout.clone();
         let (Some(to), Some(written)) = (to, written) else {
             return Ok(());
@@ -395,14 +389,12 @@ impl Host {
 
     /// The last lines that the attempt wrote, of at most so many bytes.
     pub(super) fn log_tail(&self, max: usize) -> String {
-        let log = self.wasi.as_ref().map(|wasi| lock(&wasi.log));
-        log.map_or_else(String::new, |log| log.tail(max))
+        self.log().map(|log| log.tail(max)).unwrap_or_default()
     }
 
     /// The last line that the attempt wrote to stderr, bounded and printable.
     pub(super) fn last_line(&self) -> Option<String> {
-        let log = self.wasi.as_ref()?.log.lock();
-        log.unwrap_or_else(PoisonError::into_inner).last_line()
+        self.log()?.last_line()
     }
 }
 
@@ -448,9 +440,8 @@ impl Wasi {
             .allow_ip_name_lookup(false);
         if let Some(scope) = scope {
             context.socket_addr_check(move |address, used| {
-                let allowed = lock(&scope)
-                    .as_ref()
-                    .is_some_and(|scope| may_use(scope, address, used));
+                let scope = scope.lock();
+                let allowed = scope.as_ref().is_some_and(|s| may_use(s, address, used));
                 Box::pin(std::future::ready(allowed))
             });
         }
@@ -462,17 +453,14 @@ impl Wasi {
             }
         }
         if let (Some((program, _)), Some(input)) = (&shared.program, &attempt.input) {
-            let Input {
-                message,
-                max_attempts,
-            } = input;
+            let (message, max_attempts) = input;
             context
                 .stdin(MemoryInputPipe::new(message.body.clone()))
                 .arg(PROGRAM_NAME)
                 .args(&program.args)
                 .envs(&program::variables(message, attempt.number, *max_attempts));
             if program.stdout.is_some() {
-                lock(&log).keep_stdout(shared.limits.effects.bytes);
+                log.lock().keep_stdout(shared.limits.effects.bytes);
             }
         }
         Self {
@@ -495,11 +483,11 @@ impl WasiView for Host {
 
 impl WasiHttpView for Host {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        self.http.hooks.scope = self.scope();
+        self.http_hooks.scope = self.scope().ok();
         WasiHttpCtxView {
-            ctx: &mut self.http.context,
+            ctx: &mut self.http,
             table: &mut self.table,
-            hooks: &mut self.http.hooks,
+            hooks: &mut self.http_hooks,
         }
     }
 }
@@ -512,8 +500,4 @@ fn may_use(scope: &Scope, address: SocketAddr, used: SocketAddrUse) -> bool {
         SocketAddrUse::TcpConnect => scope.may_connect(address),
         _ => false,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

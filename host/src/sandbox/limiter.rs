@@ -18,9 +18,9 @@ pub(super) const TABLES: u32 = 64;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Denied {
     /// Bytes of linear memory in total.
-    Memory { requested: usize },
+    Memory(usize),
     /// Table elements in total.
-    Table { requested: usize },
+    Table(usize),
 }
 
 /// The total memory and tables of one instance.
@@ -76,6 +76,12 @@ impl Limiter {
         self.denied = None;
     }
 
+    /// Note a request that is over a limit. Returns whether it is allowed.
+    fn note(&mut self, grown: Result<bool, usize>, denied: fn(usize) -> Denied) -> bool {
+        self.denied = grown.err().map(denied).or(self.denied);
+        grown.unwrap_or(false)
+    }
+
     pub(super) fn denied(&self) -> Option<Denied> {
         self.denied
     }
@@ -98,12 +104,8 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        self.memory
-            .grow(current, desired, maximum)
-            .or_else(|requested| {
-                self.denied = Some(Denied::Memory { requested });
-                Ok(false)
-            })
+        let grown = self.memory.grow(current, desired, maximum);
+        Ok(self.note(grown, Denied::Memory))
     }
 
     fn instances(&self) -> usize {
@@ -124,11 +126,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        self.tables
-            .grow(current, desired, maximum)
-            .or_else(|requested| {
-                self.denied = Some(Denied::Table { requested });
-                Ok(false)
-            })
+        let grown = self.tables.grow(current, desired, maximum);
+        Ok(self.note(grown, Denied::Table))
     }
 }

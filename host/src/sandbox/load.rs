@@ -106,7 +106,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
     build(bytes, settings, settings.allocation)
 }
 
-/// Whether the compiled code of this component is cached.
+/// Whether the compiled code of this component is cached, so that no compiler is needed. The entry is not checked.
 pub(crate) fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     engine::compiler(settings, settings.allocation)
@@ -114,9 +114,7 @@ pub(crate) fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
 }
 
 fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Loaded, LoadError> {
-    let unusable = |error: wasmtime::Error| LoadError::Engine {
-        detail: format!("{error:#}"),
-    };
+    let unusable = |error: wasmtime::Error| LoadError::Engine(format!("{error:#}"));
     let compiler = engine::compiler(settings, allocation).map_err(unusable)?;
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     let compiled = compile::compiled(&compiler, bytes, &digest, settings, allocation)?;
@@ -160,11 +158,9 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             );
             return build(bytes, settings, Allocation::OnDemand);
         }
-        Err(detail) => return Err(LoadError::Engine { detail }),
+        Err(detail) => return Err(LoadError::Engine(detail)),
     };
-    let too_large = |error| LoadError::InstanceTooLarge {
-        detail: describe(&error),
-    };
+    let too_large = |error| LoadError::InstanceTooLarge(describe(&error));
     if !built.pooling {
         // Only a pool checks the other host memory of an instance.
         let one = engine::pool_of_one(settings, allocation, &required).map_err(unusable)?;
@@ -184,12 +180,10 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         let component = artifact.load(&engine).map_err(too_large)?;
         let export = world::probe(&engine, &component)
             .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
-        let pre = linker(&engine, &settings.grants)
+        let pre = linker(&engine, &settings.grants, settings.grants.offers())
             .map_err(unusable)?
             .instantiate_pre(&component)
-            .map_err(|error| LoadError::WrongImport {
-                detail: describe(&error),
-            })?;
+            .map_err(|error| LoadError::WrongImport(describe(&error)))?;
         Ok(Arc::new(Runner::new(engine, pre, export, &shared)))
     };
     let runners = Runners {
@@ -224,7 +218,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     };
     if let Tried::Untried(reason) = &compiled.tried {
         let detail = format!("its trial has ended early: {reason}");
-        return Err(LoadError::Engine { detail });
+        return Err(LoadError::Engine(detail));
     }
     trial(&loaded)?;
     Ok(loaded)
@@ -252,10 +246,9 @@ fn imports(
         .filter(|import| !import.granted(&settings.grants))
         .cloned()
         .collect();
-    if refused.is_empty() {
-        Ok(imports)
-    } else {
-        Err(LoadError::NotGranted { imports: refused })
+    match refused.is_empty() {
+        true => Ok(imports),
+        false => Err(LoadError::NotGranted(refused)),
     }
 }
 
@@ -281,14 +274,14 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
             "imports {import}: a call with several messages has no message that this could belong to; \
              import `batch-effects`, whose calls name the message, or export `message-handler`"
         );
-        return Err(LoadError::Batch { detail });
+        return Err(LoadError::Batch(detail));
     }
     let uses_http = imports
         .iter()
         .any(|import| import.need == Need::Grant("http"));
     let outside = settings.grants.outside.as_ref().filter(|_| uses_http);
     match outside.and_then(|outside| outside.0.refuses_batches()) {
-        Some(detail) => Err(LoadError::Batch { detail }),
+        Some(detail) => Err(LoadError::Batch(detail)),
         None => Ok(()),
     }
 }
@@ -300,7 +293,7 @@ fn allow_program(settings: &Settings) -> Result<(), LoadError> {
             "a program runs once in an instance: `reuse` is {}, set it to 1",
             settings.reuse
         );
-        return Err(LoadError::Program { detail });
+        return Err(LoadError::Program(detail));
     }
     let Some(to) = &settings.program.stdout else {
         return Ok(());
@@ -308,12 +301,10 @@ fn allow_program(settings: &Settings) -> Result<(), LoadError> {
     let outlets = settings.grants.publish.as_ref();
     match outlets.is_some_and(|outlets| outlets.names().any(|name| name == to)) {
         true => Ok(()),
-        false => Err(LoadError::Program {
-            detail: format!(
-                "its stdout goes to `{to}` (`program.stdout`), which is not in `[grant.publish]`: write \
-                 `{to} = \"stream:key\"` there"
-            ),
-        }),
+        false => Err(LoadError::Program(format!(
+            "its stdout goes to `{to}` (`program.stdout`), which is not in `[grant.publish]`: write \
+             `{to} = \"stream:key\"` there"
+        ))),
     }
 }
 
@@ -324,7 +315,7 @@ fn allow_files(settings: &Settings) -> Result<(), LoadError> {
             let path = path.display();
             let detail =
                 format!("the directory {path} of `[[grant.files]]` cannot be read: {error}");
-            return Err(LoadError::Engine { detail });
+            return Err(LoadError::Engine(detail));
         }
     }
     Ok(())
@@ -342,9 +333,7 @@ fn trial(loaded: &Loaded) -> Result<(), LoadError> {
     };
     let trial = async || make(&runner.engine, &runner.pre, &runner.shared, look).await;
     on_own_thread("trial", trial)
-        .map_err(|error| LoadError::Engine {
-            detail: format!("the trial did not run: {error}"),
-        })?
+        .map_err(|error| LoadError::Engine(format!("the trial did not run: {error}")))?
         .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload))))
 }
 

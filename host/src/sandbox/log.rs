@@ -1,16 +1,18 @@
 //! Turns the stdout and stderr of handlers into bounded lines, one log event each.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use wasmtime::component::{ComponentType, Lift};
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
+use crate::delivery::declared::declared;
 use crate::delivery::text::{printable, truncate_utf8, truncated};
 use crate::delivery::trace::Trace;
 
@@ -35,36 +37,37 @@ const TAIL_LINES_MAX: usize = 200;
 /// Rust ends the first panic of an instance with this line. It says nothing about the panic.
 const RUST_NOTE: &[u8] = b"note: run with `RUST_BACKTRACE";
 
-/// An output of a guest.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error. A Rust guest writes its panic message to it.
-    Stderr,
-    /// `wasi:logging`: events with a level.
-    Log,
-}
-
-impl Stream {
-    /// The name in log events and in `invoke --json`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-            Self::Log => "log",
-        }
+declared! {
+    /// An output of a guest.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Stream (/// The name in log events and in `invoke --json`.
+                     label -> &'static str) {
+        /// Standard output.
+        Stdout = "stdout",
+        /// Standard error. A Rust guest writes its panic message to it.
+        Stderr = "stderr",
+        /// `wasi:logging`: events with a level.
+        Log = "log",
     }
 }
 
-/// The level of an event of `wasi:logging`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// `logging.level` of `wasi:logging`.
+#[derive(Clone, Copy, ComponentType, Debug, Lift)]
+#[component(enum)]
+#[repr(u8)]
+#[expect(dead_code, reason = "the derived code makes them")]
 pub(super) enum Level {
+    #[component(name = "trace")]
     Trace,
+    #[component(name = "debug")]
     Debug,
+    #[component(name = "info")]
     Info,
+    #[component(name = "warn")]
     Warn,
+    #[component(name = "error")]
     Error,
+    #[component(name = "critical")]
     Critical,
 }
 
@@ -109,14 +112,7 @@ pub struct Capture(Arc<Mutex<Vec<LogLine>>>);
 impl Capture {
     /// Take the lines written since the last call.
     pub fn take(&self) -> Vec<LogLine> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn push(&self, line: LogLine) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(line);
+        std::mem::take(&mut self.0.lock())
     }
 }
 
@@ -152,7 +148,7 @@ impl Rate {
     }
 
     fn take(&self, cost: usize) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         let earned = now.duration_since(state.at).as_secs_f64() * self.per_second;
         state.credit = (state.credit + earned).min(self.per_second);
@@ -167,7 +163,7 @@ impl Rate {
 
     /// Count dropped bytes. Returns the number to log, at most once a second.
     fn note_dropped(&self, bytes: u64) -> Option<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.dropped += bytes;
         let now = Instant::now();
         let due = state
@@ -177,10 +173,6 @@ impl Rate {
             state.noted = Some(now);
             std::mem::take(&mut state.dropped)
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RateState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -287,13 +279,8 @@ impl Tail {
             bytes -= line.len() + 1;
             skipped += 1;
         }
-        let lines: Vec<&str> = self
-            .lines
-            .iter()
-            .skip(skipped)
-            .map(String::as_str)
-            .collect();
-        lines.join("\n")
+        let lines = self.lines.iter().skip(skipped);
+        lines.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -384,20 +371,36 @@ impl GuestLog {
             true => kept.to_owned(),
             false => format!("{context}: {kept}"),
         };
-        let mut line = printable(&line);
-        if line.len() > self.line_max {
-            self.dropped += (line.len() - self.line_max) as u64;
-            truncate_utf8(&mut line, self.line_max);
-            line.push_str(CUT);
+        self.line(Stream::Log, Some(level), printable(&line), false, None);
+    }
+
+    /// Log a line, within the limits. `is_cut`: it was longer. `written`: the bytes that are dropped with it; `None`
+    /// = its own.
+    fn line(
+        &mut self,
+        stream: Stream,
+        level: Option<Level>,
+        mut text: String,
+        mut is_cut: bool,
+        written: Option<usize>,
+    ) {
+        // What is escaped is longer than what the guest wrote.
+        if text.len() > self.line_max {
+            self.dropped += (text.len() - self.line_max) as u64;
+            truncate_utf8(&mut text, self.line_max);
+            is_cut = true;
         }
-        let cost = line.len().max(LINE_COST_MIN);
-        if cost <= self.left && self.rate.take(self.context.event_bytes(&line)) {
+        if is_cut {
+            text.push_str(CUT);
+        }
+        let cost = text.len().max(LINE_COST_MIN);
+        if cost <= self.left && self.rate.take(self.context.event_bytes(&text)) {
             self.left -= cost;
-            self.emit(Stream::Log, Some(level), &line);
+            self.emit(stream, level, &text);
         } else {
-            self.dropped += line.len() as u64;
+            self.dropped += written.unwrap_or(text.len()) as u64;
         }
-        self.tail.push(line);
+        self.tail.push(text);
     }
 
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
@@ -431,35 +434,18 @@ impl GuestLog {
 
     fn end_line(&mut self, stream: Stream) {
         let partial = self.partial(stream);
-        let bytes = std::mem::take(&mut partial.bytes);
-        let mut cut = std::mem::take(&mut partial.cut);
+        let mut bytes = std::mem::take(&mut partial.bytes);
+        let is_cut = std::mem::take(&mut partial.cut);
         if stream == Stream::Stderr {
             self.remember(&bytes);
         }
         // An empty line is not logged and costs nothing.
         if !bytes.is_empty() {
             let line = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
-            let mut text = printable(&String::from_utf8_lossy(line));
-            // What is escaped is longer than what the guest wrote.
-            if text.len() > self.line_max {
-                self.dropped += (text.len() - self.line_max) as u64;
-                truncate_utf8(&mut text, self.line_max);
-                cut = true;
-            }
-            if cut {
-                text.push_str(CUT);
-            }
-            let cost = text.len().max(LINE_COST_MIN);
-            if cost <= self.left && self.rate.take(self.context.event_bytes(&text)) {
-                self.left -= cost;
-                self.emit(stream, None, &text);
-            } else {
-                self.dropped += bytes.len() as u64;
-            }
-            self.tail.push(text);
+            let text = printable(&String::from_utf8_lossy(line));
+            self.line(stream, None, text, is_cut, Some(bytes.len()));
         }
         // The buffer is kept for the next line.
-        let mut bytes = bytes;
         bytes.clear();
         self.partial(stream).bytes = bytes;
     }
@@ -529,7 +515,7 @@ impl GuestLog {
                     Some(level) => format!("{}: {text}", level.label()),
                     None => text.to_owned(),
                 };
-                capture.push(LogLine { stream, text });
+                capture.0.lock().push(LogLine { stream, text });
             }
         }
     }
@@ -566,10 +552,7 @@ impl Pollable for Output {
 
 impl OutputStream for Output {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .write(self.stream, &bytes);
+        self.log.lock().write(self.stream, &bytes);
         Ok(())
     }
 
@@ -580,11 +563,6 @@ impl OutputStream for Output {
     fn check_write(&mut self) -> StreamResult<usize> {
         Ok(WRITE_MAX)
     }
-}
-
-/// A header or id as text: borrowed if it is UTF-8.
-pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
 }
 
 #[cfg(test)]

@@ -7,17 +7,21 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use wasmtime::component::{ComponentType, Lower};
 
 use super::steps::{self, Recording};
+use crate::delivery::declared::declared;
 use crate::delivery::key_value::Seen;
 use crate::delivery::trace::{AttemptSpan, StepKind};
 
@@ -42,29 +46,37 @@ pub struct HttpRequest {
     pub timeout: Option<Duration>,
 }
 
-/// Why a request has no response. The texts are for the guest: they hold no secret.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+/// Why a request has no response: `http.error`. The texts are for the guest: they hold no secret.
+#[derive(Clone, ComponentType, Debug, Eq, Lower, PartialEq, thiserror::Error)]
+#[component(variant)]
 pub enum HttpError {
     /// No rule allows it, or it is not valid. Nothing was sent.
     #[error("denied: {0}")]
+    #[component(name = "denied")]
     Denied(String),
     /// The name has no address.
     #[error("dns: {0}")]
+    #[component(name = "dns")]
     Dns(String),
     /// No connection.
     #[error("connect: {0}")]
+    #[component(name = "connect")]
     Connect(String),
     /// No encryption that is accepted.
     #[error("tls: {0}")]
+    #[component(name = "tls")]
     Tls(String),
     /// The time was over, or the attempt ended.
     #[error("timeout")]
+    #[component(name = "timeout")]
     Timeout,
     /// The response is larger than this many bytes.
     #[error("the response has more than {0} bytes")]
+    #[component(name = "too-large")]
     TooLarge(u64),
     /// The connection broke, or the answer is not HTTP.
     #[error("protocol: {0}")]
+    #[component(name = "protocol")]
     Protocol(String),
 }
 
@@ -114,25 +126,17 @@ pub struct Stored {
     pub digest: String,
 }
 
-/// Why a name has no address for the guest.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum LookupError {
-    /// No rule names it, or no rule allows its addresses.
-    Denied,
-    /// DNS has no address for it.
-    Unknown,
-    /// The time was over.
-    Timeout,
-}
-
-impl LookupError {
-    /// One word, for `error.type`.
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::Unknown => "unknown",
-            Self::Timeout => "timeout",
-        }
+declared! {
+    /// Why a name has no address for the guest.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum LookupError (/// One word, for `error.type`.
+                          label -> &'static str) {
+        /// No rule names it, or no rule allows its addresses.
+        Denied = "denied",
+        /// DNS has no address for it.
+        Unknown = "unknown",
+        /// The time was over.
+        Timeout = "timeout",
     }
 }
 
@@ -158,6 +162,7 @@ pub struct Origin {
 }
 
 /// Does what grants allow, outside the sandbox.
+#[async_trait]
 pub trait Provider: fmt::Debug + Send + Sync {
     /// Which interfaces the operator granted.
     fn offers(&self) -> Offers;
@@ -172,39 +177,32 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn refuses_batches(&self) -> Option<String>;
 
     /// Send a request. `ordinal` is its number in the attempt, from 1.
-    fn send(
+    async fn send(
         &self,
         origin: &Origin,
         ordinal: u32,
         request: HttpRequest,
-    ) -> Promise<Result<http::Response<Body>, HttpError>>;
+    ) -> Result<http::Response<Body>, HttpError>;
 
     /// The value of a secret that the guest may read. The error is for the guest.
-    fn secret(&self, origin: &Origin, name: &str) -> Promise<Result<String, String>>;
+    async fn secret(&self, origin: &Origin, name: &str) -> Result<String, String>;
 
     /// The addresses to which a guest that asks for this name may connect.
-    fn resolve(&self, origin: &Origin, name: &str)
-    -> Promise<Result<Vec<SocketAddr>, LookupError>>;
+    async fn resolve(&self, origin: &Origin, name: &str) -> Result<Vec<SocketAddr>, LookupError>;
 
     /// The values of keys, in their order. The error is for the guest.
-    fn read(&self, origin: &Origin, reading: Reading) -> Promise<ReadValues>;
+    async fn read(&self, reading: Reading) -> ReadValues;
 
     /// Add to the number of a key, at once. The error is for the guest.
-    fn increment(&self, origin: &Origin, key: String, delta: i64) -> Promise<Result<i64, String>>;
+    async fn increment(&self, key: &str, delta: i64) -> Result<i64, String>;
 
     /// Set a value at once, if the present one is the one that was seen; says whether it was. The error is
     /// for the guest.
-    fn swap(
-        &self,
-        origin: &Origin,
-        key: String,
-        seen: Seen,
-        value: Bytes,
-    ) -> Promise<Result<bool, String>>;
+    async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String>;
 
     /// Some keys that begin so, from this cursor on, and the cursor of the next ones; 0 = the first ones.
     /// The error is for the guest.
-    fn list(&self, origin: &Origin, prefix: String, cursor: u64) -> Promise<KeyPage>;
+    async fn list(&self, prefix: &str, cursor: u64) -> KeyPage;
 
     /// Whether a guest may connect to this address without a name.
     fn may_connect(&self, address: SocketAddr) -> bool;
@@ -258,7 +256,7 @@ pub(super) struct Scope {
 type Unread = Arc<Mutex<Option<Body>>>;
 
 /// Why nothing is allowed while an instance is only made.
-const NO_MESSAGE: &str = "no message is being handled";
+pub(super) const NO_MESSAGE: &str = "no message is being handled";
 
 /// Why a call to the store has no answer.
 const TOO_LATE: &str = "the time of the attempt is over";
@@ -289,11 +287,11 @@ impl Scope {
     /// End everything that the attempt began.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
-        let unread = std::mem::take(&mut *lock(&self.unread));
+        let unread = std::mem::take(&mut *self.unread.lock());
         for body in unread {
-            drop(lock(&body).take());
+            drop(body.lock().take());
         }
-        lock(&self.addresses).clear();
+        self.addresses.lock().clear();
     }
 
     /// Send a request, which ends with the attempt. Its number is that of this call, whenever the
@@ -324,16 +322,12 @@ impl Scope {
         }
         let mut ended = self.ended.subscribe();
         let mut recording = self.record(|| steps::of_request(&request.method, &request.url));
-        let sending = match &recording {
-            None => self.provider.send(&self.origin, ordinal, request),
-            Some(recording) => {
-                let origin = Origin {
-                    traceparent: Some(Bytes::from(recording.trace().to_string())),
-                    ..self.origin.clone()
-                };
-                self.provider.send(&origin, ordinal, request)
-            }
-        };
+        let recorded = recording.as_ref().map(|recording| Origin {
+            traceparent: Some(Bytes::from(recording.trace().to_string())),
+            ..self.origin.clone()
+        });
+        let origin = recorded.as_ref().unwrap_or(&self.origin);
+        let sending = self.provider.send(origin, ordinal, request);
         let response = tokio::select! {
             biased;
             _ = ended.wait_for(|ended| *ended) => Err(HttpError::Timeout),
@@ -360,13 +354,13 @@ impl Scope {
             return body;
         }
         let body: Unread = Arc::new(Mutex::new(Some(body)));
-        let mut unread = lock(&self.unread);
+        let mut unread = self.unread.lock();
         // Those that only this list holds were dropped by the guest, or read to their end.
-        unread.retain(|body| Arc::strong_count(body) > 1 && lock(body).is_some());
+        unread.retain(|body| Arc::strong_count(body) > 1 && body.lock().is_some());
         unread.push(Arc::clone(&body));
         drop(unread);
         if *self.ended.borrow() {
-            drop(lock(&body).take());
+            drop(body.lock().take());
         }
         Body::new(Watched(body))
     }
@@ -376,41 +370,36 @@ impl Scope {
         self.origin.messages == 0
     }
 
-    pub(super) fn secret(&self, name: &str) -> Promise<Result<String, String>> {
+    pub(super) async fn secret(&self, name: &str) -> Result<String, String> {
         if self.is_trial() {
-            return Box::pin(async { Err(NO_MESSAGE.to_owned()) });
+            return Err(NO_MESSAGE.to_owned());
         }
-        self.provider.secret(&self.origin, name)
+        self.provider.secret(&self.origin, name).await
     }
 
     /// The values of keys.
     pub(super) async fn read(self: Arc<Self>, reading: Reading) -> ReadValues {
         let calls = reading.keys.len();
-        let ask = || self.provider.read(&self.origin, reading);
-        self.ask_store("get", calls, calls, ask).await
+        let read = self.provider.read(reading);
+        self.ask_store("get", calls, calls, read).await
     }
 
     /// Add to the number of a key.
-    pub(super) async fn increment(self: Arc<Self>, key: String, delta: i64) -> Result<i64, String> {
-        let ask = || self.provider.increment(&self.origin, key, delta);
-        self.ask_store("increment", 1, 1, ask).await
+    pub(super) async fn increment(&self, key: &str, delta: i64) -> Result<i64, String> {
+        let increment = self.provider.increment(key, delta);
+        self.ask_store("increment", 1, 1, increment).await
     }
 
     /// Set a value, if the present one is the one that was seen.
-    pub(super) async fn swap(
-        self: Arc<Self>,
-        key: String,
-        seen: Seen,
-        value: Bytes,
-    ) -> Result<bool, String> {
-        let ask = || self.provider.swap(&self.origin, key, seen, value);
-        self.ask_store("swap", 1, 1, ask).await
+    pub(super) async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String> {
+        let swap = self.provider.swap(key, seen, value);
+        self.ask_store("swap", 1, 1, swap).await
     }
 
     /// Some keys, and the cursor of the next ones.
-    pub(super) async fn list(self: Arc<Self>, prefix: String, cursor: u64) -> KeyPage {
-        let ask = || self.provider.list(&self.origin, prefix, cursor);
-        self.ask_store("list", 1, CALLS_PER_PAGE, ask).await
+    pub(super) async fn list(&self, prefix: &str, cursor: u64) -> KeyPage {
+        let list = self.provider.list(prefix, cursor);
+        self.ask_store("list", 1, CALLS_PER_PAGE, list).await
     }
 
     /// Ask the key-value store about so many keys or prefixes, which counts as so many calls, until the attempt
@@ -420,7 +409,7 @@ impl Scope {
         operation: &'static str,
         keys: usize,
         calls: usize,
-        ask: impl FnOnce() -> Promise<Result<T, String>>,
+        asking: impl Future<Output = Result<T, String>>,
     ) -> Result<T, String> {
         if self.is_trial() {
             return Err(NO_MESSAGE.to_owned());
@@ -442,7 +431,7 @@ impl Scope {
         let answer = tokio::select! {
             biased;
             _ = ended.wait_for(|ended| *ended) => Err(TOO_LATE.to_owned()),
-            answer = tokio::time::timeout_at(deadline, ask()) => {
+            answer = tokio::time::timeout_at(deadline, asking) => {
                 answer.unwrap_or_else(|_| Err(TOO_LATE.to_owned()))
             }
         };
@@ -473,7 +462,7 @@ impl Scope {
             recording.end(error.map(LookupError::label));
         }
         let found = found?;
-        let mut addresses = lock(&self.addresses);
+        let mut addresses = self.addresses.lock();
         let mut ips = Vec::new();
         for address in found {
             if !addresses.contains(&address) && addresses.len() < ADDRESSES_MAX {
@@ -489,7 +478,7 @@ impl Scope {
     /// Whether the guest may connect to this address.
     pub(super) fn may_connect(&self, address: SocketAddr) -> bool {
         let granted = || self.provider.may_connect(address);
-        let is_known = lock(&self.addresses).contains(&address);
+        let is_known = self.addresses.lock().contains(&address);
         let allowed = !self.is_trial() && (is_known || granted());
         if !allowed {
             self.provider.connection_denied(&self.origin, address);
@@ -515,7 +504,7 @@ impl http_body::Body for Watched {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        let mut body = lock(&self.0);
+        let mut body = self.0.lock();
         match &mut *body {
             Some(body) => Pin::new(body).poll_frame(cx),
             None => Poll::Ready(Some(Err(HttpError::Timeout))),
@@ -523,24 +512,20 @@ impl http_body::Body for Watched {
     }
 
     fn is_end_stream(&self) -> bool {
-        lock(&self.0)
-            .as_ref()
-            .is_some_and(http_body::Body::is_end_stream)
+        let body = self.0.lock();
+        body.as_ref().is_some_and(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        lock(&self.0)
-            .as_ref()
-            .map_or_else(SizeHint::default, http_body::Body::size_hint)
+        let body = self.0.lock();
+        body.as_ref()
+            .map(http_body::Body::size_hint)
+            .unwrap_or_default()
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        drop(lock(&self.0).take());
+        drop(self.0.lock().take());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,20 +1,16 @@
 //! The WIT types of a handler, and the search for the handler's function in a component.
 
-use std::time::Duration;
-
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
-    Component, ComponentExportIndex, ComponentType, Instance, Lift, Lower, TypedFunc,
+    Component, ComponentExportIndex, ComponentType, Instance, Lower, TypedFunc,
 };
 use wasmtime::{AsContextMut, Engine, Store};
 
 use super::error::{LoadError, display_name};
 use super::host::Host;
 use super::log::Level;
-use super::worlds::{run, spin, sqs, wasmcloud};
+use super::worlds::{Answer, run, spin, sqs, wasmcloud};
 use crate::delivery::message::Message;
-use crate::delivery::outcome::Outcome;
-use crate::delivery::text::{printable, truncate_utf8};
 
 /// What a handler takes in one call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -140,18 +136,6 @@ pub(super) struct MessageParam<'a> {
     enqueued_ms: u64,
 }
 
-/// `types.outcome`.
-#[derive(ComponentType, Lift)]
-#[component(variant)]
-pub(super) enum Answer {
-    #[component(name = "ack")]
-    Ack,
-    #[component(name = "nack-requeue")]
-    NackRequeue(Option<u64>),
-    #[component(name = "drop")]
-    Drop(Option<String>),
-}
-
 type One = TypedFunc<(&'static MessageParam<'static>,), (Answer,)>;
 type Batch = TypedFunc<(&'static [MessageParam<'static>],), (Vec<Answer>,)>;
 
@@ -201,13 +185,7 @@ impl Handle {
             Self::Spin(handle) => spin::call(handle, store, body).await?,
             Self::Sqs(handle) => sqs::call(handle, store, id, body, headers).await?,
             Self::Wasmcloud(handle) => wasmcloud::call(handle, store, queue, body, headers).await?,
-            Self::Run(handle) => {
-                return Ok(vec![match run::call(handle, store).await? {
-                    run::Verdict::Ack => Answer::Ack,
-                    run::Verdict::NackRequeue(delay) => Answer::NackRequeue(delay),
-                    run::Verdict::Drop(reason) => Answer::Drop(reason),
-                }]);
-            }
+            Self::Run(handle) => return Ok(vec![run::call(handle, store).await?]),
         };
         Ok(vec![done.map_or_else(
             |error| again(store, error),
@@ -246,24 +224,6 @@ impl<'a> MessageParam<'a> {
     }
 }
 
-impl Answer {
-    /// The outcome. Its text is cut to `text_max` bytes and escaped, because logs and terminals show
-    /// it.
-    pub(super) fn into_outcome(self, text_max: usize) -> Outcome {
-        match self {
-            Self::Ack => Outcome::Ack,
-            Self::NackRequeue(delay) => Outcome::NackRequeue(delay.map(Duration::from_millis)),
-            Self::Drop(reason) => Outcome::Drop(reason.map(|mut reason| {
-                truncate_utf8(&mut reason, text_max);
-                let mut reason = printable(&reason);
-                truncate_utf8(&mut reason, text_max);
-                reason.shrink_to_fit();
-                reason
-            })),
-        }
-    }
-}
-
 /// The handler's function in a component.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
@@ -295,9 +255,9 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
         handlers.retain(|(_, kind)| *kind != Interface::Run);
     }
     match &*handlers {
-        [] => Err(LoadError::NoHandler {
-            found: exports.iter().map(|name| display_name(name)).collect(),
-        }),
+        [] => Err(LoadError::NoHandler(
+            exports.into_iter().map(display_name).collect(),
+        )),
         [(name, interface)] if interface.serves(name) => {
             export(engine, component, name, *interface)
         }
@@ -305,9 +265,9 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
             found: display_name(name),
             expected: interface.expected(),
         }),
-        several => Err(LoadError::Ambiguous {
-            found: several.iter().map(|(name, _)| display_name(name)).collect(),
-        }),
+        several => Err(LoadError::Ambiguous(
+            several.iter().map(|(name, _)| display_name(name)).collect(),
+        )),
     }
 }
 

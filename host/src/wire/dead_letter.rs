@@ -131,36 +131,12 @@ pub fn stream_fields(
     headers: &Headers,
     context: &Context<'_>,
 ) -> Vec<(Bytes, Bytes)> {
-    let rewrite = Rewrite::new(headers, context);
-    let mut fields: Vec<_> = raw
-        .iter()
-        .filter(|(field, _)| header_name(field).is_none_or(|name| rewrite.keeps(name)))
-        .cloned()
-        .collect();
-    fields.extend(
-        rewrite
-            .added
-            .into_iter()
-            .map(|(name, value)| header_field(name.as_bytes(), value)),
-    );
-    fields
+    Rewrite::new(headers, context).fields(raw)
 }
 
 /// The headers of a list's dead letter: the same as in [`stream_fields`].
 pub fn list_headers(headers: &Headers, context: &Context<'_>) -> Headers {
-    let rewrite = Rewrite::new(headers, context);
-    let mut copy: Vec<_> = headers
-        .iter()
-        .filter(|(name, _)| rewrite.keeps(name))
-        .cloned()
-        .collect();
-    copy.extend(
-        rewrite
-            .added
-            .into_iter()
-            .map(|(name, value)| (Bytes::from_static(name.as_bytes()), value)),
-    );
-    Headers::new(copy)
+    Rewrite::new(headers, context).headers(headers)
 }
 
 /// The only group that runs a replayed copy. Other groups acknowledge the copy without running it.
@@ -173,7 +149,7 @@ pub fn only_group(headers: &Headers) -> Option<&str> {
     (replayed && headers.find_str(GROUP) == Some(group)).then_some(group)
 }
 
-/// The headers of the original that are dropped, and the headers that are added.
+/// A copy of a message: the headers of the original that are dropped, and the headers that are added behind the others.
 struct Rewrite {
     dropped: Vec<&'static str>,
     added: Vec<(&'static str, Bytes)>,
@@ -232,11 +208,26 @@ impl Rewrite {
         self.replace(FIRST_DEATH_REASON, reason.to_owned());
     }
 
+    /// The fields of the copy of a stream's entry.
+    fn fields(self, raw: &[(Bytes, Bytes)]) -> Vec<(Bytes, Bytes)> {
+        let keeps = |field: &[u8]| header_name(field).is_none_or(|name| self.keeps(name));
+        let kept = raw.iter().filter(|(field, _)| keeps(field)).cloned();
+        let added = self.added.iter();
+        let added = added.map(|(name, value)| header_field(name.as_bytes(), value.clone()));
+        kept.chain(added).collect()
+    }
+
+    /// The headers of the copy.
+    fn headers(self, headers: &Headers) -> Headers {
+        let kept = headers.iter().filter(|(name, _)| self.keeps(name)).cloned();
+        let added = self.added.iter();
+        let added = added.map(|(name, value)| (Bytes::from_static(name.as_bytes()), value.clone()));
+        Headers::new(kept.chain(added).collect())
+    }
+
     fn keeps(&self, name: &[u8]) -> bool {
-        !self
-            .dropped
-            .iter()
-            .any(|owned| name.eq_ignore_ascii_case(owned.as_bytes()))
+        let mut dropped = self.dropped.iter();
+        !dropped.any(|dropped| name.eq_ignore_ascii_case(dropped.as_bytes()))
     }
 
     fn replace(&mut self, name: &'static str, value: String) {

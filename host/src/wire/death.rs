@@ -28,17 +28,18 @@ pub struct Incoming {
     pub damaged: bool,
 }
 
+/// A record, as it is written.
 #[derive(Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(remote = "Death", rename_all = "kebab-case")]
 struct Record {
     queue: String,
     reason: String,
     #[serde(default = "once")]
     count: u64,
-    #[serde(default)]
-    first_time: u64,
-    #[serde(default)]
-    last_time: u64,
+    #[serde(default, rename = "first-time")]
+    first_ms: u64,
+    #[serde(default, rename = "last-time")]
+    last_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     original_expiration: Option<u64>,
     /// A field of hostler, see [`Death::unrejected`]. A record of another program never makes a
@@ -46,6 +47,9 @@ struct Record {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unrejected: bool,
 }
+
+#[derive(Serialize)]
+struct Written<'a>(#[serde(with = "Record")] &'a Death);
 
 const fn once() -> u64 {
     1
@@ -70,8 +74,7 @@ pub fn read(headers: &Headers) -> Incoming {
     let written = values.len();
     let records: Vec<Death> = values
         .into_iter()
-        .filter_map(|value| serde_json::from_value::<Record>(value).ok())
-        .map(Death::from)
+        .filter_map(|value| Record::deserialize(value).ok())
         .collect();
     Incoming {
         damaged: records.len() < written,
@@ -81,43 +84,10 @@ pub fn read(headers: &Headers) -> Incoming {
 
 /// Write the header of a history, with at most [`BYTES_MAX`] bytes.
 pub fn write(history: &History) -> Bytes {
-    let records: Vec<Record> = history
-        .records()
-        .iter()
-        .cloned()
-        .map(Record::from)
-        .collect();
+    let records: Vec<Written<'_>> = history.records().iter().map(Written).collect();
     serde_json::to_vec(&records)
         .expect("strings, numbers and booleans are always JSON")
         .into()
-}
-
-impl From<Record> for Death {
-    fn from(record: Record) -> Self {
-        Self {
-            queue: record.queue,
-            reason: record.reason,
-            count: record.count,
-            first_ms: record.first_time,
-            last_ms: record.last_time,
-            original_expiration: record.original_expiration,
-            unrejected: record.unrejected,
-        }
-    }
-}
-
-impl From<Death> for Record {
-    fn from(death: Death) -> Self {
-        Self {
-            queue: death.queue,
-            reason: death.reason,
-            count: death.count,
-            first_time: death.first_ms,
-            last_time: death.last_ms,
-            original_expiration: death.original_expiration,
-            unrejected: death.unrejected,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -23,18 +23,12 @@ const NUMBER: usize = size_of::<u32>();
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The entry has too many fields.
-    #[error("{count} fields are too many: the limit is {FIELDS_MAX}")]
-    Fields {
-        /// The number of fields.
-        count: usize,
-    },
-    /// A name or a value is too large.
-    #[error("a field of {size} bytes is too large")]
-    TooLarge {
-        /// Its size in bytes.
-        size: usize,
-    },
+    /// The entry has so many fields, which are too many.
+    #[error("{0} fields are too many: the limit is {FIELDS_MAX}")]
+    Fields(usize),
+    /// A name or a value has so many bytes, which are too many.
+    #[error("a field of {0} bytes is too large")]
+    TooLarge(usize),
 }
 
 /// The member of a delayed list value.
@@ -46,7 +40,7 @@ pub fn value(token: [u8; TOKEN_LEN], value: &[u8]) -> Bytes {
 pub fn fields(token: [u8; TOKEN_LEN], fields: &[(Bytes, Bytes)]) -> Result<Bytes, Error> {
     let count = fields.len();
     let written = u32::try_from(count).ok().filter(|_| count <= FIELDS_MAX);
-    let written = written.ok_or(Error::Fields { count })?;
+    let written = written.ok_or(Error::Fields(count))?;
     let texts = || fields.iter().flat_map(|(name, value)| [name, value]);
     let size: usize = texts().map(|text| NUMBER + text.len()).sum();
     let mut member = BytesMut::with_capacity(TOKEN_LEN + NUMBER + size);
@@ -54,7 +48,7 @@ pub fn fields(token: [u8; TOKEN_LEN], fields: &[(Bytes, Bytes)]) -> Result<Bytes
     member.put_u32(written);
     for text in texts() {
         let size = text.len();
-        member.put_u32(u32::try_from(size).map_err(|_| Error::TooLarge { size })?);
+        member.put_u32(u32::try_from(size).map_err(|_| Error::TooLarge(size))?);
         member.put_slice(text);
     }
     Ok(member.freeze())
@@ -90,6 +84,6 @@ mod tests {
 
         let more = [&pairs[..], &pairs[..1]].concat();
         let count = FIELDS_MAX + 1;
-        assert_eq!(fields([0; TOKEN_LEN], &more), Err(Error::Fields { count }));
+        assert_eq!(fields([0; TOKEN_LEN], &more), Err(Error::Fields(count)));
     }
 }

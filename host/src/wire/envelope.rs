@@ -19,7 +19,7 @@ pub fn encode(headers: &Headers, payload: &[u8]) -> Result<Bytes, Error> {
         .iter()
         .position(|(name, _)| std::str::from_utf8(name).is_err())
     {
-        return Err(Error::Name { index });
+        return Err(Error::Name(index));
     }
     let envelope = Written {
         headers: Pairs(headers),

@@ -16,12 +16,9 @@ const NUMBER: usize = size_of::<u32>();
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A header's name is not UTF-8.
-    #[error("the name of header {index} is not UTF-8")]
-    Name {
-        /// The index of the header, from 0.
-        index: usize,
-    },
+    /// The name of the header with this index, from 0, is not UTF-8.
+    #[error("the name of header {0} is not UTF-8")]
+    Name(usize),
     /// A number of the frame does not fit into 32 bits.
     #[error("{what} of {size} is too large for a frame")]
     TooLarge {
@@ -42,7 +39,7 @@ pub fn encode(headers: &Headers, payload: &[u8]) -> Result<Bytes, Error> {
     frame.put_u32(number("a header count", headers.len())?);
     for (index, (name, value)) in headers.iter().enumerate() {
         if std::str::from_utf8(name).is_err() {
-            return Err(Error::Name { index });
+            return Err(Error::Name(index));
         }
         frame.put_u32(number("a header name", name.len())?);
         frame.put_slice(name);

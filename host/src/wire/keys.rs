@@ -66,34 +66,64 @@ fn is_bare_tag(key: &str) -> bool {
     bare.is_some_and(|(_, rest)| rest.replace("{}", "").is_empty())
 }
 
-/// The names of the keys that hostler keeps for a queue, behind the queue's own. Text may follow the names
-/// of the first group.
-const OWN_WITH_MORE: [&str; 14] = [
-    "parked",
-    "fences",
-    "acted",
-    "min-idle",
-    "processing",
-    "started",
-    "version",
-    "upload",
-    "host",
-    "moving",
-    "moved",
-    "done",
-    "kv",
-    "outbox",
-];
-const OWN: [&str; 8] = [
-    "instances",
-    "retry",
-    "delayed",
-    "versions",
-    "hosts",
-    "policy",
-    "outboxes",
-    "from",
-];
+/// Keys that hostler keeps for a queue, each as a function of the queue's own key and of what follows the name.
+macro_rules! own_keys {
+    ($($(#[$doc:meta])+ $name:ident($($more:ident),*) = $word:literal;)+) => {
+        $($(#[$doc])+
+        pub fn $name(key: &str $(, $more: &str)*) -> String {
+            derived(key, &[$word $(, $more)*].join(":"))
+        })+
+
+        /// Their names, and what follows each.
+        const OWN: &[(&str, &[&str])] = &[$(($word, &[$(stringify!($more)),*])),+];
+    };
+}
+
+own_keys! {
+    /// The ZSET of a stream's parked deliveries in one group, with their due times.
+    parked(group) = "parked";
+    /// The ZSET of the fences of a group's hosts, by consumer. A fence is the number of a call that
+    /// voids all requests that its host sent before.
+    fences(group) = "fences";
+    /// What the last request of a host has acknowledged with effects, in one group.
+    acted(group, consumer) = "acted";
+    /// The list of the values that one instance has taken from a reliable list.
+    processing(instance) = "processing";
+    /// The hash of the starts that one instance has recorded for its values of a reliable list.
+    started(instance) = "started";
+    /// The stream of messages on their way to a destination in another slot: `stream:invoices`.
+    outbox(destination) = "outbox";
+    /// The set of the destinations for which a queue has had an outbox.
+    outboxes() = "outboxes";
+    /// The hash of the last entry that a destination took from each outbox.
+    from() = "from";
+    /// The ZSET of a reliable list's instances, with the times when they were last seen.
+    instances() = "instances";
+    /// The framed side list of a list with raw values. It holds the values that must carry headers.
+    retry() = "retry";
+    /// The ZSET of a queue's delayed messages, with their due times: messages published with a delay,
+    /// and a reliable list's delayed deliveries.
+    delayed() = "delayed";
+    /// The hash of the versions of a queue's handler.
+    versions() = "versions";
+    /// The component of one version.
+    version(number) = "version";
+    /// A component during its upload.
+    upload(token) = "upload";
+    /// The ZSET of a queue's hosts, with the times when they were last seen.
+    hosts() = "hosts";
+    /// The description of one host of a queue.
+    host(name) = "host";
+    /// The hash of the policies of one queue.
+    policy() = "policy";
+    /// The record of a dead letter that is moved in steps, in the slot of its dead-letter queue.
+    moving(id) = "moving";
+    /// The record that the copy of such a move is written, in the slot of the target queue.
+    moved(token) = "moved";
+}
+
+/// The names of those that have functions of their own. Text may follow.
+const OWN_WITH_MORE: [&str; 3] = ["min-idle", "done", "kv"];
 
 /// Whether a key has the name of one that hostler keeps for some queue: `{orders}:delayed`. Neither a
 /// queue nor a key that an operator names may be such a key: two queues would share it, or keys derived
@@ -106,17 +136,16 @@ pub fn is_own(key: &str) -> bool {
     // The queue's own key may end at every colon behind the tag.
     while let Some((_, name)) = rest.split_once(':') {
         let first = name.split_once(':').map_or(name, |(first, _)| first);
-        if OWN.contains(&name) || OWN_WITH_MORE.contains(&first) {
+        let is_own = |(own, more): &(&str, &[&str])| match more.is_empty() {
+            true => *own == name,
+            false => *own == first,
+        };
+        if OWN.iter().any(is_own) || OWN_WITH_MORE.contains(&first) {
             return true;
         }
         rest = name;
     }
     false
-}
-
-/// The ZSET of a stream's parked deliveries in one group, with their due times.
-pub fn parked(key: &str, group: &str) -> String {
-    derived(key, &format!("parked:{group}"))
 }
 
 /// So begins the name of the consumer that marks a group. It goes with the group: a group that is made
@@ -125,17 +154,6 @@ pub const EPOCH_CONSUMER: &str = "hostler:epoch:";
 
 /// The consumer of a group in which parked deliveries of an earlier group are not pending yet.
 pub const UNPARKED_CONSUMER: &str = "hostler:unparked";
-
-/// The ZSET of the fences of a group's hosts, by consumer. A fence is the number of a call that
-/// voids all requests that its host sent before.
-pub fn fences(key: &str, group: &str) -> String {
-    derived(key, &format!("fences:{group}"))
-}
-
-/// What the last request of a host has acknowledged with effects, in one group.
-pub fn acted(key: &str, group: &str, consumer: &str) -> String {
-    derived(key, &format!("acted:{group}:{consumer}"))
-}
 
 /// The ZSET of the `min_idle`s that the live hosts of a queue go by (of a stream: of one group), with the
 /// times until when.
@@ -146,16 +164,6 @@ pub fn min_idle(key: &str, group: Option<&str>) -> String {
     }
 }
 
-/// The list of the values that one instance has taken from a reliable list.
-pub fn processing(key: &str, instance: &str) -> String {
-    derived(key, &format!("processing:{instance}"))
-}
-
-/// The hash of the starts that one instance has recorded for its values of a reliable list.
-pub fn started(key: &str, instance: &str) -> String {
-    derived(key, &format!("started:{instance}"))
-}
-
 /// The set of the marks of messages that were handled in one stretch of time.
 pub fn done(key: &str, group: Option<&str>, stretch: u64) -> String {
     derived(
@@ -164,82 +172,11 @@ pub fn done(key: &str, group: Option<&str>, stretch: u64) -> String {
     )
 }
 
-/// The stream of messages on their way to a destination in another slot: `stream:invoices`.
-pub fn outbox(key: &str, destination: &str) -> String {
-    derived(key, &format!("outbox:{destination}"))
-}
-
-/// The set of the destinations for which a queue has had an outbox.
-pub fn outboxes(key: &str) -> String {
-    derived(key, "outboxes")
-}
-
-/// The hash of the last entry that a destination took from each outbox.
-pub fn from(key: &str) -> String {
-    derived(key, "from")
-}
-
-/// The ZSET of a reliable list's instances, with the times when they were last seen.
-pub fn instances(key: &str) -> String {
-    derived(key, "instances")
-}
-
-/// The framed side list of a list with raw values. It holds the values that must carry headers.
-pub fn retry(key: &str) -> String {
-    derived(key, "retry")
-}
-
-/// The ZSET of a queue's delayed messages, with their due times: messages published with a delay,
-/// and a reliable list's delayed deliveries.
-pub fn delayed(key: &str) -> String {
-    derived(key, "delayed")
-}
-
-/// The hash of the versions of a queue's handler.
-pub fn versions(key: &str) -> String {
-    derived(key, "versions")
-}
-
-/// The component of one version.
-pub fn version(key: &str, number: &str) -> String {
-    derived(key, &format!("version:{number}"))
-}
-
-/// A component during its upload.
-pub fn upload(key: &str, token: &str) -> String {
-    derived(key, &format!("upload:{token}"))
-}
-
-/// The ZSET of a queue's hosts, with the times when they were last seen.
-pub fn hosts(key: &str) -> String {
-    derived(key, "hosts")
-}
-
-/// The description of one host of a queue.
-pub fn host(key: &str, name: &str) -> String {
-    derived(key, &format!("host:{name}"))
-}
-
-/// The hash of the policies of one queue.
-pub fn policy(key: &str) -> String {
-    derived(key, "policy")
-}
-
 /// The hash of the policies for all queues that match a pattern.
 pub const POLICIES: &str = "hostler:policies";
 
 /// The sorted set of the queues that hosts serve.
 pub const QUEUES: &str = "hostler:queues";
-
-/// The record of a dead letter that is moved in steps, in the slot of its dead-letter queue.
-pub fn moving(key: &str, id: &str) -> String {
-    derived(key, &format!("moving:{id}"))
-}
-
-/// The record that the copy of such a move is written, in the slot of the target queue.
-pub fn moved(key: &str, token: &str) -> String {
-    derived(key, &format!("moved:{token}"))
-}
 
 /// The default key for messages of a queue that would cycle.
 pub fn cycle(key: &str) -> String {
@@ -407,9 +344,10 @@ mod tests {
             .split("\npub fn ")
             .skip(1)
             .filter_map(|function| {
-                let (name, body) = function.split_once('(')?;
+                let (name, body) = function.split_once("\n}\n")?.0.split_once('(')?;
                 (name != "derived" && body.contains("derived(")).then_some(name)
             })
+            .chain(OWN.iter().map(|(name, _)| *name))
             .collect();
         let listed: BTreeSet<&str> = keys.iter().map(|(function, _)| *function).collect();
         assert_eq!(functions, listed);
@@ -425,10 +363,10 @@ mod tests {
         for (_, key) in &keys {
             assert!(cells.contains(&format!("`{key}`")), "{key}");
         }
-        for name in OWN {
+        for name in own(false) {
             assert!(cells.contains(&format!("}}:{name}`")), "{name}");
         }
-        for name in OWN_WITH_MORE {
+        for name in own(true) {
             assert!(cells.contains(&format!("}}:{name}:")), "{name}");
         }
         // The names that have no queue, and those of consumers.
@@ -439,6 +377,13 @@ mod tests {
         for name in names.chain(["hostler:parked"]) {
             assert!(cells.contains(&format!("`{name}")), "{name}");
         }
+    }
+
+    /// The names of all own keys that text follows, or of the others.
+    fn own(with_more: bool) -> Vec<&'static str> {
+        let own = OWN.iter().filter(|(_, more)| more.is_empty() != with_more);
+        let others = OWN_WITH_MORE.iter().filter(|_| with_more);
+        own.map(|(name, _)| name).chain(others).copied().collect()
     }
 
     #[test]
@@ -456,14 +401,13 @@ mod tests {
         fn two_queues_share_no_key(
             one in "[a{}:]{1,8}",
             other in "[a{}:]{1,8}",
-            word in 0..OWN.len(),
-            more in 0..OWN_WITH_MORE.len(),
+            plain in proptest::sample::select(own(false)),
+            more in proptest::sample::select(own(true)),
             group in "[a{}:]{0,4}(:delayed|:parked:a|:host:a)?",
         ) {
             prop_assume!(one != other && can_share_slot(&one) && can_share_slot(&other));
             prop_assume!(!is_own(&one) && !is_own(&other));
-            let plain = OWN[word];
-            let longer = format!("{}:{group}", OWN_WITH_MORE[more]);
+            let longer = format!("{more}:{group}");
             for suffix in [plain, &longer] {
                 for theirs in [plain, &longer] {
                     prop_assert_ne!(derived(&one, suffix), derived(&other, theirs));

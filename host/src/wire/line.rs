@@ -86,31 +86,25 @@ pub fn read(line: &[u8]) -> Result<Line, Error> {
 /// The line of a stream entry, without the line end. If [`stream::encode`] would write these
 /// fields, the line has a body and headers; else it has fields.
 pub fn write(id: &str, reason: Option<&str>, fields: &[(Bytes, Bytes)]) -> String {
-    let line = match fields.split_first() {
+    let mut line = Written {
+        id,
+        reason,
+        ..Written::default()
+    };
+    match fields.split_first() {
         Some(((name, body), rest))
             if *name == stream::BODY_FIELD
                 && rest.iter().all(|(n, _)| stream::header_name(n).is_some()) =>
         {
-            Written {
-                id,
-                reason,
-                body: Some(Text(body.clone())),
-                headers: Some(Pairs(stream::headers(rest).iter().cloned().collect())),
-                fields: None,
-            }
+            line.body = Some(Text(body.clone()));
+            line.headers = Some(Pairs(stream::headers(rest).iter().cloned().collect()));
         }
-        _ => Written {
-            id,
-            reason,
-            body: None,
-            headers: None,
-            fields: Some(Pairs(fields.to_vec())),
-        },
-    };
+        _ => line.fields = Some(Pairs(fields.to_vec())),
+    }
     serde_json::to_string(&line).expect("texts are always JSON")
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Written<'a> {
     id: &'a str,
     reason: Option<&'a str>,

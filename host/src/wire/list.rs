@@ -55,12 +55,9 @@ pub enum Error {
     /// The value does not fit into a frame or an envelope.
     #[error(transparent)]
     Frame(#[from] frame::Error),
-    /// A raw value has no place for headers.
-    #[error("a raw value cannot carry its {count} headers")]
-    Headers {
-        /// The number of headers.
-        count: usize,
-    },
+    /// A raw value has no place for so many headers, or any.
+    #[error("a raw value cannot carry its {0} headers")]
+    Headers(usize),
 }
 
 /// Read a value. This never fails: any value gives a message, perhaps a defective one.
@@ -100,9 +97,7 @@ pub fn encode(headers: &Headers, payload: &Bytes, codec: Codec) -> Result<Bytes,
         Codec::Frame => Ok(frame::encode(headers, payload)?),
         Codec::Json => Ok(envelope::encode(headers, payload)?),
         Codec::Raw if headers.is_empty() => Ok(payload.clone()),
-        Codec::Raw => Err(Error::Headers {
-            count: headers.len(),
-        }),
+        Codec::Raw => Err(Error::Headers(headers.len())),
     }
 }
 

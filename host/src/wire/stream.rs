@@ -56,8 +56,9 @@ pub fn decode(
     fields: &[(Bytes, Bytes)],
     options: &Options,
 ) -> Decoded {
-    let body = match find_body(fields, &options.body_field) {
-        Some(body) => Ok(body.clone()),
+    let mut bodies = fields.iter();
+    let body = match bodies.find(|(name, _)| *name == options.body_field) {
+        Some((_, body)) => Ok(body.clone()),
         None => match options.missing_body {
             MissingBody::Json => json_body(fields).map(Bytes::from),
             MissingBody::Malformed => Err(Malformed::new(format!(
@@ -102,20 +103,10 @@ pub fn headers(fields: &[(Bytes, Bytes)]) -> Headers {
     )
 }
 
-fn find_body<'a>(fields: &'a [(Bytes, Bytes)], body_field: &Bytes) -> Option<&'a Bytes> {
-    fields
-        .iter()
-        .find(|(name, _)| name == body_field)
-        .map(|(_, value)| value)
-}
-
 /// The fields as a JSON object of strings, in order and without headers.
 fn json_body(fields: &[(Bytes, Bytes)]) -> Result<String, Malformed> {
-    let own = || {
-        fields
-            .iter()
-            .filter(|(name, _)| header_name(name).is_none())
-    };
+    let is_own = |(name, _): &&(Bytes, Bytes)| header_name(name).is_none();
+    let own = || fields.iter().filter(is_own);
     let mut names: Vec<&[u8]> = own().map(|(name, _)| name.as_ref()).collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {

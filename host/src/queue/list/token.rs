@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::delivery::message::DeliveryId;
 
@@ -164,7 +165,7 @@ impl Tokens {
     /// Numbers for at most `count` deliveries.
     pub(super) fn reserve(&self, count: usize) -> Reserved<'_> {
         let count = count as u64;
-        let mut issued = self.issued();
+        let mut issued = self.issued.lock();
         let first = issued.next;
         issued.next += count;
         issued.open.push((first, first + count));
@@ -179,23 +180,18 @@ impl Tokens {
     /// Whether a call ended without an answer within this time: then a delivery may be claimed,
     /// unknown to us.
     pub(super) fn is_in_doubt(&self, within: Duration) -> bool {
-        let issued = self.issued();
+        let issued = self.issued.lock();
         issued.unanswered.is_some_and(|at| at.elapsed() < within)
     }
 
     /// Whether this is one of ours, given out at least so long ago by a call that has ended.
     pub(super) fn is_settled(&self, token: Token, age: Duration) -> bool {
-        let mut issued = self.issued();
+        let mut issued = self.issued.lock();
         let (number, now) = (token.number(), Instant::now());
         // Numbers given out since the last moment grow old without another call as well.
         issued.note(now, self.spacing);
         let is_open = issued.open.iter().any(|(a, b)| (*a..*b).contains(&number));
         issued.is_old(number, now, age) && !is_open
-    }
-
-    fn issued(&self) -> MutexGuard<'_, Issued> {
-        // Plain values: a panic elsewhere leaves none half-written.
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,7 +217,7 @@ impl Reserved<'_> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        let mut issued = self.tokens.issued();
+        let mut issued = self.tokens.issued.lock();
         issued.open.retain(|(first, _)| *first != self.first);
         if !self.answered {
             issued.unanswered = Some(Instant::now());
@@ -272,7 +268,7 @@ mod tests {
         let age = Duration::from_secs(15);
         let (start, pause) = (Instant::now(), Duration::from_millis(100));
         let tokens = Tokens::new(age);
-        let mut issued = tokens.issued();
+        let mut issued = tokens.issued.lock();
         for call in 0..3_000_u32 {
             issued.next += 1;
             let now = start + pause * call;

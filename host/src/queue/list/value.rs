@@ -225,7 +225,7 @@ impl Values {
             Ok(value) => value,
             Err(list::Error::Frame(error)) => return Err(error),
             // Only a raw codec refuses headers, and none of ours is.
-            Err(list::Error::Headers { .. }) => return Ok(None),
+            Err(list::Error::Headers(_)) => return Ok(None),
         };
         let form = Form {
             framed: self.framing == Framing::Raw,

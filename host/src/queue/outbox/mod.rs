@@ -9,9 +9,10 @@
 //! The set of the destinations tells every host of the queue which outboxes there are.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use redis::cmd;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -87,11 +88,6 @@ pub(super) struct Outboxes {
     relays: Option<(Arc<Link>, Mutex<JoinSet<()>>)>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole values: a panic elsewhere leaves none half-written.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Outboxes {
     /// Those that these destinations need, and those that the queue has had before. Their relays begin.
     ///
@@ -142,7 +138,7 @@ impl Outboxes {
 
     /// Relay also what other hosts, or other configurations, wrote to the outboxes among these that are new.
     async fn relay_others(&self, link: &Link, known: Vec<String>) -> Result<(), Error> {
-        let is_new = |label: &String| locked(&self.all).iter().all(|o| o.label != *label);
+        let is_new = |label: &String| self.all.lock().iter().all(|o| o.label != *label);
         let others: Vec<String> = known.into_iter().filter(is_new).collect();
         if others.is_empty() || !self.may_relay_others.load(Ordering::Relaxed) {
             return Ok(());
@@ -172,7 +168,7 @@ impl Outboxes {
 
     /// The outbox for a destination. Its relay begins, if it has not begun.
     fn relayed_to(&self, label: &str) -> Option<Arc<Outbox>> {
-        let mut all = locked(&self.all);
+        let mut all = self.all.lock();
         if let Some(known) = all.iter().find(|outbox| outbox.label == label) {
             return Some(Arc::clone(known));
         }
@@ -180,16 +176,13 @@ impl Outboxes {
         let outbox = Arc::new(Outbox::new(&self.queue, label)?);
         let counts = Arc::clone(&self.counts);
         let relaying = relay::relay(Arc::clone(&outbox), Arc::clone(link), counts);
-        locked(tasks).spawn(relaying);
+        tasks.lock().spawn(relaying);
         all.push(Arc::clone(&outbox));
         Some(outbox)
     }
 
     /// Relay also what other hosts have begun to write since this one began, and let others know what this one
     /// writes: somebody may have deleted that.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub(super) async fn look_for_others(&self, link: &Link) -> Result<(), Error> {
         if self.relays.is_none() {
             return Ok(());
@@ -227,18 +220,12 @@ impl Outboxes {
     }
 
     /// What each of them holds.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub(super) async fn report(&self, link: &Link) -> Result<Vec<OutboxReport>, Error> {
-        let labels: Vec<String> = locked(&self.all).iter().map(|o| o.label.clone()).collect();
+        let labels: Vec<String> = self.all.lock().iter().map(|o| o.label.clone()).collect();
         report::report(link, &self.queue, labels).await
     }
 
     /// How many messages all of them hold.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub(super) async fn length(&self, link: &Link) -> Result<u64, Error> {
         let reports = self.report(link).await?;
         Ok(reports.iter().map(|report| report.length).sum())
@@ -246,12 +233,12 @@ impl Outboxes {
 
     /// Relay now what is there.
     pub(super) fn hurry(&self) {
-        locked(&self.all).iter().for_each(|outbox| outbox.hurry());
+        self.all.lock().iter().for_each(|outbox| outbox.hurry());
     }
 
     /// What the relays of this host did, and what is left as far as they know.
     pub(super) fn relayed(&self) -> Relayed {
-        let all = locked(&self.all);
+        let all = self.all.lock();
         let blocked = all.iter().filter(|o| o.is_blocked.load(Ordering::Relaxed));
         Relayed {
             written: self.counts.written.load(Ordering::Relaxed),

@@ -218,7 +218,7 @@ impl Destination {
             Self::Channel(_) => "a channel keeps nothing: publish when it is time",
             Self::Stream(_) | Self::List(_) => return Ok(()),
         };
-        Err(Error::Delay { why })
+        Err(Error::Delay(why))
     }
 
     /// The command of a message, for errors.

@@ -23,12 +23,9 @@ pub enum Error {
     /// It is the fields of a stream entry, and the destination is not a stream: nothing was sent.
     #[error("the message is the fields of a stream entry: only a stream can hold it")]
     Fields,
-    /// A message there cannot have a delay: nothing was sent.
-    #[error("the message cannot have a delay: {why}")]
-    Delay {
-        /// The reason, and what to do.
-        why: &'static str,
-    },
+    /// A message there cannot have a delay, for this reason; and what to do. Nothing was sent.
+    #[error("the message cannot have a delay: {0}")]
+    Delay(&'static str),
     /// Its delay is longer than [`DELAY_MAX`]: nothing was sent.
     #[error("the delay is longer than {}", humantime::format_duration(DELAY_MAX))]
     DelayTooLong,

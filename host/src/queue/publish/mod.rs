@@ -62,9 +62,6 @@ impl Publisher {
 
     /// Connect, if there is no connection. Before the first message, a failure means for certain that
     /// nothing was published.
-    ///
-    /// # Errors
-    /// As any command.
     pub async fn reach(&self) -> Result<(), RedisError> {
         self.link.reach().await
     }
@@ -170,7 +167,10 @@ impl Publisher {
                 };
                 match &message.fields {
                     Some(fields) => add(fields),
-                    None => add(&fields(message, to)),
+                    None => {
+                        let body = message.body.clone();
+                        add(&stream::encode(body, &message.headers, &to.body_field));
+                    }
                 }
             }
             Destination::List(to) => {
@@ -240,11 +240,6 @@ enum Expected {
     Length,
     Receivers,
     Scheduled(String),
-}
-
-/// The fields of a new entry.
-fn fields(message: &Outgoing, to: &Stream) -> Vec<(Bytes, Bytes)> {
-    stream::encode(message.body.clone(), &message.headers, &to.body_field)
 }
 
 /// How many of these messages fit into one round trip: at least one.

@@ -1,10 +1,11 @@
 //! The bounded buffer of messages that were received and not fetched, and the state of the subscription.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use redis::{PushInfo, PushKind};
 use tokio::sync::Notify;
 
@@ -48,17 +49,6 @@ enum Subscribed {
     },
     /// The host drains.
     Stopped,
-}
-
-/// The result of a look into the inbox.
-#[derive(Debug)]
-pub(super) enum Look {
-    /// Values; or none, and waiting is useless.
-    Values(Vec<Value>),
-    /// No values yet.
-    Nothing,
-    /// No values, and no subscription.
-    Down(Error),
 }
 
 impl Inbox {
@@ -108,7 +98,7 @@ impl Inbox {
     fn put(&self, channel: &[u8], bytes: Bytes) {
         // A message arrives when it is published.
         let enqueued_ms = self.time.now_ms();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(state.subscription, Subscribed::Stopped) {
             return;
         }
@@ -143,10 +133,8 @@ impl Inbox {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             let changed = self.changed.notified();
-            match self.look(want) {
-                Look::Values(values) => return Ok(values),
-                Look::Down(error) => return Err(error),
-                Look::Nothing => {}
+            if let Some(values) = self.look(want)? {
+                return Ok(values);
             }
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
                 return Ok(Vec::new());
@@ -154,34 +142,37 @@ impl Inbox {
         }
     }
 
-    fn look(&self, want: usize) -> Look {
-        let mut state = self.lock();
+    /// The values that are there, or none if waiting is useless; `None` = no values yet.
+    ///
+    /// # Errors
+    /// There are no values, and there is no subscription.
+    fn look(&self, want: usize) -> Result<Option<Vec<Value>>, Error> {
+        let mut state = self.state.lock();
         let interrupted = std::mem::take(&mut state.interrupted);
         if !state.values.is_empty() {
             let count = want.min(state.values.len());
             let values: Vec<Value> = state.values.drain(..count).collect();
             state.bytes -= values.iter().map(size).sum::<usize>();
-            return Look::Values(values);
+            return Ok(Some(values));
         }
         // A burst is over: its room is given back.
         state.values.shrink_to(1024);
         match &state.subscription {
-            Subscribed::Up if interrupted => Look::Values(Vec::new()),
-            Subscribed::Up => Look::Nothing,
-            Subscribed::Down { error, .. } => Look::Down(error.clone()),
-            Subscribed::Stopped => Look::Values(Vec::new()),
+            Subscribed::Up => Ok(interrupted.then(Vec::new)),
+            Subscribed::Down { error, .. } => Err(error.clone()),
+            Subscribed::Stopped => Ok(Some(Vec::new())),
         }
     }
 
     /// Make a waiting fetch return, or the next one not wait.
     pub(super) fn interrupt(&self) {
-        self.lock().interrupted = true;
+        self.state.lock().interrupted = true;
         self.changed.notify_one();
     }
 
     /// There is a subscription again.
     pub(super) fn up(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.contact.connections_opened += 1;
         if let Subscribed::Down { since, .. } = state.subscription {
             state.contact.gaps += 1;
@@ -192,7 +183,7 @@ impl Inbox {
 
     /// The subscription ended, for this reason.
     pub(super) fn down(&self, error: Error) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let since = match state.subscription {
             Subscribed::Up => Instant::now(),
             Subscribed::Down { since, .. } => since,
@@ -205,30 +196,25 @@ impl Inbox {
 
     /// Take no more messages.
     pub(super) fn stop(&self) {
-        self.lock().subscription = Subscribed::Stopped;
+        self.state.lock().subscription = Subscribed::Stopped;
         self.changed.notify_one();
     }
 
     /// How many values wait.
     pub(super) fn len(&self) -> usize {
-        self.lock().values.len()
+        self.state.lock().values.len()
     }
 
     /// Why there is no subscription.
     pub(super) fn error(&self) -> Option<Error> {
-        match &self.lock().subscription {
+        match &self.state.lock().subscription {
             Subscribed::Down { error, .. } => Some(error.clone()),
             Subscribed::Up | Subscribed::Stopped => None,
         }
     }
 
     pub(super) fn contact(&self) -> Contact {
-        self.lock().contact
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain values: a panic elsewhere leaves none half-written.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().contact
     }
 }
 
@@ -259,18 +245,12 @@ mod tests {
     }
 
     fn taken(inbox: &Inbox) -> Vec<(String, String)> {
-        match inbox.look(100) {
-            Look::Values(values) => values
-                .into_iter()
-                .map(|v| {
-                    (
-                        v.queue.to_string(),
-                        String::from_utf8(v.bytes.into()).unwrap(),
-                    )
-                })
-                .collect(),
-            other => panic!("{other:?}"),
-        }
+        let values = inbox.look(100).unwrap().expect("values");
+        let text = |bytes: Bytes| String::from_utf8(bytes.into()).unwrap();
+        let pairs = values
+            .into_iter()
+            .map(|v| (v.queue.to_string(), text(v.bytes)));
+        pairs.collect()
     }
 
     fn bodies(inbox: &Inbox) -> String {
@@ -308,7 +288,7 @@ mod tests {
             inbox.put(b"news", vec![0; 2 * one].into());
             assert_eq!((inbox.len(), inbox.contact().buffer_dropped), (2, 2));
             assert_eq!(taken(&inbox).len(), 2);
-            assert_eq!(inbox.lock().bytes, 0);
+            assert_eq!(inbox.state.lock().bytes, 0);
         }
     }
 

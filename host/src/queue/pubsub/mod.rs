@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::at_most_once::{AtMostOnce, Source, Value};
 use super::{Contact, Outlets};
+use crate::delivery::declared::declared;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::startup::StartError;
@@ -30,25 +31,17 @@ mod subscriber;
 use inbox::Inbox;
 use subscriber::Subscriber;
 
-/// The kinds of subscriptions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Subscription {
-    /// To a channel (`SUBSCRIBE`).
-    Channel,
-    /// To the channels that a pattern matches (`PSUBSCRIBE`).
-    Pattern,
-    /// To a sharded channel (`SSUBSCRIBE`).
-    Sharded,
-}
-
-impl Subscription {
-    /// The command that subscribes.
-    pub(super) const fn command(self) -> &'static str {
-        match self {
-            Self::Channel => "SUBSCRIBE",
-            Self::Pattern => "PSUBSCRIBE",
-            Self::Sharded => "SSUBSCRIBE",
-        }
+declared! {
+    /// The kinds of subscriptions.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Subscription (/// The command that subscribes.
+                           command -> &'static str) {
+        /// To a channel (`SUBSCRIBE`).
+        Channel = "SUBSCRIBE",
+        /// To the channels that a pattern matches (`PSUBSCRIBE`).
+        Pattern = "PSUBSCRIBE",
+        /// To a sharded channel (`SSUBSCRIBE`).
+        Sharded = "SSUBSCRIBE",
     }
 }
 

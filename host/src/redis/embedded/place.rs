@@ -37,18 +37,11 @@ pub(super) enum Mode {
 
 impl Place {
     pub(super) fn make(dir: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Directory {
-            path: dir.to_owned(),
-            source,
-        };
         let dir = make_private(dir)
             .and_then(|()| fs::canonicalize(dir))
-            .map_err(failed)?;
+            .map_err(failed(dir))?;
         let data = dir.join("redis");
-        make_private(&data).map_err(|source| Error::Directory {
-            path: data.clone(),
-            source,
-        })?;
+        make_private(&data).map_err(failed(&data))?;
         let socket = dir.join("redis.sock");
         let len = socket.as_os_str().len();
         if len > SOCKET_PATH_MAX {
@@ -67,11 +60,7 @@ impl Place {
 
     /// Wait for a lock; the process that holds it is starting or ending the server.
     pub(super) async fn lock(&self, path: &Path, mode: Mode) -> Result<File, Error> {
-        let failed = |source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        let file = open_private(path).map_err(failed)?;
+        let file = open_private(path).map_err(failed(path))?;
         let since = Instant::now();
         // Starting includes loading, which has no deadline: the process that holds the lock is alive, and
         // reports its own failure.
@@ -83,7 +72,7 @@ impl Place {
             match locked {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) => sleep(POLL).await,
-                Err(TryLockError::Error(source)) => return Err(failed(source)),
+                Err(TryLockError::Error(source)) => return Err(failed(path)(source)),
             }
         }
         let what = "another process is starting or ending it";
@@ -91,14 +80,10 @@ impl Place {
     }
 
     pub(super) fn is_held(&self, path: &Path) -> Result<bool, Error> {
-        let failed = |source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        match open_private(path).map_err(failed)?.try_lock() {
+        match open_private(path).map_err(failed(path))?.try_lock() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+            Err(TryLockError::Error(source)) => Err(failed(path)(source)),
         }
     }
 
@@ -108,15 +93,14 @@ impl Place {
             .create(true)
             .mode(0o600)
             .open(&self.log)
-            .map_err(|source| self.log_failed(source))
+            .map_err(failed(&self.log))
     }
 
     /// Keep the log bounded: the one before stays as `redis.log.old`.
     pub(super) fn put_log_aside(&self) -> Result<(), Error> {
         match fs::metadata(&self.log) {
             Ok(log) if log.len() > LOG_MAX => {
-                fs::rename(&self.log, self.log.with_extension("log.old"))
-                    .map_err(|source| self.log_failed(source))
+                fs::rename(&self.log, self.log.with_extension("log.old")).map_err(failed(&self.log))
             }
             Ok(_) | Err(_) => Ok(()),
         }
@@ -137,19 +121,20 @@ impl Place {
         lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
     }
 
-    fn log_failed(&self, source: io::Error) -> Error {
-        Error::Directory {
-            path: self.log.clone(),
-            source,
-        }
-    }
-
     pub(super) fn late(&self, what: &'static str, after: Duration) -> Error {
         Error::Deadline {
             what,
             after,
             path: self.log.clone(),
         }
+    }
+}
+
+/// This path cannot be used.
+fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
+    |source| {
+        let path = path.to_owned();
+        Error::Directory { path, source }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Probing an embedded server, before there is a client.
 
 use std::io;
+use std::io::ErrorKind::{ConnectionRefused, NotFound};
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,16 +31,9 @@ pub(super) async fn probe(socket: &Path) -> Health {
         Ok(Ok(reply)) if reply.starts_with("-LOADING") => Health::Loading,
         // Any other answer comes from a running server, even if it reports an error.
         Ok(Ok(reply)) if reply.starts_with(['+', '-']) => Health::Ready,
-        Ok(Err(error)) if is_absence(&error) => Health::Absent,
+        Ok(Err(error)) if matches!(error.kind(), NotFound | ConnectionRefused) => Health::Absent,
         Ok(Ok(_) | Err(_)) | Err(_) => Health::Silent,
     }
-}
-
-fn is_absence(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-    )
 }
 
 /// Ask the server to end. It closes the connection when it has written everything and removed

@@ -8,7 +8,7 @@
 //! anyway. Files of other users, and files that other users may write, are not read.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -50,8 +50,10 @@ const PARTIAL_AGE: Duration = Duration::from_secs(60 * 60);
 pub(super) enum Error {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is not a directory")]
-    NotADirectory,
+    #[error("it is not a {0}")]
+    NotA(&'static str),
+    #[error("it is damaged")]
+    Damaged,
     #[error("it belongs to user {owner}, but this process runs as user {us}")]
     Foreign { owner: u32, us: u32 },
     #[error("other users have access to it (mode {mode:03o}): run `chmod 700` on it")]
@@ -110,7 +112,7 @@ impl Dir {
             .create(&cache.dir)?;
         let found = fs::metadata(&cache.dir)?;
         if !found.is_dir() {
-            return Err(Error::NotADirectory);
+            return Err(Error::NotA("directory"));
         }
         check_owner(&found)?;
         Ok(Self {
@@ -122,13 +124,10 @@ impl Dir {
     /// The entry of this key, if it exists, is valid, and has at most `code_max` bytes of code.
     pub(super) fn get(&self, key: &Key, code_max: u64) -> Option<(Artifact, Start)> {
         let path = self.path.join(key.name());
-        match read(
-            &path,
-            key,
-            code_max.saturating_add((HEAD + START_MAX) as u64),
-        ) {
+        let most = code_max.saturating_add((HEAD + START_MAX) as u64);
+        match read(&path, key, most) {
             Ok(entry) => Some(entry),
-            Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(unusable) => {
                 let path = path.display();
                 tracing::warn!(%path, reason = %unusable, "cached code is not used; compiling again");
@@ -258,20 +257,7 @@ fn check_owner(found: &Metadata) -> Result<(), Error> {
     Ok(())
 }
 
-/// An entry is not used.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("it is not a file")]
-    NotAFile,
-    #[error("{0}")]
-    NotOurs(#[from] Error),
-    #[error("it is damaged")]
-    Damaged,
-}
-
-fn read(path: &Path, key: &Key, most: u64) -> Result<(Artifact, Start), Unusable> {
+fn read(path: &Path, key: &Key, most: u64) -> Result<(Artifact, Start), Error> {
     let mut file = OpenOptions::new()
         .read(true)
         // Do not follow a link, and do not wait for the writer of a pipe.
@@ -279,19 +265,19 @@ fn read(path: &Path, key: &Key, most: u64) -> Result<(Artifact, Start), Unusable
         .open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(Unusable::NotAFile);
+        return Err(Error::NotA("file"));
     }
     check_owner(&found)?;
-    let size = usize::try_from(found.len()).map_err(|_| Unusable::Damaged)?;
+    let size = usize::try_from(found.len()).map_err(|_| Error::Damaged)?;
     if found.len() > most || size < HEAD {
-        return Err(Unusable::Damaged);
+        return Err(Error::Damaged);
     }
     let mut bytes = vec![0; size];
     file.read_exact(&mut bytes)?;
     let (magic, rest) = bytes.split_at(MAGIC.len());
     let (kept, rest) = rest.split_at(DIGEST);
     if magic != MAGIC || kept != digest(key, &[rest]) {
-        return Err(Unusable::Damaged);
+        return Err(Error::Damaged);
     }
     let start = rest.split_first_chunk().and_then(|(length, rest)| {
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
@@ -299,15 +285,11 @@ fn read(path: &Path, key: &Key, most: u64) -> Result<(Artifact, Start), Unusable
             .ok()
             .map(|start| (length, start))
     });
-    let (length, start) = start.ok_or(Unusable::Damaged)?;
-    touch(&file);
-    let artifact = Artifact::new(bytes, HEAD + length..size).ok_or(Unusable::Damaged)?;
-    Ok((artifact, start))
-}
-
-/// Mark an entry as used. If that fails, the entry is removed early, which costs a compilation.
-fn touch(file: &File) {
+    let (length, start) = start.ok_or(Error::Damaged)?;
+    // The entry is used now. If it cannot be marked, it is removed early, which costs a compilation.
     drop(file.set_modified(SystemTime::now()));
+    let artifact = Artifact::new(bytes, HEAD + length..size).ok_or(Error::Damaged)?;
+    Ok((artifact, start))
 }
 
 fn digest(key: &Key, parts: &[&[u8]]) -> [u8; DIGEST] {

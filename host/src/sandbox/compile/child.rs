@@ -2,7 +2,7 @@
 //!
 //! An incomplete answer is discarded. A child that takes too long is killed.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,7 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::job::{Answer, ERROR_TEXT_MAX, ERROR_TEXT_SHOWN, Job, Task, Verdict, WithoutSnapshot};
+use super::job::{
+    Answer, ERROR_TEXT_MAX, ERROR_TEXT_SHOWN, Head, Job, Task, Verdict, WithoutSnapshot,
+};
 use super::snapshot::Snapshot;
 use super::{Artifact, COMMAND, Tried};
 use crate::delivery::outcome::{Fault, FaultKind};
@@ -35,29 +37,26 @@ pub(super) struct Children<'a> {
 impl Children<'_> {
     /// Compile in a child process.
     pub(super) fn compile(self, bytes: &[u8], code_max: u64) -> Result<Artifact, LoadError> {
-        let full = match self.ask(Task::Compile, bytes, code_max) {
-            Ok(full) => full,
-            Err(Failed::Load(error)) => return Err(error),
-            Err(Failed::Late) => {
-                return Err(LoadError::CompileTime {
-                    limit: self.settings.limits.compile_time,
+        let (answer, code) = match self.ask(Task::Compile, bytes, code_max) {
+            Ok(answered) => answered,
+            Err(failed) => {
+                let limits = &self.settings.limits;
+                return Err(match failed {
+                    Failed::Load(error) => error,
+                    Failed::Late => LoadError::CompileTime(limits.compile_time),
+                    Failed::TooLarge => LoadError::CodeTooLarge(code_max),
+                    Failed::Memory => LoadError::CompileMemory(limits.compile_memory),
+                    Failed::Crashed(detail) => LoadError::CompilerCrashed(detail),
                 });
             }
-            Err(Failed::TooLarge) => return Err(LoadError::CodeTooLarge { limit: code_max }),
-            Err(Failed::Memory) => return Err(self.compile_memory()),
-            Err(Failed::Crashed(detail)) => return Err(LoadError::CompilerCrashed { detail }),
         };
-        let detail = full.shown();
-        match full.answer {
-            Answer::Code => Ok(Artifact::whole(full.text)),
-            Answer::Invalid => Err(LoadError::Invalid { detail }),
-            Answer::Engine => Err(LoadError::Engine { detail }),
-            Answer::Memory => Err(self.compile_memory()),
-            Answer::Panicked => Err(LoadError::CompilerPanicked { detail }),
-            Answer::Verdict | Answer::Snapshot | Answer::WithoutSnapshot | Answer::Unconfined => {
-                Err(unexpected())
-            }
-        }
+        Err(match answer {
+            Answer::Code => return Ok(Artifact::whole(code)),
+            Answer::Invalid(detail) => LoadError::Invalid(shown(&detail)),
+            Answer::Engine(detail) => LoadError::Engine(shown(&detail)),
+            Answer::Panicked(detail) => LoadError::CompilerPanicked(shown(&detail)),
+            _ => unexpected(),
+        })
     }
 
     /// Run the start of the component in a child process.
@@ -67,106 +66,70 @@ impl Children<'_> {
     pub(super) fn snapshot(self, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
         let limits = &self.settings.limits;
         let max = (component.len() as u64).saturating_add(limits.memory as u64);
-        let refused = |reason: String| Err(WithoutSnapshot::Refused(reason));
-        let full = match self.ask(Task::Snapshot, component, max) {
-            Ok(full) => full,
-            Err(Failed::Load(error)) => return refused(error.to_string()),
-            Err(Failed::Late) => {
-                let limit = limits.compile_time;
-                return refused(format!(
-                    "it takes longer than {limit:?} (limit `compile_time`)"
-                ));
-            }
-            Err(Failed::TooLarge) => return refused(format!("it has more than {max} bytes")),
-            Err(Failed::Memory) => {
-                let limit = limits.compile_memory;
-                return refused(format!(
-                    "it takes more than {limit} bytes (limit `compile_memory`)"
-                ));
-            }
-            Err(Failed::Crashed(detail)) => return refused(format!("its process ended: {detail}")),
-        };
-        let unknown = || refused(unexpected().to_string());
-        match full.answer {
-            Answer::Snapshot => {
-                let Some((instructions, _)) = full.text.split_first_chunk() else {
-                    return unknown();
-                };
-                let instructions = u64::from_be_bytes(*instructions);
-                let mut component = full.text;
-                component.drain(..size_of::<u64>());
-                Ok(Snapshot {
+        let (time, memory) = (limits.compile_time, limits.compile_memory);
+        let refused = match self.ask(Task::Snapshot, component, max) {
+            Ok((Answer::Snapshot(instructions), component)) => {
+                return Ok(Snapshot {
                     component,
                     instructions,
-                })
+                });
             }
-            Answer::WithoutSnapshot => match serde_json::from_slice(&full.text) {
-                Ok(WithoutSnapshot::Refused(reason)) => refused(shown(&reason)),
-                Ok(short) => Err(short),
-                Err(_) => unknown(),
-            },
-            _ => unknown(),
-        }
-    }
-
-    fn compile_memory(self) -> LoadError {
-        LoadError::CompileMemory {
-            limit: self.settings.limits.compile_memory,
-        }
+            Ok((Answer::WithoutSnapshot(WithoutSnapshot::Refused(reason)), _)) => shown(&reason),
+            Ok((Answer::WithoutSnapshot(short), _)) => return Err(short),
+            Ok(_) => unexpected().to_string(),
+            Err(Failed::Load(error)) => error.to_string(),
+            Err(Failed::Late) => format!("it takes longer than {time:?} (limit `compile_time`)"),
+            Err(Failed::TooLarge) => format!("it has more than {max} bytes"),
+            Err(Failed::Memory) => {
+                format!("it takes more than {memory} bytes (limit `compile_memory`)")
+            }
+            Err(Failed::Crashed(detail)) => format!("its process ended: {detail}"),
+        };
+        Err(WithoutSnapshot::Refused(refused))
     }
 
     /// Make one instance of the code in a child process, and measure what it takes.
     pub(super) fn try_out(self, artifact: &Artifact) -> Result<Tried, LoadError> {
         let limits = &self.settings.limits;
-        let too_much = || LoadError::InstanceTooLarge {
-            detail: format!(
-                "making one takes more than {} bytes of memory (limit `compile_memory`)",
-                limits.compile_memory
-            ),
-        };
         let fails = |kind, detail| LoadError::Start(Fault::new(kind, detail));
-        let full = match self.ask(Task::Try, artifact.code(), ERROR_TEXT_MAX) {
-            Ok(full) => full,
+        let verdict = match self.ask(Task::Try, artifact.code(), 0) {
+            Ok((Answer::Verdict(verdict), _)) => verdict,
+            Ok((Answer::Engine(detail), _)) => return Err(LoadError::Engine(shown(&detail))),
+            Ok(_) | Err(Failed::TooLarge) => return Err(unexpected()),
             Err(Failed::Load(error)) => return Err(error),
-            Err(Failed::Memory) => return Err(too_much()),
+            Err(Failed::Memory) => {
+                return Err(LoadError::InstanceTooLarge(format!(
+                    "making one takes more than {} bytes of memory (limit `compile_memory`)",
+                    limits.compile_memory
+                )));
+            }
             Err(Failed::Late) => {
                 let limit = limits.compile_time;
                 let detail = format!("no instance within {limit:?} (limit `compile_time`)");
                 return Err(fails(FaultKind::Instantiation, detail));
             }
-            Err(Failed::TooLarge) => return Err(unexpected()),
-            Err(Failed::Crashed(detail)) => return Err(LoadError::TrialCrashed { detail }),
+            Err(Failed::Crashed(detail)) => return Err(LoadError::TrialCrashed(detail)),
         };
-        match full.answer {
-            Answer::Memory => Err(too_much()),
-            Answer::Engine => Err(LoadError::Engine {
-                detail: full.shown(),
-            }),
-            Answer::Verdict => match serde_json::from_slice(&full.text) {
-                Ok(Verdict::TooLarge(detail)) => Err(LoadError::InstanceTooLarge {
-                    detail: shown(&detail),
-                }),
-                Ok(Verdict::Fails { panicked, detail }) => {
-                    let kind = match panicked {
-                        true => FaultKind::HostPanic,
-                        false => FaultKind::Instantiation,
-                    };
-                    Err(fails(kind, printable(&detail)))
-                }
-                Ok(Verdict::Good(taken)) => {
-                    tracing::debug!(?taken, "tried an instance");
-                    Ok(Tried::Good)
-                }
-                Ok(Verdict::NoPool(reason)) => Ok(Tried::NoPool(shown(&reason))),
-                Ok(Verdict::Untried(reason)) => Ok(Tried::Untried(shown(&reason))),
-                Err(_) => Err(unexpected()),
-            },
-            _ => Err(unexpected()),
+        match verdict {
+            Verdict::TooLarge(detail) => Err(LoadError::InstanceTooLarge(shown(&detail))),
+            Verdict::Fails { panicked, detail } => {
+                let kind = match panicked {
+                    true => FaultKind::HostPanic,
+                    false => FaultKind::Instantiation,
+                };
+                Err(fails(kind, printable(&detail)))
+            }
+            Verdict::Good(taken) => {
+                tracing::debug!(?taken, "tried an instance");
+                Ok(Tried::Good)
+            }
+            Verdict::NoPool(reason) => Ok(Tried::NoPool(shown(&reason))),
+            Verdict::Untried(reason) => Ok(Tried::Untried(shown(&reason))),
         }
     }
 
-    /// Give a child this task and input. An answer has at most `answer_max` bytes.
-    fn ask(self, task: Task, input: &[u8], answer_max: u64) -> Result<FullAnswer, Failed> {
+    /// Give a child this task and input. At most `bytes_max` bytes follow the head of an answer.
+    fn ask(self, task: Task, input: &[u8], bytes_max: u64) -> Result<(Answer, Vec<u8>), Failed> {
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
         let job = Job::new(task, self.settings, self.allocation, cores);
         let mut line = serde_json::to_vec(&job).map_err(|error| start_error(&error))?;
@@ -213,7 +176,7 @@ impl Children<'_> {
             let (answered, answer) = mpsc::sync_channel(1);
             scope.spawn(move || {
                 // Fails after the deadline.
-                drop(answered.send(read_answer(stdout, answer_max)));
+                drop(answered.send(read_answer(stdout, bytes_max)));
             });
             let answer = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
             let status = match &answer {
@@ -226,14 +189,17 @@ impl Children<'_> {
             drop(child.wait());
             match answer {
                 Err(_) => Err(Failed::Late),
-                Ok(Ok(full)) => {
-                    if let Some(reason) = &full.note {
+                Ok(Ok((head, bytes))) => {
+                    if let Some(reason) = &head.unconfined {
                         tracing::warn!(
-                            reason,
+                            reason = shown(reason),
                             "the process that compiles keeps the rights of this user: it is not confined"
                         );
                     }
-                    Ok(full)
+                    match head.answer {
+                        Answer::Memory => Err(Failed::Memory),
+                        answer => Ok((answer, bytes)),
+                    }
                 }
                 Ok(Err(NoAnswer::TooLarge)) => Err(Failed::TooLarge),
                 Ok(Err(NoAnswer::Cut)) => {
@@ -259,15 +225,13 @@ enum Failed {
 }
 
 fn start_error(error: &dyn std::fmt::Display) -> Failed {
-    Failed::Load(LoadError::Engine {
-        detail: format!("the compiler did not start: {error}"),
-    })
+    Failed::Load(LoadError::Engine(format!(
+        "the compiler did not start: {error}"
+    )))
 }
 
 fn unexpected() -> LoadError {
-    LoadError::Engine {
-        detail: "the compiler gave an answer that this program does not know".to_owned(),
-    }
+    LoadError::Engine("the compiler gave an answer that this program does not know".to_owned())
 }
 
 /// A missing answer.
@@ -278,63 +242,27 @@ enum NoAnswer {
     TooLarge,
 }
 
-/// A complete answer.
-struct FullAnswer {
-    answer: Answer,
-    text: Vec<u8>,
-    /// Why the child could not be confined.
-    note: Option<String>,
-}
-
-impl FullAnswer {
-    /// The text, for people; empty if it is code.
-    fn shown(&self) -> String {
-        match self.answer {
-            Answer::Code | Answer::Snapshot => String::new(),
-            _ => shown(&String::from_utf8_lossy(&self.text)),
-        }
-    }
-}
-
 fn shown(text: &str) -> String {
     let mut detail = printable(text);
     truncate_utf8(&mut detail, ERROR_TEXT_SHOWN);
     detail
 }
 
-fn read_answer(mut stdout: impl Read, code_max: u64) -> Result<FullAnswer, NoAnswer> {
-    let first = read_part(&mut stdout, code_max)?;
-    if first.answer != Answer::Unconfined {
-        return Ok(first);
-    }
-    let note = Some(first.shown());
-    Ok(FullAnswer {
-        note,
-        ..read_part(&mut stdout, code_max)?
-    })
-}
-
-fn read_part(stdout: &mut impl Read, code_max: u64) -> Result<FullAnswer, NoAnswer> {
-    let mut head = [0; 9];
-    stdout.read_exact(&mut head).map_err(|_| NoAnswer::Cut)?;
-    let [tag, length @ ..] = head;
-    let answer = Answer::from_byte(tag).ok_or(NoAnswer::Cut)?;
-    let length = u64::from_be_bytes(length);
-    let max = match answer {
-        Answer::Code | Answer::Snapshot => code_max,
-        _ => ERROR_TEXT_MAX,
-    };
-    if length > max {
+fn read_answer(stdout: impl Read, bytes_max: u64) -> Result<(Head, Vec<u8>), NoAnswer> {
+    let mut stdout = BufReader::new(stdout);
+    let mut line = Vec::new();
+    let mut first = stdout.by_ref().take(ERROR_TEXT_MAX);
+    first
+        .read_until(b'\n', &mut line)
+        .map_err(|_| NoAnswer::Cut)?;
+    let head: Head = serde_json::from_slice(&line).map_err(|_| NoAnswer::Cut)?;
+    if head.bytes > bytes_max {
         return Err(NoAnswer::TooLarge);
     }
-    let length = usize::try_from(length).map_err(|_| NoAnswer::TooLarge)?;
-    let mut text = vec![0; length];
-    stdout.read_exact(&mut text).map_err(|_| NoAnswer::Cut)?;
-    Ok(FullAnswer {
-        answer,
-        text,
-        note: None,
-    })
+    let length = usize::try_from(head.bytes).map_err(|_| NoAnswer::TooLarge)?;
+    let mut bytes = vec![0; length];
+    stdout.read_exact(&mut bytes).map_err(|_| NoAnswer::Cut)?;
+    Ok((head, bytes))
 }
 
 /// Wait until a child with closed pipes ends. `None` = not before the deadline.

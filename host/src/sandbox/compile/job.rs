@@ -1,10 +1,7 @@
 //! What parent and child say to each other.
 //!
 //! The parent writes a line of JSON, the [`Job`], then its input, and closes the pipe. The child answers
-//! with one byte for the kind ([`Answer`]), eight bytes for a length, and a text. Before its answer it
-//! may send a note.
-
-use std::io::{self, Write};
+//! with a line of JSON, the [`Head`], and perhaps bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +12,7 @@ use crate::sandbox::settings::{Allocation, Settings};
 /// Bytes of a job: more than a configuration file with values, all escaped.
 pub(super) const JOB_MAX: u64 = 16 << 20;
 
-/// Bytes of an error text, in an answer or on stderr.
+/// Bytes of the head of an answer, and of an error text on stderr.
 pub(super) const ERROR_TEXT_MAX: u64 = 64 << 10;
 
 /// Bytes of an error text that are shown.
@@ -86,52 +83,36 @@ impl Job {
     }
 }
 
-/// The kind of an answer, or a note before it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Answer {
-    /// The text is the code.
-    Code = b'c' as isize,
-    /// The component is invalid; the text is the reason.
-    Invalid = b'i' as isize,
-    /// The memory limit was reached; the text is empty.
-    Memory = b'm' as isize,
-    /// The engine could not be made; the text is the reason.
-    Engine = b'e' as isize,
-    /// The compiler panicked; the text is its message.
-    Panicked = b'p' as isize,
-    /// The text is a [`Verdict`], as JSON.
-    Verdict = b'v' as isize,
-    /// The text is the number of instructions of the start, in 8 bytes, and a component that begins after it.
-    Snapshot = b's' as isize,
-    /// The child made no snapshot. The text is a [`WithoutSnapshot`], as JSON.
-    WithoutSnapshot = b'w' as isize,
-    /// A note: the rights of the process could not be taken away; the text is the reason.
-    Unconfined = b'u' as isize,
+/// The head of an answer: a line of JSON.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Head {
+    pub(super) answer: Answer,
+    /// The bytes that follow.
+    pub(super) bytes: u64,
+    /// Why the rights of the child could not be taken away.
+    pub(super) unconfined: Option<String>,
 }
 
-impl Answer {
-    pub(super) fn from_byte(byte: u8) -> Option<Self> {
-        [
-            Self::Code,
-            Self::Invalid,
-            Self::Memory,
-            Self::Engine,
-            Self::Panicked,
-            Self::Verdict,
-            Self::Snapshot,
-            Self::WithoutSnapshot,
-            Self::Unconfined,
-        ]
-        .into_iter()
-        .find(|answer| *answer as u8 == byte)
-    }
-
-    pub(super) fn write(self, output: &mut impl Write, text: &[u8]) -> io::Result<()> {
-        output.write_all(&[self as u8])?;
-        output.write_all(&(text.len() as u64).to_be_bytes())?;
-        output.write_all(text)?;
-        output.flush()
-    }
+/// An answer. Texts are for people.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// The code follows.
+    Code,
+    /// The component is invalid, for this reason.
+    Invalid(String),
+    /// The memory limit was reached.
+    Memory,
+    /// The engine could not be made, for this reason.
+    Engine(String),
+    /// The compiler panicked, with this message.
+    Panicked(String),
+    Verdict(Verdict),
+    /// A component follows that begins after the start, which has so many instructions.
+    Snapshot(u64),
+    WithoutSnapshot(WithoutSnapshot),
+    #[cfg(feature = "fault-points")]
+    Report(String),
 }
 
 /// What a component takes. Memory is in bytes.

@@ -119,23 +119,23 @@ pub(super) fn compiled(
             start,
         });
     }
-    let children = match &settings.compiler {
-        Compiler::InProcess => None,
-        Compiler::Child { program } => Some(Children {
-            program,
-            settings,
-            allocation,
-        }),
-    };
-    let (made, start) = match children {
-        None => (
+    let (made, start) = match &settings.compiler {
+        Compiler::InProcess => (
             in_process(engine, bytes)?,
             without_snapshot(bytes, settings),
         ),
-        Some(children) => in_children(children, bytes)?,
+        Compiler::Child { program } => {
+            let children = Children {
+                program,
+                settings,
+                allocation,
+            };
+            in_children(children, bytes)?
+        }
     };
     // A child would make a snapshot of it.
-    let is_final = children.is_some() || start == Start::Short || !settings.snapshot;
+    let is_child = settings.compiler != Compiler::InProcess;
+    let is_final = is_child || start == Start::Short || !settings.snapshot;
     // What is cached is not tried again.
     if let (Some(cache), Tried::Good, true) = (&cache, &made.tried, is_final) {
         cache.put(&key, &start, made.artifact.code());
@@ -183,7 +183,7 @@ fn from_snapshot(children: Children<'_>, snapshot: &[u8]) -> Result<Made, LoadEr
     declarations::check(snapshot)?;
     let made = in_child(children, snapshot)?;
     match made.tried {
-        Tried::Untried(detail) => Err(LoadError::Invalid { detail }),
+        Tried::Untried(detail) => Err(LoadError::Invalid(detail)),
         Tried::Good | Tried::NoPool(_) => Ok(made),
     }
 }
@@ -192,7 +192,7 @@ fn in_child(children: Children<'_>, bytes: &[u8]) -> Result<Made, LoadError> {
     let code_max = code_max(bytes);
     let artifact = children.compile(bytes, code_max)?;
     if artifact.code().len() as u64 > code_max {
-        return Err(LoadError::CodeTooLarge { limit: code_max });
+        return Err(LoadError::CodeTooLarge(code_max));
     }
     let compiled = Instant::now();
     let tried = children.try_out(&artifact)?;
@@ -230,11 +230,13 @@ fn code_max(bytes: &[u8]) -> u64 {
 }
 
 fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Made, LoadError> {
-    let component = component_of(bytes).map_err(|detail| LoadError::Invalid { detail })?;
-    let code = engine.precompile_component(&component).map_err(invalid)?;
+    let component = component_of(bytes).map_err(LoadError::Invalid)?;
+    let code = engine
+        .precompile_component(&component)
+        .map_err(|error| LoadError::Invalid(describe(&error)))?;
     let (limit, size) = (code_max(bytes), code.len() as u64);
     if size > limit {
-        return Err(LoadError::CodeTooLarge { limit });
+        return Err(LoadError::CodeTooLarge(limit));
     }
     Ok(Made {
         artifact: Artifact::whole(code),
@@ -266,12 +268,6 @@ fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         Some(merged) => Cow::Owned(merged),
         None => component,
     })
-}
-
-fn invalid(error: wasmtime::Error) -> LoadError {
-    LoadError::Invalid {
-        detail: describe(&error),
-    }
 }
 
 /// An engine that only compiles. Its code runs on engines with the same memory, stack and allocation.

@@ -10,7 +10,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 /// A line for each attempt: its name, and the number of the error or `done`.
-pub(super) fn report(parent: i32) -> Vec<u8> {
+pub(super) fn report(parent: i32) -> String {
     let tried = |name: &str, result: io::Result<()>| match result {
         Ok(()) => format!("{name}: done\n"),
         Err(error) => format!("{name}: {}\n", error.raw_os_error().unwrap_or(0)),
@@ -28,5 +28,4 @@ pub(super) fn report(parent: i32) -> Vec<u8> {
         tried("thread", std::thread::Builder::new().spawn(|| {}).map(drop)),
     ]
     .concat()
-    .into_bytes()
 }

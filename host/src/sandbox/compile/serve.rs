@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::getppid;
 
-use super::job::{Answer, ERROR_TEXT_SHOWN, JOB_MAX, Job, Task, WithoutSnapshot};
+use super::job::{Answer, ERROR_TEXT_SHOWN, Head, JOB_MAX, Job, Task, WithoutSnapshot};
 use super::measure::Meters;
-use super::{Artifact, compiler, component_of, confine, invalid, snapshot, trial};
+use super::{Artifact, compiler, component_of, confine, snapshot, trial};
 use crate::delivery::text::truncate_utf8;
-use crate::sandbox::error::LoadError;
+use crate::sandbox::error::describe;
 use crate::sandbox::fault::host_panic;
 
 /// The priority of a compiler in the background. It gets a quarter of a busy core: the running version
@@ -35,72 +35,63 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
     // No file can be opened later.
     let meters = Meters::open()?;
     restrict_self(&job)?;
-    if let Err(reason) = confine::confine() {
-        Answer::Unconfined.write(&mut output, &bounded(reason))?;
-    }
+    let unconfined = confine::confine().err().map(bounded);
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
-    let (answer, text) = match job.task {
+    let (answer, bytes) = match job.task {
         Task::Compile => compile(&job, &bytes),
-        Task::Snapshot => snapshot(&job, &bytes)?,
-        Task::Try => try_out(&job, bytes, meters)?,
+        Task::Snapshot => snapshot(&job, &bytes),
+        Task::Try => (try_out(&job, bytes, meters), Vec::new()),
         #[cfg(feature = "fault-points")]
-        Task::Probe => (Answer::Verdict, super::probe::report(job.parent)),
+        Task::Probe => (Answer::Report(super::probe::report(job.parent)), Vec::new()),
     };
-    answer.write(&mut output, &text)
+    let head = Head {
+        answer,
+        bytes: bytes.len() as u64,
+        unconfined,
+    };
+    serde_json::to_writer(&mut output, &head)?;
+    output.write_all(b"\n")?;
+    output.write_all(&bytes)?;
+    output.flush()
 }
 
 fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
     let limits = &job.limits;
     let engine = match compiler(limits.memory, limits.stack, job.allocation()) {
         Ok(engine) => engine,
-        Err(error) => return (Answer::Engine, bounded(format!("{error:#}"))),
+        Err(error) => return (Answer::Engine(bounded(format!("{error:#}"))), Vec::new()),
     };
     let compile = || {
         let component = component_of(bytes)?;
         Ok(engine.precompile_component(&component))
     };
-    match catch_unwind(AssertUnwindSafe(compile)) {
-        Ok(Err::<_, String>(detail)) => (Answer::Invalid, bounded(detail)),
-        Ok(Ok(Ok(code))) => (Answer::Code, code),
-        Ok(Ok(Err(error))) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
-        Ok(Ok(Err(error))) => {
-            let LoadError::Invalid { detail } = invalid(error) else {
-                unreachable!("`invalid` makes only this error");
-            };
-            (Answer::Invalid, bounded(detail))
-        }
-        Err(payload) => (Answer::Panicked, bounded(message(&*payload))),
-    }
+    let answer = match catch_unwind(AssertUnwindSafe(compile)) {
+        Ok(Err::<_, String>(detail)) => Answer::Invalid(bounded(detail)),
+        Ok(Ok(Ok(code))) => return (Answer::Code, code),
+        Ok(Ok(Err(error))) if is_out_of_memory(&error) => Answer::Memory,
+        Ok(Ok(Err(error))) => Answer::Invalid(bounded(describe(&error))),
+        Err(payload) => Answer::Panicked(bounded(message(&*payload))),
+    };
+    (answer, Vec::new())
 }
 
-fn snapshot(job: &Job, component: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+fn snapshot(job: &Job, component: &[u8]) -> (Answer, Vec<u8>) {
     let without = match catch_unwind(AssertUnwindSafe(|| snapshot::take(job, component))) {
-        Ok(Ok(snapshot)) => {
-            let mut text = snapshot.instructions.to_be_bytes().to_vec();
-            text.extend(snapshot.component);
-            return Ok((Answer::Snapshot, text));
-        }
-        Ok(Err(without)) => without,
-        Err(payload) => WithoutSnapshot::Refused(message(&*payload)),
+        Ok(Ok(snapshot)) => return (Answer::Snapshot(snapshot.instructions), snapshot.component),
+        Ok(Err(WithoutSnapshot::Short)) => WithoutSnapshot::Short,
+        Ok(Err(WithoutSnapshot::Refused(reason))) => WithoutSnapshot::Refused(bounded(reason)),
+        Err(payload) => WithoutSnapshot::Refused(bounded(message(&*payload))),
     };
-    let without = match without {
-        WithoutSnapshot::Short => WithoutSnapshot::Short,
-        WithoutSnapshot::Refused(mut reason) => {
-            truncate_utf8(&mut reason, ERROR_TEXT_SHOWN);
-            WithoutSnapshot::Refused(reason)
-        }
-    };
-    Ok((Answer::WithoutSnapshot, serde_json::to_vec(&without)?))
+    (Answer::WithoutSnapshot(without), Vec::new())
 }
 
-fn try_out(job: &Job, bytes: Vec<u8>, meters: Meters) -> io::Result<(Answer, Vec<u8>)> {
-    let artifact = Artifact::whole(bytes);
-    Ok(match trial::run(job, &artifact, meters) {
-        Ok(verdict) => (Answer::Verdict, serde_json::to_vec(&verdict)?),
-        Err(error) if is_out_of_memory(&error) => (Answer::Memory, Vec::new()),
-        Err(error) => (Answer::Engine, bounded(format!("{error:#}"))),
-    })
+fn try_out(job: &Job, bytes: Vec<u8>, meters: Meters) -> Answer {
+    match trial::run(job, &Artifact::whole(bytes), meters) {
+        Ok(verdict) => Answer::Verdict(verdict),
+        Err(error) if is_out_of_memory(&error) => Answer::Memory,
+        Err(error) => Answer::Engine(bounded(format!("{error:#}"))),
+    }
 }
 
 /// The message of a panic.
@@ -108,9 +99,9 @@ fn message(payload: &(dyn Any + Send)) -> String {
     host_panic(payload).detail
 }
 
-fn bounded(mut text: String) -> Vec<u8> {
+fn bounded(mut text: String) -> String {
     truncate_utf8(&mut text, ERROR_TEXT_SHOWN);
-    text.into_bytes()
+    text
 }
 
 /// Whether wasmtime could not map memory. Unlike an allocation, this does not abort the process.

@@ -3,10 +3,8 @@
 //! Some of it no limit counts: wasmtime's own data for types, segments and nested instances. So the child
 //! measures all of it, and a component over a bound never reaches a process that handles messages.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use wasmtime::Engine;
 use wasmtime::component::InstancePre;
 
@@ -14,7 +12,7 @@ use super::job::{Job, Taken, Verdict};
 use super::measure::{Meters, Usage};
 use super::{Artifact, compiler};
 use crate::delivery::effect::{Budget, Outlets};
-use crate::delivery::key_value::{KeyRules, Seen};
+use crate::delivery::key_value::KeyRules;
 use crate::delivery::outcome::FaultKind;
 use crate::sandbox::engine;
 use crate::sandbox::error::{LoadError, describe};
@@ -25,10 +23,7 @@ use crate::sandbox::imports::linker;
 use crate::sandbox::limiter::TABLES;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::log::Rate;
-use crate::sandbox::outside::{
-    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Outside, Promise, Provider,
-    ReadValues, Reading,
-};
+use crate::sandbox::outside::Offers;
 use crate::sandbox::settings::{Allocation, Settings};
 
 /// Bytes of memory that loading code takes, in addition to the code.
@@ -53,77 +48,17 @@ pub(super) fn published_max(limits: &Limits) -> u64 {
     tables.saturating_add(limits.memory as u64)
 }
 
-/// Offers every interface. A component that only starts may use none of them: the sandbox sees to that.
-#[derive(Debug)]
-struct Everything;
-
-impl Provider for Everything {
-    fn offers(&self) -> Offers {
-        Offers {
-            http: true,
-            secrets: true,
-            tcp: true,
-        }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn refuses_batches(&self) -> Option<String> {
-        None
-    }
-
-    fn send(&self, _: &Origin, _: u32, _: HttpRequest) -> Promise<Result<Response, HttpError>> {
-        Box::pin(async { Err(HttpError::Timeout) })
-    }
-
-    fn secret(&self, _: &Origin, _: &str) -> Promise<Result<String, String>> {
-        Box::pin(async { Err(String::new()) })
-    }
-
-    fn resolve(&self, _: &Origin, _: &str) -> Promise<Result<Vec<SocketAddr>, LookupError>> {
-        Box::pin(async { Err(LookupError::Denied) })
-    }
-
-    fn read(&self, _: &Origin, _: Reading) -> Promise<ReadValues> {
-        Box::pin(async { Err(String::new()) })
-    }
-
-    fn increment(&self, _: &Origin, _: String, _: i64) -> Promise<Result<i64, String>> {
-        Box::pin(async { Err(String::new()) })
-    }
-
-    fn swap(&self, _: &Origin, _: String, _: Seen, _: Bytes) -> Promise<Result<bool, String>> {
-        Box::pin(async { Err(String::new()) })
-    }
-
-    fn list(&self, _: &Origin, _: String, _: u64) -> Promise<KeyPage> {
-        Box::pin(async { Err(String::new()) })
-    }
-
-    fn may_connect(&self, _: SocketAddr) -> bool {
-        false
-    }
-
-    fn connection_denied(&self, _: &Origin, _: SocketAddr) {}
-}
-
-type Response = http::Response<Body>;
-
 /// Load the code and make one instance.
 pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtime::Result<Verdict> {
     let allocation = job.allocation();
     let settings = Settings {
         limits: job.limits.clone(),
         concurrency: 1,
-        // Every interface is there: the parent has checked what is granted.
         grants: Grants {
             config: Some(job.config.clone().unwrap_or_default()),
             publish: Some(Outlets::default()),
             key_value: Some(KeyRules::none()),
-            outside: Some(Outside(Arc::new(Everything))),
-            files: Vec::new(),
+            ..Grants::default()
         },
         ..Settings::default()
     };
@@ -150,11 +85,15 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         }
         Err(error) => return Err(error),
     };
-    let again = match artifact.load(&built.engines[0]) {
-        Ok(again) => again,
-        Err(error) => return Ok(Verdict::Untried(describe(&error))),
+    // Every interface is there, and leads nowhere: the parent has checked what is granted.
+    let offers = Offers {
+        http: true,
+        secrets: true,
+        tcp: true,
     };
-    let pre = match linker(&built.engines[0], &settings.grants)?.instantiate_pre(&again) {
+    let linker = linker(&built.engines[0], &settings.grants, offers)?;
+    let again = artifact.load(&built.engines[0]);
+    let pre = match again.and_then(|again| linker.instantiate_pre(&again)) {
         Ok(pre) => pre,
         Err(error) => return Ok(Verdict::Untried(describe(&error))),
     };

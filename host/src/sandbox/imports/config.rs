@@ -1,10 +1,12 @@
 //! `wasi:config`: the values that the operator configured for this handler.
 
-use wasmtime::StoreContextMut;
+use std::collections::BTreeMap;
+
 use wasmtime::component::{ComponentType, Linker, Lower};
 
 use crate::sandbox::grants::CONFIG;
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::Store;
 
 /// `store.error`. Calls never fail, because the values are in memory.
 #[derive(ComponentType, Lower)]
@@ -19,23 +21,16 @@ enum Error {
 }
 
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    let values = |store: &StoreContextMut<'_, Host>| store.data().grants().config.clone();
+    let values = |store: &Store<'_>| store.data().grants().config.clone();
     for version in CONFIG {
         let mut interface = linker.instance(&format!("wasi:config/store@{version}"))?;
-        interface.func_wrap(
-            "get",
-            move |store: StoreContextMut<'_, Host>, (name,): (String,)| {
-                let value = values(&store).and_then(|values| values.now().get(&name).cloned());
-                Ok((Ok::<Option<String>, Error>(value),))
-            },
-        )?;
-        interface.func_wrap("get-all", move |store: StoreContextMut<'_, Host>, ()| {
+        interface.func_wrap("get", move |store: Store<'_>, (name,): (String,)| {
+            let value = values(&store).and_then(|values| values.now().get(&name).cloned());
+            Ok((Ok::<Option<String>, Error>(value),))
+        })?;
+        interface.func_wrap("get-all", move |store: Store<'_>, ()| {
             let all = values(&store).unwrap_or_default();
-            let all: Vec<(String, String)> = all
-                .now()
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect();
+            let all: Vec<(String, String)> = BTreeMap::from(all).into_iter().collect();
             Ok((Ok::<Vec<(String, String)>, Error>(all),))
         })?;
     }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
-use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, Lower};
 
 use crate::sandbox::host::Host;
-use crate::sandbox::imports::VERSION;
+use crate::sandbox::imports::{Store, VERSION};
 use crate::sandbox::outside::{Body, HttpError, HttpRequest};
 
 /// `http.request`.
@@ -32,44 +31,19 @@ struct Response {
     body: Vec<u8>,
 }
 
-/// `http.error`.
-#[derive(ComponentType, Lower)]
-#[component(variant)]
-enum Error {
-    #[component(name = "denied")]
-    Denied(String),
-    #[component(name = "dns")]
-    Dns(String),
-    #[component(name = "connect")]
-    Connect(String),
-    #[component(name = "tls")]
-    Tls(String),
-    #[component(name = "timeout")]
-    Timeout,
-    #[component(name = "too-large")]
-    TooLarge(u64),
-    #[component(name = "protocol")]
-    Protocol(String),
-}
-
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
     let mut interface = linker.instance(&format!("hostler:handler/http@{VERSION}"))?;
-    interface.func_wrap_async(
-        "fetch",
-        |store: StoreContextMut<'_, Host>, (request,): (Request,)| {
-            let scope = store.data().scope();
-            Box::new(async move {
-                let Some(scope) = scope else {
-                    // The interface is linked only where it is granted.
-                    let why = "HTTP is not granted".to_owned();
-                    return Ok((Err(Error::Denied(why)),));
-                };
-                let response = async { collect(scope.send(request.into()).await?).await };
-                Ok((response.await.map_err(Error::from),))
-            })
-        },
-    )
+    interface.func_wrap_async("fetch", |store: Store<'_>, (request,): (Request,)| {
+        let scope = store.data().scope();
+        Box::new(async move {
+            let response = async {
+                let scope = scope.map_err(HttpError::Denied)?;
+                collect(scope.send(request.into()).await?).await
+            };
+            Ok((response.await,))
+        })
+    })
 }
 
 /// The whole response. The provider bounds its size.
@@ -104,20 +78,6 @@ impl From<Request> for HttpRequest {
             timeout: request
                 .timeout_ms
                 .map(|ms| Duration::from_millis(ms.into())),
-        }
-    }
-}
-
-impl From<HttpError> for Error {
-    fn from(error: HttpError) -> Self {
-        match error {
-            HttpError::Denied(why) => Self::Denied(why),
-            HttpError::Dns(why) => Self::Dns(why),
-            HttpError::Connect(why) => Self::Connect(why),
-            HttpError::Tls(why) => Self::Tls(why),
-            HttpError::Timeout => Self::Timeout,
-            HttpError::TooLarge(max) => Self::TooLarge(max),
-            HttpError::Protocol(why) => Self::Protocol(why),
         }
     }
 }

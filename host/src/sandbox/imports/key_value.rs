@@ -5,38 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, LinkerInstance};
 
 use crate::delivery::key_value::{Seen, Written};
 use crate::sandbox::host::Host;
-use crate::sandbox::imports::VERSION;
+use crate::sandbox::imports::{Store, VERSION};
 use crate::sandbox::outside::{ReadValues, Reading, Scope, Stored};
 
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let mut interface = linker.instance(&format!("hostler:handler/key-value@{VERSION}"))?;
-    interface.func_wrap_async(
-        "get",
-        |mut store: StoreContextMut<'_, Host>, (key,): (String,)| {
-            Box::new(async move { Ok((get(&mut store, 0, key).await,)) })
-        },
-    )?;
+    interface.func_wrap_async("get", |mut store: Store<'_>, (key,): (String,)| {
+        Box::new(async move { Ok((get(&mut store, 0, key).await,)) })
+    })?;
     interface.func_wrap(
         "set",
-        |mut store: StoreContextMut<'_, Host>,
-         (key, value, ttl): (String, Vec<u8>, Option<u64>)| {
+        |mut store: Store<'_>, (key, value, ttl): (String, Vec<u8>, Option<u64>)| {
             Ok((set(&mut store, 0, &key, value, ttl),))
         },
     )?;
-    interface.func_wrap(
-        "delete",
-        |mut store: StoreContextMut<'_, Host>, (key,): (String,)| {
-            Ok((store.data_mut().write_key(0, &key, Written::nothing()),))
-        },
-    )?;
+    interface.func_wrap("delete", |mut store: Store<'_>, (key,): (String,)| {
+        Ok((store.data_mut().write_key(0, &key, Written::nothing()),))
+    })?;
     interface.func_wrap_async(
         "increment",
-        |mut store: StoreContextMut<'_, Host>, (key, delta): (String, i64)| {
+        |mut store: Store<'_>, (key, delta): (String, i64)| {
             Box::new(async move { Ok((increment(&mut store, 0, &key, delta).await,)) })
         },
     )
@@ -46,43 +38,38 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 pub(super) fn link_of_batches(interface: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
     interface.func_wrap_async(
         "get",
-        |mut store: StoreContextMut<'_, Host>, (index, key): (u32, String)| {
+        |mut store: Store<'_>, (index, key): (u32, String)| {
             Box::new(async move { Ok((get(&mut store, index, key).await,)) })
         },
     )?;
     interface.func_wrap(
         "set",
-        |mut store: StoreContextMut<'_, Host>,
-         (index, key, value, ttl): (u32, String, Vec<u8>, Option<u64>)| {
+        |mut store: Store<'_>, (index, key, value, ttl): (u32, String, Vec<u8>, Option<u64>)| {
             Ok((set(&mut store, index, &key, value, ttl),))
         },
     )?;
     interface.func_wrap(
         "delete",
-        |mut store: StoreContextMut<'_, Host>, (index, key): (u32, String)| {
+        |mut store: Store<'_>, (index, key): (u32, String)| {
             let deleted = store.data_mut().write_key(index, &key, Written::nothing());
             Ok((deleted,))
         },
     )?;
     interface.func_wrap_async(
         "increment",
-        |mut store: StoreContextMut<'_, Host>, (index, key, delta): (u32, String, i64)| {
+        |mut store: Store<'_>, (index, key, delta): (u32, String, i64)| {
             Box::new(async move { Ok((increment(&mut store, index, &key, delta).await,)) })
         },
     )
 }
 
-async fn get(
-    store: &mut StoreContextMut<'_, Host>,
-    index: u32,
-    key: String,
-) -> Result<Option<Vec<u8>>, String> {
+async fn get(store: &mut Store<'_>, index: u32, key: String) -> Result<Option<Vec<u8>>, String> {
     let mut values = read(store, index, &[key]).await?;
     Ok(values.pop().flatten().map(Vec::from))
 }
 
 fn set(
-    store: &mut StoreContextMut<'_, Host>,
+    store: &mut Store<'_>,
     index: u32,
     key: &str,
     value: Vec<u8>,
@@ -94,7 +81,7 @@ fn set(
 
 /// The values of these keys of the guest, as the attempt at this message of the call sees them.
 pub(super) async fn read(
-    store: &mut StoreContextMut<'_, Host>,
+    store: &mut Store<'_>,
     index: u32,
     keys: &[String],
 ) -> Result<Vec<Option<Bytes>>, String> {
@@ -130,7 +117,7 @@ pub(super) async fn read(
 
 /// The value of a key that the attempt has not written, and what to know it by.
 pub(super) async fn current(
-    store: &mut StoreContextMut<'_, Host>,
+    store: &mut Store<'_>,
     key: &str,
 ) -> Result<(Option<Bytes>, Seen), String> {
     let (_, full) = at_once(store, 0, key)?;
@@ -143,13 +130,13 @@ pub(super) async fn current(
 
 /// Add to the number of a key of the guest.
 pub(super) async fn increment(
-    store: &mut StoreContextMut<'_, Host>,
+    store: &mut Store<'_>,
     index: u32,
     key: &str,
     delta: i64,
 ) -> Result<i64, String> {
     let (scope, full) = at_once(store, index, key)?;
-    let sum = scope.increment(full.clone(), delta).await;
+    let sum = scope.increment(&full, delta).await;
     // Also after an error: it may have been added, and a rerun would add again.
     store.data_mut().effects(index)?.changed_at_once(&full);
     sum
@@ -157,13 +144,13 @@ pub(super) async fn increment(
 
 /// Some keys of the guest, and where the next ones begin; its own writes are among the last ones.
 pub(super) async fn list(
-    store: &mut StoreContextMut<'_, Host>,
+    store: &mut Store<'_>,
     cursor: u64,
 ) -> Result<(Vec<String>, Option<u64>), String> {
     let host = store.data();
     let prefix = Arc::clone(&host.keys()?.prefix);
-    let scope = host.scope().ok_or_else(no_store)?;
-    let (found, next) = scope.list(prefix.to_string(), cursor).await?;
+    let scope = host.scope()?;
+    let (found, next) = scope.list(&prefix, cursor).await?;
     let effects = store.data_mut().effects(0)?;
     let mut keys: Vec<String> = found
         .into_iter()
@@ -179,7 +166,7 @@ pub(super) async fn list(
 
 /// What changes a key of the guest at once, and the key in Redis.
 pub(super) fn at_once(
-    store: &mut StoreContextMut<'_, Host>,
+    store: &mut Store<'_>,
     index: u32,
     key: &str,
 ) -> Result<(Arc<Scope>, String), String> {
@@ -191,7 +178,7 @@ pub(super) fn at_once(
                 .to_owned(),
         );
     }
-    Ok((host.scope().ok_or_else(no_store)?, full))
+    Ok((host.scope()?, full))
 }
 
 /// What Redis has of these keys. The future holds nothing of the host.
@@ -206,7 +193,7 @@ fn stored(
         bytes_max: host.limits().effects.bytes,
         digests,
     });
-    let scope = host.scope().ok_or_else(no_store);
+    let scope = host.scope();
     async move { scope?.read(reading?).await }
 }
 
@@ -214,9 +201,4 @@ fn seen(stored: Option<&Stored>) -> Seen {
     Seen {
         value: stored.map(|stored| (stored.value.len(), stored.digest.clone())),
     }
-}
-
-fn no_store() -> String {
-    // The interface is linked only where it is granted.
-    "no key is granted".to_owned()
 }

@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 use std::vec;
 
-use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress};
 use wasmtime_wasi::p2::{DynPollable, Network, Pollable, subscribe};
 
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::{Store, dropped};
 use crate::sandbox::outside::{LookupError, Promise};
 
 /// The version that wasmtime links: the same name replaces its interface.
@@ -43,24 +43,15 @@ fn code(error: LookupError) -> ErrorCode {
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut interface = linker.instance(NAME)?;
-    interface.resource(
-        "resolve-address-stream",
-        ResourceType::host::<Lookup>(),
-        |mut store: StoreContextMut<'_, Host>, id| {
-            store
-                .data_mut()
-                .table
-                .delete(Resource::<Lookup>::new_own(id))?;
-            Ok(())
-        },
-    )?;
+    let ty = ResourceType::host::<Lookup>();
+    interface.resource("resolve-address-stream", ty, dropped::<Lookup>)?;
     interface.func_wrap(
         "resolve-addresses",
-        |mut store: StoreContextMut<'_, Host>, (network, name): (Resource<Network>, String)| {
+        |mut store: Store<'_>, (network, name): (Resource<Network>, String)| {
             let host = store.data_mut();
             // Whoever has no network may not ask.
             host.table.get(&network)?;
-            let Some(scope) = host.scope() else {
+            let Ok(scope) = host.scope() else {
                 return Ok((Err(ErrorCode::AccessDenied),));
             };
             let lookup = Lookup::Asking(Box::pin(scope.resolve(name)));
@@ -69,7 +60,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     )?;
     interface.func_wrap(
         "[method]resolve-address-stream.resolve-next-address",
-        |mut store: StoreContextMut<'_, Host>, (stream,): (Resource<Lookup>,)| {
+        |mut store: Store<'_>, (stream,): (Resource<Lookup>,)| {
             let next = match store.data_mut().table.get_mut(&stream)? {
                 Lookup::Asking(_) => Err(ErrorCode::WouldBlock),
                 Lookup::Answered(Ok(addresses)) => Ok(addresses.next().map(IpAddress::from)),
@@ -80,7 +71,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     )?;
     interface.func_wrap(
         "[method]resolve-address-stream.subscribe",
-        |mut store: StoreContextMut<'_, Host>, (stream,): (Resource<Lookup>,)| {
+        |mut store: Store<'_>, (stream,): (Resource<Lookup>,)| {
             let pollable: Resource<DynPollable> = subscribe(&mut store.data_mut().table, stream)?;
             Ok((pollable,))
         },

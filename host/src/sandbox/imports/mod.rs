@@ -17,21 +17,34 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use wasmtime::component::Linker;
+use wasmtime::component::{Linker, Resource};
 use wasmtime::{Engine, StoreContextMut};
 use wasmtime_wasi::I32Exit;
 
 use super::grants::{BATCH_EFFECTS, Grants};
 use super::host::Host;
-use super::log::lossy;
+use super::outside::Offers;
 use super::program::{EXIT, MEMORY};
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.
 const VERSION: &str = "1.1.0";
 
-/// All imports of a handler with these grants.
-pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linker<Host>> {
+/// The store of the guest that calls.
+type Store<'a> = StoreContextMut<'a, Host>;
+
+/// A guest drops a resource.
+fn dropped<R: 'static>(mut store: Store<'_>, rep: u32) -> wasmtime::Result<()> {
+    let resource = Resource::<R>::new_own(rep);
+    Ok(store.data_mut().table.delete(resource).map(drop)?)
+}
+
+/// All imports of a handler with these grants; `offers` are those of them that lead outside.
+pub(super) fn linker(
+    engine: &Engine,
+    grants: &Grants,
+    offers: Offers,
+) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     program(&mut linker)?;
@@ -55,7 +68,6 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
         publisher::link_of_batches(&mut effects)?;
         key_value::link_of_batches(&mut effects)?;
     }
-    let offers = grants.offers();
     if offers.http {
         http::link(&mut linker)?;
     }
@@ -74,40 +86,36 @@ pub(super) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
 fn program(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.instance(&format!("{EXIT}@1.0.0"))?.func_wrap(
         "exit",
-        |_: StoreContextMut<'_, Host>, (code,): (u32,)| -> wasmtime::Result<()> {
+        |_: Store<'_>, (code,): (u32,)| -> wasmtime::Result<()> {
             Err(I32Exit(code.cast_signed()).into())
         },
     )?;
-    linker.instance(&format!("{MEMORY}@1.0.0"))?.func_wrap(
-        "pages",
-        |store: StoreContextMut<'_, Host>, ()| {
+    linker
+        .instance(&format!("{MEMORY}@1.0.0"))?
+        .func_wrap("pages", |store: Store<'_>, ()| {
             let pages = store.data().limits().memory >> 16;
             Ok((u32::try_from(pages).unwrap_or(u32::MAX),))
-        },
-    )
+        })
 }
 
 /// The import `hostler:handler/delivery`.
 fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let mut delivery = linker.instance(&format!("hostler:handler/delivery@{VERSION}"))?;
-    delivery.func_wrap("deadline-ms", |store: StoreContextMut<'_, Host>, ()| {
-        let left = store
-            .data()
-            .attempt
-            .deadline
-            .saturating_duration_since(Instant::now());
+    delivery.func_wrap("deadline-ms", |store: Store<'_>, ()| {
+        let deadline = store.data().attempt.deadline;
+        let left = deadline.saturating_duration_since(Instant::now());
         Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
     })?;
-    delivery.func_wrap("is-cancelled", |store: StoreContextMut<'_, Host>, ()| {
+    delivery.func_wrap("is-cancelled", |store: Store<'_>, ()| {
         Ok((store.data().attempt.cancelled.load(Ordering::Relaxed),))
     })?;
-    delivery.func_wrap("trace-context", |store: StoreContextMut<'_, Host>, ()| {
+    delivery.func_wrap("trace-context", |store: Store<'_>, ()| {
         let attempt = &store.data().attempt;
         if attempt.messages > 1 {
             // Each message of a batch has its own trace, in its headers.
             return Ok(((None, None),));
         }
-        let text = |value: Option<Bytes>| value.map(|v| lossy(&v).into_owned());
+        let text = |value: Option<Bytes>| value.map(|v| String::from_utf8_lossy(&v).into_owned());
         Ok(((text(attempt.traceparent()), text(attempt.tracestate())),))
     })
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, LinkerInstance};
 
 use crate::delivery::effect::Publication;
 use crate::delivery::message::Headers;
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::Store;
 
 /// `publisher.outgoing`.
 #[derive(ComponentType, Lift)]
@@ -40,7 +40,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         .instance("hostler:handler/publisher@1.0.0")?
         .func_wrap(
             "publish",
-            |mut store: StoreContextMut<'_, Host>, (queue, message): (String, Outgoing)| {
+            |mut store: Store<'_>, (queue, message): (String, Outgoing)| {
                 Ok((store.data_mut().publish(0, message.to(queue)),))
             },
         )
@@ -50,7 +50,7 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 pub(super) fn link_of_batches(interface: &mut LinkerInstance<'_, Host>) -> wasmtime::Result<()> {
     interface.func_wrap(
         "publish",
-        |mut store: StoreContextMut<'_, Host>, (index, queue, message): (u32, String, Outgoing)| {
+        |mut store: Store<'_>, (index, queue, message): (u32, String, Outgoing)| {
             Ok((store.data_mut().publish(index, message.to(queue)),))
         },
     )

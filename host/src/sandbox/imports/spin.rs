@@ -1,13 +1,13 @@
 //! What handlers of Spin import: `fermyon:spin/variables`, from the configured values, and
 //! `fermyon:spin/key-value`, with the same keys, by the same rules, as `hostler:handler/key-value`.
 
-use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Linker, Lower, Resource};
 
 use super::key_value::list;
 use super::wasi_keyvalue::keys;
 use crate::sandbox::grants::{SPIN_KEY_VALUE, SPIN_VARIABLES, SPIN_VERSION};
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::Store;
 
 /// `variables.error`.
 #[derive(ComponentType, Lower)]
@@ -43,8 +43,6 @@ enum KeyError {
     #[component(name = "other")]
     Other(String),
 }
-
-type Store<'a> = StoreContextMut<'a, Host>;
 
 /// The names that Spin allows: words of lower-case letters and digits, the first one with a letter first,
 /// with single underscores between them.

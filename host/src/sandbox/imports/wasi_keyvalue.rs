@@ -5,13 +5,13 @@
 //! only the second one has.
 
 use bytes::Bytes;
-use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Linker, LinkerInstance, Lower, Resource, ResourceType};
 
 use super::key_value::{at_once, current, increment, list, read};
 use crate::delivery::key_value::{Seen, Written};
 use crate::sandbox::grants::KEYVALUE;
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::{Store, dropped};
 
 /// `store.bucket`: there is one, with the granted keys.
 struct Bucket;
@@ -62,7 +62,6 @@ enum CasError {
     Failed(Resource<Cas>),
 }
 
-type Store<'a> = StoreContextMut<'a, Host>;
 type Answer<T> = wasmtime::Result<(Result<T, Error>,)>;
 
 /// Both drafts.
@@ -126,36 +125,9 @@ fn stores(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
 fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
     let mut batch = linker.instance(&format!("wasi:keyvalue/batch@{draft}"))?;
     if is_first(draft) {
-        batch.func_wrap_async(
-            "get-many",
-            |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
-                Box::new(async move {
-                    let values = read(&mut store, 0, &keys).await;
-                    let pair =
-                        |(key, value): (String, Option<Bytes>)| Some((key, Vec::from(value?)));
-                    answer(
-                        values.map(|values| {
-                            keys.into_iter().zip(values).map(pair).collect::<Vec<_>>()
-                        }),
-                    )
-                })
-            },
-        )?;
+        get_many(&mut batch, |(key, value)| Some((key, Vec::from(value?))))?;
     } else {
-        batch.func_wrap_async(
-            "get-many",
-            |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
-                Box::new(async move {
-                    let values = read(&mut store, 0, &keys).await;
-                    let pair = |(key, value): (String, Option<Bytes>)| (key, value.map(Vec::from));
-                    answer(
-                        values.map(|values| {
-                            keys.into_iter().zip(values).map(pair).collect::<Vec<_>>()
-                        }),
-                    )
-                })
-            },
-        )?;
+        get_many(&mut batch, |(key, value)| Some((key, value.map(Vec::from))))?;
     }
     batch.func_wrap(
         "set-many",
@@ -170,6 +142,26 @@ fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
             let host = store.data_mut();
             let mut keys = keys.iter();
             answer(keys.try_for_each(|key| host.write_key(0, key, Written::nothing())))
+        },
+    )
+}
+
+/// `get-many`; `item` is what a draft has of a key and its value.
+fn get_many<T>(
+    batch: &mut LinkerInstance<'_, Host>,
+    item: fn((String, Option<Bytes>)) -> Option<T>,
+) -> wasmtime::Result<()>
+where
+    T: ComponentType + Lower + Send + Sync + 'static,
+{
+    batch.func_wrap_async(
+        "get-many",
+        move |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
+            Box::new(async move {
+                let values = read(&mut store, 0, &keys).await;
+                let items = |values| keys.into_iter().zip(values).filter_map(item);
+                answer(values.map(|values| items(values).collect::<Vec<_>>()))
+            })
         },
     )
 }
@@ -197,11 +189,7 @@ fn atomics(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
             Box::new(async move { answer(increment(&mut store, 0, &key, delta).await) })
         },
     )?;
-    atomics.resource("cas", ResourceType::host::<Cas>(), |mut store, rep| {
-        let cas = Resource::<Cas>::new_own(rep);
-        store.data_mut().table.delete(cas)?;
-        Ok(())
-    })?;
+    atomics.resource("cas", ResourceType::host::<Cas>(), dropped::<Cas>)?;
     atomics.func_wrap_async(
         "[static]cas.new",
         |mut store: Store<'_>, (_, key): (Resource<Bucket>, String)| {
@@ -253,14 +241,7 @@ where
     R: Send + 'static,
     E: Lower + ComponentType + Send + Sync + 'static,
 {
-    interface.resource(
-        resource,
-        ResourceType::host::<R>(),
-        |mut store: Store<'_>, rep| {
-            store.data_mut().table.delete(Resource::<R>::new_own(rep))?;
-            Ok(())
-        },
-    )?;
+    interface.resource(resource, ResourceType::host::<R>(), dropped::<R>)?;
     let method = |name: &str| format!("[method]{resource}.{name}");
     interface.func_wrap_async(
         &method("get"),
@@ -314,7 +295,7 @@ async fn new_cas(store: &mut Store<'_>, key: String) -> Result<Cas, String> {
 async fn swap(store: &mut Store<'_>, cas: Cas, value: Vec<u8>) -> Result<Option<Cas>, String> {
     let (scope, full) = at_once(store, 0, &cas.key)?;
     store.data().keys()?.check_value(&value)?;
-    let swapped = scope.swap(full.clone(), cas.seen, Bytes::from(value)).await;
+    let swapped = scope.swap(&full, &cas.seen, &value).await;
     if !matches!(swapped, Ok(false)) {
         // Also after an error: it may be set, and a rerun would set it again.
         store.data_mut().effects(0)?.changed_at_once(&full);

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker};
 
 use crate::delivery::effect::Publication;
 use crate::delivery::message::Headers;
 use crate::sandbox::grants::{WASMCLOUD_CONSUMER, WASMCLOUD_VERSION};
 use crate::sandbox::host::Host;
+use crate::sandbox::imports::Store;
 use crate::sandbox::worlds::wasmcloud::REPLY_TO;
 
 /// `types.broker-message`.
@@ -26,21 +26,18 @@ struct Message {
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker
         .instance(&format!("{WASMCLOUD_CONSUMER}@{WASMCLOUD_VERSION}"))?
-        .func_wrap(
-            "publish",
-            |mut store: StoreContextMut<'_, Host>, (message,): (Message,)| {
-                let mut headers = Headers::default();
-                if let Some(reply_to) = message.reply_to {
-                    headers.push(REPLY_TO, reply_to);
-                }
-                let publication = Publication {
-                    to: Arc::from(message.subject),
-                    body: Bytes::from(message.body),
-                    headers,
-                    delay: None,
-                    trace: None,
-                };
-                Ok((store.data_mut().publish(0, publication),))
-            },
-        )
+        .func_wrap("publish", |mut store: Store<'_>, (message,): (Message,)| {
+            let mut headers = Headers::default();
+            if let Some(reply_to) = message.reply_to {
+                headers.push(REPLY_TO, reply_to);
+            }
+            let publication = Publication {
+                to: Arc::from(message.subject),
+                body: Bytes::from(message.body),
+                headers,
+                delay: None,
+                trace: None,
+            };
+            Ok((store.data_mut().publish(0, publication),))
+        })
 }

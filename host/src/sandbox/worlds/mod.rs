@@ -10,7 +10,43 @@ pub(super) mod spin;
 pub(super) mod sqs;
 pub(super) mod wasmcloud;
 
+use std::time::Duration;
+
+use wasmtime::component::{ComponentType, Lift};
+
 use super::error::{LoadError, display_name};
+use crate::delivery::outcome::Outcome;
+use crate::delivery::text::{printable, truncate_utf8};
+
+/// What a handler has answered: `types.outcome` of hostler.
+#[derive(ComponentType, Debug, Eq, Lift, PartialEq)]
+#[component(variant)]
+pub(super) enum Answer {
+    #[component(name = "ack")]
+    Ack,
+    #[component(name = "nack-requeue")]
+    NackRequeue(Option<u64>),
+    #[component(name = "drop")]
+    Drop(Option<String>),
+}
+
+impl Answer {
+    /// The outcome. Its text is cut to `text_max` bytes and escaped, because logs and terminals show
+    /// it.
+    pub(super) fn into_outcome(self, text_max: usize) -> Outcome {
+        match self {
+            Self::Ack => Outcome::Ack,
+            Self::NackRequeue(delay) => Outcome::NackRequeue(delay.map(Duration::from_millis)),
+            Self::Drop(reason) => Outcome::Drop(reason.map(|mut reason| {
+                truncate_utf8(&mut reason, text_max);
+                let mut reason = printable(&reason);
+                truncate_utf8(&mut reason, text_max);
+                reason.shrink_to_fit();
+                reason
+            })),
+        }
+    }
+}
 
 /// The worlds with `async` functions: how the names of their interfaces begin, and what to do instead.
 const ASYNC: [(&str, &str); 3] = [

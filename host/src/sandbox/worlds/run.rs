@@ -8,24 +8,16 @@ use wasmtime_wasi::I32Exit;
 
 use crate::sandbox::host::Host;
 use crate::sandbox::program::{ExitCodes, Failed, Meaning};
+use crate::sandbox::worlds::Answer;
 
 /// `run.run`.
 pub(in crate::sandbox) type Run = TypedFunc<(), (Result<(), ()>,)>;
-
-/// What a program has answered.
-#[derive(Debug, Eq, PartialEq)]
-pub(in crate::sandbox) enum Verdict {
-    Ack,
-    /// After this delay in milliseconds, or after the backoff of the queue.
-    NackRequeue(Option<u64>),
-    Drop(Option<String>),
-}
 
 /// Run a program until it returns, or calls `exit`.
 pub(in crate::sandbox) async fn call(
     function: Run,
     store: &mut Store<Host>,
-) -> wasmtime::Result<Verdict> {
+) -> wasmtime::Result<Answer> {
     let ended = function.call_async(&mut *store, ()).await;
     let status = match ended {
         Ok((Ok(()),)) => 0,
@@ -48,27 +40,27 @@ pub(in crate::sandbox) async fn call(
     match code.and_then(|code| program.exit_codes.get(&code).copied()) {
         Some(Meaning::Ack) => {
             host.publish_stdout().map_err(wasmtime::Error::new)?;
-            Ok(Verdict::Ack)
+            Ok(Answer::Ack)
         }
-        Some(Meaning::NackRequeue) => Ok(Verdict::NackRequeue(None)),
-        Some(Meaning::Drop) => Ok(Verdict::Drop(last_line)),
+        Some(Meaning::NackRequeue) => Ok(Answer::NackRequeue(None)),
+        Some(Meaning::Drop) => Ok(Answer::Drop(last_line)),
         Some(Meaning::Fail) | None => Err(wasmtime::Error::new(Failed(status))),
     }
 }
 
 /// The answer that a line on stderr gives.
-fn said(line: &str) -> Option<Verdict> {
+fn said(line: &str) -> Option<Answer> {
     let said = line.strip_prefix("hostler:")?.trim();
     let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
     let rest = rest.trim();
     match word {
-        "nack" if rest.is_empty() => Some(Verdict::NackRequeue(None)),
+        "nack" if rest.is_empty() => Some(Answer::NackRequeue(None)),
         "nack" => {
             let delay: Duration = humantime::parse_duration(rest).ok()?;
             let millis = u64::try_from(delay.as_millis()).ok()?;
-            Some(Verdict::NackRequeue(Some(millis)))
+            Some(Answer::NackRequeue(Some(millis)))
         }
-        "drop" => Some(Verdict::Drop((!rest.is_empty()).then(|| rest.to_owned()))),
+        "drop" => Some(Answer::Drop((!rest.is_empty()).then(|| rest.to_owned()))),
         _ => None,
     }
 }
@@ -79,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_line_on_stderr_may_give_the_answer() {
-        use Verdict::{Drop, NackRequeue};
+        use Answer::{Drop, NackRequeue};
         for (line, expected) in [
             ("hostler: nack", Some(NackRequeue(None))),
             ("hostler: nack 5s", Some(NackRequeue(Some(5_000)))),

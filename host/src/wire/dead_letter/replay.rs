@@ -3,12 +3,11 @@
 
 use bytes::Bytes;
 
-use super::{AGAIN, CRASHES, FRAMING, LOG, ONLY_GROUP, REPLAYED};
+use super::{AGAIN, CRASHES, FRAMING, LOG, ONLY_GROUP, REPLAYED, Rewrite};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
 use crate::wire::death::{self, X_DEATH};
-use crate::wire::stream::{header_field, header_name};
 
 /// Headers that describe only the time before the replay. Attempts start again.
 const RESET: [&str; 10] = [
@@ -45,59 +44,35 @@ pub fn stream_fields(
     headers: &Headers,
     replaying: Replaying<'_>,
 ) -> Vec<(Bytes, Bytes)> {
-    let (dropped, added) = rewrite(headers, replaying);
-    let mut fields: Vec<_> = raw
-        .iter()
-        .filter(|(field, _)| header_name(field).is_none_or(|name| keeps(&dropped, name)))
-        .cloned()
-        .collect();
-    let added = added.into_iter();
-    fields.extend(added.map(|(name, value)| header_field(name.as_bytes(), value)));
-    fields
+    rewrite(headers, replaying).fields(raw)
 }
 
 /// The headers of a replayed copy: the same as in [`stream_fields`].
 pub fn headers(headers: &Headers, replaying: Replaying<'_>) -> Headers {
-    let (dropped, added) = rewrite(headers, replaying);
-    let mut copy: Vec<_> = headers
-        .iter()
-        .filter(|(name, _)| keeps(&dropped, name))
-        .cloned()
-        .collect();
-    let added = added.into_iter();
-    copy.extend(added.map(|(name, value)| (Bytes::from_static(name.as_bytes()), value)));
-    Headers::new(copy)
+    rewrite(headers, replaying).headers(headers)
 }
 
-/// The headers to leave out, and those to add.
-fn rewrite(
-    headers: &Headers,
-    replaying: Replaying<'_>,
-) -> (Vec<&'static str>, Vec<(&'static str, Bytes)>) {
-    let mut dropped = RESET.to_vec();
-    let mut added = Vec::with_capacity(3);
+fn rewrite(headers: &Headers, replaying: Replaying<'_>) -> Rewrite {
+    let mut rewrite = Rewrite {
+        dropped: RESET.to_vec(),
+        added: Vec::with_capacity(4),
+    };
     let mut history = death::read(headers).history;
     // A history that cannot be read stays unchanged.
     if !history.is_empty() {
         history.replay();
-        dropped.push(X_DEATH);
-        added.push((X_DEATH, death::write(&history)));
+        rewrite.dropped.push(X_DEATH);
+        rewrite.add(X_DEATH, death::write(&history));
     }
     let count = count(headers).saturating_add(1);
-    added.push((REPLAYED, count.to_string().into()));
+    rewrite.add(REPLAYED, count.to_string());
     if let Some(group) = replaying.only_group {
-        added.push((ONLY_GROUP, group.to_owned().into()));
+        rewrite.add(ONLY_GROUP, group.to_owned());
     }
     if replaying.again {
-        added.push((AGAIN, "1".into()));
+        rewrite.add(AGAIN, "1");
     }
-    (dropped, added)
-}
-
-fn keeps(dropped: &[&str], name: &[u8]) -> bool {
-    !dropped
-        .iter()
-        .any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+    rewrite
 }
 
 #[cfg(test)]

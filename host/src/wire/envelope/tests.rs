@@ -114,5 +114,5 @@ fn other_values_are_not_envelopes() {
 #[test]
 fn a_name_must_be_text() {
     let headers = Headers::new(vec![(Bytes::from_static(b"\xff"), Bytes::new())]);
-    assert_eq!(encode(&headers, b""), Err(Error::Name { index: 0 }));
+    assert_eq!(encode(&headers, b""), Err(Error::Name(0)));
 }

@@ -133,5 +133,5 @@ fn a_name_must_be_text() {
         ("ok".into(), Bytes::new()),
         (Bytes::from_static(b"\xff"), Bytes::new()),
     ]);
-    assert_eq!(encode(&headers, b""), Err(Error::Name { index: 1 }));
+    assert_eq!(encode(&headers, b""), Err(Error::Name(1)));
 }

@@ -85,7 +85,7 @@ fn a_raw_value_carries_no_headers() {
     );
     assert_eq!(
         encode(&headers(), &body, Codec::Raw),
-        Err(Error::Headers { count: 2 })
+        Err(Error::Headers(2))
     );
 }
 

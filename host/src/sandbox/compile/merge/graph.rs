@@ -55,6 +55,7 @@ pub(super) enum Definition<'a> {
 }
 
 /// The parts of a component.
+#[derive(Default)]
 pub(super) struct Graph<'a> {
     pub(super) items: Vec<Item<'a>>,
     pub(super) modules: Vec<&'a [u8]>,
@@ -76,19 +77,7 @@ pub(super) struct Graph<'a> {
 
 impl<'a> Graph<'a> {
     pub(super) fn of(component: &'a [u8]) -> Result<Self, Apart> {
-        let mut graph = Self {
-            items: Vec::new(),
-            modules: Vec::new(),
-            instances: Vec::new(),
-            sources: Vec::new(),
-            lists: Vec::new(),
-            made: 0,
-            places: Vec::new(),
-            origins: Default::default(),
-            members: Vec::new(),
-            dependent: HashSet::new(),
-            dependent_canonical: HashSet::new(),
-        };
+        let mut graph = Self::default();
         for part in parts(component) {
             graph.add(component, part?)?;
         }

@@ -21,8 +21,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
-
 use wasm_encoder_of_wit::{Component, RawSection, reencode};
 use wasmparser::{
     BinaryReaderError, ComponentAlias, ComponentOuterAliasKind, ExternalKind, Parser, Payload,
@@ -69,7 +67,7 @@ enum Apart {
     #[error(transparent)]
     Invalid(#[from] BinaryReaderError),
     #[error("an item cannot be written again: {0}")]
-    Encoding(reencode::Error<Infallible>),
+    Encoding(String),
     #[error("it has {0}")]
     Unknown(&'static str),
     #[error("it names something that it does not have")]
@@ -78,17 +76,11 @@ enum Apart {
 
 impl From<reencode::Error<Self>> for Apart {
     fn from(error: reencode::Error<Self>) -> Self {
-        use reencode::Error as E;
-        Self::Encoding(match error {
-            E::UserError(apart) => return apart,
-            E::ParseError(error) => return Self::Invalid(error),
-            E::CanonicalizedHeapTypeReference => E::CanonicalizedHeapTypeReference,
-            E::InvalidConstExpr => E::InvalidConstExpr,
-            E::InvalidCodeSectionSize => E::InvalidCodeSectionSize,
-            E::UnexpectedNonCoreModuleSection => E::UnexpectedNonCoreModuleSection,
-            E::UnexpectedNonComponentSection => E::UnexpectedNonComponentSection,
-            E::UnsupportedCoreTypeInComponent => E::UnsupportedCoreTypeInComponent,
-        })
+        match error {
+            reencode::Error::UserError(apart) => apart,
+            reencode::Error::ParseError(error) => Self::Invalid(error),
+            error => Self::Encoding(error.to_string()),
+        }
     }
 }
 

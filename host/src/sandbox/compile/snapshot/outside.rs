@@ -64,64 +64,55 @@ pub(super) fn link(
         let interface = name
             .split_once('@')
             .map_or(name, |(interface, _)| interface);
-        let functions: &[Define] = match interface {
-            "wasi:cli/environment" => &[
-                |i| constant(i, "get-environment", Vec::<(String, String)>::new),
-                |i| constant(i, "get-arguments", Vec::<String>::new),
-                |i| constant(i, "initial-cwd", || None::<String>),
-            ],
+        let define: Define = match interface {
+            "wasi:cli/environment" => |i| {
+                constant(i, "get-environment", Vec::<(String, String)>::new)?;
+                constant(i, "get-arguments", Vec::<String>::new)?;
+                constant(i, "initial-cwd", || None::<String>)
+            },
             "wasi:filesystem/preopens" => {
-                &[|i| constant(i, "get-directories", Vec::<(Resource<()>, String)>::new)]
+                |i| constant(i, "get-directories", Vec::<(Resource<()>, String)>::new)
             }
-            "wasi:cli/stdin" => &[|i| stream(i, "get-stdin")],
-            "wasi:cli/stdout" => &[|i| stream(i, "get-stdout")],
-            "wasi:cli/stderr" => &[|i| stream(i, "get-stderr")],
-            "wasi:cli/terminal-stdin" => &[|i| terminal(i, "get-terminal-stdin")],
-            "wasi:cli/terminal-stdout" => &[|i| terminal(i, "get-terminal-stdout")],
-            "wasi:cli/terminal-stderr" => &[|i| terminal(i, "get-terminal-stderr")],
-            "wasi:io/streams" => &[
-                |i| handle(i, "input-stream"),
-                |i| handle(i, "output-stream"),
-            ],
+            "wasi:cli/stdin" => |i| stream(i, "get-stdin"),
+            "wasi:cli/stdout" => |i| stream(i, "get-stdout"),
+            "wasi:cli/stderr" => |i| stream(i, "get-stderr"),
+            "wasi:cli/terminal-stdin" => |i| terminal(i, "get-terminal-stdin"),
+            "wasi:cli/terminal-stdout" => |i| terminal(i, "get-terminal-stdout"),
+            "wasi:cli/terminal-stderr" => |i| terminal(i, "get-terminal-stderr"),
+            "wasi:io/streams" => |i| {
+                handle(i, "input-stream")?;
+                handle(i, "output-stream")
+            },
             // The clock of an instance begins with it, so an instance reads a later time.
-            "wasi:clocks/monotonic-clock" => &[
-                |i| constant(i, "now", || 1_u64),
-                |i| constant(i, "resolution", || 1_u64),
-            ],
-            "wasi:clocks/wall-clock" if resumes => &[
-                |i| constant(i, "now", Datetime::now),
-                |i| {
-                    constant(i, "resolution", || Datetime {
-                        seconds: 0,
-                        nanoseconds: 1,
-                    })
-                },
-            ],
-            "wasi:random/random" if resumes => &[
-                |i| i.linked.func_wrap("get-random-bytes", random_bytes),
-                |i| i.linked.func_wrap("get-random-u64", random_u64),
-            ],
-            "wasi:random/insecure" if resumes => &[
-                |i| {
-                    i.linked
-                        .func_wrap("get-insecure-random-bytes", random_bytes)
-                },
-                |i| i.linked.func_wrap("get-insecure-random-u64", random_u64),
-            ],
-            "wasi:random/insecure-seed" if resumes => &[|i| {
-                i.linked
-                    .func_wrap("insecure-seed", |_: StoreContextMut<'_, Start>, ()| {
-                        Ok(((random()?, random()?),))
-                    })
-            }],
+            "wasi:clocks/monotonic-clock" => |i| {
+                constant(i, "now", || 1_u64)?;
+                constant(i, "resolution", || 1_u64)
+            },
+            "wasi:clocks/wall-clock" if resumes => |i| {
+                constant(i, "now", Datetime::now)?;
+                constant(i, "resolution", || Datetime {
+                    seconds: 0,
+                    nanoseconds: 1,
+                })
+            },
+            "wasi:random/random" if resumes => |i| {
+                i.linked.func_wrap("get-random-bytes", random_bytes)?;
+                i.linked.func_wrap("get-random-u64", random_u64)
+            },
+            "wasi:random/insecure" if resumes => |i| {
+                (i.linked).func_wrap("get-insecure-random-bytes", random_bytes)?;
+                i.linked.func_wrap("get-insecure-random-u64", random_u64)
+            },
+            "wasi:random/insecure-seed" if resumes => |i| {
+                let seed = |_: StoreContextMut<'_, Start>, ()| Ok(((random()?, random()?),));
+                i.linked.func_wrap("insecure-seed", seed)
+            },
             _ => continue,
         };
-        for define in functions {
-            define(&mut Interface {
-                name,
-                linked: linker.instance(name)?,
-            })?;
-        }
+        define(&mut Interface {
+            name,
+            linked: linker.instance(name)?,
+        })?;
     }
     linker.define_unknown_imports_as_traps(component)
 }
@@ -132,7 +123,7 @@ struct Interface<'a> {
     linked: LinkerInstance<'a, Start>,
 }
 
-/// Defines an item of an interface.
+/// Defines the items of an interface.
 type Define = fn(&mut Interface<'_>) -> wasmtime::Result<()>;
 
 /// A function that gives a stream, in the same way in each instance.
