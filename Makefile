@@ -64,7 +64,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bindings demo-host demo-payments \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick bench-reset setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -84,6 +84,8 @@ help:
 	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make bench   docs/performance.md, measured anew: up to 35 minutes on an idle machine; ONLY=latency is one part of it"
+	@echo "make bench-quick  instructions of the steps of a message, compared with tests/benches/guards.txt; UPDATE=1 writes it"
+	@echo "make bench-reset  the tests of the study of resetting an instance in place (decision 19)"
 	@echo "make lint    formatting, lints, licences and sources of crates"
 	@echo "make advisories, make vet  advisories about crates, and their audits: need a network"
 	@echo "make dist    packages in dist/: archive, Debian package, wheel, image, chart, docs; make dist-test tests them"
@@ -485,6 +487,33 @@ bench-cluster: host guests-test
 bench-telemetry: host guests-test
 	@sh tests/bench/telemetry.sh target/release/hostler guest-examples/rust/target/wasm32-wasip2/release
 
+# Instructions of the steps of a message, counted by callgrind and compared with tests/benches/guards.txt. UPDATE=1 writes
+# that file anew. The host is one unit of code, so that a change moves only the counts of what it changes.
+GUNGRAUN_VERSION := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
+GUNGRAUN := $(TOOLCHAINS)/gungraun-$(GUNGRAUN_VERSION)
+COUNTED := target/gungraun/hostler-tests/guards
+
+$(GUNGRAUN)/bin/gungraun-runner: | setup-rust
+	$(CARGO) install --quiet --locked --debug gungraun-runner --version $(GUNGRAUN_VERSION) --root $(GUNGRAUN)
+
+setup-valgrind:
+	@command -v valgrind >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends valgrind libc6-dbg; \
+	  else \
+	    echo "valgrind is missing: run \`sudo apt-get install valgrind\`, then make again" >&2; exit 1; \
+	  fi; }
+
+bench-quick: setup-redis setup-valgrind $(GUNGRAUN)/bin/gungraun-runner
+	rm -rf $(COUNTED)
+	GUNGRAUN_RUNNER=$(GUNGRAUN)/bin/gungraun-runner $(CARGO) bench --locked --profile quick \
+	  --config profile.quick.package.hostler.codegen-units=1 -p hostler-tests --features benches --bench guards
+	@sh tests/benches/compare.sh $(COUNTED) tests/benches/guards.txt $(UPDATE)
+
+# The tests of the study of resetting an instance in place: decision 19.
+bench-reset: setup-rust
+	$(CARGO) test --release --locked --manifest-path tests/bench/reset/Cargo.toml
+
 # What may come into the build, by deny.toml: licences, crates, sources. All crates must be here: those of other
 # platforms are looked at as well.
 deny: setup-rust
@@ -514,6 +543,6 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/bench/bare/target tests/bench/peers/target tests/bench/suite/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
+	  tests/bench/bare/target tests/bench/peers/target tests/bench/suite/target tests/bench/reset/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
 
 include packaging/dist.mk
