@@ -144,11 +144,13 @@ impl Calls {
             trace: Traced::default(),
             began: Instant::now(),
         };
-        let batch = vec![call; self.batch];
+        let mut batch = vec![call; self.batch];
         let (sandbox, slot) = (&self.sandbox, &mut self.slot);
         let took = self.runtime.block_on(async {
             let began = Instant::now();
             for _ in 0..calls {
+                let now = Instant::now();
+                batch.iter_mut().for_each(|call| call.began = now);
                 let answer = sandbox.call_batch(slot, &batch).await.answer;
                 let is_right = matches!(&answer, Ok(all) if all.len() == batch.len()
                     && all.iter().all(|one| *one == Outcome::Ack));

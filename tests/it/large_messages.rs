@@ -111,7 +111,11 @@ async fn large_entries_among_small_ones_go_back_unharmed() {
         assert_eq!(fetch(&*host, 40).await.len(), 40);
         let scripts = scene.calls("evalsha").await;
         assert_eq!(fetch(&*host, 9).await.len(), 9);
-        assert_eq!(scene.calls("evalsha").await, scripts, "no script was needed");
+        assert_eq!(
+            scene.calls("evalsha").await,
+            scripts,
+            "no script was needed"
+        );
         for place in 0..30 {
             let size = if place % 3 == 0 { MIB } else { 5 };
             publish(&scene, KEY, &vec![b'x'; size]).await;
@@ -136,6 +140,37 @@ async fn large_entries_among_small_ones_go_back_unharmed() {
         let pending = host.backlog().await.unwrap().pending;
         assert_eq!(pending, 49, "those of the first two reads");
     }
+}
+
+/// What comes behind a large entry is understood, and a refused hand-back is tried again.
+#[tokio::test]
+async fn a_large_last_entry_leaves_the_connection_intact() {
+    let scene = Scene::new().await;
+    let host = QueueOptions::Stream(stream_options());
+    let host = host.open(scene.connector()).await.unwrap();
+    for _ in 0..20 {
+        publish(&scene, KEY, b"small").await;
+    }
+    assert_eq!(fetch(&*host, 20).await.len(), 20);
+    let opened = host.contact().connections_opened;
+    let parked = format!("{{{KEY}}}:parked:workers");
+    scene.obstruct(&parked).await;
+    publish(&scene, KEY, b"before").await;
+    // As a reply of Redis begins.
+    publish(&scene, KEY, ":1\r\n".repeat(MIB / 4).as_bytes()).await;
+    assert_eq!(bodies(&fetch(&*host, 20).await), ["before"]);
+    scene.delete(&parked).await;
+    publish(&scene, KEY, b"behind").await;
+    let mut rest = fetch(&*host, 20).await;
+    eventually("the large one comes", async || {
+        rest.extend(shared(host.take_due(9).await.unwrap().claims));
+        rest.len() == 2
+    })
+    .await;
+    assert_eq!(rest[0].message.body, "behind");
+    assert_eq!(rest[1].message.body.len(), MIB);
+    assert_eq!((rest[1].native <= 1, rest[1].header), (true, 0));
+    assert_eq!(host.contact().connections_opened, opened);
 }
 
 #[tokio::test]

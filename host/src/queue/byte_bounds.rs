@@ -38,7 +38,7 @@ const PLAIN_MAX: usize = 256;
 /// The fewest: where fewer fit, they are large, and a script reads them.
 const PLAIN_MIN: usize = 16;
 /// The bytes that one plain command should bring.
-const PLAIN_BYTES: usize = 256 << 10;
+const PLAIN_BYTES: usize = 128 << 10;
 /// How many bytes an entry takes beside its fields.
 const ENTRY_BYTES: usize = 64;
 /// How often a fetch that waits for room looks whether it is to return.
@@ -90,6 +90,10 @@ impl Drop for Counted {
     }
 }
 
+fn sizes(claims: &[Claim]) -> impl Iterator<Item = usize> {
+    claims.iter().map(|claim| copy::size(&claim.raw))
+}
+
 impl ByteBounds {
     pub(super) fn new(held_max: usize) -> Self {
         Self {
@@ -139,37 +143,33 @@ impl ByteBounds {
     /// How many entries of a stream may be read without a script: as many as should fit into the bytes of a
     /// request, if they are as small as those before them. `None`: too few.
     pub(super) fn plain(&self, want: usize, request: usize) -> Option<usize> {
+        if request < REQUEST_FIRST {
+            // A slow link must not carry what goes back, and a host with little room must not take much.
+            return None;
+        }
         let largest = self.largest.load(Ordering::Relaxed);
         let fitting = request.min(PLAIN_BYTES) / (largest + ENTRY_BYTES);
         (largest > 0 && fitting >= PLAIN_MIN).then(|| fitting.min(PLAIN_MAX).min(want))
     }
 
-    /// An entry was too large for a plain command: the script reads the next ones.
-    pub(super) fn skipped(&self) {
+    /// An entry was too large for a plain command, or such a command failed: the script reads the next ones.
+    pub(super) fn read_by_script(&self) {
         self.largest.store(PLAIN_BYTES, Ordering::Relaxed);
     }
 
-    /// These messages came. Returns their bytes.
-    pub(super) fn saw(&self, claims: &[Claim]) -> usize {
-        let (mut bytes, mut largest) = (0, 0);
-        for claim in claims {
-            let size = copy::size(&claim.raw);
-            bytes += size;
-            largest = size.max(largest);
-        }
-        if !claims.is_empty() {
+    /// These new messages came.
+    pub(super) fn saw(&self, claims: &[Claim]) {
+        if let Some(largest) = sizes(claims).max() {
             // Forgotten slowly: large ones may come again.
             let before = self.largest.load(Ordering::Relaxed);
             let largest = largest.max(before - before / 8).max(1);
             self.largest.store(largest, Ordering::Relaxed);
         }
-        bytes
     }
 
     /// These messages came in answer to a request.
     pub(super) fn answered(&self, claims: &[Claim], took: Duration) {
-        let bytes = self.saw(claims);
-        self.took(bytes, took);
+        self.took(sizes(claims).sum(), took);
     }
 
     /// So many bytes came in answer to a request: the next one is as large as the link allows.

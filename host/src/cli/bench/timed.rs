@@ -45,7 +45,11 @@ impl<H: Handler> Timed<H> {
     /// The time from sending until now.
     fn journey(&self, message: &Message) -> Option<Duration> {
         let sent = message.headers.find_number(SENT)?;
-        Some(self.start.elapsed().saturating_sub(Duration::from_nanos(sent)))
+        Some(
+            self.start
+                .elapsed()
+                .saturating_sub(Duration::from_nanos(sent)),
+        )
     }
 }
 

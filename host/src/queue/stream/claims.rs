@@ -1,7 +1,8 @@
 //! Claiming: new deliveries, due ones, orphans, and entries over the length limit.
 
-use std::sync::{Arc, PoisonError};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,8 +12,7 @@ use super::{FROM_START, PARKED_CONSUMER, StreamQueue};
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
-use crate::queue::at_least_once::calls::all_of;
-use crate::queue::{Claim, Origin, SettleAction, Settlement, Taken};
+use crate::queue::{Claim, Origin, Queue, Reply, SettleAction, Settlement, Taken};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
@@ -51,16 +51,16 @@ impl StreamQueue {
         if may_wait && self.waited_in_vain.load(Ordering::Relaxed) {
             return self.wait_for_entry(left).await;
         }
-        let sent = Instant::now();
-        let claims = match base.bounds.plain(want, bytes) {
+        self.hand_back(Vec::new()).await;
+        let plain = match base.bounds.plain(want, bytes) {
             Some(count) => self.read_plainly(count, bytes).await?,
             None => None,
         };
-        let claims = match claims {
+        let claims = match plain {
             Some(claims) => claims,
             None => self.read_by_script(want, bytes).await?,
         };
-        base.bounds.answered(&claims, sent.elapsed());
+        base.bounds.saw(&claims);
         let left = until.saturating_duration_since(Instant::now());
         if !claims.is_empty() || left.is_zero() || base.interruption.is_wanted() {
             return Ok(claims);
@@ -68,51 +68,87 @@ impl StreamQueue {
         self.wait_for_entry(left).await
     }
 
-    /// Claim up to so many entries where they were small so far: [`crate::redis::connection::Link::read_entries`] keeps the bound. `None`: the
-    /// script must ask.
+    /// Claim up to so many entries where they were small so far: the host itself keeps the bound. `None`: the script
+    /// must ask.
     ///
     /// Dies here: pending under this host's name, found as orphans; also those that were not kept.
     async fn read_plainly(&self, count: usize, bytes: usize) -> Result<Option<Vec<Claim>>, Error> {
         const COMMAND: &str = "XREADGROUP";
+        let bounds = &self.base.bounds;
         let mut read = cmd(COMMAND);
         read.arg("GROUP").arg(self.group()).arg(&self.base.consumer);
         read.arg("COUNT").arg(count).arg("STREAMS");
         read.arg(self.key()).arg(">");
+        let sent = Instant::now();
         let entries = self.base.fetches.read_entries(COMMAND, &read, bytes).await;
         if matches!(&entries, Err(e) if e.class() == Class::Reconnect) {
-            self.base.bounds.failed();
+            bounds.failed();
+            // The reply may have been too large for the server, the link or this host.
+            bounds.read_by_script();
         }
         let Some(mut entries) = entries? else {
             return Ok(None);
         };
+        bounds.took(entries.size(), sent.elapsed());
         let skipped = std::mem::take(&mut entries.skipped);
-        let read = entries.read(|memory| self.base.bounds.hold(memory));
+        let read = entries.read(|memory| bounds.hold(memory));
         let claims = read.map(|(id, fields)| self.decode(COMMAND, &id, 1, Origin::Fresh, fields));
         let claims: Vec<Claim> = claims.collect::<Result<_, Error>>()?;
         self.saw_last(&claims);
         if !skipped.is_empty() {
-            self.base.bounds.skipped();
-            self.hand_back(COMMAND, &skipped).await?;
+            bounds.read_by_script();
+            let back = |id: &Bytes| {
+                let unread = self.decode(COMMAND, id, 1, Origin::Fresh, Vec::new())?;
+                let action = SettleAction::HandBack { keep: 0 };
+                Ok(Settlement::new(Arc::new(unread), 1, action))
+            };
+            let back: Vec<_> = skipped.iter().map(back).collect::<Result<_, Error>>()?;
+            self.saw(
+                back.iter()
+                    .map(|s| s.claim.id)
+                    .fold(DeliveryId(0), DeliveryId::max),
+            );
+            self.hand_back(back).await;
         }
         Ok(Some(claims))
     }
 
-    /// Hand back entries that were not kept. Where that fails they stay: this host finds them as deliveries that it
-    /// does not know.
-    async fn hand_back(&self, command: &'static str, ids: &[Bytes]) -> Result<(), Error> {
-        let settlement = |id: &Bytes| {
-            let unread = self.decode(command, id, 1, Origin::Fresh, Vec::new())?;
-            let back = SettleAction::HandBack { keep: 0 };
-            Ok(Settlement::new(Arc::new(unread), 1, back))
+    /// Hand back entries that were not kept, and those before them that Redis did not take back: due now, uncharged.
+    /// After a try without an answer they keep their charge (rule 5).
+    ///
+    /// Dies here: pending under this host's name, found as orphans.
+    async fn hand_back(&self, back: Vec<Settlement>) {
+        let back = {
+            let mut all = self.returning();
+            all.extend(back);
+            all.clone()
         };
-        let settlements: Vec<_> = ids.iter().map(settlement).collect::<Result<_, Error>>()?;
-        self.saw(settlements.iter().map(|s| s.claim.id).max().unwrap_or(DeliveryId(0)));
-        let mut replies = vec![None; settlements.len()];
-        let places = all_of(&settlements);
-        if let Err(error) = self.send_away(&settlements, &places, &mut replies).await {
-            tracing::debug!(%error, "large entries could not be handed back at once");
+        if back.is_empty() {
+            return;
         }
-        Ok(())
+        let replies = self.settle(&back).await;
+        let stays: Vec<Settlement> = match replies {
+            Ok(replies) => {
+                let refused = |(back, reply)| match reply {
+                    Reply::Refused(why) => {
+                        tracing::warn!(why, "redis did not take back a large message: tried again");
+                        Some(back)
+                    }
+                    _ => None,
+                };
+                back.into_iter().zip(replies).filter_map(refused).collect()
+            }
+            Err(error) => {
+                tracing::debug!(%error, "large messages are handed back later");
+                back.into_iter().map(Settlement::again).collect()
+            }
+        };
+        let mut all = self.returning();
+        let ids: HashSet<_> = all.iter().map(|back| back.claim.id).collect();
+        *all = stays
+            .into_iter()
+            .filter(|back| ids.contains(&back.claim.id))
+            .collect();
     }
 
     /// Claim up to so many entries; fewer where they are large.
@@ -120,8 +156,11 @@ impl StreamQueue {
         let script = Script::Fetch;
         let mut call = self.call(script, &[&self.parked]);
         call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
+        let sent = Instant::now();
         let entries = self.answer(script::run(&self.base.fetches, script, &call).await)?;
-        self.entries(script.name(), entries)
+        let claims = self.entries(script.name(), entries)?;
+        self.base.bounds.answered(&claims, sent.elapsed());
+        Ok(claims)
     }
 
     /// Wait for an entry, and claim only that one: how large others behind it are is unknown.
@@ -283,13 +322,16 @@ impl StreamQueue {
         ask.arg(&from).arg("+").arg(PAGE).arg(&self.base.consumer);
         let page = reply::array(COMMAND, self.ask(COMMAND, &ask).await?)?;
         let is_full = page.len() == PAGE;
+        // They go back by themselves.
+        let returning: HashSet<_> = self.returning().iter().map(|s| s.claim.id).collect();
         let mut unknown = Vec::new();
         let mut next = FROM_START.to_owned();
         for held in page {
             let [id, ..] = reply::tuple::<4>(COMMAND, held)?;
             let id = reply::text(COMMAND, id)?;
             let parsed = parse_entry_id(&id).map(|(id, _)| id);
-            if parsed.is_some_and(|parsed| !holds(&parsed)) {
+            let is_known = |id: &DeliveryId| holds(id) || returning.contains(id);
+            if parsed.is_some_and(|parsed| !is_known(&parsed)) {
                 if unknown.len() == max - taken.claims.len() {
                     next = id;
                     break;
@@ -401,6 +443,8 @@ impl StreamQueue {
             let idle = Duration::from_millis(reply::count(command, &idle)?);
             let fields = reply::fields(command, fields)?;
             let claim = self.claim(command, id, count, origin(idle), fields)?;
+            // It went back, and is here again.
+            self.returning().retain(|back| back.claim.id != claim.id);
             taken.claims.push(claim);
         }
         taken.trimmed += reply::count(command, trimmed)?;

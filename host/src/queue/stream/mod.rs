@@ -64,6 +64,8 @@ pub struct StreamQueue {
     cursors: Mutex<Cursors>,
     /// Parked deliveries whose entries were found deleted, and that are not reported yet.
     trimmed: AtomicU64,
+    /// Entries that a fetch did not keep, and that are not known to have gone back.
+    returning: Mutex<Vec<Settlement>>,
     /// When the group was last seen to hold nothing.
     unheld: Mutex<Option<Instant>>,
     /// The last fetch waited, and nothing came: the next one need not look before it waits.
@@ -155,6 +157,7 @@ impl StreamQueue {
                 epoch: String::new(),
             }),
             trimmed: AtomicU64::new(0),
+            returning: Mutex::default(),
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
             options,
@@ -216,6 +219,13 @@ impl StreamQueue {
     fn cursors(&self) -> MutexGuard<'_, Cursors> {
         // Plain values: a panic elsewhere leaves none half-written.
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn returning(&self) -> MutexGuard<'_, Vec<Settlement>> {
+        // Replaced as a whole.
+        self.returning
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn saw(&self, id: DeliveryId) {
@@ -547,7 +557,9 @@ impl Queue for StreamQueue {
         }
         // Another host may have made the group again: take back there what this host holds.
         let unsettled = at_least_once::unsettled(self);
-        let all = [held, &unsettled[..]].concat();
+        let claimed = |s: &Settlement| (Arc::clone(&s.claim), s.count);
+        let returning: Vec<_> = self.returning().iter().map(claimed).collect();
+        let all = [held, &unsettled[..], &returning[..]].concat();
         let script = Script::Readopt;
         let acted = [self.acted.as_str()];
         let keys: &[&str] = match self.options.checks_acks() {

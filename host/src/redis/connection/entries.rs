@@ -23,9 +23,16 @@ pub(crate) struct Entries {
     counts: Vec<usize>,
     /// The ids of entries that were too large.
     pub(crate) skipped: Vec<Bytes>,
+    /// How many bytes of these have arrived.
+    pub(crate) skipped_bytes: usize,
 }
 
 impl Entries {
+    /// The bytes that have arrived.
+    pub(crate) fn size(&self) -> usize {
+        self.memory.len() + self.skipped_bytes
+    }
+
     /// The entries. `memory` is what their parts share: it is passed through `hold`.
     pub(crate) fn read(self, hold: impl FnOnce(Bytes) -> Bytes) -> impl Iterator<Item = Entry> {
         let mut memory = self.memory;
@@ -45,16 +52,24 @@ impl Entries {
 
 /// The longest line that announces a value: a kind, and a number of 64 bits.
 const LINE_MAX: usize = 32;
+/// The most bytes of a reply that are read for nothing: a connection that is slow must not be busy with them for
+/// long.
+const SKIPPED_MAX: usize = 16 << 20;
 /// The memory that is kept from one reply to the next.
 const BUFFER_KEPT: usize = 128 << 10;
 
 /// What the client library gets instead of a reply whose entries were taken.
 pub(super) const TAKEN: &[u8] = b"+OK\r\n";
 
-/// The reply is not what Redis answers to `XREADGROUP`.
+/// A reply that is given up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the reply is not a list of entries")]
-pub(super) struct Unexpected;
+pub(super) enum Unexpected {
+    /// It is not what Redis answers to `XREADGROUP`.
+    #[error("the reply is not a list of entries")]
+    Shape,
+    #[error("the reply has more than {} MiB of entries that are too large", SKIPPED_MAX >> 20)]
+    TooLarge,
+}
 
 /// Between a socket and those who ask for entries through it: whether the next reply is parsed here.
 ///
@@ -80,7 +95,10 @@ pub(super) struct Request<'a>(&'a Intake);
 impl Intake {
     /// The next reply has entries: keep at most about this many bytes of them.
     pub(super) fn begin(&self, limit: usize) -> Request<'_> {
-        *self.state() = State::Reading(Reading::new(limit));
+        let mut state = self.state();
+        if !matches!(*state, State::Lost) {
+            *state = State::Reading(Reading::new(limit));
+        }
         Request(self)
     }
 
@@ -97,10 +115,10 @@ impl Intake {
         if !reading.parse(arrived)? {
             return Ok(None);
         }
-        let entries = mem::take(&mut reading.entries);
+        let (entries, most) = (mem::take(&mut reading.entries), reading.most);
         *state = State::Read(entries);
         let rest = arrived.split();
-        if arrived.capacity() > BUFFER_KEPT {
+        if most > BUFFER_KEPT {
             *arrived = BytesMut::new();
         }
         let mut reply = BytesMut::from(TAKEN);
@@ -176,6 +194,8 @@ struct Reading {
     skips: bool,
     /// So many bytes to come are of no use.
     ignored: usize,
+    /// The most bytes that were there at once.
+    most: usize,
     /// The entries before it.
     entries: Entries,
 }
@@ -191,6 +211,7 @@ impl Reading {
             parts: Vec::new(),
             skips: false,
             ignored: 0,
+            most: 0,
             entries: Entries::default(),
         }
     }
@@ -202,19 +223,29 @@ impl Reading {
     /// Parse what has arrived. What is parsed of the entry that arrives stays there. Returns whether the reply
     /// is complete.
     fn parse(&mut self, arrived: &mut BytesMut) -> Result<bool, Unexpected> {
-        while self.next != Next::Nothing {
-            let ignored = self.ignored.min(arrived.len() - self.at);
+        self.most = self.most.max(arrived.len());
+        loop {
+            // Where bytes are ignored, nothing before them is left.
+            let ignored = self.ignored.min(arrived.len());
             arrived.advance(ignored);
             self.ignored -= ignored;
-            if self.ignored > 0 || !self.step(arrived)? {
+            self.entries.skipped_bytes += ignored;
+            if self.entries.skipped_bytes > SKIPPED_MAX {
+                return Err(Unexpected::TooLarge);
+            }
+            if self.ignored > 0 {
                 return Ok(false);
             }
-            if self.skips || self.next == Next::Entry {
+            if self.next == Next::Nothing {
+                return Ok(true);
+            }
+            if !self.step(arrived)? {
+                return Ok(false);
+            }
+            if self.skips || matches!(self.next, Next::Entry | Next::Nothing) {
                 arrived.advance(mem::take(&mut self.at));
             }
         }
-        arrived.advance(mem::take(&mut self.at));
-        Ok(true)
     }
 
     /// Parse one value, or what announces it. Returns whether it has arrived.
@@ -225,13 +256,13 @@ impl Reading {
                 Some((b'*' | b'_' | b'$', None)) => self.next = Next::Nothing,
                 Some((b'*', Some(1))) => self.next = Next::Pair,
                 Some((b'%', Some(1))) => self.next = Next::Key,
-                Some(_) => return Err(Unexpected),
+                Some(_) => return Err(Unexpected::Shape),
             },
             Next::Pair | Next::Entry => match self.line(arrived)? {
                 None => return Ok(false),
                 Some((b'*', Some(2))) if self.next == Next::Pair => self.next = Next::Key,
                 Some((b'*', Some(2))) => self.next = Next::Id,
-                Some(_) => return Err(Unexpected),
+                Some(_) => return Err(Unexpected::Shape),
             },
             Next::Key => match self.string(arrived)? {
                 None => return Ok(false),
@@ -243,7 +274,7 @@ impl Reading {
                     self.entries_left = count;
                     self.next_entry();
                 }
-                Some(_) => return Err(Unexpected),
+                Some(_) => return Err(Unexpected::Shape),
             },
             Next::Id => match self.string(arrived)? {
                 None => return Ok(false),
@@ -260,17 +291,17 @@ impl Reading {
                 }
                 // A map counts its pairs.
                 Some((b'%', Some(count))) => {
-                    self.next = Next::Part(count.checked_mul(2).ok_or(Unexpected)?);
+                    self.next = Next::Part(count.checked_mul(2).ok_or(Unexpected::Shape)?);
                     self.end_of_part(arrived);
                 }
-                Some(_) => return Err(Unexpected),
+                Some(_) => return Err(Unexpected::Shape),
             },
             Next::Part(left) => {
                 if self.string.is_none() {
                     match self.line(arrived)? {
                         None => return Ok(false),
                         Some((b'$', Some(length))) => self.string = Some(length),
-                        Some(_) => return Err(Unexpected),
+                        Some(_) => return Err(Unexpected::Shape),
                     }
                     self.skip_if_too_large(arrived);
                 }
@@ -299,7 +330,9 @@ impl Reading {
         if !self.skips && !self.entries.counts.is_empty() && all > self.limit.saturating_mul(2) {
             self.skips = true;
             let id = self.parts.first().cloned().unwrap_or_default();
-            self.entries.skipped.push(Bytes::copy_from_slice(&arrived[id]));
+            self.entries
+                .skipped
+                .push(Bytes::copy_from_slice(&arrived[id]));
         }
     }
 
@@ -334,18 +367,18 @@ impl Reading {
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
             return match rest.len() < LINE_MAX {
                 true => Ok(None),
-                false => Err(Unexpected),
+                false => Err(Unexpected::Shape),
             };
         };
         let Some((kind, number)) = rest[..end]
             .strip_suffix(b"\r")
             .and_then(|line| line.split_first())
         else {
-            return Err(Unexpected);
+            return Err(Unexpected::Shape);
         };
         let number = match number {
             b"" | b"-1" => None,
-            digits => Some(number_of(digits).ok_or(Unexpected)?),
+            digits => Some(number_of(digits).ok_or(Unexpected::Shape)?),
         };
         self.at += end + 1;
         Ok(Some((*kind, number)))
@@ -358,11 +391,11 @@ impl Reading {
             None => match self.line(arrived)? {
                 None => return Ok(None),
                 Some((b'$', Some(length))) => length,
-                Some(_) => return Err(Unexpected),
+                Some(_) => return Err(Unexpected::Shape),
             },
         };
         self.string = Some(length);
-        let end = self.at.checked_add(length).ok_or(Unexpected)?;
+        let end = self.at.checked_add(length).ok_or(Unexpected::Shape)?;
         match arrived.get(end..).and_then(|rest| rest.first_chunk()) {
             None => Ok(None),
             Some(b"\r\n") => {
@@ -371,7 +404,7 @@ impl Reading {
                 self.at = end + 2;
                 Ok(Some(string))
             }
-            Some(_) => Err(Unexpected),
+            Some(_) => Err(Unexpected::Shape),
         }
     }
 }
@@ -400,7 +433,11 @@ mod tests {
 
     /// As Redis answers, by RESP2 or RESP3.
     fn reply(entries: &Plain, resp3: bool) -> Vec<u8> {
-        let mut out = if resp3 { b"%1\r\n".to_vec() } else { b"*1\r\n*2\r\n".to_vec() };
+        let mut out = if resp3 {
+            b"%1\r\n".to_vec()
+        } else {
+            b"*1\r\n*2\r\n".to_vec()
+        };
         string(&mut out, b"orders");
         out.extend(format!("*{}\r\n", entries.len()).into_bytes());
         for (id, fields) in entries {
@@ -415,17 +452,22 @@ mod tests {
         out
     }
 
-    /// What comes out if the reply arrives in pieces of so many bytes, and the most bytes that were held.
+    /// The reply to another command, behind that with the entries.
+    const BEHIND: &[u8] = b":7\r\n";
+
+    /// What comes out if the reply arrives in pieces of so many bytes, and the most bytes that were held. The client
+    /// library gets one short reply in its place, and what comes behind it.
     fn arrives(
-        bytes: &[u8],
+        reply: &[u8],
         limit: usize,
         piece: usize,
     ) -> Result<(Entries, Bytes, usize), Unexpected> {
         let intake = Intake::default();
         let request = intake.begin(limit);
         let (mut arrived, mut most) = (BytesMut::new(), 0);
-        for piece in bytes.chunks(piece) {
-            assert!(intake.is_wanted(), "bytes behind the reply");
+        let bytes = [reply, BEHIND].concat();
+        let mut left = bytes.chunks(piece);
+        while let Some(piece) = left.next() {
             arrived.extend_from_slice(piece);
             let answer = intake.take(&mut arrived)?;
             let kept = match &*intake.state() {
@@ -434,10 +476,13 @@ mod tests {
             };
             most = most.max(arrived.len() + kept);
             if let Some(answer) = answer {
+                let passed = [&answer[..], &arrived, &left.collect::<Vec<_>>().concat()].concat();
+                let answer = passed.strip_suffix(BEHIND).expect("what is behind stays");
+                let answer = Bytes::copy_from_slice(answer);
                 return Ok((request.end().unwrap_or_default(), answer, most));
             }
         }
-        Err(Unexpected)
+        Err(Unexpected::Shape)
     }
 
     fn plain(entries: &Entries) -> Plain {
@@ -451,7 +496,10 @@ mod tests {
 
     fn some_entries() -> impl Strategy<Value = Plain> {
         let part = || vec(any::<u8>(), 0..200);
-        vec((vec(any::<u8>(), 1..44), vec((part(), part()), 0..6)), 0..20)
+        vec(
+            (vec(any::<u8>(), 1..44), vec((part(), part()), 0..6)),
+            0..20,
+        )
     }
 
     proptest! {
@@ -469,7 +517,8 @@ mod tests {
         fn a_large_entry_leaves_its_id_and_takes_no_memory(
             entries in some_entries(), limit in 0usize..500, piece in 1usize..400
         ) {
-            let (got, _, most) = arrives(&reply(&entries, false), limit, piece).unwrap();
+            let (got, answer, most) = arrives(&reply(&entries, false), limit, piece).unwrap();
+            prop_assert_eq!(&answer[..], TAKEN);
             let first = entries.first().map_or(0, |first| reply(&vec![first.clone()], false).len());
             // What arrives in one piece, and lines, come on top.
             prop_assert!(most <= first.max(2 * limit) + piece + 300, "{most}");
@@ -525,5 +574,30 @@ mod tests {
         let intake = Intake::default();
         assert_eq!(intake.begin(100).end(), None);
         assert!(!intake.is_lost());
+        // It stays lost: the next reply is for whoever did not wait.
+        drop(intake.begin(100));
+        let _request = intake.begin(100);
+        assert!(intake.is_lost() && !intake.is_wanted());
+    }
+
+    #[test]
+    fn a_large_last_entry_ends_with_its_reply() {
+        let field = |size| vec![(b"f".to_vec(), vec![b':'; size])];
+        let entries = vec![(b"1-0".to_vec(), field(9)), (b"2-0".to_vec(), field(3000))];
+        let (got, answer, _) = arrives(&reply(&entries, false), 100, 64).unwrap();
+        assert_eq!(plain(&got), entries[..1]);
+        assert_eq!(got.skipped, [&b"2-0"[..]]);
+        assert_eq!(&answer[..], TAKEN);
+    }
+
+    #[test]
+    fn a_reply_of_very_many_large_bytes_is_given_up() {
+        let intake = Intake::default();
+        let _request = intake.begin(100);
+        let field = |size| vec![(b"f".to_vec(), vec![b'x'; size])];
+        let large = (b"2-0".to_vec(), field(SKIPPED_MAX / 2 + 1));
+        let entries = vec![(b"1-0".to_vec(), field(9)), large.clone(), large];
+        let mut arrived = BytesMut::from(&reply(&entries, false)[..]);
+        assert_eq!(intake.take(&mut arrived), Err(Unexpected::TooLarge));
     }
 }

@@ -151,9 +151,9 @@ impl Link {
             return Ok(None);
         }
         let reply = reply::accepted(command, reply)?;
-        match entries {
-            Some(entries) => Ok(Some(entries)),
-            None => Err(reply::unexpected(command, &reply)),
+        match (entries, &reply) {
+            (Some(entries), Value::Okay) => Ok(Some(entries)),
+            _ => Err(reply::unexpected(command, &reply)),
         }
     }
 

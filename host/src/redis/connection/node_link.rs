@@ -10,7 +10,9 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::{BUFFER_MAX, Connector, Entries, PROBE_DEADLINE, REPLICA_DEADLINE, Session, WAIT, broken};
+use super::{
+    BUFFER_MAX, Connector, Entries, PROBE_DEADLINE, REPLICA_DEADLINE, Session, WAIT, broken,
+};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::scripts;

@@ -197,10 +197,11 @@ impl AsyncRead for Watched {
             }
             this.arrived.reserve(ARRIVING);
             let read = ready!(poll_read_buf(socket, context, &mut this.arrived))?;
-            this.progress.arrived(read);
             if read == 0 {
                 return Poll::Ready(Ok(()));
             }
+            // The client library's own buffer has none of them.
+            this.progress.moved();
             let answer = this.intake.take(&mut this.arrived);
             let answer = answer.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
             this.answer = answer?.unwrap_or_default();
