@@ -9,20 +9,23 @@ use hostler::delivery::outcome::Outcome;
 /// A test for each language: of those whose examples `make test` builds, and in a module `long` of the others.
 macro_rules! for_every_language {
     ($check:ident) => {
-        $crate::language_table::for_every_language!($check: rust js c);
-        mod long {
-            use super::$check;
-
-            $crate::language_table::for_every_language!($check: ts python go cpp zig);
-        }
+        for_every_language!($check: rust js c; ts python go cpp zig);
     };
-    ($check:ident: $($language:ident)*) => {
+    ($check:ident: $($language:ident)*; $($other:ident)*) => {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $language() {
                 $check(stringify!($language)).await;
             }
         )*
+        mod long {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $other() {
+                    super::$check(stringify!($other)).await;
+                }
+            )*
+        }
     };
 }
 pub(crate) use for_every_language;
