@@ -103,7 +103,7 @@ async fn a_flood_of_files_is_taken_in_order_and_ends_with_the_last_one() {
     let last = put.last().unwrap();
     eventually_or(
         || format!("the last one runs: {:?}", host.log().last()),
-        async || current(&host) == **last,
+        async || current(&host) == **last && swapped().last() == Some(last),
     )
     .await;
     // The taken versions are a part of the written versions, in the same order.
