@@ -17,22 +17,24 @@ GUEST_CHARGE := guest-examples/rust/target/wasm32-wasip2/release/orders_charge_h
 # The languages that handlers are written in here, and those of them whose tools are there in
 # seconds: `make test` has these, `make test-all` has all.
 LANGUAGES := rust rust-batch js ts python go c cpp zig
-QUICK := rust rust-batch js ts python go c
+QUICK := rust rust-batch js c
 # Those that programs are written in: a first build of zig's libc takes a minute.
 PROGRAMS := $(filter-out rust-batch js ts python $(if $(filter zig,$(QUICK)),,c cpp zig),$(QUICK))
-# Of `make test-all` alone: `guests-foreign`.
+# Of `make test-all` alone: what the libraries of others build.
 FOREIGN :=
 # Those of QUICK that install tools into the same folder: built one after the other.
 TOOLED := $(filter-out rust rust-batch js ts,$(QUICK))
 CORES := $(shell nproc 2>/dev/null || echo 2)
 # End-to-end tests that run at the same time: more than cores, because most of them wait for Redis or for
-# a lease. Tests in a module `measured` compare times or memory: they run alone, after the others.
-THREADS ?= $(shell echo $$(($(CORES) + 1)))
+# a lease. Tests in a module `measured` compare times or memory: they run alone, after the others. Tests in a module
+# `long` are those of `make test-all` alone.
+THREADS ?= $(shell echo $$((4 * $(CORES))))
 MEASURED := ::measured::
+SKIP := --skip long::
 # A `+` before cargo lets it share the jobs of make: `make -n` runs such a line, too.
 # The demo, the checks and the tests select the whole workspace, so that cargo chooses the same features
 # for each of them: the dependencies and the host are built once.
-WORKSPACE := --workspace --locked $(FEATURES)
+WORKSPACE := --workspace --locked
 # How long each fuzz target runs in seconds, how often at most, and which.
 FUZZ_SECONDS ?= 30
 FUZZ_RUNS ?= 100000000
@@ -205,7 +207,7 @@ guests-test: $(GUEST) | setup-rust
 # Programs as handlers, by the tool chains of QUICK, or of LANGUAGES.
 programs: | setup-rust
 	+@$(MAKE) --no-print-directory -C guest-examples/programs TOOLCHAINS=$(TOOLCHAINS) $(PROGRAMS:%=%.wasm)
-	+@$(MAKE) --no-print-directory -C tests/guests-programs TOOLCHAINS=$(TOOLCHAINS) $(patsubst %,%.wasm,$(filter-out rust,$(PROGRAMS)))
+	+@$(if $(filter-out rust,$(PROGRAMS)),$(MAKE) --no-print-directory -C tests/guests-programs TOOLCHAINS=$(TOOLCHAINS) $(patsubst %,%.wasm,$(filter-out rust,$(PROGRAMS))),true)
 
 # Handlers that the libraries of other hosts build: two workspaces, because these libraries need different
 # versions of a crate.
@@ -244,12 +246,12 @@ check: setup guests-test
 
 test: setup
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory" build-all unit-tests e2e-tests measured-tests
-	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), wit-bindgen, the SDKs of other hosts, and the long storms: make test-all"
+	@echo "not run here: the examples in $(filter-out $(QUICK),$(LANGUAGES)), the tests in modules \`long\`, and the long storms: make test-all"
 
 test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
-	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN=guests-foreign FEATURES='--features hostler-tests/all-languages'" \
+	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN='guests-foreign peer' SKIP=" \
 	  build-all unit-tests e2e-tests measured-tests interleavings fuzz-check upgrades alert-rules browser
 
 # The alert rules of docs/monitoring, by the tool of Prometheus: the binary out of its Debian package, which is not
@@ -291,7 +293,7 @@ pictures:
 # Everything that the tests run, built at the same time: some of it waits for the network, and a build of
 # the host leaves a core idle for long. The tests of the examples run here, too.
 build-all:
-	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests peer guests-test guests-tooled programs $(FOREIGN) \
+	+@$(MAKE) --no-print-directory -j$$(($(CORES) + 2)) build-tests guests-test guests-tooled programs $(FOREIGN) \
 	  $(foreach language,$(filter-out $(TOOLED),$(QUICK)) rust-charge,guest-$(language) test-guest-$(language))
 
 build-tests: setup-rust
@@ -305,12 +307,12 @@ e2e-pass:
 	$(CARGO) test $(WORKSPACE) --test it e2e_outcomes
 
 e2e-tests:
-	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED)
+	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED) $(SKIP)
 	$(CARGO) test $(WORKSPACE) --test allocations
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test cut
 
 measured-tests:
-	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(MEASURED)
+	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(SKIP) $(MEASURED)
 
 # The programs of docs/producers.md, each with the real client of its language: it needs python3, node,
 # go and java with mvn, and their registries.

@@ -36,7 +36,7 @@ async fn two_hosts_keep_their_messages_when_their_group_is_destroyed() {
     let how = How::default();
     let one = scene.host(&how).await;
     let two = scene.host(&how).await;
-    let load = scene.load(&["sleep:700"], 32).await;
+    let load = scene.load(&["sleep:1500"], 32).await;
     let started = || one.script.starts().len() + two.script.starts().len();
     eventually("both are busy", async || {
         !one.script.starts().is_empty() && !two.script.starts().is_empty() && started() == 32

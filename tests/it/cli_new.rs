@@ -338,12 +338,3 @@ fn a_bad_name_or_language_is_refused() {
     assert!(ended.stderr.contains("such as vendor-handler"), "{ended:?}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
-
-#[test]
-fn a_go_project_may_have_the_name_of_a_package_or_of_the_language() {
-    let home = tempfile::tempdir().unwrap();
-    for name in ["fmt", "go"] {
-        end(hostler(["new", "--lang", "go", name]).current_dir(home.path())).ok();
-        shell(&home.path().join(name), "make && make test");
-    }
-}

@@ -86,37 +86,6 @@ fn minimal(language: &str) {
     Project::new(language, "smallest", &["--minimal"]).builds_and_passes();
 }
 
-#[tokio::test]
-async fn instances_in_go_begin_from_a_snapshot_and_draw_other_random_numbers() {
-    let project = Project::new("go", "dice", &["--minimal"]);
-    let main = project
-        .text("main.go")
-        .replace("import (", "import (\n\t\"fmt\"\n\t\"math/rand/v2\"")
-        .replace(
-            "handler.Handler = handle",
-            "handler.Handler = handle\n\tfmt.Sprint(rand.Uint64())",
-        )
-        .replace(
-            "return hostler",
-            "fmt.Println(rand.Uint64())\n\treturn hostler",
-        );
-    std::fs::write(project.folder.join("main.go"), main).unwrap();
-    shell(&project.folder, "make");
-    let settings = by_child(Limits {
-        compile_time: Duration::from_secs(600),
-        ..Limits::default()
-    });
-    let mut rig = Rig::file(&project.folder.join("handler.wasm"), &settings);
-    let start = rig.sandbox.describe().start.clone();
-    assert!(matches!(start, Start::Snapshot { .. }), "{start:?}");
-    let mut drawn = BTreeSet::new();
-    for _ in 0..3 {
-        assert_eq!(rig.run("").await.outcome, Outcome::Ack);
-        drawn.extend(rig.lines());
-    }
-    assert_eq!(drawn.len(), 3, "{drawn:?}");
-}
-
 fn world(world: &str, language: &str) {
     let name = format!("{world}-desk");
     Project::new(language, &name, &["--world", world]).builds_and_passes();
@@ -133,14 +102,55 @@ macro_rules! tests {
     };
 }
 
-tests!(minimal: rust("rust") go("go"));
-tests!(world: a_program_in_rust("command", "rust") a_program_in_go("command", "go"));
+tests!(minimal: rust("rust"));
+tests!(world: a_program_in_rust("command", "rust"));
 
-#[cfg(feature = "all-languages")]
-mod all {
-    tests!(minimal: js("js") ts("ts") python("python") c("c") cpp("cpp") zig("zig"));
-    tests!(world: a_program_in_c("command", "c") a_program_in_cpp("command", "cpp")
+mod long {
+    use super::*;
+
+    tests!(minimal: go("go") js("js") ts("ts") python("python") c("c") cpp("cpp") zig("zig"));
+    tests!(world: a_program_in_go("command", "go") a_program_in_c("command", "c") a_program_in_cpp("command", "cpp")
         a_program_in_zig("command", "zig") spin("spin", "rust") wasmcloud("wasmcloud", "rust"));
+
+    #[test]
+    fn a_go_project_may_have_the_name_of_a_package_or_of_the_language() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["fmt", "go"] {
+            end(hostler(["new", "--lang", "go", name]).current_dir(home.path())).ok();
+            shell(&home.path().join(name), "make && make test");
+        }
+    }
+
+    #[tokio::test]
+    async fn instances_in_go_begin_from_a_snapshot_and_draw_other_random_numbers() {
+        let project = Project::new("go", "dice", &["--minimal"]);
+        let main = project
+            .text("main.go")
+            .replace("import (", "import (\n\t\"fmt\"\n\t\"math/rand/v2\"")
+            .replace(
+                "handler.Handler = handle",
+                "handler.Handler = handle\n\tfmt.Sprint(rand.Uint64())",
+            )
+            .replace(
+                "return hostler",
+                "fmt.Println(rand.Uint64())\n\treturn hostler",
+            );
+        std::fs::write(project.folder.join("main.go"), main).unwrap();
+        shell(&project.folder, "make");
+        let settings = by_child(Limits {
+            compile_time: Duration::from_secs(600),
+            ..Limits::default()
+        });
+        let mut rig = Rig::file(&project.folder.join("handler.wasm"), &settings);
+        let start = rig.sandbox.describe().start.clone();
+        assert!(matches!(start, Start::Snapshot { .. }), "{start:?}");
+        let mut drawn = BTreeSet::new();
+        for _ in 0..3 {
+            assert_eq!(rig.run("").await.outcome, Outcome::Ack);
+            drawn.extend(rig.lines());
+        }
+        assert_eq!(drawn.len(), 3, "{drawn:?}");
+    }
 }
 
 #[test]

@@ -124,11 +124,6 @@ fn the_first_handler_in_rust_as_the_page_says() {
 }
 
 #[test]
-fn the_first_handler_in_go_as_the_page_says() {
-    one_was_dropped(&follow("go", &[], |_| {}));
-}
-
-#[test]
 fn your_redis_as_the_page_says() {
     let redis = RedisOptions::default().tcp().start();
     let url = format!("redis://127.0.0.1:{}", redis.port());
@@ -152,5 +147,14 @@ fn completions_and_manual_pages_as_the_page_says() {
             home.path().join(".local/share").join(file).is_file(),
             "{file}"
         );
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn the_first_handler_in_go_as_the_page_says() {
+        one_was_dropped(&follow("go", &[], |_| {}));
     }
 }

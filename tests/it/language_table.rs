@@ -6,20 +6,26 @@ use bytes::Bytes;
 use hostler::delivery::message::Headers;
 use hostler::delivery::outcome::Outcome;
 
-/// The languages whose examples `make test` builds, and with `all-languages` the others.
+/// A test for each language: of those whose examples `make test` builds, and in a module `long` of the others.
 macro_rules! for_every_language {
     ($check:ident) => {
-        for_every_language!($check: rust js ts python go c);
-        #[cfg(feature = "all-languages")]
-        for_every_language!($check: cpp zig);
+        for_every_language!($check: rust js c; ts python go cpp zig);
     };
-    ($check:ident: $($language:ident)*) => {
+    ($check:ident: $($language:ident)*; $($other:ident)*) => {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $language() {
                 $check(stringify!($language)).await;
             }
         )*
+        mod long {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $other() {
+                    super::$check(stringify!($other)).await;
+                }
+            )*
+        }
     };
 }
 pub(crate) use for_every_language;

@@ -1,5 +1,7 @@
 //! The tests. `make test` runs more of them at the same time than there are cores. A test that compares times
-//! or memory is in a module `measured` of its file: `make test` runs those alone, one after the other.
+//! or memory is in a module `measured` of its file: `make test` runs those alone, one after the other. A test in
+//! a module `long` runs in `make test-all` only: CONTRIBUTING.md lists them, and what is in their place in
+//! `make test`.
 
 #[cfg(test)]
 mod architecture;
@@ -121,8 +123,6 @@ mod example_charge;
 mod fuzz_bodies;
 #[cfg(test)]
 mod get_started;
-#[cfg(test)]
-mod interop;
 #[cfg(test)]
 mod language_conformance;
 #[cfg(test)]
@@ -282,7 +282,13 @@ mod wit_package;
 mod worlds;
 #[cfg(test)]
 mod worlds_queue;
-#[cfg(all(test, feature = "all-languages"))]
-mod worlds_real;
 #[cfg(test)]
 mod worlds_table;
+
+/// Files of which `make test` runs no test.
+#[cfg(test)]
+#[path = "."]
+mod long {
+    mod interop;
+    mod worlds_real;
+}

@@ -574,6 +574,10 @@ macro_rules! in_languages {
     };
 }
 
-in_languages!(rust go);
-#[cfg(feature = "all-languages")]
-in_languages!(c cpp zig);
+in_languages!(rust);
+
+mod long {
+    use super::invoices;
+
+    in_languages!(go c cpp zig);
+}

@@ -1,6 +1,7 @@
 //! The output of guests becomes bounded and escaped log lines.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::Outcome;
@@ -120,7 +121,16 @@ async fn log_bytes_per_attempt_are_limited() {
 
 #[tokio::test]
 async fn a_flood_of_lines_is_not_a_fault() {
-    let mut rig = Rig::scripted(&Settings::default());
+    // An unoptimized host on a busy machine takes seconds.
+    let limits = Limits {
+        wall: Duration::from_secs(50),
+        cpu: Duration::from_secs(50),
+        ..Limits::default()
+    };
+    let mut rig = Rig::scripted(&Settings {
+        limits,
+        ..Settings::default()
+    });
     let report = rig.run("lines:100000").await;
     assert_eq!(report.outcome, Outcome::Ack);
     assert!(rig.lines().len() <= 1024);

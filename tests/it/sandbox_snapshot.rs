@@ -328,13 +328,17 @@ fn programs_and_other_languages_have_short_starts() {
     }
 }
 
-#[test]
-fn instances_of_the_example_in_go_begin_from_a_snapshot() {
-    let settings = by_child(Limits {
-        compile_time: Duration::from_secs(600),
-        ..Limits::default()
-    });
-    let rig = Rig::file(&language("go"), &settings);
-    let start = &rig.sandbox.describe().start;
-    assert!(matches!(start, Start::Snapshot { .. }), "{start:?}");
+mod long {
+    use super::*;
+
+    #[test]
+    fn instances_of_the_example_in_go_begin_from_a_snapshot() {
+        let settings = by_child(Limits {
+            compile_time: Duration::from_secs(600),
+            ..Limits::default()
+        });
+        let rig = Rig::file(&language("go"), &settings);
+        let start = &rig.sandbox.describe().start;
+        assert!(matches!(start, Start::Snapshot { .. }), "{start:?}");
+    }
 }

@@ -133,7 +133,7 @@ async fn batches_keep_each_message_on_its_side_of_a_canary() {
 
 /// Swaps under a load of messages that report their version twice and then answer with it.
 async fn swapped(name: &str, reuse: &str) {
-    const SWAPS: usize = 6;
+    const SWAPS: usize = 3;
     const BODY: &str = "version+sleep:3+version+mark";
     let scene = Scene::new(&version(name, 0)).await;
     let options = scene.host().flag("reuse", reuse);

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::security_user::{confined_url, documented_user};
 use crate::swap_scene::{
-    Scene, begins_canary, canary, current, digest, drain_all, ends_canary, refuses, runs, said,
-    scripted, versions,
+    COMPILES, Scene, begins_canary, canary, current, digest, drain_all, ends_canary, refuses, runs,
+    said, scripted, versions,
 };
 
 /// Wait until this many hosts are listed.
@@ -85,7 +85,7 @@ async fn a_deploy_reaches_all_accepting_hosts_and_those_that_start_later() {
 #[tokio::test]
 async fn a_rollback_takes_effect_without_compiling() {
     let scene = Scene::new(&scripted("file")).await;
-    let host = scene.accepting().ready().await;
+    let host = scene.accepting().flags(COMPILES).ready().await;
     let (one, two) = (scripted("one"), scripted("two"));
     scene.deploy(&one);
     runs(&host, &one).await;
@@ -689,7 +689,9 @@ async fn a_deploy_that_waits_ends_with_the_verdict_of_all_hosts() {
     // A canary that nobody gives messages is on trial for long.
     let options = scene.accepting().flags("canary=50% canary-window=1h");
     let host = options.ready().await;
-    let undecided = wait(&scripted("two"), "--wait=8s");
+    scene.deploy(&scripted("two"));
+    begins_canary(&host).await;
+    let undecided = wait(&scripted("two"), "--wait=2s");
     assert_eq!(undecided.code, 75, "{undecided:?}");
     let json = undecided.json();
     assert!(

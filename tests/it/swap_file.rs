@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use crate::sandbox_compile::{children, slow_to_compile};
 use crate::swap_scene::{
-    Scene, current, digest, inspected, refuses, runs, said, scripted, versions,
+    COMPILES, Scene, current, digest, inspected, refuses, runs, said, scripted, versions,
 };
 use crate::swap_storm::slow;
 
@@ -281,7 +281,7 @@ fn niceness(pid: i32) -> Option<i32> {
 #[tokio::test]
 async fn a_new_version_is_compiled_at_a_lower_priority() {
     let scene = Scene::new(&good("first")).await;
-    let host = scene.host().ready().await;
+    let host = scene.host().flags(COMPILES).ready().await;
     let mut seen = false;
     // A compilation may end before the test sees its process.
     for number in 1..=10 {

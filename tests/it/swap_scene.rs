@@ -11,6 +11,9 @@ use hostler_tests::host::{Host, HostOptions, Line, eventually_or};
 use hostler_tests::redis::{RedisOptions, eventually};
 use serde_json::Value;
 
+/// The flag of a host that compiles each version itself.
+pub(crate) const COMPILES: &str = "compile-cache=off";
+
 /// A server, and the file of a handler.
 pub(crate) type Scene = crate::scene::Scene<HandlerFile>;
 
@@ -34,11 +37,11 @@ impl Scene {
         scene
     }
 
-    /// A host of the group `workers` of `orders` that runs the file.
+    /// A host of the group `workers` of `orders` that runs the file. It finds what it compiles in the cache of all
+    /// tests: a test that needs a compilation adds [`COMPILES`].
     pub(crate) fn host(&self) -> HostOptions {
         HostOptions::new(&self.server)
             .flag("handler", &self.file.display().to_string())
-            .flag("compile-cache", "off")
             .flag("backoff-first", "5ms")
             .dead_letter()
             .admin()

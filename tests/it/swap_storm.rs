@@ -12,12 +12,13 @@ use hostler_tests::witness::Witness;
 use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 
-use crate::swap_scene::{Scene, component_of, digest, refuses, runs, said};
+use crate::swap_scene::{COMPILES, Scene, component_of, digest, refuses, runs, said};
 
 /// Report the version, wait, report it again, and acknowledge.
 const BODY: &str = "version+sleep:2+version+ack";
 
-/// The size of the storm: large with `HOSTLER_STORM=full`, else small enough for each test run.
+/// The size of the storm: large with `HOSTLER_STORM=full`, else each kind of swap, once by the file and once by a
+/// deploy.
 struct Size {
     swaps: usize,
     messages: usize,
@@ -25,7 +26,7 @@ struct Size {
 
 fn size() -> Size {
     let is_full = std::env::var_os("HOSTLER_STORM").is_some_and(|size| size == "full");
-    let (swaps, messages) = if is_full { (200, 20_000) } else { (20, 1_000) };
+    let (swaps, messages) = if is_full { (200, 20_000) } else { (10, 500) };
     Size { swaps, messages }
 }
 
@@ -124,7 +125,8 @@ pub(crate) fn check(sayings: &Sayings, known: &BTreeMap<String, usize>) {
 async fn a_storm_of_swaps_loses_nothing_and_repeats_nothing() {
     let size = size();
     let scene = Scene::new(&version(0)).await;
-    let host = scene.accepting().flag("reuse", "50").ready().await;
+    let host = scene.accepting().flag("reuse", "50").flags(COMPILES);
+    let host = host.ready().await;
     let (stop, publishing) = publisher_of(&scene, BODY, 100, size.messages);
     let mut known = BTreeMap::from([(digest(&version(0)), 0)]);
     let (mut taken, mut refused, mut again) = (0, 0, 0);

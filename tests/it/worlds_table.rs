@@ -26,7 +26,6 @@ enum Words {
     /// A line on stderr: `hostler: nack 100ms`, `hostler: drop no order`.
     Lines,
     /// Exit code 0 or another one.
-    #[cfg(feature = "all-languages")]
     Success,
 }
 
@@ -47,7 +46,6 @@ impl Words {
             (_, Outcome::Ack) => Some(Outcome::Ack),
             (Self::DoneOrAgain | Self::TextDoneOrAgain, _)
             | (Self::Codes, Outcome::NackRequeue(_)) => Some(Outcome::NackRequeue(None)),
-            #[cfg(feature = "all-languages")]
             (Self::Success, _) => None,
             (Self::Codes | Self::Lines, Outcome::Drop(Some(reason))) => {
                 // Its line breaks are escaped here, and real on stderr.
@@ -169,7 +167,6 @@ async fn module(language: &str) {
 
 /// The component that `wasm-tools component new` makes of it. There is none of Go: its allocator writes over the state
 /// of the adapter.
-#[cfg(feature = "all-languages")]
 async fn component(language: &str) {
     let module = std::fs::read(orders_program(language)).unwrap();
     let adapter = wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER;
@@ -194,9 +191,9 @@ macro_rules! programs_in {
     };
 }
 
-#[cfg(not(feature = "all-languages"))]
-programs_in!(module: go);
-#[cfg(feature = "all-languages")]
-programs_in!(module: go c cpp zig);
-#[cfg(feature = "all-languages")]
-programs_in!(component: c cpp zig);
+mod long {
+    use super::{component, module};
+
+    programs_in!(module: go c cpp zig);
+    programs_in!(component: c cpp zig);
+}
