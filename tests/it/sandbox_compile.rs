@@ -256,13 +256,17 @@ fn a_broken_compiler_is_reported() {
     let text = said("kill -SEGV $$");
     assert!(text.starts_with(&format!("{crashed}signal: 11")), "{text}");
     // An answer that is cut off or unknown counts as no answer.
-    let short = "printf 'c\\0\\0\\0\\0\\0\\0\\0\\11shorter'";
-    for text in ["printf c", short, "echo hello world"] {
+    let code = |bytes: u64| {
+        let head = format!(r#"{{"answer":"code","bytes":{bytes},"unconfined":null}}"#);
+        format!("echo '{head}'")
+    };
+    let short = format!("{}; printf shorter", code(9));
+    for text in ["printf {", &*short, "echo hello world"] {
         let text = said(&format!("cat >/dev/null; {text}"));
         assert_eq!(text, format!("{crashed}exit status: 0: no message"));
     }
     // An answer that is too long, and an answer that never comes.
-    let text = said("cat >/dev/null; printf 'c\\177\\0\\0\\0\\0\\0\\0\\0'; exec sleep 60");
+    let text = said(&format!("cat >/dev/null; {}; exec sleep 60", code(1 << 60)));
     assert!(text.starts_with("compiles to more than "), "{text}");
     let text = said("exec >&-; exec sleep 60");
     assert!(text.starts_with("did not compile within 5s "), "{text}");

@@ -10,6 +10,7 @@
 //! The functions fail with any error of Redis. No message waits for any of this. Without the right to write the list, a host serves all the same, and the
 //! queue is not listed.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,11 +114,6 @@ impl Listed {
             (ListedKind::Stream, None) | (ListedKind::Channel, _) => Place::PubSub,
         }
     }
-
-    /// Whether it is the same queue, of the same group.
-    fn is_same(&self, other: &Self) -> bool {
-        self.queue == other.queue && self.kind == other.kind && self.group == other.group
-    }
 }
 
 /// List a queue, or say that it is served still.
@@ -151,11 +147,9 @@ pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
         queues.push(queue);
     }
     // The newest description of each queue is the first one.
-    queues.sort_by(|a, b| {
-        let name = |q: &Listed| (q.queue.clone(), q.group.clone(), q.kind);
-        name(a).cmp(&name(b)).then(b.seen_ms.cmp(&a.seen_ms))
-    });
-    queues.dedup_by(|later, first| later.is_same(first));
+    let name = |q: &Listed| (q.queue.clone(), q.group.clone(), q.kind);
+    queues.sort_by_key(|queue| (name(queue), Reverse(queue.seen_ms)));
+    queues.dedup_by_key(|queue| name(queue));
     Ok(queues)
 }
 

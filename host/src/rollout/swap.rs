@@ -64,17 +64,11 @@ impl Swapper {
     /// A swapper of these versions.
     pub fn new(
         versions: Arc<Versions>,
-        settings: Settings,
+        mut settings: Settings,
         metrics: Arc<Metrics>,
         health: Health,
     ) -> Self {
-        let settings = Settings {
-            sandbox: sandbox::Settings {
-                background: true,
-                ..settings.sandbox
-            },
-            ..settings
-        };
+        settings.sandbox.background = true;
         let swapper = Self {
             seen: watch::Sender::new(VersionsSeen::default()),
             rejected: versions.rejected(),

@@ -100,21 +100,16 @@ impl VerifyQueue {
 
     /// Start the next verification, if one may start.
     pub(super) fn start_next(&mut self, settings: &sandbox::Settings, terms: &Terms) {
-        let may_start = match (&self.work, &self.superseded_work) {
+        let may_start = |next: &mut Found| match (&self.work, &self.superseded_work) {
             (None, None) => true,
             (Some(_), Some(_)) => false,
             // No compiler is free; a cached version needs none.
-            _ => self.next.as_ref().is_some_and(|next| next.is_cached),
+            _ => next.is_cached,
         };
-        if !may_start {
-            return;
-        }
-        let Some(Found {
-            candidate, bytes, ..
-        }) = self.next.take()
-        else {
+        let Some(next) = self.next.take_if(may_start) else {
             return;
         };
+        let (candidate, bytes) = (next.candidate, next.bytes);
         if let Some(work) = self.work.take() {
             superseded(&work.candidate.digest);
             self.superseded_work = Some(work.done);

@@ -36,15 +36,17 @@ pub(super) fn required(
             });
         }
     }
-    let memory = required.max_initial_memory_size.unwrap_or(0);
+    let pages = required.max_initial_memory_size.unwrap_or(0);
+    let bytes = pages.saturating_mul(PAGE);
     let elements = required.max_initial_table_size.unwrap_or(0);
-    let (bytes, elements) = (
-        (memory.saturating_mul(PAGE), limits.memory),
-        (elements, limits.table_elements),
-    );
-    for ((needs, limit), what, setting) in [
-        (bytes, "bytes of linear memory", "memory"),
-        (elements, "table elements", "table_elements"),
+    for (needs, limit, what, setting) in [
+        (bytes, limits.memory, "bytes of linear memory", "memory"),
+        (
+            elements,
+            limits.table_elements,
+            "table elements",
+            "table_elements",
+        ),
     ] {
         let limit = limit as u64;
         if needs > limit {

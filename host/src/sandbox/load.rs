@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -184,7 +184,13 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
             .map_err(unusable)?
             .instantiate_pre(&component)
             .map_err(|error| LoadError::WrongImport(describe(&error)))?;
-        Ok(Arc::new(Runner::new(engine, pre, export, &shared)))
+        Ok(Arc::new(Runner {
+            engine,
+            pre,
+            export,
+            shared: Arc::new(shared.clone()),
+            instances: AtomicUsize::new(0),
+        }))
     };
     let runners = Runners {
         all: built

@@ -189,13 +189,6 @@ pub(super) struct LogContext {
     pub(super) sink: LogSink,
 }
 
-impl LogContext {
-    /// Bytes of the log event of a line, at most.
-    fn event_bytes(&self, line: &str) -> usize {
-        EVENT_COST + json_bytes(line) + json_bytes(&printable(&self.message_id))
-    }
-}
-
 /// Bytes of a text without control characters inside a JSON string.
 fn json_bytes(text: &str) -> usize {
     let escaped = text
@@ -394,7 +387,9 @@ impl GuestLog {
             text.push_str(CUT);
         }
         let cost = text.len().max(LINE_COST_MIN);
-        if cost <= self.left && self.rate.take(self.context.event_bytes(&text)) {
+        let id = printable(&self.context.message_id);
+        let event = EVENT_COST + json_bytes(&text) + json_bytes(&id);
+        if cost <= self.left && self.rate.take(event) {
             self.left -= cost;
             self.emit(stream, level, &text);
         } else {

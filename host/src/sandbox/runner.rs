@@ -23,24 +23,7 @@ pub(super) struct Runner {
     pub(super) export: Export,
     pub(super) shared: Arc<Shared>,
     /// The instances that exist.
-    instances: AtomicUsize,
-}
-
-impl Runner {
-    pub(super) fn new(
-        engine: Engine,
-        pre: InstancePre<Host>,
-        export: Export,
-        shared: &Shared,
-    ) -> Self {
-        Self {
-            engine,
-            pre,
-            export,
-            shared: Arc::new(shared.clone()),
-            instances: AtomicUsize::new(0),
-        }
-    }
+    pub(super) instances: AtomicUsize,
 }
 
 /// All runners of a handler: at least one.

@@ -61,15 +61,13 @@ pub fn read(headers: &Headers) -> Incoming {
     let Some(header) = headers.find(X_DEATH) else {
         return Incoming::default();
     };
-    let nothing = Incoming {
-        history: History::default(),
-        damaged: true,
-    };
-    if header.len() > READ_MAX {
-        return nothing;
-    }
-    let Ok(values) = serde_json::from_slice::<Vec<serde_json::Value>>(header) else {
-        return nothing;
+    let header = Some(header).filter(|header| header.len() <= READ_MAX);
+    let values = header.and_then(|h| serde_json::from_slice::<Vec<serde_json::Value>>(h).ok());
+    let Some(values) = values else {
+        return Incoming {
+            history: History::default(),
+            damaged: true,
+        };
     };
     let written = values.len();
     let records: Vec<Death> = values

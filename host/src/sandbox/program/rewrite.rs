@@ -253,6 +253,14 @@ impl Memory {
     }
 }
 
+impl Rewrite {
+    /// Add what a memory that stays in one piece needs.
+    fn with_memory(&self, add: impl FnOnce(Memory)) -> Result<(), Error> {
+        self.memory.map(add);
+        Ok(())
+    }
+}
+
 impl Reencode for Rewrite {
     type Error = Infallible;
 
@@ -296,10 +304,7 @@ impl Reencode for Rewrite {
         section: ImportSectionReader<'_>,
     ) -> Result<(), Error> {
         utils::parse_import_section(self, imports, section)?;
-        if let Some(memory) = self.memory {
-            memory.import(imports);
-        }
-        Ok(())
+        self.with_memory(|memory| memory.import(imports))
     }
 
     fn parse_function_section(
@@ -308,12 +313,11 @@ impl Reencode for Rewrite {
         section: FunctionSectionReader<'_>,
     ) -> Result<(), Error> {
         utils::parse_function_section(self, functions, section)?;
-        if let Some(memory) = self.memory {
+        self.with_memory(|memory| {
             for ty in [RESERVE_TYPE, GROW_TYPE, REALLOC_TYPE] {
                 functions.function(memory.added(ty));
             }
-        }
-        Ok(())
+        })
     }
 
     fn parse_global_section(
@@ -322,10 +326,7 @@ impl Reencode for Rewrite {
         section: GlobalSectionReader<'_>,
     ) -> Result<(), Error> {
         utils::parse_global_section(self, globals, section)?;
-        if let Some(memory) = self.memory {
-            memory.add_globals(globals);
-        }
-        Ok(())
+        self.with_memory(|memory| memory.add_globals(globals))
     }
 
     fn parse_export_section(
@@ -334,10 +335,9 @@ impl Reencode for Rewrite {
         section: ExportSectionReader<'_>,
     ) -> Result<(), Error> {
         utils::parse_export_section(self, exports, section)?;
-        if let Some(memory) = self.memory {
+        self.with_memory(|memory| {
             exports.export(REALLOC, ExportKind::Func, memory.realloc());
-        }
-        Ok(())
+        })
     }
 
     fn parse_code_section(
@@ -346,12 +346,11 @@ impl Reencode for Rewrite {
         section: CodeSectionReader<'_>,
     ) -> Result<(), Error> {
         utils::parse_code_section(self, code, section)?;
-        if let Some(memory) = self.memory {
+        self.with_memory(|memory| {
             code.function(&memory.reserve_code());
             code.function(&memory.grow_code());
             code.function(&memory.realloc_code());
-        }
-        Ok(())
+        })
     }
 
     /// Sections that the module does not have.
