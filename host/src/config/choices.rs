@@ -302,7 +302,7 @@ impl Value for Signals {
         let signal = |word: &str| {
             let mut known = Signal::ALL.into_iter();
             let found = known.find(|signal| signal.label() == word);
-            found.ok_or_else(|| not_one_of(word, &Signal::LABELS))
+            found.ok_or_else(|| not_one_of(word, &Signal::ALL.map(Signal::label)))
         };
         let words = text.split(',').map(str::trim);
         words.map(signal).collect::<Result<_, _>>().map(Self)
@@ -314,7 +314,7 @@ impl Value for Signals {
     }
 
     fn schema() -> Json {
-        let one = Signal::LABELS.join("|");
+        let one = Signal::ALL.map(Signal::label).join("|");
         schema::text(&format!("^\\s*({one})\\s*(,\\s*({one})\\s*)*$"))
     }
 }

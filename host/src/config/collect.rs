@@ -140,11 +140,8 @@ impl Collected {
         match settings::find(&policy.key) {
             Some(setting) => self.give(setting, source, Ok(policy.text)),
             None => {
-                let kind = ProblemKind::Unknown {
-                    what: "setting",
-                    name: policy.key,
-                };
-                self.problems.push(Problem::new(source, kind));
+                let problem = Problem::unknown(source, "setting", policy.key);
+                self.problems.push(problem);
             }
         }
     }
@@ -153,11 +150,8 @@ impl Collected {
         let known: Vec<String> = settings::all().map(Definition::variable).collect();
         let hint = nearest(&name, known.iter().map(String::as_str))
             .map(|known| format!("did you mean `{known}`?"));
-        let kind = ProblemKind::Unknown {
-            what: "variable",
-            name,
-        };
-        self.problems.push(Problem::new(None, kind).hint(hint));
+        self.problems
+            .push(Problem::unknown(None, "variable", name).hint(hint));
     }
 
     /// A value for a setting. It counts unless a source of higher precedence gave one before.
@@ -249,9 +243,9 @@ impl Collected {
 
     /// Check the constraints of one setting.
     pub(super) fn check_setting(&mut self, kind: Option<Kind>, setting: &'static dyn Definition) {
-        let Some(source) = self.source(setting).cloned() else {
+        if self.source(setting).is_none() {
             return;
-        };
+        }
         let (key, facts) = (setting.key(), setting.facts());
         let missing = |other: &&'static dyn Definition| self.source(*other).is_none();
         let idle = facts.idle_without.filter(missing);
@@ -259,31 +253,33 @@ impl Collected {
             && !kinds.kinds.contains(&kind)
         {
             let what = format!("`{key}` {}", kinds.otherwise);
-            self.conflict(Some(&source), what, kinds.hint);
+            self.conflict(Some(setting), what, kinds.hint);
         } else if let Some(other) = facts.only_with.filter(missing).map(|other| other.key()) {
             let what = format!("`{key}` means nothing without `{other}`");
             let hint = format!("set `{other}` as well, or neither");
-            self.conflict(Some(&source), what, hint);
+            self.conflict(Some(setting), what, hint);
         } else if let Some(other) = idle.map(|other| other.key()) {
             let what = format!("`{key}` does nothing without `{other}`");
-            self.warn(source, what, None);
+            self.warn(setting, what, None);
         }
     }
 
     /// Something that should be looked at, but stops nothing.
-    pub(super) fn warn(&mut self, source: Source, what: String, hint: Option<&str>) {
+    pub(super) fn warn(&mut self, setting: &dyn Definition, what: String, hint: Option<&str>) {
+        let source = self.source(setting).cloned();
         let problem = Problem::new(source, ProblemKind::Conflict(what));
         self.warnings.push(problem.hint(hint.map(str::to_owned)));
     }
 
-    /// Settings contradict each other, or one is missing.
+    /// Settings contradict each other, here at this one; or one is missing.
     pub(super) fn conflict(
         &mut self,
-        source: Option<&Source>,
+        setting: Option<&dyn Definition>,
         what: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        let problem = Problem::new(source.cloned(), ProblemKind::Conflict(what.into()));
+        let source = setting.and_then(|setting| self.source(setting)).cloned();
+        let problem = Problem::new(source, ProblemKind::Conflict(what.into()));
         self.problems.push(problem.hint(hint.into()));
     }
 

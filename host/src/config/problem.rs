@@ -32,11 +32,6 @@ impl Source {
         }
         self
     }
-
-    /// Whether somebody set the value.
-    pub fn is_explicit(&self) -> bool {
-        *self != Self::Default
-    }
 }
 
 impl fmt::Display for Source {
@@ -107,6 +102,14 @@ impl Problem {
             kind,
             hint: None,
         }
+    }
+
+    pub(super) fn unknown(
+        source: impl Into<Option<Source>>,
+        what: &'static str,
+        name: String,
+    ) -> Self {
+        Self::new(source, ProblemKind::Unknown { what, name })
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<Option<String>>) -> Self {

@@ -36,7 +36,6 @@ impl Collected {
                 *value = self.secret_variable(name);
             }
         }
-        let source = self.source(&grants::HTTP).cloned();
         for rule in &http {
             for (header, template) in &rule.headers {
                 for name in template.secrets() {
@@ -48,7 +47,7 @@ impl Collected {
                         );
                         let hint =
                             format!("write `{name} = {{ file = \"...\" }}` in `[grant.secret]`");
-                        self.conflict(source.as_ref(), what, hint);
+                        self.conflict(Some(&grants::HTTP), what, hint);
                     }
                 }
             }
