@@ -63,7 +63,7 @@ pub struct FileWatch {
 
 /// The state of a file without its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Stamp {
+pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -234,7 +234,7 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
 }
 
 impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),

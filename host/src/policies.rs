@@ -106,6 +106,14 @@ pub struct QueuePolicies {
 }
 
 impl QueuePolicies {
+    /// These settings.
+    pub fn of(settings: Vec<Stored>) -> Self {
+        Self {
+            settings,
+            patterns_error: None,
+        }
+    }
+
     /// The setting with the highest precedence, for each name.
     pub fn effective(&self) -> Vec<&Stored> {
         let mut best: BTreeMap<&str, &Stored> = BTreeMap::new();

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Developed, Flags};
-use crate::cli::{output, test};
+use crate::cli::{Variables, output, test};
 use crate::config::{self, RedisUrl};
 
 /// Write a configuration with every setting, or print the JSON Schemas of the files
@@ -82,7 +82,7 @@ impl Which {
     }
 }
 
-pub(super) fn run(args: Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Init(args) => init(&args),
         Command::Schema(args) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Deploying, Flags};
+use crate::cli::flags::{Common, Deploying};
 use crate::cli::rolled_out::{Outcome, Waiting};
 use crate::cli::session::ask_at;
 use crate::cli::text::{self, one_line};
@@ -58,12 +58,8 @@ pub(super) struct Args {
     )]
     wait: Option<Duration>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Deploying>,
+    common: Common<Deploying>,
 }
 
 /// A request for another version.
@@ -107,7 +103,10 @@ struct Deployed<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (redis, settings) = args.flags.load(variables, Collected::redis_and_sandbox)?;
+    let (redis, settings) = args
+        .common
+        .flags
+        .load(variables, Collected::redis_and_sandbox)?;
     let component = component::read(&args.file, settings.limits.component)?;
     if !args.unchecked {
         component::load_bytes(&args.file, &component, &settings)?;
@@ -153,7 +152,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         outcome,
     };
     let exit = deployed.outcome.as_ref().map_or(Exit::Ok, Outcome::exit);
-    output::either(args.json, &deployed, |deployed| {
+    output::either(args.common.json, &deployed, |deployed| {
         let mut text = format!("version {version} of {queue} is {}", deployed.digest);
         for host in deployed.outcome.iter().flat_map(|outcome| &outcome.hosts) {
             text.push_str(&format!("\n{}", one_line(&host.to_string())));

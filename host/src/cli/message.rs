@@ -25,11 +25,11 @@ pub(super) fn header(text: &str) -> Result<Header, &'static str> {
     }
 }
 
-/// Headers in the order of the flags.
-pub(super) fn headers(flags: &[Header]) -> Headers {
+/// Headers in this order.
+pub(super) fn headers(given: impl IntoIterator<Item = Header>) -> Headers {
     let mut headers = Headers::default();
-    for (name, value) in flags {
-        headers.push(name.clone(), value.clone());
+    for (name, value) in given {
+        headers.push(name, value);
     }
     headers
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::session::ask;
 use crate::cli::text::parse;
 use crate::cli::{Variables, output};
@@ -36,12 +36,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = parse::<NonZeroU32>)]
     parts: NonZeroU32,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`.
@@ -78,8 +74,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let what = format!("{count} parts are too many: at most {PARTS_MAX}");
         return Err(Failure::new(Exit::Usage, what));
     }
-    let (json, queue) = (args.json, args.queue);
-    let shown = ask(args.flags, variables, "parts", async |session| {
+    let (json, queue) = (args.common.json, args.queue);
+    let shown = ask(args.common.flags, variables, "parts", async |session| {
         let owners = session.retry(async || session.connector.owners().await);
         let owners = owners.await?;
         let place = |number: u32| {

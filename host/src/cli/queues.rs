@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::session::ask;
 use crate::cli::text::{count, duration_ms, one_line, or_dash};
 use crate::cli::{Variables, output};
@@ -26,12 +26,8 @@ pub(super) struct Args {
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`: an array.
@@ -41,13 +37,13 @@ struct Queues(Vec<QueueSeen>);
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let pattern = args.pattern.as_deref();
-    let queues = ask(args.flags, variables, "queues", async |session| {
+    let queues = ask(args.common.flags, variables, "queues", async |session| {
         let connector = &session.connector;
         session
             .retry(async || overview::queues(connector, pattern).await)
             .await
     })?;
-    output::either(args.json, &Queues(queues), |queues| {
+    output::either(args.common.json, &Queues(queues), |queues| {
         text(&queues.0, pattern)
     })
 }

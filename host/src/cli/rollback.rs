@@ -2,7 +2,7 @@
 
 use crate::cli::deploy::{Request, nothing_deployed};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::session::ask;
 use crate::cli::{Variables, output};
 use crate::rollout::store::{ChangeResult, Store};
@@ -30,18 +30,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     to: Option<u64>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let request = &args.request;
     let (queue, by) = (&request.queue, request.author());
-    let done = ask(args.flags, variables, "rollback", async |session| {
+    let done = ask(args.common.flags, variables, "rollback", async |session| {
         let store = Store::new(session.link("rollback"), queue);
         let asked = async || store.roll_back(&request.token, &by, args.to).await;
         session.retry(asked).await
@@ -54,7 +50,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         }
         ChangeResult::Requested(version) => {
             let json = serde_json::json!({ "queue": queue, "version": version });
-            output::either(args.json, &json, |_| match version {
+            output::either(args.common.json, &json, |_| match version {
                 0 => format!("{queue} goes back to what each host ran before"),
                 version => format!("{queue} goes back to version {version}"),
             })

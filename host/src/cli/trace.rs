@@ -1,7 +1,7 @@
 //! `hostler trace`: what Redis knows of one message.
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::session::ask;
 use crate::cli::text::{count, one_line, or_dash, short, time};
 use crate::cli::{Variables, output};
@@ -34,16 +34,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     newest: usize,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let traced = ask(args.flags, variables, "trace", async |session| {
+    let traced = ask(args.common.flags, variables, "trace", async |session| {
         let link = session.link("queues");
         let queues = session
             .retry(async || match &args.queue {
@@ -56,7 +52,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     for problem in &traced.problems {
         output::warning(&format!("could not be searched: {problem}"), None);
     }
-    output::either(args.json, &traced, text)?;
+    output::either(args.common.json, &traced, text)?;
     Ok(match traced.found.is_empty() {
         true => Exit::Failed,
         false => Exit::Ok,

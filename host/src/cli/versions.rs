@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::session::ask;
 use crate::cli::text::{one_line, short_digest, size};
 use crate::cli::{Variables, output};
@@ -25,12 +25,8 @@ pub(super) struct Args {
     #[arg(long = "queue", alias = "queue-key", value_name = "KEY")]
     queue: String,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`.
@@ -57,7 +53,7 @@ struct Version<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let found = ask(args.flags, variables, "versions", async |session| {
+    let found = ask(args.common.flags, variables, "versions", async |session| {
         let store = Store::new(session.link("versions"), &args.queue);
         session
             .retry(async || {
@@ -69,7 +65,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     });
     let (report, verdicts, hosts) = found?;
     output::either(
-        args.json,
+        args.common.json,
         &shown(&args.queue, &report, &verdicts, &hosts),
         text,
     )

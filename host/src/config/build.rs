@@ -55,7 +55,7 @@ impl Collected {
             effects,
             batching: self.batching(),
             dedup,
-            outlets: Arc::new(self.publish_table().unwrap_or_default().0),
+            outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {
                 mode: self.or_default(&grants::PUBLISH_OUTBOX),
                 max: self

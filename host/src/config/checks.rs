@@ -6,6 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
+use crate::config::key_value;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind};
 use crate::config::settings::{
@@ -17,6 +18,7 @@ use crate::config::{
 };
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
+use crate::delivery::key_value::KeyRules;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::dedup::Dedup;
@@ -310,7 +312,7 @@ impl Collected {
             accept_deploys: self.or_default(&swap::ACCEPT_DEPLOYS),
             terms: verify::Terms {
                 pin: pin.map(|digest| digest.as_str().into()),
-                selftests: self.value(&swap::SELFTEST).unwrap_or_default().0,
+                selftests: self.value(&swap::SELFTEST).unwrap_or_default(),
             },
             canary: self.value(&swap::CANARY).map(|share| {
                 let max_excess: Share = self.or_default(&swap::CANARY_MAX_EXCESS);
@@ -401,7 +403,7 @@ impl Collected {
         queue: Option<&QueueKind>,
         dead_letter: Option<&DeadLetter>,
     ) {
-        let (Some(table), Some(queue)) = (self.publish_table(), queue) else {
+        let (Some(table), Some(queue)) = (self.value(&grants::PUBLISH), queue) else {
             return;
         };
         let queue = match queue {
@@ -411,7 +413,7 @@ impl Collected {
         };
         // What each key holds.
         let mut kinds: BTreeMap<&str, &str> = queue.into_iter().collect();
-        for (outlet, destination) in &table.0 {
+        for (outlet, destination) in &table {
             let key = destination.name();
             let is_dead = dead_letter.is_some_and(|dead_letter| {
                 *dead_letter.key == *key
@@ -443,11 +445,11 @@ impl Collected {
 
     /// The keys of the handler lie below those of its queue.
     pub(super) fn check_keys(&mut self, queue: Option<&QueueKind>) {
-        let (Some(table), Some(queue)) = (self.value(&grants::KEY_VALUE), queue) else {
+        let (Some(KeyRules { prefix, .. }), Some(queue)) = (self.value(&grants::KEY_VALUE), queue)
+        else {
             return;
         };
-        if let Some(wanted) = table.wanted(queue.name()) {
-            let prefix = &table.0.prefix;
+        if let Some(wanted) = key_value::wanted(&prefix, queue.name()) {
             let what = format!(
                 "`grant.key-value` has the prefix `{prefix}`, which is not below `{wanted}`"
             );
@@ -524,8 +526,8 @@ impl Collected {
     pub(super) fn check_telemetry(&mut self) -> Option<otlp::Settings> {
         self.check(self.kind(), &[&telemetry::SECTION]);
         let headers = self.read(&telemetry::OTLP_HEADERS_FILE, read_headers);
-        let endpoint = self.value(&telemetry::OTLP_ENDPOINT)?.0;
-        let signals = self.or_default(&telemetry::OTLP_SIGNALS).0;
+        let endpoint = self.value(&telemetry::OTLP_ENDPOINT)?;
+        let signals = self.or_default(&telemetry::OTLP_SIGNALS);
         Some(otlp::Settings {
             endpoint,
             protocol: self.or_default(&telemetry::OTLP_PROTOCOL),

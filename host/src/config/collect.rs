@@ -5,11 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::config::file;
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::{Definition, Kind, Setting};
 use crate::config::settings::{self, Section};
 use crate::config::value::{Invalid, Value, nearest};
+use crate::policies::Stored;
 use crate::redis::target::Secret;
 
 /// The beginning of every variable of hostler.
@@ -43,6 +46,16 @@ pub struct PolicyValue {
     pub target: Arc<str>,
 }
 
+impl From<&Stored> for PolicyValue {
+    fn from(stored: &Stored) -> Self {
+        Self {
+            key: stored.setting.clone(),
+            text: stored.text.clone(),
+            target: Arc::clone(stored.scope.text()),
+        }
+    }
+}
+
 /// The settings that somebody set. Each value is checked by itself.
 #[derive(Debug, Default)]
 pub struct Collected {
@@ -67,13 +80,15 @@ struct Given {
 }
 
 /// One setting with its value and its source, for `check --config`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Effective {
     /// The name.
     pub key: &'static str,
     /// Whether it may change while a host runs.
+    #[serde(skip)]
     pub is_live: bool,
     /// Whether a change in the file applies while a host runs.
+    #[serde(skip)]
     pub is_live_in_file: bool,
     /// The value, secrets masked; `None` = it is not set and has no default.
     pub value: Option<String>,
@@ -113,6 +128,14 @@ impl Collected {
         }
         collected.problems.sort_by(|a, b| a.source.cmp(&b.source));
         collected
+    }
+
+    /// Policies alone.
+    pub fn of_policies(policies: Vec<PolicyValue>) -> Self {
+        Self::new(Input {
+            policies,
+            ..Input::default()
+        })
     }
 
     fn read_variables(&mut self, variables: Vec<(OsString, OsString)>) {

@@ -1,16 +1,16 @@
 //! `hostler dlq peek`: dead letters by reason, and the newest ones.
 
 use super::filter::Letters;
-use super::with_letters;
+use super::{rows_with_lines, with_letters};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::text::{count, cut, or_dash, time_to_seconds, wrapped};
 use crate::cli::{Variables, output};
 use crate::dead_letter::{Entry, Peek};
 use crate::sandbox::BACKTRACE;
 
-/// Columns of the terminal that rows are made for.
-const WIDTH: usize = 80;
+/// Columns of the terminal that the lines below a row are made for, without their indent.
+const WIDTH: usize = 78;
 /// How much of a reason is shown: hostler's own reasons are not longer.
 const REASON_WIDTH: usize = 14;
 /// How much of a number of attempts is shown: other programs may write any.
@@ -19,8 +19,6 @@ const ATTEMPTS_WIDTH: usize = 8;
 const DETAIL_LINES: usize = 2;
 /// How many lines of the end of a log are shown.
 const LOG_LINES: usize = 3;
-/// How the lines below the row of an entry begin.
-const INDENT: &str = "  ";
 
 /// Show how many messages died for each reason, and the newest ones
 #[derive(Debug, clap::Args)]
@@ -45,17 +43,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let key = args.letters.key(&args.flags, &variables)?;
-    let found = with_letters(&key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.common.flags, &variables)?;
+    let found = with_letters(&key, args.common.flags, variables, async |letters| {
         let found = letters.peek_for(&args.reasons, args.limit).await?;
         if found.total == 0 && !letters.exists().await? {
             let what = format!("there is no key `{}`", key);
@@ -69,7 +63,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         }
         Ok(found)
     })?;
-    output::either(args.json, &found, |found| {
+    output::either(args.common.json, &found, |found| {
         text(&key, !args.reasons.is_empty(), found)
     })
 }
@@ -102,48 +96,40 @@ fn text(key: &str, is_filtered: bool, found: &Peek) -> String {
 /// A row for each entry, and below it what may be longer.
 fn entries(key: &str, entries: &[Entry]) -> String {
     let titles = ["id", "died", "reason", "attempts"];
-    let rows = entries.iter().map(|entry| {
+    let row = |entry: &Entry| {
         [
             entry.id.clone(),
             time_to_seconds(entry.died_ms()),
             cut(entry.reason_in(key), REASON_WIDTH),
             cut(&or_dash(entry.attempts), ATTEMPTS_WIDTH),
         ]
-    });
-    let table = output::titled(titles, rows);
-    let mut rows = table.lines();
-    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
-    for (row, entry) in rows.zip(entries) {
-        lines.push(row.to_owned());
-        lines.extend(below(entry));
-    }
-    lines.join("\n")
+    };
+    rows_with_lines(titles, entries, row, below)
 }
 
 fn below(entry: &Entry) -> Vec<String> {
-    let room = WIDTH - INDENT.len();
     let mut lines = Vec::new();
     match (&entry.source, &entry.source_id) {
-        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), room)),
-        (Some(source), None) => lines.push(cut(&format!("from {source}"), room)),
+        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), WIDTH)),
+        (Some(source), None) => lines.push(cut(&format!("from {source}"), WIDTH)),
         (None, _) => {}
     }
     let detail = entry.detail.as_deref().filter(|detail| !detail.is_empty());
     if let Some(detail) = detail {
-        lines.extend(wrapped(detail, room, DETAIL_LINES));
+        lines.extend(wrapped(detail, WIDTH, DETAIL_LINES));
     }
     let log = entry.log();
     let said = log.iter().take_while(|line| *line != BACKTRACE);
     let said: Vec<&String> = said.collect();
     let last = said.iter().skip(said.len().saturating_sub(LOG_LINES));
-    lines.extend(last.map(|line| cut(&format!("| {line}"), room)));
+    lines.extend(last.map(|line| cut(&format!("| {line}"), WIDTH)));
     lines.push(match (&entry.defect, str::from_utf8(&entry.body)) {
-        (Some(defect), _) => cut(&format!("(not a message: {defect})"), room),
+        (Some(defect), _) => cut(&format!("(not a message: {defect})"), WIDTH),
         (None, Ok("")) => "(no body)".to_owned(),
-        (None, Ok(body)) => cut(body, room),
+        (None, Ok(body)) => cut(body, WIDTH),
         (None, Err(_)) => format!("({} bytes)", entry.body.len()),
     });
-    lines.iter().map(|line| format!("{INDENT}{line}")).collect()
+    lines
 }
 
 #[cfg(test)]

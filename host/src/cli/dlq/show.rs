@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{log_line, with_letters};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use crate::cli::flags::{Common, Reach};
 use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
 use crate::cli::{Variables, named, output};
 use crate::dead_letter::{Entry, groups};
@@ -31,12 +31,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "QUEUE", conflicts_with = "id")]
     queue: Option<String>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`: the entry as in `peek`, and its history.
@@ -75,11 +71,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         (Some(id), _) => (args.key, id),
         (None, queue) => {
             let queue = queue.as_deref().unwrap_or_default();
-            let key = named::dead_letters(&args.flags, &variables, queue)?;
+            let key = named::dead_letters(&args.common.flags, &variables, queue)?;
             (key, args.key)
         }
     };
-    let found = with_letters(&key, args.flags, variables, async |letters| {
+    let found = with_letters(&key, args.common.flags, variables, async |letters| {
         Ok(letters.find(&id).await?)
     })?;
     let Some(entry) = found else {
@@ -92,7 +88,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         entry: &entry,
         history: history.records().iter().map(Record::from).collect(),
     };
-    output::either(args.json, &whole, |_| text(&key, &entry, history.records()))
+    output::either(args.common.json, &whole, |_| {
+        text(&key, &entry, history.records())
+    })
 }
 
 fn text(key: &str, entry: &Entry, history: &[Death]) -> String {

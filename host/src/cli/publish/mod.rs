@@ -176,7 +176,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let hint = "give `--body TEXT`, `--body-file FILE` or `--lines`";
         return Err(Failure::new(Exit::Usage, "there is nothing to publish").hint(hint));
     }
-    let headers = headers(&args.headers);
+    let headers = headers(args.headers);
     ask_at(&redis, "publish", async |session| {
         let publisher = Publisher::new(&session.connector, destination);
         // Retried only before anything is sent: a lost reply does not say whether Redis has the

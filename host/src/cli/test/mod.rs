@@ -7,12 +7,11 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tested};
-use crate::cli::invoke::Verdict;
+use crate::cli::invoke::{Verdict, call};
 use crate::cli::session::block_on;
 use crate::cli::{Variables, effects, output};
-use crate::delivery::trace::Traced;
 use crate::host::component;
-use crate::sandbox::{Call, Capture, LogSink, Outside, Sandbox, Slot};
+use crate::sandbox::{Outside, Sandbox, Slot};
 
 mod answers;
 mod cases;
@@ -151,18 +150,9 @@ async fn try_case(
     answers: &Answers,
     json: bool,
 ) -> Result<bool, Failure> {
-    let capture = Capture::default();
-    let call = Call {
-        message: &case.message,
-        attempt: case.attempt,
-        max_attempts: case.max_attempts,
-        cancelled: &Arc::default(),
-        logs: &LogSink::Capture(capture.clone()),
-        trace: Traced::default(),
-    };
-    let report = sandbox.call(slot, call).await;
-    let lines = capture.take().into_iter().map(|line| line.text);
-    let lines: Vec<String> = lines.collect();
+    let attempts = (case.attempt, case.max_attempts);
+    let (report, lines) = call(sandbox, slot, &case.message, attempts).await;
+    let lines: Vec<String> = lines.into_iter().map(|line| line.text).collect();
     let outcome = Verdict::new(&report.outcome).to_string();
     let objection = case.objection(&report, prefix, &lines);
     let objection = objection.or_else(|| answers.objection());

@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::choices::BreakAt;
-use crate::config::selftest::SelfTests;
 use crate::config::settings::{DAY, section, up_to};
 use crate::config::value::{Invalid, bounded};
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
+use crate::rollout::verify::SelfTest;
 
 section! { "Swap";
     /// Take the versions that `hostler deploy` stores for this queue, and follow `hostler rollback` and
@@ -18,7 +18,7 @@ section! { "Swap";
     /// Messages that a new version must handle as expected before it gets a real one: `body`, `headers`, and
     /// `expect` = `ack` (the default), `nack-requeue`, `drop`, or `answer` for any of the three. In a
     /// variable or a flag: a JSON array.
-    SELFTEST: SelfTests = ("selftest", "TESTS").unset("no tests");
+    SELFTEST: Vec<SelfTest> = ("selftest", "TESTS").unset("no tests");
 
     /// The share of messages, chosen by their ids, that a new version gets at first. The host compares its
     /// faults and requeues with those of the current version, and then promotes it or rolls it back.
